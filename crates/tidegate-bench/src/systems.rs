@@ -1,17 +1,18 @@
-//! The servers of streams that `neighbours` and `many` compare, and the program of the rival.
+//! The servers of streams that the benches `neighbours` and `many` compare, and the path of the rival's
+//! program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::machine;
 
-/// A server of streams.
+/// A server of streams that a bench measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum System {
     Ours,
-    /// nats-server that acknowledges before it syncs, which it does every two minutes.
+    /// nats-server that acknowledges a message before it syncs, which it does every two minutes.
     Nats,
-    /// nats-server that syncs each message before it acknowledges it.
+    /// nats-server that syncs each message before it acknowledges the message.
     NatsAlways,
 }
 
@@ -24,7 +25,7 @@ impl System {
         }
     }
 
-    /// Returns the version of our server, or of the rival's program.
+    /// Returns the version of our server, or the version that the rival's program reports.
     pub(crate) fn version(self, nats_server: Option<&Path>) -> Option<String> {
         match self {
             Self::Ours => Some(env!("CARGO_PKG_VERSION").into()),
@@ -33,7 +34,8 @@ impl System {
     }
 }
 
-/// Returns nats-server of bench/peers/go-nats; reports a missing one.
+/// Returns the path of nats-server in bench/peers/go-nats. If the program is not built, tells the user so and
+/// returns `None`.
 pub(crate) fn nats_server() -> Option<PathBuf> {
     let root = machine::upwards("bench/peers/go-nats")?;
     let path = root.join("bench/peers/go-nats/bin/nats-server");

@@ -1,4 +1,5 @@
-//! Text for the topology: from a file, or generated with the word frequencies of a natural language.
+//! The text for the bench `topology`: from a file, or generated with the word frequencies of a natural
+//! language.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use anyhow::Context as _;
 
 use tidegate_cli::topology::{Blocks, Feed};
 
-/// A text in memory, and in a file for programs that must read it from a file.
+/// A text in memory, and in a file for rivals that must read it from a file.
 pub(crate) struct Text {
     blocks: Vec<Arc<[u8]>>,
     path: PathBuf,
@@ -46,12 +47,12 @@ impl Text {
         })
     }
 
-    /// Returns the path of the file.
+    /// Returns the path of the file with the text.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the text, repeated endlessly.
+    /// Returns the text as blocks, repeated endlessly.
     pub(crate) fn endless(&self) -> Endless<'_> {
         Endless {
             blocks: &self.blocks,
@@ -63,13 +64,13 @@ impl Text {
 impl Drop for Text {
     fn drop(&mut self) {
         if self.generated {
-            // The file is in the system's temporary directory, so a leftover does no harm.
+            // The file is in the system's temporary directory, so a leftover file does no harm.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// The iterator of [`Text::endless`].
+/// An endless sequence of the blocks of a text: see [`Text::endless`].
 pub(crate) struct Endless<'a> {
     blocks: &'a [Arc<[u8]>],
     next: usize,
@@ -83,7 +84,8 @@ impl Feed for Endless<'_> {
     }
 }
 
-/// Creates a new file: in a directory that all users share, an existing name may be a link to another file.
+/// Creates a new file and writes the text. In a directory that all users share, an existing name may be a
+/// link to another file, so the function removes such a name first.
 fn write_new(path: &Path, text: &[u8]) -> std::io::Result<()> {
     if let Err(e) = std::fs::remove_file(path)
         && e.kind() != std::io::ErrorKind::NotFound
@@ -93,15 +95,15 @@ fn write_new(path: &Path, text: &[u8]) -> std::io::Result<()> {
     std::fs::File::create_new(path)?.write_all(text)
 }
 
-/// Generates lines of 8 to 14 words out of 50,000; the word of rank r is about 1/r as frequent as the first.
-/// The text is the same on every machine.
+/// Generates lines of 8 to 14 words, with 50,000 different words. The word of rank r is about 1/r as frequent
+/// as the first word. The text is the same on every machine.
 fn generate(bytes: usize) -> Vec<u8> {
     let mut random = SplitMix::new(1);
     let words: Vec<Vec<u8>> = (0..50_000u64).map(|rank| word(rank, &mut random)).collect();
     let mut text = Vec::with_capacity(bytes + 200);
     while text.len() < bytes {
         for _ in 0..8 + random.next() % 7 {
-            // 50,000^u for a uniform u: the logarithm of the rank is uniform.
+            // The rank is 50,000^u for a uniform random u, so that the logarithm of the rank is uniform.
             let rank = (words.len() as f64).powf(random.share()) as usize - 1;
             text.extend_from_slice(&words[rank.min(words.len() - 1)]);
             text.push(b' ');
@@ -112,7 +114,7 @@ fn generate(bytes: usize) -> Vec<u8> {
     text
 }
 
-/// Generates a word; more frequent words are shorter.
+/// Generates the word of this rank; more frequent words are shorter.
 fn word(rank: u64, random: &mut SplitMix) -> Vec<u8> {
     let len = 2 + u64::from((rank + 1).ilog2()) / 3 + random.next() % 4;
     (0..len)
@@ -120,7 +122,7 @@ fn word(rank: u64, random: &mut SplitMix) -> Vec<u8> {
         .collect()
 }
 
-/// Steele's generator of random numbers: a seed gives the same numbers on every machine.
+/// Steele's generator of random numbers (SplitMix): a seed gives the same numbers on every machine.
 pub(crate) struct SplitMix(u64);
 
 impl SplitMix {
@@ -136,7 +138,7 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// Returns a number from 0 to below 1.
+    /// Returns a random number from 0 to below 1.
     pub(crate) fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -1,6 +1,6 @@
-//! `tidegate-bench topology`: the table of Storm's PR 8796. A topology counts the words of a text in memory,
-//! repeated endlessly. The bench compares static sizes, Storm's dynamic rule with these ceilings, and Knee:
-//! saturated, and at a tenth of the best saturated rate.
+//! `tidegate-bench topology`: measures the table of Storm's PR 8796. A topology counts the words of a text in
+//! memory, repeated endlessly. The bench compares static batch sizes, Storm's dynamic rule with these sizes
+//! as upper limits, and Knee. It measures them saturated, and at a tenth of the best saturated rate.
 
 use std::time::{Duration, Instant};
 
@@ -18,21 +18,22 @@ use tidegate_cli::interrupt;
 use tidegate_cli::report::Row;
 use tidegate_cli::topology::{self, Edge, Live, Pace, Plan};
 
-/// The numbers of splitters and counters, as in Storm's FileReadWordCountTopo.
+/// The number of tasks that split lines, and the number that count words, as in Storm's
+/// FileReadWordCountTopo.
 const SPLIT: usize = 2;
-/// Storm's default capacity of every queue.
+/// The capacity of every queue in items: Storm's default.
 const CAPACITY: usize = 32_768;
-/// The static sizes, and the ceilings of the dynamic rule, in the table.
+/// The batch sizes of the table: as static sizes, and as upper limits of the dynamic rule.
 pub(super) const SIZES: [u64; 4] = [1, 10, 100, 1000];
 
-/// The durations of one measurement.
+/// The durations of one measurement of a topology: the warm-up, and the measured time after it.
 #[derive(Clone, Copy)]
 struct Times {
     warm_up: Duration,
     measured: Duration,
 }
 
-/// Runs the cells, or the soak.
+/// Runs the cells of the bench `topology`, or the soak.
 pub(crate) fn run(session: &mut Session, args: &TopologyArgs) -> anyhow::Result<()> {
     let bytes = if session.is_smoke() { 1 << 18 } else { 8 << 20 };
     let text = Text::load(args.text.as_deref(), bytes)?;
@@ -56,13 +57,14 @@ pub(crate) fn run(session: &mut Session, args: &TopologyArgs) -> anyhow::Result<
         contestants.extend(storm(session, &text, times));
         session.cell(case, contestants)?;
     }
-    // Storm's cluster uses the processor even while it is idle.
+    // Storm's cluster uses the processor even while it is idle, so the session ends it.
     session.rest_peers();
     let case = "10 % load";
     if session.wants(case) {
         let pace = match best_lines_per_s(session.rows()) {
             Some(lines_per_s) => lines_per_s,
-            // The saturated case did not run: one run here gives the order of magnitude of the rate.
+            // If the saturated case did not run in this session, one run gives the order of magnitude of the
+            // rate.
             None => measure(plan(Choice::KNEE, None), &text, times)?
                 .extra
                 .get("lines_per_s")
@@ -78,7 +80,7 @@ pub(crate) fn run(session: &mut Session, args: &TopologyArgs) -> anyhow::Result<
     Ok(())
 }
 
-/// Returns the plan of the table's topology.
+/// Returns the plan of the topology that the table measures.
 pub(super) fn plan(controller: Choice, pace: Option<Pace>) -> Plan {
     let sample_every = if pace.is_some() { 1 } else { 64 };
     Plan {
@@ -91,7 +93,7 @@ pub(super) fn plan(controller: Choice, pace: Option<Pace>) -> Plan {
     }
 }
 
-/// Returns the choice of batches of a constant size.
+/// Returns a controller that forms batches of a constant size, without a linger.
 pub(super) const fn fixed(limit: u64) -> Choice {
     Choice::Fixed {
         limit,
@@ -118,10 +120,11 @@ fn ours<'a>(text: &'a Text, pace: Option<Pace>, times: Times) -> Vec<Contestant<
     choices.map(contestant).collect()
 }
 
-/// Returns Storm's LocalCluster as a contestant, if its peer is built. Its start and its warm-up come on top
-/// of the measurement.
+/// Returns Storm's LocalCluster as contestants, if its peer is built. Its start and its warm-up take time
+/// beyond the measurement.
 fn storm<'a>(session: &Session, text: &'a Text, times: Times) -> Vec<Contestant<'a, Peers>> {
-    // Each run takes some ten seconds to start and to end; a call of ten minutes has time for these sizes.
+    // Storm takes about ten seconds to start and to end each run, so a session of ten minutes has time only
+    // for these sizes.
     let sizes = if session.args.full {
         &SIZES[..]
     } else {
@@ -159,7 +162,7 @@ fn best_lines_per_s(rows: &[Row]) -> Option<f64> {
         .reduce(f64::max)
 }
 
-/// Measures a fresh topology once.
+/// Starts a topology, measures it once after its warm-up, and ends it.
 fn measure(plan: Plan, text: &Text, times: Times) -> anyhow::Result<Sample> {
     let live = Live::new(plan.split);
     std::thread::scope(|scope| {
@@ -180,8 +183,8 @@ fn measure(plan: Plan, text: &Text, times: Times) -> anyhow::Result<Sample> {
     })
 }
 
-/// Adds the batches of the edge that carries words; those of the edge that carries lines go to the extra
-/// keys.
+/// Adds the figures of the batches in which words pass from splitters to counters. The figures of the batches
+/// of lines go to the extra keys.
 fn put_batches(sample: &mut Sample, [lines, words]: &[Edge; 2]) {
     if words.batches.batches() > 0 {
         sample.batches = Some(words.batches.batches() as f64);
@@ -196,7 +199,7 @@ fn put_batches(sample: &mut Sample, [lines, words]: &[Edge; 2]) {
     }
 }
 
-/// A measured part of a running topology's time.
+/// The measured part of the time of a running topology.
 pub(super) struct Window {
     since: Instant,
     words: u64,
@@ -204,7 +207,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Starts the window; drops earlier latencies.
+    /// Starts the window, and drops the latencies of earlier words.
     pub(super) fn start(live: &Live) -> Self {
         drop(live.take_latency());
         Self {
@@ -214,7 +217,8 @@ impl Window {
         }
     }
 
-    /// Waits for `time`, and longer while no word was counted: then other programs use the machine.
+    /// Waits for `time`, and longer while the topology has counted no word, because other programs may use
+    /// the machine.
     pub(super) fn pass(&self, live: &Live, time: Duration) {
         let start = Instant::now();
         let over = |elapsed| elapsed >= time && (live.words() > self.words || elapsed > time * 100);
@@ -224,7 +228,7 @@ impl Window {
         }
     }
 
-    /// Returns the throughput since the start of the window, in words a second.
+    /// Ends the window. Returns the words a second since its start, and the latencies.
     pub(super) fn end(&mut self, live: &Live) -> Sample {
         let (words, lines) = (live.words() - self.words, live.lines() - self.lines);
         let seconds = self.since.elapsed().as_secs_f64();

@@ -1,5 +1,5 @@
-//! The protocol of NATS clients as far as the bench needs it: a parser, which is pure, and a connection over
-//! it that blocks.
+//! The protocol of NATS clients as far as the bench needs it: a parser, which is pure, and a connection that
+//! blocks.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -10,10 +10,10 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde_json::Value;
 
-/// The most bytes of a line and of a payload that the bench accepts.
+/// The greatest number of bytes of a line, and of a payload, that the bench accepts.
 const BYTES_MAX: usize = 16 << 20;
 
-/// One operation that a server sends.
+/// One operation that a NATS server sends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Op<'a> {
     Message {
@@ -25,11 +25,12 @@ pub(crate) enum Op<'a> {
     Ping,
     Pong,
     Error(&'a str),
-    /// `INFO` or `+OK`, which the bench ignores.
+    /// The operation is `INFO` or `+OK`, which the bench ignores.
     Other,
 }
 
-/// Returns the first operation in `bytes` and its length; `None` if the operation is not complete yet.
+/// Returns the first operation in `bytes` and its length in bytes; `None` if the operation is not complete
+/// yet.
 ///
 /// # Errors
 /// The bytes are not the protocol of NATS.
@@ -73,7 +74,7 @@ pub(crate) fn parse(bytes: &[u8]) -> anyhow::Result<Option<(Op<'_>, usize)>> {
     Ok(Some((op, end + 1)))
 }
 
-/// Returns the first bytes that a client sends.
+/// Returns the first bytes that a client sends: `CONNECT` with the credentials, and `PING`.
 pub(crate) fn hello(user: &str, password: &str) -> String {
     format!(
         "CONNECT {{\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true,\"protocol\":1,\
@@ -103,10 +104,10 @@ pub(crate) fn dial(
     Ok(stream)
 }
 
-/// A connection with a user's credentials.
+/// A connection to a server with a user's credentials.
 pub(crate) struct Wire {
     pub(crate) stream: TcpStream,
-    /// Bytes that were read, from `start` on not parsed.
+    /// The bytes that the connection has read. Those from index `start` on are not parsed yet.
     buffer: Vec<u8>,
     start: usize,
     inbox: String,
@@ -137,7 +138,7 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Writes the bytes.
+    /// Writes the bytes to the server.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         Ok(self.stream.write_all(bytes)?)
     }
@@ -156,10 +157,11 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends a request and returns the answer's payload.
+    /// Sends a request and returns the payload of the answer.
     ///
     /// # Errors
-    /// Nothing answers the subject, or `until` passes.
+    ///
+    /// No client or server answers the request, or `until` passes.
     pub(crate) fn ask(
         &mut self,
         subject: &str,
@@ -192,7 +194,7 @@ impl Wire {
         }
     }
 
-    /// Sends a request to the API of streams.
+    /// Sends a request to the API of streams and returns the answer.
     ///
     /// # Errors
     /// The server refuses the request, or does not answer until `until`.
@@ -208,7 +210,7 @@ impl Wire {
         Ok(answer)
     }
 
-    /// Reads the next operation and passes it to `see`; answers the server's `PING`.
+    /// Reads the next operation and passes it to `see`. Answers the server's `PING`.
     ///
     /// # Errors
     /// The connection ends, the server reports an error, or `until` passes.
@@ -234,7 +236,7 @@ impl Wire {
         }
     }
 
-    /// Returns whether the next operation can be read without waiting.
+    /// Returns whether the connection has the whole next operation, so that the caller need not wait.
     ///
     /// # Errors
     /// The bytes are not the protocol of NATS.

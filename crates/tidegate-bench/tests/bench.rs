@@ -1,5 +1,5 @@
-//! `tidegate-bench` as a program: the form of the document, kept results, and peers that answer, fail and
-//! hang.
+//! Tests of the program `tidegate-bench`: the form of its document, its kept results, and peers that answer,
+//! fail and hang.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Runs the bench in `directory`, without peers other than the test's own.
+/// Runs the bench in `directory`, in which it finds only the peers that the test has put there.
 fn bench(directory: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
         .args(args)
@@ -181,7 +181,7 @@ done
         .as_f64()
         .unwrap();
     assert!(ratio > 1.0, "{ratio}");
-    // A system that lacks the feature is not part of the case.
+    // If a system lacks the feature, it has no row in the case.
     let batch = document(&bench(
         directory.path(),
         &[
@@ -202,7 +202,7 @@ done
 #[test]
 fn a_hanging_peer_is_killed_and_reported() {
     let directory = tempfile::tempdir().unwrap();
-    // The peer's child would outlive it, so the bench kills the whole group.
+    // The peer's child would outlive the peer, so the bench kills the whole process group.
     let pid = directory.path().join("pid");
     let script = format!(
         "#!/bin/sh\nread -r hello\necho '{{\"systems\":[{{\"system\":\"slow\",\"version\":\"1\"}}]}}'\nread -r ask\nsleep 1000 &\necho $! > {}\nwait\n",
@@ -227,7 +227,7 @@ fn a_hanging_peer_is_killed_and_reported() {
     assert!(row(&document, "tidegate")["ops_per_s"].is_f64());
     let pid = std::fs::read_to_string(pid).unwrap();
     let stat = format!("/proc/{}/stat", pid.trim());
-    // The child is killed already, but it dies only when it next runs.
+    // The bench has killed the child already, but the child dies only when it next runs.
     let gone = (0..1_000_000).any(|_| {
         std::thread::yield_now();
         std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
@@ -255,7 +255,7 @@ fn a_peer_that_is_not_built_names_the_command() {
         errors.contains("absent: not built: run bench/peers/install.sh absent"),
         "{errors}"
     );
-    // The bench without any peers.
+    // The bench also runs if there are no peers at all.
     let empty = tempfile::tempdir().unwrap();
     let output = bench(empty.path(), &args);
     assert!(
@@ -278,7 +278,7 @@ fn finished_cells_are_kept_and_skipped() {
     ];
     let first = document(&bench(directory.path(), &args));
     assert_eq!(rows(&first).len(), 2);
-    // An earlier run was cut short in the middle of a line.
+    // The test cuts a line short in the middle, as an earlier run might have.
     let path = directory.path().join("kept.jsonl");
     let kept = std::fs::read_to_string(&path).unwrap();
     let half = kept.rfind("2 producers, single").unwrap() + 10;
@@ -290,7 +290,8 @@ fn finished_cells_are_kept_and_skipped() {
     assert_eq!(rows(&third), rows(&second));
 }
 
-/// Creates a client of Redis that answers without contacting Redis; it writes its requests to `asked`.
+/// Creates a peer that answers as a client of Redis, but does not contact Redis. It writes its requests to
+/// the file `asked`.
 fn redis_client(directory: &Path, measure: &str) {
     let script = format!(
         r#"#!/bin/sh
@@ -343,8 +344,8 @@ fn redis_clients_are_loaded_measured_and_rested() {
         ] {
             assert_eq!(row[key].as_f64(), Some(value), "{key}: {row}");
         }
-        // The client never called Redis, so Redis counts the bench's own requests only. They may take too
-        // little for its clock, and now and then it reads from an empty socket.
+        // The peer never called Redis, so Redis counts only the bench's own requests. They may take too
+        // little time for Redis's clock to show, and now and then Redis reads from an empty socket.
         assert!(row["redis_cpu_us"].is_f64(), "{row}");
         let commands = row["commands_per_read"].as_f64().unwrap();
         assert!(commands > 0.0 && commands <= 1.0, "{row}");
@@ -407,7 +408,7 @@ fn without_a_redis_server_the_command_that_installs_it_is_named() {
 #[test]
 fn the_redis_server_ends_with_the_bench_even_if_that_is_killed() {
     let directory = tempfile::tempdir().unwrap();
-    // The client never answers, so the bench is in the middle of a cell; the client ends with its input.
+    // The peer never answers, so the bench stays in the middle of a cell. The peer ends when its input ends.
     redis_client(directory.path(), "read -r _");
     let mut bench = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
         .args(["redis", "--peers", "--effort", "smoke"])
@@ -496,7 +497,7 @@ fn handlers_are_measured_once_and_their_verdict_is_printed_again() {
         .collect();
     let cells = lines.iter().filter(|line| line.get("cell").is_some());
     assert_eq!((lines.len(), cells.count()), (5, 3), "{kept}");
-    // The second start uses the kept results.
+    // The second run of the bench uses the kept results.
     let (code, second, errors) = handlers(directory.path(), &args);
     assert_eq!(code, Some(0), "{errors}");
     assert!(errors.contains("0 cells to run, 3 kept"), "{errors}");
@@ -526,7 +527,7 @@ fn handlers_refuses_cells_that_do_not_exist_and_parts_it_lacks_in_one_line() {
         assert_eq!(code, Some(2), "{args:?}: {errors}");
         assert_eq!(errors.lines().count(), 1, "{args:?}: {errors}");
         assert!(errors.contains(text), "{args:?}: {errors}");
-        // No cell ran before the error.
+        // The bench reports the error before it runs a cell.
         assert_eq!(output, "");
     }
     if cfg!(not(feature = "peers")) {
@@ -565,7 +566,7 @@ fn arena(directory: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     )
 }
 
-/// Short runs: they prove only that the bench works.
+/// The arguments of short runs of the arena, which prove only that the bench works.
 const ARENA_QUICK: [&str; 6] = ["--cells", "4", "--items", "20000", "--rounds", "2"];
 
 #[test]
@@ -587,7 +588,7 @@ fn arena_prints_the_same_for_a_seed_with_and_without_its_cache() {
     let cache = directory.path().join("target/arena.jsonl");
     let kept = std::fs::read_to_string(&cache).unwrap();
     assert_eq!(kept.lines().filter(|line| !line.is_empty()).count(), 4);
-    // The first figures come from the cache, the second from a run with one job.
+    // The first output comes from figures in the cache, the second from a run with one job.
     assert_eq!(arena(directory.path(), &args).1, first);
     assert_eq!(std::fs::read_to_string(&cache).unwrap(), kept);
     let again = [
@@ -636,7 +637,7 @@ fn arena_shows_one_cell_and_writes_its_cells_as_json() {
 #[test]
 fn arena_judges_the_backlog_of_open_loops() {
     let directory = tempfile::tempdir().unwrap();
-    // The fixed cells have the promise as a test; this one keeps it.
+    // Another test checks the promise in fixed cells. In this cell the controller keeps it.
     let args = ["--stability", "--cells", "1", "--seed", "43"];
     let (code, text, errors) = arena(directory.path(), &args);
     assert_eq!(code, Some(0), "{errors}{text}");
@@ -667,7 +668,7 @@ fn arena_refuses_what_it_does_not_know() {
     }
 }
 
-/// Runs small attacks on `tidegate-bench serve`: the product may not be built.
+/// Runs small attacks on `tidegate-bench serve`, because the product's own program may not be built.
 fn neighbours(directory: &Path, args: &[&str]) -> Output {
     let short = ["--before", "0.3", "--window", "0.5", "--after", "0.3"];
     let small = ["--scale", "0.002", "--bcrypt-cost", "4", "--json"];
@@ -687,7 +688,7 @@ fn neighbours(directory: &Path, args: &[&str]) -> Output {
 #[test]
 fn neighbours_are_measured_before_during_and_after_an_attack() {
     let directory = tempfile::tempdir().unwrap();
-    // No nats-server is below this directory: its rows say so.
+    // There is no nats-server below this directory, and its rows say so.
     let attacks = [
         ("wildcards-alone", "attack_deliveries", &["--peers"][..]),
         ("purge-half", "attack_purged", &[]),
@@ -745,7 +746,7 @@ fn neighbours_are_measured_before_during_and_after_an_attack() {
             notes.iter().all(|note| note.contains("no nats-server")),
             "{notes:?}"
         );
-        // The servers' files are removed.
+        // The bench has removed the servers' files.
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }
@@ -763,7 +764,8 @@ fn neighbours_lists_its_attacks_and_refuses_others() {
     assert!(errors.contains("wildcards-alone"), "{errors}");
 }
 
-/// Makes a few things on `tidegate-bench serve`: the product may not be built.
+/// Makes a few streams, consumers or subjects on `tidegate-bench serve`, because the product's own program
+/// may not be built.
 fn many(directory: &Path, args: &[&str]) -> Output {
     let short = ["--idle", "0.1", "--rest-max", "0.5", "--json"];
     Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
@@ -787,7 +789,7 @@ fn many_things_are_made_and_survive_a_kill_and_a_stop() {
         ("subjects-1m", "0.001", 1000),
     ];
     for (cell, scale, count) in cells {
-        // No nats-server is below this directory: its row says so.
+        // There is no nats-server below this directory, and its row says so.
         let args = ["--only", cell, "--scale", scale, "--peers"];
         let document = document(&many(directory.path(), &args));
         assert_eq!(document["bench"], "many");
@@ -814,12 +816,12 @@ fn many_things_are_made_and_survive_a_kill_and_a_stop() {
         }
         assert!(ours["bytes_each"].is_f64() && ours["idle_cpu_percent"].is_f64());
         assert_eq!(ours["consumer_ms"].is_f64(), cell == "subjects-1m");
-        // Nothing was lost; a busy machine may not come to rest.
+        // The server lost nothing. On a busy machine it may not come to rest.
         let note = ours["note"].as_str().unwrap_or_default();
         assert!(!note.contains("the server has"), "{ours}");
         let note = theirs["note"].as_str().unwrap();
         assert!(note.contains("no nats-server"), "{note}");
-        // The servers' files are removed.
+        // The bench has removed the servers' files.
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

@@ -1,15 +1,16 @@
-//! The benches of streams.
+//! The benches of streams:
 //!
-//! - `tidegate-bench stream`: publishes to streams and reads them, ours beside nats-server with its defaults
-//!   and nats-server with a sync before every acknowledgement. The `nats` program drives the servers if it
-//!   can.
-//! - `tidegate-bench cluster`: publishes to streams of three replicas, each system as three nodes on this
-//!   machine with clients that connect to any of them. With `--full` also ours on nodes that are up to 50 ms
-//!   apart, beside fixed sizes and numbers of entries.
-//! - `tidegate-bench raft`: measures the gain of each step of the replication on such a cluster.
+//! - `tidegate-bench stream`: publishes to streams and reads them, on our server beside nats-server with its
+//!   defaults and nats-server with a sync before every acknowledgement. The `nats` program drives the servers
+//!   if it can.
+//! - `tidegate-bench cluster`: publishes to streams of three replicas. Each system is three nodes on this
+//!   machine, and the clients connect to any of them. With `--full` the bench also measures our server with
+//!   up to 50 ms between the nodes, beside fixed settings of the replication.
+//! - `tidegate-bench raft`: measures the gain of each step from nats-server's way of writing replicated
+//!   streams to ours, on such a cluster.
 //!
-//! Every server is a process with a directory of its own and takes part in every round. Processor time is the
-//! servers', from /proc, over the whole run of the load.
+//! Every server is a process with a directory of its own, and takes part in every round. The processor time
+//! in the results is the servers', from /proc, over the whole run of the load.
 
 mod bare;
 mod cell;
@@ -38,10 +39,11 @@ pub(crate) use pair::{Measured, Pair, Traffic};
 use server::{Kind, Programs};
 pub(crate) use server::{Membership, Server, product};
 
-/// The number of nodes of a cluster, and of replicas of each stream there.
+/// The number of nodes of a cluster, and of replicas of each stream in a cluster.
 const NODES: usize = 3;
 
-/// Returns the arguments with the defaults of these benches: three rounds, because they have many cells.
+/// Returns the arguments with the default number of rounds of the benches `stream` and `cluster`. In a full
+/// run at normal effort it is three, because there are many cells.
 pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
     let mut args = args.clone();
     if args.effort == Effort::Normal && args.full {
@@ -50,12 +52,12 @@ pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
     args
 }
 
-/// Runs the cells of single servers.
+/// Runs the cells of `tidegate-bench stream`, with single servers.
 pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
     run_cells(session, 1, &cells(session.args.full))
 }
 
-/// Runs the cells of clusters.
+/// Runs the cells of `tidegate-bench cluster`, with clusters.
 pub(crate) fn run_clusters(session: &mut Session) -> anyhow::Result<()> {
     run_cells(session, NODES, &cells_of_clusters(NODES, session.args.full))?;
     if session.args.full {
@@ -64,8 +66,8 @@ pub(crate) fn run_clusters(session: &mut Session) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the arguments with the defaults of the replication steps: three rounds, because there are many
-/// steps and each measurement forms a cluster.
+/// Returns the arguments with the default number of rounds of `tidegate-bench raft`. At normal effort it is
+/// three, because there are many steps and each measurement forms a cluster.
 pub(super) fn defaults_of_steps(args: &BenchArgs) -> BenchArgs {
     let mut args = args.clone();
     if args.effort == Effort::Normal {
@@ -74,7 +76,7 @@ pub(super) fn defaults_of_steps(args: &BenchArgs) -> BenchArgs {
     args
 }
 
-/// Runs the steps of the replication, on this disk and on a slower one.
+/// Runs the cells that measure each step of the replication, on this disk and on a disk with slower syncs.
 pub(crate) fn run_steps(session: &mut Session) -> anyhow::Result<()> {
     let programs = Programs::find()?;
     let version = programs.version();
@@ -101,7 +103,7 @@ fn run_cells(session: &mut Session, nodes: usize, cells: &[Cell]) -> anyhow::Res
     Ok(())
 }
 
-/// Returns the contestants of a cell.
+/// Returns the contestants of a cell: our server, and with `peers` nats-server.
 fn contestants<'a>(
     peers: bool,
     version: Option<&String>,
@@ -112,7 +114,8 @@ fn contestants<'a>(
         Work::Slowed => vec![Kind::OursSlow, Kind::OursSlowGreedy],
         Work::Steps { slow } => {
             let step = |step| Kind::Step { step, slow };
-            // The bench cannot slow nats-server's disk.
+            // The bench cannot slow nats-server's disk, so nats-server takes no part in cells with slow
+            // syncs.
             let peer = (peers && !slow).then_some(Kind::NatsAlways);
             RaftStep::STEPS.map(step).into_iter().chain(peer).collect()
         }

@@ -1,5 +1,5 @@
-//! Two binaries of the product side by side, each a server with a directory of its own, under a load of the
-//! bench.
+//! The servers of the bench `compare`: two binaries of the product side by side, each as a server with a
+//! directory of its own, under a load that the bench sends.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -11,16 +11,16 @@ use super::field::Directory;
 use super::load::Load;
 use super::server::Server;
 
-/// The bytes of a message.
+/// The number of bytes in each message's payload.
 const BYTES: usize = 1024;
 /// The number of messages of the run under strace, which is slow.
 const TRACED: u64 = 2000;
 
-/// The traffic that the clients of a row make.
+/// The traffic of the clients in one row of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic {
     clients: usize,
-    /// The messages that a client has in flight; with 1 it waits for each acknowledgement.
+    /// The number of messages that a client has in flight. With 1 the client waits for each acknowledgement.
     window: usize,
 }
 
@@ -53,23 +53,23 @@ impl Traffic {
     }
 }
 
-/// One measurement.
+/// The figures of one measurement of one server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
-    /// Messages a second.
+    /// The messages a second that the clients published.
     pub(crate) per_s: f64,
-    /// The server's processor time a message, nanoseconds.
+    /// The server's processor time a message, in nanoseconds.
     pub(crate) cpu_ns: f64,
 }
 
-/// The servers of the two binaries. They come before the directory, so that they drop first.
+/// The servers of the two binaries. Their field stands before the directory, so that they drop first.
 pub(crate) struct Pair {
     servers: [Server; 2],
     _directory: Directory,
 }
 
 impl Pair {
-    /// Starts both servers.
+    /// Starts the servers of both binaries.
     ///
     /// # Errors
     /// A server does not come up.
@@ -93,7 +93,8 @@ impl Pair {
         })
     }
 
-    /// Returns the number of messages that take the window; warms both servers up.
+    /// Returns the number of messages that the clients can publish in `window_ms` milliseconds, and warms
+    /// both servers up.
     pub(crate) fn calibrate(&mut self, traffic: Traffic, window_ms: u64) -> anyhow::Result<u64> {
         let mut messages = 20 * traffic.clients as u64;
         for side in [1, 0] {
@@ -103,7 +104,7 @@ impl Pair {
         Ok(messages)
     }
 
-    /// Publishes this many messages to one of the servers.
+    /// Publishes this many messages to one of the two servers, and measures their rate and cost.
     pub(crate) fn measure(
         &mut self,
         side: usize,
@@ -111,8 +112,8 @@ impl Pair {
         messages: u64,
     ) -> anyhow::Result<Measured> {
         let server = &self.servers[side];
-        // The sync writes data that the other server left in the cache, so that it does not end up in the
-        // first sync of this server.
+        // The sync writes the data that the other server left in the cache, so that the first sync of this
+        // server does not have to write it.
         rustix::fs::sync();
         let before = server.cpu_ns()?;
         let sample = load(traffic, messages).run(&[server.addr()])?;
@@ -123,8 +124,8 @@ impl Pair {
         })
     }
 
-    /// Returns the system calls a message of one server, as strace counts them in a separate run; `None` if
-    /// strace is missing or may not trace.
+    /// Returns the system calls of one server for each message, counted in a separate run; `None` if this
+    /// machine has no program that counts them.
     pub(crate) fn syscalls(
         &mut self,
         side: usize,

@@ -1,4 +1,5 @@
-//! The `nats` program as a load: runs it to its end within a time limit, and reads its report.
+//! The `nats` program as a load on streams: the bench runs it to its end within a time limit, and reads its
+//! report.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -12,17 +13,17 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::super::rounds::{Failure, Sample};
 use tidegate_cli::interrupt;
 
-/// The longest that a run may take; a longer one hangs.
+/// The longest time that a run of the program may take; after it, the bench counts the program as hung.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running `nats` program; a drop kills it.
+/// A running `nats` program. The bench kills it when this value drops.
 pub(super) struct Run {
     child: Child,
     said: Option<std::thread::JoinHandle<String>>,
 }
 
 impl Run {
-    /// Starts `nats -s ADDRS ...`: each of its clients connects to one of the addresses.
+    /// Starts `nats -s ADDRS ...`: each client of the program connects to one of the addresses.
     pub(super) fn start(
         program: &Path,
         addrs: &[SocketAddr],
@@ -33,7 +34,7 @@ impl Run {
         command
             .args(["-s", &urls.join(","), "--timeout=30s"])
             .args(args)
-            // The user's own contexts must not affect the run.
+            // The settings (contexts) that the user has made for `nats` must not affect the run.
             .env("NATS_CONTEXT", "")
             .process_group(0)
             .stdin(Stdio::null())
@@ -41,8 +42,8 @@ impl Run {
             .stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| format!("nats: {e}"))?;
         let (mut output, mut errors) = (child.stdout.take(), child.stderr.take());
-        // The program prints little on one stream and a line for each client on the other: reading both at
-        // once fills neither.
+        // The program prints little on one output and a line for each client on the other. Two threads read
+        // both at once, so that neither pipe fills up.
         let said = std::thread::spawn(move || {
             let other = std::thread::spawn(move || {
                 let mut text = String::new();
@@ -59,7 +60,7 @@ impl Run {
         })
     }
 
-    /// Waits until the program ends, and reads its report.
+    /// Waits until the program ends, and reads the figures in its report.
     pub(super) fn report(mut self) -> Result<Sample, Failure> {
         let until = Instant::now() + PATIENCE;
         let status = loop {
@@ -100,13 +101,14 @@ impl Drop for Run {
     }
 }
 
-/// Parses the last line of statistics in the report: with several clients, the line of all of them together.
+/// Parses the program's report, in which the last line of statistics counts: with several clients it is the
+/// line of all of them together.
 fn report(said: &str) -> Option<Sample> {
     let mut lines = said.lines().rev();
     let line = lines.find(|line| line.contains(" stats: ") && line.contains("msgs/sec"))?;
     let number = |text: &str| text.replace(',', "").parse::<f64>().ok();
     let rate = line.split_once(" stats: ")?.1.split_once(" msgs/sec")?.0;
-    // With several clients the latencies have a line of their own, which spells them without a colon.
+    // With several clients, the latencies have a line of their own, in which some names have no colon.
     let latency = |mark: &str| {
         let mut lines = said.lines().rev();
         let line =

@@ -1,5 +1,5 @@
-//! A server of the bench, ours or nats-server: the bench starts it on the given ports with a directory for it
-//! and reads its cost; the server ends with the bench, even if the bench is killed.
+//! A server that a bench measures, ours or nats-server: the bench starts it on the given ports with a
+//! directory for it, and reads its costs. The server ends with the bench, even if a signal kills the bench.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -17,39 +17,42 @@ use tidegate_raft::lab::{FixedEntries, RaftStep};
 use super::super::machine;
 use tidegate_cli::interrupt;
 
-/// The longest that a server may take to start, and to answer.
+/// The longest time that a server may take to start, and to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// A shell script that runs the server and prints its process id. It ends the server when the bench's end of
-/// the pipe closes, even if the bench was killed.
+/// The shell script that runs the server and prints its process id. It ends the server when the bench's end
+/// of the pipe closes, even if a signal killed the bench.
 const GUARD: &str = r#"log=$1; shift; "$@" >"$log" 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
 
-/// The server to start.
+/// The kinds of servers that the bench starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Ours,
     /// Our server, with syncs that take 5 ms longer.
     OursSlow,
-    /// Our server with syncs that take 5 ms longer, which does not wait for callers that are about to return.
+    /// Our server, with syncs that take 5 ms longer. It does not delay a sync for clients that are about to
+    /// publish again, as our server usually does.
     OursSlowGreedy,
-    /// Our server up to a step of the replication; `slow` adds 5 ms to its syncs.
+    /// A variant of our server between nats-server's way of writing replicated streams and the product's;
+    /// `step` says which. `slow` adds 5 ms to its syncs.
     Step {
         step: RaftStep,
         slow: bool,
     },
-    /// Our server, with nodes that are this round trip apart; `fixed` sets the size and the number of
-    /// entries.
+    /// Our server, with this round trip between the nodes, which the bench adds. `fixed` sets the number of
+    /// commands in an entry and the number of entries in flight; without it the controller decides them.
     Distant {
         round_trip: Duration,
         fixed: Option<FixedEntries>,
     },
-    /// nats-server with its default: it acknowledges before it syncs, which it does every two minutes.
+    /// nats-server with its default: it acknowledges a message before it syncs, which it does every two
+    /// minutes.
     Nats,
-    /// nats-server that syncs each message before it acknowledges that message.
+    /// nats-server that syncs each message before it acknowledges the message.
     NatsAlways,
 }
 
 impl Kind {
-    /// Returns the round trip that the bench adds between two nodes, on top of this machine's own.
+    /// Returns the round trip that the bench adds between two nodes, in addition to this machine's own.
     pub(super) const fn round_trip(self) -> Duration {
         match self {
             Self::Distant { round_trip, .. } => round_trip,
@@ -58,18 +61,18 @@ impl Kind {
     }
 }
 
-/// A node's place in its cluster.
+/// The place of a node in its cluster: its name and addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership<'a> {
     pub(crate) name: String,
-    /// The address on which the node listens to the other nodes.
+    /// The address at which the node listens to the other nodes.
     pub(crate) listen: SocketAddr,
-    /// The addresses of all nodes.
+    /// The addresses at which the nodes of the cluster listen to each other.
     pub(crate) routes: &'a [SocketAddr],
 }
 
 impl Membership<'_> {
-    /// Returns nats-server's flags for a cluster, which our server has, too.
+    /// Returns the flags with which nats-server joins a cluster; our server has the same flags.
     fn arguments(&self) -> Vec<String> {
         let routes = self.routes.iter().map(|at| format!("nats-route://{at}"));
         let routes: Vec<_> = routes.collect();
@@ -86,7 +89,7 @@ impl Membership<'_> {
     }
 }
 
-/// A running server.
+/// A running server of the bench.
 pub(crate) struct Server {
     guard: Child,
     pid: u32,
@@ -96,11 +99,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server with its files in `directory`, which this function empties, with clients and HTTP at
-    /// the given addresses.
+    /// Starts a server with its files in `directory`, which this function empties, and with the given
+    /// addresses for clients and for HTTP.
     ///
     /// # Errors
-    /// The server cannot be started.
+    ///
+    /// The server does not start.
     pub(super) fn start(
         kind: Kind,
         directory: &Path,
@@ -117,7 +121,8 @@ impl Server {
     /// Starts this binary of the product with its files in `directory`, which this function empties.
     ///
     /// # Errors
-    /// The server cannot be started.
+    ///
+    /// The server does not start.
     pub(super) fn start_product(
         program: &Path,
         directory: &Path,
@@ -136,7 +141,8 @@ impl Server {
     /// Starts the program that these words name, with its log in `directory`, which this function empties.
     ///
     /// # Errors
-    /// The server cannot be started.
+    ///
+    /// The program does not start.
     pub(crate) fn start_program(
         words: &[&OsStr],
         directory: &Path,
@@ -175,7 +181,7 @@ impl Server {
         })
     }
 
-    /// Waits until the server reports that it is ready.
+    /// Waits until the server reports in its log that it is ready.
     ///
     /// # Errors
     /// The server does not come up; the error has the last lines of its log.
@@ -196,7 +202,7 @@ impl Server {
         }
     }
 
-    /// Returns the log so far.
+    /// Returns the text that the server has logged so far.
     pub(crate) fn said(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -211,14 +217,14 @@ impl Server {
         self.addr
     }
 
-    /// Returns the processor time of all the server's threads so far, in seconds; the system counts in ticks
+    /// Returns the processor time of all the server's threads so far, in seconds. The system counts in ticks
     /// of 10 ms.
     pub(crate) fn cpu_s(&self) -> anyhow::Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
         machine::cpu_ticks_s(&stat, false).context("/proc/PID/stat cannot be read")
     }
 
-    /// Returns the server's process id.
+    /// Returns the id of the server's process.
     pub(crate) const fn pid(&self) -> u32 {
         self.pid
     }
@@ -234,12 +240,12 @@ impl Server {
         tasks.map(of).sum()
     }
 
-    /// Returns the resident memory, MiB.
+    /// Returns the resident memory of the server in MiB.
     pub(crate) fn rss_mb(&self) -> Option<f64> {
         machine::rss_mb_of(&self.pid.to_string())
     }
 
-    /// Returns the server's number of subscriptions, its own included.
+    /// Returns the number of subscriptions of the server, including those that it makes for itself.
     pub(super) fn subscriptions(&self) -> anyhow::Result<u64> {
         self.monitor("/subsz")?["num_subscriptions"]
             .as_u64()
@@ -271,7 +277,8 @@ impl Server {
     }
 }
 
-/// The writes of a node's log: the leader counts the entries, and every node counts its syncs.
+/// The counters of a node's log: the leader counts the entries that it writes, and every node counts its
+/// syncs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Written {
     entries: u64,
@@ -282,7 +289,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Returns the writes since `before`, over `seconds` seconds, as columns of a row.
+    /// Returns the differences to the earlier counters `before`, over `seconds` seconds, as columns of a row.
     pub(super) fn since(&self, before: &Self, seconds: f64) -> [(&'static str, f64); 5] {
         let more = |of: fn(&Self) -> u64| of(self).saturating_sub(of(before)) as f64;
         let (entries, syncs) = (more(|w| w.entries), more(|w| w.syncs));
@@ -301,8 +308,8 @@ impl Written {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The guard ends the server and reaps it; if the guard were killed, the process that inherits the
-        // server would have to.
+        // The shell script ends the server and collects its status. If the bench killed the script first, the
+        // process that inherits the server would have to do that.
         drop(self.guard.stdin.take());
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
@@ -346,7 +353,8 @@ fn arguments(
         | Kind::Distant { .. } => {
             let program = match kind {
                 Kind::Ours => product()?,
-                // The product has no flags for these kinds.
+                // The product has no flags for the other kinds of our server, so the bench runs them by its
+                // own command `tidegate-bench serve`.
                 _ => std::env::current_exe()?,
             };
             command.arg(program).arg("serve");
@@ -386,7 +394,7 @@ fn arguments(
     Ok(())
 }
 
-/// Returns the path of the program `tidegate`: the file that `TIDEGATE` names, or the one beside this
+/// Returns the path of the program `tidegate`: the file that `TIDEGATE` names, or the file beside this
 /// program.
 ///
 /// # Errors
@@ -399,7 +407,7 @@ pub(crate) fn product() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The programs of bench/peers/go-nats.
+/// The paths of the programs in bench/peers/go-nats.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     pub(super) nats: PathBuf,
@@ -407,7 +415,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Finds the programs.
+    /// Finds the programs `nats` and `nats-server`.
     ///
     /// # Errors
     /// The programs are not built.

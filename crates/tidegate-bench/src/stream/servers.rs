@@ -1,5 +1,5 @@
-//! The nodes of one system, a single server or a cluster of three on this machine, as one unit that the bench
-//! starts, measures and ends.
+//! The nodes of one system, a single server or a cluster of three on this machine, which the bench starts,
+//! measures and ends as one unit.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -12,10 +12,11 @@ use super::server::{Kind, Membership, PATIENCE, Server, Written};
 use crate::proxy::Proxy;
 use tidegate_cli::interrupt;
 
-/// The nodes of one system: see the module.
+/// The nodes of one system, which the bench starts, measures and ends together.
 pub(super) struct Servers {
     nodes: Vec<Server>,
-    /// The proxies that delay bytes from node to node, one to each node, if the bench adds to the round trip.
+    /// The proxies that delay the bytes between nodes, one in front of each node. There are none unless the
+    /// bench adds to the round trip.
     _proxies: Vec<Proxy>,
 }
 
@@ -31,7 +32,7 @@ impl Servers {
         directory: &Path,
         nats_server: &Path,
     ) -> anyhow::Result<Self> {
-        // All ports are bound at once, so that no port is given twice.
+        // The bench binds all ports at once, so that the system gives different ports.
         let ports = (0..3 * nodes).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
         let ports: Vec<_> = ports.collect::<Result<_, _>>()?;
         let addrs = ports.iter().map(TcpListener::local_addr);
@@ -45,8 +46,7 @@ impl Servers {
                 proxies.push(proxy);
             }
         }
-        // The proxies have other ports than the nodes, because the bench has bound the nodes' ports until
-        // now.
+        // The bench keeps the nodes' ports bound until now, so the proxies have other ports than the nodes.
         drop(ports);
         let start = |(n, of_it): (usize, &[SocketAddr])| {
             let membership = (nodes > 1).then(|| Membership {
@@ -92,7 +92,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Returns the addresses that clients connect to.
+    /// Returns the addresses of all nodes to which clients connect.
     pub(super) fn addrs(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(Server::addr).collect()
     }
@@ -125,12 +125,12 @@ impl Servers {
         self.nodes.iter().map(Server::written).collect()
     }
 
-    /// Returns the resident memory of all nodes, MiB.
+    /// Returns the resident memory of all nodes together, in MiB.
     pub(super) fn rss_mb(&self) -> Option<f64> {
         self.nodes.iter().map(Server::rss_mb).sum()
     }
 
-    /// Returns the number of subscriptions of all nodes, the nodes' own included.
+    /// Returns the number of subscriptions of all nodes, including those that the nodes make for themselves.
     ///
     /// # Errors
     /// A node does not answer.

@@ -1,14 +1,15 @@
-//! The steps of the replication as contestants, from one sync an entry and one message an entry to the
-//! product, beside the figures that nats-server's pull request 7355 published for its steps (one laptop,
-//! three nodes, `sync_interval: always`, 10 clients, 100,000 messages of 1 KiB). Factors are relative to the
-//! first step of the same cell: the absolute figures of one disk say nothing about another disk.
+//! The steps of the replication as contestants: from a server with one sync and one message for each entry to
+//! the product. Beside them stand the figures that nats-server's pull request 7355 published for its steps
+//! (one laptop, three nodes, `sync_interval: always`, 10 clients, 100,000 messages of 1 KiB). The table
+//! compares factors relative to the first step of the same cell, because the absolute figures of one disk say
+//! nothing about another disk.
 
 use serde_json::json;
 use tidegate_raft::lab::RaftStep;
 
 use tidegate_cli::report::Row;
 
-/// Returns the name of a step's row.
+/// Returns the name of a step's row in the table.
 pub(super) const fn name(step: RaftStep) -> &'static str {
     match step {
         RaftStep::Baseline => "(a) a sync per entry and one per message",
@@ -21,7 +22,7 @@ pub(super) const fn name(step: RaftStep) -> &'static str {
     }
 }
 
-/// Returns the published rate of a step, in messages a second.
+/// Returns the rate that the pull request published for a step, in messages a second.
 const fn published(step: RaftStep) -> Option<f64> {
     match step {
         RaftStep::Baseline => Some(91.0),
@@ -33,7 +34,7 @@ const fn published(step: RaftStep) -> Option<f64> {
     }
 }
 
-/// Adds the factors to the rows, the measured ones and the published ones.
+/// Adds two factors relative to the first step to each row: the measured factor and the published one.
 pub(super) fn compare(rows: &mut [Row]) {
     let of = |row: &Row| {
         let mut steps = RaftStep::STEPS.into_iter();
