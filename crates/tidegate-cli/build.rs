@@ -10,7 +10,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
 }
 
-/// Returns the commit of a package that cargo has built from a repository.
+/// Returns the commit that cargo recorded when it packed the published package; `None` in a repository.
 fn published() -> Option<String> {
     let text = std::fs::read_to_string(".cargo_vcs_info.json").ok()?;
     let commit = text.split_once("\"sha1\": \"")?.1.split_once('"')?.0;

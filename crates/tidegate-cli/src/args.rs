@@ -11,7 +11,7 @@ use crate::face::Face;
 use crate::ship::args::{ReceiveArgs, SendArgs};
 use crate::{cluster, log, serve, sim};
 
-/// The version and the commit.
+/// The program's version and commit, as `tidegate --version` prints them.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("TIDEGATE_COMMIT"));
 /// The end of the help of `tidegate`.
 const EXIT_CODES: &str =
@@ -32,7 +32,7 @@ pub(crate) enum Command {
     /// Count the words of files, to show the engine: a reader sends lines through queues to splitters, and
     /// the splitters send words to counters.
     Count(CountArgs),
-    /// Run the simulator in virtual time.
+    /// Simulate the engine's batching in virtual time, and print the figures of each controller.
     Sim(sim::SimArgs),
     /// Receive records that `tidegate send` ships, to standard output or to the end of a file.
     Receive(ReceiveArgs),
@@ -77,7 +77,8 @@ pub(crate) struct CountArgs {
     pub(crate) files: Vec<PathBuf>,
     /// Choose the controller that decides the sizes of the batches, of at most 1024 items, from the reader to
     /// the splitters and on to the counters: knee, knee:OBJECTIVE, greedy, fixed:LIMIT, fixed:LIMIT,LINGER,
-    /// exponential, aimd:STEP, storm-aimd:CEILING or rueidis-stats:MAX_DELAY.
+    /// exponential, aimd:STEP, storm-aimd:CEILING or rueidis-stats:MAX_DELAY. docs/controllers.md explains
+    /// each of them.
     #[arg(long, value_name = "NAME", default_value_t = Choice::KNEE, value_parser = str::parse::<Choice>)]
     pub(crate) controller: Choice,
     /// Read this many lines a second, even if the counters lag behind. Default: as fast as possible.
@@ -86,7 +87,7 @@ pub(crate) struct CountArgs {
     /// Show this many of the most frequent words.
     #[arg(long, value_name = "K", default_value = "10")]
     pub(crate) top: NonZeroUsize,
-    /// Run so many splitters, which cut lines into words, and as many counters.
+    /// Run this many splitters, which cut lines into words, and as many counters.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]
     pub(crate) split: u16,
 }

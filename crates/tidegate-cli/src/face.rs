@@ -8,7 +8,8 @@ use clap::{Args, ColorChoice, ValueEnum};
 use indicatif::ProgressBar;
 use tracing::level_filters::LevelFilter;
 
-/// The flags of this module, once `main` has parsed them. A command that a bench calls has the defaults.
+/// The flags that every command has, once `main` has parsed them. A command that a bench calls has the
+/// defaults.
 static FACE: OnceLock<Face> = OnceLock::new();
 
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -43,9 +44,9 @@ impl From<Color> for ColorChoice {
     }
 }
 
-/// Applies the flags from now on.
+/// Makes the rest of the process use the flags in `face`.
 pub(crate) fn set(face: Face) {
-    // `main` parses the flags only once.
+    // `main` parses the flags only once, so they are not set yet and this call does not fail.
     let _ = FACE.set(face);
 }
 
@@ -53,8 +54,8 @@ fn face() -> Face {
     FACE.get().copied().unwrap_or_default()
 }
 
-/// Returns the colours of help texts and of mistakes in the arguments, which clap prints before all
-/// arguments are known.
+/// Returns the colours of help texts and of mistakes in the arguments, which clap prints before it knows all
+/// arguments.
 pub(crate) fn of_help(args: &[std::ffi::OsString]) -> ColorChoice {
     let given = args.iter().enumerate().rev().filter_map(|(at, arg)| {
         let arg = arg.to_str()?;
@@ -80,7 +81,7 @@ pub(crate) fn colors() -> bool {
     }
 }
 
-/// Returns the level of the log. `debug` is the server's own setting for more lines.
+/// Returns the level of the log lines to write. `debug` is the server's own setting for more lines.
 pub(crate) fn level(debug: bool) -> LevelFilter {
     match face() {
         Face { quiet: true, .. } => LevelFilter::WARN,
@@ -95,7 +96,7 @@ pub(crate) fn chats() -> bool {
     !face().quiet
 }
 
-/// Returns whether the program says more than usual.
+/// Returns whether the user asks for more output, with --verbose.
 pub(crate) fn is_verbose() -> bool {
     face().verbose
 }
@@ -107,7 +108,7 @@ pub(crate) fn note(text: impl Display) {
     }
 }
 
-/// Returns the bar, hidden if the user wants no progress.
+/// Returns `bar`, hidden if the user wants no progress.
 pub(crate) fn bar(bar: ProgressBar) -> ProgressBar {
     match chats() {
         true => bar,

@@ -1,4 +1,4 @@
-//! A file or standard input as a source; Ctrl-C ends a read of it.
+//! A file or standard input from which a command reads; Ctrl-C ends the read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,7 +9,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::interrupt;
 
-/// A file or standard input. A read that may block polls for input first, so that Ctrl-C ends the wait.
+/// A file or standard input. Before a read that may block, the source polls for input, so that Ctrl-C ends
+/// the wait.
 pub(crate) struct Source {
     file: File,
     waits: bool,
@@ -26,7 +27,7 @@ impl Source {
         Ok(Self { file, waits })
     }
 
-    /// Returns the length in bytes; `None` for a stream, which has no known length.
+    /// Returns the length of the file in bytes; `None` for a stream, which has no known length.
     pub(crate) fn bytes(&self) -> Option<u64> {
         let metadata = self.file.metadata().ok();
         metadata

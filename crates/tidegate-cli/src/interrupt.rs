@@ -1,4 +1,8 @@
-//! Ctrl-C: the first one asks the command to stop and to print its results, the second one ends the process.
+//! Ctrl-C and SIGTERM: the first one asks the command to stop and to print its results, the second one ends
+//! the process.
+//!
+//! Every command listens to Ctrl-C, except for those that have nothing to finish: they keep the system's
+//! default action. The client commands listen to SIGTERM, too; a server gives SIGTERM a meaning of its own.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -22,7 +26,7 @@ pub fn listen() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns whether Ctrl-C was pressed.
+/// Returns whether Ctrl-C was pressed, or SIGTERM came to a command that listens to it.
 #[inline]
 pub fn asked() -> bool {
     ASKED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))

@@ -1,5 +1,5 @@
-//! The commands of the program `tidegate`, as a library: the program calls [`main`], and `tidegate-bench`
-//! uses the common parts: the word count topology, the tables of results, the server's flags.
+//! The commands of the program `tidegate`, as a library. The program calls [`main`]. `tidegate-bench` uses
+//! the common parts: the word count topology, the tables of results, and the server's flags.
 
 mod args;
 mod client;
@@ -73,8 +73,8 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Runs a command of `program` with Ctrl-C as a flag, and turns its outcome into an exit code. Prints an
-/// error as one line on standard error; a closed standard output is no error.
+/// Runs a command of `program` so that the first Ctrl-C sets a flag, and turns the command's outcome into an
+/// exit code. Prints an error as one line on standard error; a closed standard output is no error.
 pub fn exit_code(program: &str, command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     let outcome = interrupt::listen()
         .map_err(Into::into)
@@ -103,8 +103,8 @@ fn explained(said: &clap::Error) -> ExitCode {
     }
 }
 
-/// Formats an error and its causes in one line. Many errors contain the text of their cause; such a cause
-/// appears once.
+/// Formats an error and its causes in one line. Many errors contain the text of their cause; the line shows
+/// such a text once.
 fn line(error: &anyhow::Error) -> String {
     let mut said = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -1,7 +1,8 @@
 //! `tidegate log`: inspects, verifies and repairs the files of a stopped server. Only `repair` changes them.
 //!
-//! Exit codes: 0 if the files are whole (for `repair`: if it gave nothing up), 1 if something is damaged,
-//! missing or impossible, 2 if there is no such directory.
+//! Exit codes: 0 if the files are whole (for `repair`: if they are whole now and it gave nothing up), 1 if
+//! files are damaged, missing or not readable, or if `repair` failed, 2 if the arguments are wrong or the
+//! directory has no log, 3 if `repair` has repaired the files and gave something up.
 
 mod report;
 mod watched;
@@ -32,7 +33,7 @@ pub(crate) enum LogCommand {
     Repair(RepairArgs),
 }
 
-/// The arguments of every subcommand.
+/// The arguments of every subcommand of `tidegate log`.
 #[derive(Args, Debug)]
 pub(crate) struct LogArgs {
     /// Read this data directory, the DIR of `tidegate serve --data`.
@@ -43,7 +44,7 @@ pub(crate) struct LogArgs {
     json: bool,
 }
 
-/// The further arguments of `repair`.
+/// The further arguments of `tidegate log repair`.
 #[derive(Args, Debug)]
 pub(crate) struct RepairArgs {
     #[command(flatten)]
@@ -63,7 +64,7 @@ pub(crate) fn run(command: &LogCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Returns the directory with the checkpoints, and the log's directory in it.
+/// Returns the server's directory with the checkpoints, and the log's directory inside it.
 fn directories(data: &Path) -> Result<(PathBuf, PathBuf), Usage> {
     let state = data.join("tidegate");
     let log = state.join("log");

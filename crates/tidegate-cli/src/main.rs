@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// The C library's allocator keeps most of the memory of clients that have left.
+/// The program replaces the C library's allocator, which keeps most of the memory of clients that have left.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

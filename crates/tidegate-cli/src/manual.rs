@@ -1,4 +1,4 @@
-//! Completions for shells and manual pages, made from the flags themselves.
+//! The shells' completions and the manual pages of `tidegate`, made from its own flags.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use clap_complete::Shell;
 
 use crate::args::Cli;
 
-/// Prints the completions for a shell.
+/// Prints the script with the completions for `shell`.
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);

@@ -6,9 +6,9 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use crate::face;
 
-/// The duration below which a command shows no progress.
+/// The time after its start for which a command shows no progress.
 const QUIET: Duration = Duration::from_secs(2);
-/// The interval between two updates.
+/// The interval between two updates of the progress line.
 const DRAWN: Duration = Duration::from_millis(100);
 
 /// The progress line of a command that counts something; the drop removes the line.
@@ -16,7 +16,7 @@ pub(crate) struct Progress {
     what: &'static str,
     start: Instant,
     drawn: Instant,
-    /// The progress bar; `None` before the first line.
+    /// The bar that shows the line on the terminal; `None` before the first update.
     bar: Option<ProgressBar>,
 }
 
@@ -32,7 +32,7 @@ impl Progress {
         }
     }
 
-    /// Shows the count, if the last update is long enough ago.
+    /// Shows `count` on the progress line, if the last update is at least 100 ms ago.
     pub(crate) fn show(&mut self, count: u64) {
         let now = Instant::now();
         if now - self.start < QUIET || now - self.drawn < DRAWN {
@@ -40,7 +40,7 @@ impl Progress {
         }
         self.drawn = now;
         let bar = self.bar.get_or_insert_with(|| {
-            // The template is a constant and well formed.
+            // The template of the progress line is a constant and valid, so the fallback never applies.
             let style = ProgressStyle::with_template("{spinner} {msg}");
             let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
             face::bar(ProgressBar::no_length()).with_style(style)

@@ -15,7 +15,7 @@ pub const OURS: &str = "tidegate";
 pub struct Document {
     /// The name of the bench, or `sim`.
     pub bench: String,
-    /// The processor and the number of cores.
+    /// The model of the processor and the number of cores of the machine on which the bench ran.
     pub machine: String,
     /// The commit of the working tree that the bench ran in, if it ran in one.
     pub commit: Option<String>,
@@ -40,42 +40,43 @@ impl Document {
     }
 }
 
-/// One system in one case: medians over the rounds. A value that the bench does not measure is null.
+/// The results of one system in one case: medians over the rounds. A value that the bench does not measure is
+/// null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// `tidegate`, or the name of the rival.
+    /// The name of the system: `tidegate` or a rival.
     pub system: String,
-    /// The version of that system.
+    /// The version of the row's system.
     pub version: Option<String>,
-    /// The cell to which the row belongs: rows of one case are comparable.
+    /// The workload of the row, in words. Only rows of the same workload are comparable.
     pub case: String,
     /// The controller that decides the batches, or the way in which the program makes them.
     pub controller: Option<String>,
-    /// Operations a second.
+    /// The number of operations a second that the system did.
     pub ops_per_s: Option<f64>,
-    /// First quartile of `ops_per_s`.
+    /// The first quartile of `ops_per_s` over the rounds.
     pub q1: Option<f64>,
-    /// Third quartile of `ops_per_s`.
+    /// The third quartile of `ops_per_s` over the rounds.
     pub q3: Option<f64>,
     /// The number of rounds behind the medians.
     pub rounds: Option<u64>,
-    /// Median latency, microseconds.
+    /// The median latency of an operation, in microseconds.
     pub p50_us: Option<f64>,
-    /// 99th percentile of latency, microseconds.
+    /// The 99th percentile of an operation's latency, in microseconds.
     pub p99_us: Option<f64>,
-    /// Mean latency, microseconds.
+    /// The mean latency of an operation, in microseconds.
     pub mean_us: Option<f64>,
     /// The number of batches.
     pub batches: Option<f64>,
-    /// The mean number of items of a batch.
+    /// The mean number of items in a batch, over all batches of the measurement.
     pub batch_mean: Option<f64>,
-    /// The number of items of the largest batch.
+    /// The number of items in the largest batch of the measurement.
     pub batch_max: Option<f64>,
-    /// Processor time of the whole process during one measurement, seconds.
+    /// The processor time of the whole process during one measurement, in seconds.
     pub cpu_s: Option<f64>,
-    /// Allocations during one measurement.
+    /// The number of memory allocations during one measurement.
     pub allocs: Option<f64>,
-    /// Resident memory after the measurement, MiB.
+    /// The resident memory after the measurement, in MiB.
     pub rss_mb: Option<f64>,
     /// Values that only some benches have: `ratio` (to other systems of the case), `note`, percentiles of
     /// batches, ...
@@ -84,7 +85,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns the name of the system within its case.
+    /// Returns the name under which tables show the row: its system and its controller.
     pub fn label(&self) -> String {
         match &self.controller {
             Some(controller) => format!("{} {controller}", self.system),
@@ -92,12 +93,12 @@ impl Row {
         }
     }
 
-    /// Returns the reason for missing numbers.
+    /// Returns the row's note, which explains missing numbers.
     pub fn note(&self) -> Option<&str> {
         self.extra.get("note").and_then(Value::as_str)
     }
 
-    /// Returns a further number.
+    /// Returns the number `key` of the values that only some benches have.
     pub fn extra(&self, key: &str) -> Option<f64> {
         self.extra.get(key).and_then(Value::as_f64)
     }
@@ -111,7 +112,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table with these columns.
+    /// Creates a table with the columns `heads` and no rows.
     pub fn new(heads: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             heads: heads.into_iter().map(Into::into).collect(),
@@ -124,7 +125,7 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Returns the text, one line a row.
+    /// Returns the table as text, one line a row.
     pub fn print(&self) -> String {
         let width = |column: usize| {
             let cells = self
@@ -205,7 +206,8 @@ pub fn case_table(rows: &[&Row]) -> String {
         }),
         ("rounds", |row| row.rounds.map(|n| n.to_string())),
     ];
-    // The ratio of throughput, and of latency if both rows have a latency.
+    // The ratios that the table shows: of throughput, and of latency and processor time if both rows have
+    // them.
     let kinds = [
         ("ratio", ""),
         ("mean_ratio", "mean: "),
@@ -244,7 +246,8 @@ pub fn case_table(rows: &[&Row]) -> String {
     table.print()
 }
 
-/// Formats the processor time of one message on each node of a cluster, the leader first if there is one.
+/// Formats the processor time of one message on each node of a cluster, in microseconds, the leader first if
+/// the cluster has one.
 fn costs_by_node(row: &Row) -> Option<String> {
     let others = ["follower", "node"].iter().flat_map(|role| {
         let cost = move |n| row.extra(&format!("{role}_{n}_cpu_us"));

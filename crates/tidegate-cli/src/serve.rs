@@ -35,7 +35,7 @@ use crate::face;
 use crate::interrupt;
 use crate::values;
 
-/// The arguments of `tidegate serve`: nats-server's common flags, with their meaning.
+/// The arguments of `tidegate serve`: the common flags of nats-server, with the same meaning.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
     /// Listen for clients on this address. Addresses beyond this machine need credentials or --insecure.
@@ -60,8 +60,8 @@ pub struct ServeArgs {
         env = "TIDEGATE_NAME"
     )]
     name: Option<String>,
-    /// Serve the HTTP monitor (/healthz, /varz, /connz, /jsz, /routez, /subsz and /metrics) on this port; -1
-    /// takes a free port. Default: no HTTP monitor.
+    /// Serve the HTTP monitor (/healthz, /varz, /connz, /jsz, /routez, /subsz, /accountz, /accstatz and
+    /// /metrics) on this port; -1 takes a free port. Default: no HTTP monitor.
     #[arg(
         short = 'm',
         long,
@@ -81,7 +81,8 @@ pub struct ServeArgs {
     /// Write the process id to this file.
     #[arg(short = 'P', long = "pid", value_name = "FILE")]
     pid: Option<PathBuf>,
-    /// Write the log to this file instead of stderr.
+    /// Write the log to this file instead of stderr. The signal USR1 makes the server open the file again,
+    /// after a program for logs has renamed it.
     #[arg(short, long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Log more: each connection of clients and other nodes.
@@ -126,7 +127,7 @@ pub struct ServeArgs {
     /// Tell clients to connect to this address, instead of the address on which the server listens.
     #[arg(long, alias = "client_advertise", value_name = "HOST:PORT")]
     client_advertise: Option<HostPort>,
-    /// Keep streams in this directory, which one server at a time owns [default: tidegate-data]
+    /// Keep streams in this directory, which one server at a time owns. Default: tidegate-data.
     #[arg(
         long,
         alias = "store_dir",
@@ -138,17 +139,18 @@ pub struct ServeArgs {
     /// Keep no streams. The server passes messages only to clients that are subscribed at the moment.
     #[arg(long, conflicts_with = "data")]
     no_streams: bool,
-    /// Do nothing: nats-server needs this flag to serve streams, this server always serves streams.
+    /// Do nothing: nats-server needs this flag to serve streams, but this server serves streams without the
+    /// flag.
     #[arg(long = "jetstream", alias = "js", hide = true)]
     jetstream: bool,
     /// Set the length of the log's segments (its files), at least 8 MiB. Default: 64 MiB. For tests.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, hide = true)]
     segment_bytes: Option<u64>,
-    /// Write a checkpoint only after the log has grown by so many bytes since the last one. Default: 256 MiB.
-    /// For tests.
+    /// Write a checkpoint only after the log has grown by this many bytes since the last one. Default: 256
+    /// MiB. For tests.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, hide = true)]
     checkpoint_bytes: Option<u64>,
-    /// Read the whole log again within this time, to find damage. Default: three days. For tests.
+    /// Read the whole log again within this time, such as 12h or 3d, to find damage. Default: 3d. For tests.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, hide = true)]
     scrub_period: Option<Duration>,
     #[cfg(feature = "lab")]
@@ -228,8 +230,8 @@ pub struct ServeArgs {
     /// count --help` lists the controllers. Default: knee.
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Choice>)]
     controller: Option<Choice>,
-    /// Write every decision about batches to this file, one line each, for as long as the server runs. The
-    /// server first empties a file that exists.
+    /// Write every decision of a controller about batches to this file, one line each, for as long as the
+    /// server runs. The server first empties a file that exists.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
@@ -255,7 +257,8 @@ impl ServeArgs {
         }
         if let Some(streams) = &mut s.streams {
             if let Some(bytes) = self.segment_bytes {
-                // A segment has whole pages, rounded down, and room for a few of the largest messages.
+                // A segment consists of whole pages of 4096 bytes, so the length is rounded down; 8 MiB are
+                // room for a few of the largest messages.
                 streams.segment_bytes = (bytes & !4095).max(8 << 20);
             }
             streams.checkpoint_bytes = self.checkpoint_bytes.unwrap_or(streams.checkpoint_bytes);
@@ -313,7 +316,7 @@ impl ServeArgs {
         Ok(s)
     }
 
-    /// Sets the cluster settings. A flag replaces the same setting of the file.
+    /// Sets the cluster settings from the flags. A flag replaces the same setting of the file.
     fn cluster(&self, s: &mut Settings) -> anyhow::Result<()> {
         let said = self.cluster.is_some()
             || self.cluster_name.is_some()
@@ -368,14 +371,17 @@ struct LabArgs {
     /// Delay each sync of the log by this time, to imitate a slower disk.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, hide = true)]
     slow_sync: Option<Duration>,
-    /// Sync at once. Without this flag, a sync waits a moment for clients that are about to publish again.
+    /// Sync the log at once. Without this flag, a sync waits a moment for clients that are about to publish
+    /// again.
     #[arg(long, hide = true)]
     no_anticipation: bool,
-    /// Write replicated streams as this step of `tidegate-bench raft` does: a, b, c, d, e, parallel or all.
+    /// Write replicated streams as one of the steps from nats-server's way to this server's: a (an entry for
+    /// each message, which the leader syncs twice), b, c, d, e, parallel, or all, this server's own way.
+    /// Default: all.
     #[arg(long, value_name = "STEP", value_parser = str::parse::<RaftStep>, requires = "cluster", hide = true)]
     raft_step: Option<RaftStep>,
-    /// Use fixed limits instead of a controller: the most commands in an entry, and the most entries in
-    /// flight, such as 64x4.
+    /// Use fixed limits instead of a controller: the most commands in an entry, and the most entries that the
+    /// leader has proposed and not yet applied, such as 64x4.
     #[arg(long, value_name = "COMMANDSxENTRIES", value_parser = str::parse::<FixedEntries>, hide = true)]
     fixed_entries: Option<FixedEntries>,
 }
@@ -433,7 +439,7 @@ pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsStr
     .collect()
 }
 
-/// Serves until a signal ends it.
+/// Runs the server until a signal ends it.
 ///
 /// # Errors
 /// The arguments or the configuration are invalid, the server cannot listen, or its log failed.
@@ -491,7 +497,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     server.run()?;
     drop(monitor);
     if let Some(path) = &pid_file {
-        // Another program may have removed the file already.
+        // If another program has removed the file already, the removal fails and nothing is left to do.
         let _ = std::fs::remove_file(path);
     }
     tracing::info!("Server Exiting");
@@ -520,7 +526,8 @@ fn allow_files() {
 /// Makes the kernel send SIGTERM to this process when its parent ends.
 fn end_with(parent: i32) -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    // The parent may have ended before that call, and then sends no signal.
+    // The parent may have ended before this process asked for the signal. Then no signal comes, so this
+    // process looks for its parent itself.
     if getppid().map(Pid::as_raw_nonzero).map(NonZeroI32::get) != Some(parent) {
         bail!("the process {parent}, which this was to end with, has ended");
     }

@@ -1,8 +1,8 @@
-//! One connection to one of the servers, used by one thread.
+//! The connection of a client command to one of its NATS servers, used by one thread.
 //!
-//! The library's own reconnects are off: it would send new messages before the messages that were lost with
-//! the old connection. A command learns of a loss by [`Stop::Lost`], calls [`Client::reconnect`] and repeats
-//! the requests that the new connection needs.
+//! The reconnects of the library `async-nats` are off: the library would send new messages before the
+//! messages that were lost with the old connection. A command learns of a loss by [`Stop::Lost`], calls
+//! [`Client::reconnect`] and repeats the requests that the new connection needs.
 //!
 //! The runtime runs on the calling thread, and only while a method of [`Client`] waits. A command that is
 //! blocked on its output therefore reads nothing, and the server sees a slow reader.
@@ -28,21 +28,21 @@ use crate::{face, interrupt};
 
 /// The interval at which a command that waits checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
-/// The longest wait for the greeting of one server.
+/// The longest time for a connection to one server, until the server's greeting has arrived.
 const GREETING: Duration = Duration::from_secs(10);
-/// The pause before the next attempt to connect.
+/// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long a command tries to connect again, without `--wait`.
+/// The time for which a command tries to connect again after a loss, without `--wait`.
 const RECONNECTING: Duration = Duration::from_secs(60);
-/// The interval of pings; the third unanswered ping ends the connection.
+/// The interval of a connection's pings; the third unanswered ping ends the connection.
 const PINGS: Duration = Duration::from_secs(10);
-/// The most messages of a subscription between two waits of the command. The client stops reading some MiB
-/// before that.
+/// The greatest number of messages of a subscription that the library keeps until the command takes them. The
+/// client stops reading after some MiB, before it reaches this bound.
 const UNREAD_MAX: usize = 1 << 22;
-/// The most messages that wait for the connection's task.
+/// The greatest number of messages that wait until the library's connection task sends them.
 const UNSENT_MAX: usize = 16_384;
 
-/// The reasons why a wait ended without its result.
+/// The reasons why a command's wait for the server ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Stop {
     #[error("the server closed the connection")]
@@ -59,11 +59,11 @@ pub(super) enum Stop {
     TooLarge(usize, usize),
 }
 
-/// The state of a connection, as the connection's tasks report it.
+/// The state of a connection, as the library's tasks report it.
 #[derive(Default)]
 struct Health {
     lost: bool,
-    /// The first error that the server sent.
+    /// The first error that the server sent, except about a probe.
     refused: Option<String>,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects and waits until a server has taken the credentials.
+    /// Connects to a server and waits until the server has taken the credentials.
     pub(super) fn connect(args: &ServerArgs) -> anyhow::Result<Self> {
         let servers = url::parse(&args.server)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -95,8 +95,8 @@ impl Client {
         })
     }
 
-    /// Connects again, for as long as `--wait` allows. Subscriptions and unsent messages of the old
-    /// connection are lost.
+    /// Connects to a server again after a loss, and retries for as long as `--wait` allows. Subscriptions and
+    /// unsent messages of the old connection are lost.
     pub(super) fn reconnect(&mut self) -> anyhow::Result<()> {
         if !self.waits() {
             return Err(Stop::Lost.into());
@@ -132,17 +132,17 @@ impl Client {
         }
     }
 
-    /// Returns how long the client tries to connect again after a loss.
+    /// Returns the time for which the client tries to connect again after a loss.
     pub(super) fn patience(&self) -> Duration {
         self.args.wait.unwrap_or(RECONNECTING)
     }
 
-    /// Returns whether the client connects again after a loss.
+    /// Returns whether the client connects again after a loss of the connection.
     pub(super) fn waits(&self) -> bool {
         !self.patience().is_zero()
     }
 
-    /// Returns the most bytes of a message, headers included.
+    /// Returns the greatest number of bytes that the server accepts in a message, headers included.
     pub(super) fn max_payload(&self) -> usize {
         self.nats.max_payload()
     }
@@ -152,7 +152,7 @@ impl Client {
         format!("{}.", self.nats.new_inbox())
     }
 
-    /// Subscribes, and waits until the server has the subscription.
+    /// Subscribes to `subject`, and waits until the server has the subscription.
     pub(super) fn subscribe(
         &mut self,
         subject: &str,
@@ -177,7 +177,7 @@ impl Client {
         })
     }
 
-    /// Returns the next message of a subscription.
+    /// Returns the next message of `subscription`. Waits for it at most for `patience`.
     pub(super) fn next(
         &mut self,
         subscription: &mut Subscription,
@@ -186,16 +186,18 @@ impl Client {
         self.wait(patience, subscription.next())?.ok_or(Stop::Lost)
     }
 
-    /// Gives a message to the connection, which sends it while the command waits. [`Client::sync`] confirms
-    /// that the server has taken the message.
+    /// Gives a message to the connection, which sends it while the command waits in another method.
+    /// [`Client::sync`] confirms that the server has taken the message.
     pub(super) fn publish(&self, subject: &str, payload: Bytes) -> Result<(), Stop> {
-        // The commands check the names that the user gives; parts of these subjects may come from the server.
+        // The commands check the names that the user gives. Parts of this subject may come from the server,
+        // so the client checks the whole subject.
         let subject = literal(subject)?;
         let size = payload.len();
         self.hand_over(self.nats.publish(subject, payload), size)
     }
 
-    /// Gives a message to the connection, with a reply subject of this client.
+    /// Gives a message with a reply subject of this client to the connection, which sends it while the
+    /// command waits.
     pub(super) fn publish_with(
         &self,
         subject: Subject,
@@ -216,8 +218,8 @@ impl Client {
         size: usize,
     ) -> Result<(), Stop> {
         let mut sending = std::pin::pin!(sending);
-        // There is room most of the time, and then the message needs no wait: entering the runtime for each
-        // message would cost more than the message itself.
+        // The connection's queue has room most of the time, and then the message needs no wait: entering the
+        // runtime for each message would cost more than the message itself.
         let outcome = match sending.as_mut().now_or_never() {
             Some(outcome) => outcome,
             None => self.wait(PATIENCE, sending)?,
@@ -229,7 +231,8 @@ impl Client {
         })
     }
 
-    /// Sends a request and returns its answer; `None` if no client and no service takes the subject.
+    /// Sends a request to the server and returns its answer; `None` if no client and no service takes the
+    /// subject.
     pub(super) fn request(
         &mut self,
         subject: &str,
@@ -250,16 +253,16 @@ impl Client {
         }
     }
 
-    /// Returns whether the client sent itself this message.
+    /// Returns whether the client sent `message` to itself, in [`Client::sync`].
     pub(super) fn is_probe(&self, message: &Message) -> bool {
         message.subject.as_str() == self.probe
     }
 
-    /// Waits until the server has taken all messages sent so far.
+    /// Waits until the server has taken all messages that the client has sent so far.
     ///
-    /// The library has no ping for its users. The client sends itself a message instead: the server handles
-    /// the operations of a connection in order. A server that refuses this message or the subscription for it
-    /// has read all operations before, too.
+    /// The library has no ping for its users, so the client sends a message to itself, the probe: the server
+    /// handles the operations of a connection in order. A server that refuses the probe or the subscription
+    /// for it has read all earlier operations, too.
     pub(super) fn sync(&mut self) -> Result<(), Stop> {
         let nats = self.nats.clone();
         let (echo, name) = (self.probe.clone(), self.probe.clone());
@@ -267,8 +270,8 @@ impl Client {
             let mut subscriber = nats.subscribe(echo.clone()).await.ok()?;
             nats.publish(echo, Bytes::new()).await.ok()?;
             subscriber.next().await?;
-            // The task of events now has any error that came before the message. This yield lets that task
-            // run before this one continues.
+            // Another task handles the server's errors that came before the message. This yield lets that
+            // task run before this one continues.
             tokio::task::yield_now().await;
             Some(())
         });
@@ -285,7 +288,7 @@ impl Client {
         refused.map(Stop::Refused)
     }
 
-    /// Drives the connection until `work` ends.
+    /// Runs the connection's tasks until `work` ends, at most for `patience`.
     pub(super) fn wait<T>(
         &self,
         patience: Duration,
@@ -312,7 +315,8 @@ impl Client {
                     }
                 }
             }
-            // The server may have sent the reason why it closes the connection.
+            // The server may have sent the reason why it closes the connection: this yield lets the task of
+            // events report it.
             tokio::task::yield_now().await;
             Err(self.refused().unwrap_or(Stop::Lost))
         })
@@ -324,7 +328,7 @@ pub(super) fn is_lost(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Stop::Lost))
 }
 
-/// Checks a subject that may hold words from the server.
+/// Checks that `subject`, which may hold words from the server, has no wildcards and no blanks.
 pub(super) fn literal(subject: &str) -> Result<Subject, Stop> {
     match is_literal(subject.as_bytes()) {
         true => Ok(subject.into()),
@@ -332,20 +336,21 @@ pub(super) fn literal(subject: &str) -> Result<Subject, Stop> {
     }
 }
 
-/// The messages of a subscription.
+/// The messages of one subscription, in the order in which they arrive.
 pub(super) struct Subscription {
-    /// The messages; `None` only during the drop of the subscription.
+    /// The library's end of the subscription; `None` only during the drop.
     messages: Option<Subscriber>,
     runtime: Handle,
 }
 
 impl Subscription {
-    /// Returns the next message; `None` after the connection's end. A cancelled wait loses no message.
+    /// Returns the subscription's next message; `None` after the connection's end. A cancelled wait loses no
+    /// message.
     pub(super) async fn next(&mut self) -> Option<Message> {
         self.messages.as_mut()?.next().await
     }
 
-    /// Returns the next message, if it has arrived.
+    /// Returns the subscription's next message, if it has arrived.
     pub(super) fn arrived(&mut self) -> Option<Message> {
         self.next().now_or_never().flatten()
     }
@@ -353,7 +358,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        // The library unsubscribes on a task of its own, which needs the runtime.
+        // The library unsubscribes on a task of its own, so the drop must happen inside the runtime.
         let _entered = self.runtime.enter();
         self.messages = None;
     }
@@ -361,7 +366,7 @@ impl Drop for Subscription {
 
 type Opened = (async_nats::Client, watch::Receiver<Health>);
 
-/// Connects; retries for `wait` while no server can be reached.
+/// Connects to one of the servers; retries for `wait` while the client can reach none of them.
 fn open_within(
     runtime: &Runtime,
     args: &ServerArgs,
@@ -416,8 +421,9 @@ async fn open(args: &ServerArgs, servers: &Servers) -> Result<Opened, async_nats
             }
             std::future::ready(())
         })
-        // The library calls this before each attempt to connect. The first call returns at once. A second
-        // call shows that the connection is lost: it never returns, so the library does not connect again.
+        // The library calls this callback before each attempt to connect. The first call returns at once. A
+        // second call shows that the connection is lost: it never returns, so the library does not connect
+        // again.
         .reconnect_to_server_callback(move |_, _| {
             let again = connected.swap(true, Ordering::Relaxed);
             if again {
@@ -444,7 +450,7 @@ async fn open(args: &ServerArgs, servers: &Servers) -> Result<Opened, async_nats
     Ok((options.connect(&servers.addresses[..]).await?, health))
 }
 
-/// Returns the server's text if the event is an error that another connection does not mend.
+/// Returns the server's text if `event` is an error that a new connection would not mend.
 fn refusal(event: &Event) -> Option<String> {
     match event {
         Event::ServerError(ServerError::Other(text)) => {

@@ -54,7 +54,11 @@ pub(super) fn ask(client: &mut Client, what: &str, body: &Value) -> anyhow::Resu
     }
 }
 
-/// Returns the stream that takes this subject; `None` if no stream takes it or the server has no JetStream.
+/// Returns the name of the stream that takes `subject`; `None` if no stream takes it or the server has no
+/// JetStream. Asks again, for the patience of the client, while no node leads the streams.
+///
+/// # Errors
+/// No node leads the streams for too long, or an answer that is not JSON.
 pub(super) fn stream_of(client: &mut Client, subject: &str) -> anyhow::Result<Option<String>> {
     let body = serde_json::to_vec(&json!({ "subject": subject }))?;
     let Some(answer) = client.request("$JS.API.STREAM.NAMES", body)? else {
@@ -69,7 +73,7 @@ pub(super) fn stream_of(client: &mut Client, subject: &str) -> anyhow::Result<Op
     Ok(names.streams.unwrap_or_default().into_iter().next())
 }
 
-/// Returns all streams; the server answers page by page.
+/// Returns the infos of all streams, or of those that take `subject`. The server answers page by page.
 pub(super) fn streams(client: &mut Client, subject: Option<&str>) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
     loop {
@@ -160,7 +164,7 @@ pub(super) struct StreamState {
     pub(super) num_deleted: u64,
 }
 
-/// The fields of a consumer that `consume` needs.
+/// The fields of a consumer's info that `tidegate consume` needs.
 #[derive(Debug, Deserialize)]
 pub(super) struct ConsumerInfo {
     pub(super) name: String,

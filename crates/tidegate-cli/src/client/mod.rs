@@ -22,14 +22,15 @@ use clap::Args;
 
 use crate::values;
 
-/// The longest wait for an answer.
+/// The longest wait of a command for an answer of the server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Which servers, and how to reach them.
+/// The flags that name the servers, and say how to reach them.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServerArgs {
-    /// Connect to one of these servers, separated by commas:
-    /// `[nats://|tls://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`.
+    /// Connect to one of these servers. Commas separate several servers, each in the form
+    /// `[nats://|tls://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`. In the credentials, write `@`, `:`, `/`, `,` and
+    /// `%` as %40, %3A, %2F, %2C and %25.
     #[arg(
         short,
         long,
@@ -40,7 +41,7 @@ pub(crate) struct ServerArgs {
     )]
     server: String,
     /// Try to reach a server for this long, such as 500ms, 30s or 5m, then fail. Default: one attempt at the
-    /// start, 60s after a lost connection.
+    /// start, and attempts for 60s after the loss of a connection.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     wait: Option<Duration>,
     /// Use TLS, and trust only the certificates in this PEM file instead of the system's.

@@ -8,35 +8,35 @@ use tidegate_nats::subject;
 
 use crate::Usage;
 
-/// The longest name of a stream or a consumer.
+/// The greatest length of the name of a stream or a consumer, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Checks a subject without wildcards.
+/// Checks that `name` is a subject without wildcards.
 pub(super) fn literal(what: &str, name: &str) -> Result<(), Usage> {
     let good = subject::is_literal(name.as_bytes()) && is_visible(name);
     check(good, what, name, "a subject one can publish to")
 }
 
-/// Checks a subject that may have wildcards.
+/// Checks that `name` is a subject, which may have wildcards.
 pub(super) fn pattern(what: &str, name: &str) -> Result<(), Usage> {
     let good = subject::is_pattern(name.as_bytes()) && is_visible(name);
     check(good, what, name, "a subject or pattern")
 }
 
-/// Checks the name of a queue group.
+/// Checks that `name` is valid as the name of a queue group.
 pub(super) fn queue_group(what: &str, name: &str) -> Result<(), Usage> {
     let good = subject::is_pattern(name.as_bytes()) && is_visible(name);
     check(good, what, name, "the name of a queue group")
 }
 
-/// Checks a subject that a stream may take. Only the server knows which patterns it allows; this check
-/// requires one word.
+/// Checks a subject that a new stream is to take. Only the server knows which patterns it allows, so this
+/// check requires no more than one word without blanks.
 pub(super) fn word(what: &str, name: &str) -> Result<(), Usage> {
     let good = !name.is_empty() && !name.contains(is_blank);
     check(good, what, name, "a subject or pattern")
 }
 
-/// Checks the name of a stream.
+/// Checks that `name` is valid as the name of a stream.
 pub(super) fn stream(what: &str, name: &str) -> Result<(), Usage> {
     check(
         is_token(name),
@@ -46,7 +46,7 @@ pub(super) fn stream(what: &str, name: &str) -> Result<(), Usage> {
     )
 }
 
-/// Checks the name of a consumer.
+/// Checks that `name` is valid as the name of a consumer.
 pub(super) fn consumer(what: &str, name: &str) -> Result<(), Usage> {
     check(
         is_token(name),

@@ -22,7 +22,7 @@ pub(crate) struct SubArgs {
     /// Join this queue group: the server sends each message to one member of the group.
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
-    /// Exit after so many messages.
+    /// Exit after this many messages.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Print the subject before each message.

@@ -1,5 +1,5 @@
-//! The commands against a test server that records every operation: hostile names, and a server that closes
-//! the connection.
+//! Tests of the client commands against a test server that records every operation. They try hostile names,
+//! and a server that closes the connection.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ struct Operation {
     payload: Vec<u8>,
 }
 
-/// The error when the server closes the connection that a command needs.
+/// The text of a command's error if the server closes the connection that the command needs.
 const CLOSED: &str = "the server closed the connection";
 
 /// The server's answer to a request; `None` ends the connection.
@@ -56,7 +56,8 @@ impl Recorder {
             Command::Consume(args) => super::consume::run(&args),
             other => panic!("{other:?}"),
         };
-        // A command that refuses its arguments never connects.
+        // A command that refuses its arguments never connects, so the test connects once to end the server's
+        // wait.
         drop(TcpStream::connect(&self.url));
         (outcome, self.server.join().unwrap())
     }
@@ -73,14 +74,15 @@ fn serve(stream: TcpStream, answer: Answer) -> Vec<Operation> {
         return operations;
     }
     let mut reader = BufReader::new(stream);
-    // The id of each subscription to an inbox, with the part of its subject before a wildcard.
+    // The id of each subscription to an inbox, with the part of the subscription's subject before a wildcard.
     let mut inboxes: Vec<(String, String)> = Vec::new();
     let mut line = String::new();
     while reader.read_line(&mut line).is_ok_and(|n| n > 0) {
         let text = line
             .strip_suffix("\r\n")
             .unwrap_or_else(|| panic!("{line:?}"));
-        // Splitting keeps an empty word and a word with a blank distinct from other words.
+        // The split at every blank keeps empty words, so that the record shows an empty name and a name with
+        // a blank.
         let words: Vec<String> = match text.split_once(' ') {
             Some((verb @ ("CONNECT" | "-ERR"), rest)) => vec![verb.into(), rest.into()],
             _ => text.split(' ').map(str::to_owned).collect(),
@@ -123,7 +125,8 @@ fn serve(stream: TcpStream, answer: Answer) -> Vec<Operation> {
     operations
 }
 
-/// Answers with streams that exist and take no subject, and with no consumers.
+/// Answers as a server on which each requested stream exists, no stream takes the requested subject, and no
+/// consumer exists.
 fn api(subject: &str) -> Option<Value> {
     let error = json!({"error": {"code": 404, "err_code": 10014, "description": "not here"}});
     Some(match subject.strip_prefix("$JS.API.") {
@@ -134,7 +137,7 @@ fn api(subject: &str) -> Option<Value> {
     })
 }
 
-/// Words of a hostile name, and good ones.
+/// The parts from which the tests make hostile names and good ones.
 const PARTS: [&str; 24] = [
     "",
     "a",
@@ -200,7 +203,8 @@ fn subjects(operations: &[Operation]) -> Vec<String> {
             [verb, subject, queue @ .., _] if verb == "SUB" => {
                 Some([std::slice::from_ref(subject), queue].concat().join(" "))
             }
-            // The client asks itself whether the server has taken everything.
+            // The client sends this message to itself, to find out if the server has taken all earlier
+            // operations.
             [verb, subject, ..] if verb == "PUB" && subject.starts_with("_INBOX.") => None,
             [verb, subject, ..] if verb == "PUB" => Some(subject.clone()),
             _ => None,
@@ -300,7 +304,7 @@ fn names_are_sent_as_they_are_or_refused() {
     }
 }
 
-/// Names from the server go into subjects, too.
+/// Tests that the client also checks names that the server sends, because it puts them into subjects, too.
 #[test]
 fn a_name_the_server_gives_is_checked() {
     let answer: Answer = |subject| {

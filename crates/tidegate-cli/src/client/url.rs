@@ -1,11 +1,11 @@
-//! Parses the servers' addresses: the credentials, the transport, and the addresses to connect to.
+//! Parses the addresses of the NATS servers: the credentials, the transport, and the addresses to connect to.
 
 use anyhow::anyhow;
 use async_nats::ServerAddr;
 
 use crate::Usage;
 
-/// The servers of one URL list.
+/// The servers that `--server` lists, with the credentials for all of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Servers {
     pub(super) credentials: Option<Credentials>,
@@ -14,13 +14,13 @@ pub(super) struct Servers {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Credentials {
-    /// User and password.
+    /// The name of a user, and the user's password.
     User(String, String),
     Token(String),
 }
 
 impl Servers {
-    /// Returns the addresses as an error names them: without credentials.
+    /// Returns the addresses as an error message names them: without credentials.
     pub(super) fn names(&self) -> String {
         let name = |address: &ServerAddr| format!("{}:{}", address.host(), address.port());
         self.addresses

@@ -2,7 +2,8 @@
 //! out a cluster.
 //!
 //! This module owns the arguments of each node ([`places`]), the output of the nodes' logs, and the nodes'
-//! end: they end with this process, even if it crashes. `serve` implements the node itself.
+//! end: they end with this process, even if it crashes. [`again`] has the command that starts a node by hand.
+//! `serve` implements the node itself.
 
 mod places;
 
@@ -25,13 +26,13 @@ use crate::face;
 use crate::interrupt;
 use places::{Place, Wanted, places};
 
-/// How long the nodes may take to end after the request, before this process kills them.
+/// The time that the nodes have to end after the request, before this process kills them.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The arguments of `tidegate cluster`.
 #[derive(Args, Debug)]
 pub(crate) struct ClusterArgs {
-    /// Run so many nodes. Three nodes survive the loss of one node, five nodes the loss of two.
+    /// Run this many nodes. Three nodes survive the loss of one node, five nodes the loss of two.
     #[arg(long, value_name = "N", default_value = "3", value_parser = ["3", "5"])]
     nodes: String,
     /// Keep the nodes' streams in n1, n2, ... below this directory.
@@ -54,14 +55,14 @@ pub(crate) struct ClusterArgs {
     serve: Vec<OsString>,
 }
 
-/// An event of a node, or of this process.
+/// An event of one of the nodes, or of this process.
 enum Event {
     Said(usize, String),
-    /// The node has ended and closed its output.
+    /// The node of this index has ended and closed its output.
     Ended(usize),
-    /// Every node reports that it is healthy.
+    /// Every node reports on `/healthz` that it is healthy.
     Formed,
-    /// A signal asks this process to end.
+    /// The user or the system asked this process to end by a signal.
     Asked,
 }
 
@@ -120,7 +121,8 @@ impl Nodes {
         let mut child = Command::new(program)
             .args(arguments)
             .args(["--with-parent", &std::process::id().to_string()])
-            // A Ctrl-C reaches this process only, which then asks the nodes to end.
+            // Each node has a process group of its own, so that a Ctrl-C reaches this process only, which
+            // asks the nodes to end.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -136,13 +138,13 @@ impl Nodes {
                     return;
                 }
             }
-            // The channel has no receiver only after the main loop has ended.
+            // The send fails only after the main loop has ended, and then the event has no reader.
             let _ = events.send(Event::Ended(node));
         });
         Ok(())
     }
 
-    /// Prints the nodes' events until all nodes have ended.
+    /// Prints the nodes' events until all nodes have ended, also those that the user started again by hand.
     fn watch(
         mut self,
         places: &[Place],
@@ -218,7 +220,8 @@ impl Nodes {
     fn signal(&self, signal: Signal) {
         for child in self.children.iter().flatten() {
             if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                // This process has not reaped the child yet, so no other process has the child's id.
+                // This process has not reaped the child yet, so the id still belongs to the child, and the
+                // signal reaches no other process.
                 let _ = kill_process(pid, signal);
             }
         }

@@ -11,11 +11,11 @@ use anyhow::{Context as _, bail};
 
 use crate::face;
 
-/// The addresses and the directory that the user asks for.
+/// The addresses and the directory that the user asks for, for the whole cluster.
 #[derive(Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) nodes: u16,
-    /// The host that clients connect to.
+    /// The host part of the addresses at which the nodes listen for clients.
     pub(super) host: &'a str,
     /// The first port for clients, for HTTP and for the other nodes; 0 means any free ports.
     pub(super) ports: [u16; 3],
@@ -41,7 +41,8 @@ const KINDS: [&str; 3] = ["clients", "HTTP", "the other nodes"];
 pub(super) fn places(wanted: &Wanted<'_>) -> anyhow::Result<Vec<Place>> {
     let loopback = Ipv4Addr::LOCALHOST.to_string();
     let hosts = [wanted.host, &loopback, &loopback];
-    // The listeners keep every port bound until all are found, so that no two nodes get the same port.
+    // The listeners keep every port bound until the search has found all ports, so that no two nodes get the
+    // same port.
     let (mut held, mut taken) = (Vec::new(), Vec::new());
     let mut places = Vec::new();
     for node in 0..wanted.nodes {
@@ -93,7 +94,7 @@ impl Place {
         format!("nats://{}", self.client)
     }
 
-    /// Returns the arguments of `tidegate serve`: nats-server's flags under their names there.
+    /// Returns the arguments with which `tidegate serve` runs this node; `all` are the nodes of its cluster.
     pub(super) fn arguments(&self, all: &[Self]) -> Vec<OsString> {
         let routes = all
             .iter()

@@ -18,7 +18,8 @@ pub(super) fn escape(word: &[u8]) -> String {
                 c if c.is_ascii_control() => {
                     let _ = write!(text, "\\x{:02x}", u32::from(c));
                 }
-                // The escape also covers marks that would join the column before, and changes of direction.
+                // The escape also covers combining marks, which would join the text printed before the word,
+                // and characters that change the direction of text.
                 c => text.extend(c.escape_debug()),
             }
         }

@@ -11,21 +11,22 @@ use crate::input::Source;
 use crate::interrupt;
 use crate::topology::{Blocks, Feed};
 
-/// The bytes of one read. The feed splits a line longer than this into parts.
+/// The greatest number of bytes that the feed reads at once. The feed splits a longer line into parts.
 const BLOCK: usize = 32 * 1024;
 
-/// The numbers of files counted and failed.
+/// The numbers of files that the feed has read or has failed to read, and the number of bytes that it has
+/// read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tried {
-    /// Files counted to their end.
+    /// The number of files that the feed has read to their end.
     pub(super) counted: usize,
-    /// Files that failed before their end.
+    /// The number of files that the feed could not read to their end.
     pub(super) failed: usize,
-    /// Bytes counted.
+    /// The number of bytes that the feed has read.
     pub(super) bytes: u64,
 }
 
-/// The feed of all files to count: see the module.
+/// The feed of all files to count, one after the other.
 pub(super) struct Files {
     waiting: std::vec::IntoIter<PathBuf>,
     open: Option<(PathBuf, Blocks<Source>)>,
@@ -34,7 +35,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Reads all `paths`, in order; `-` is standard input.
+    /// Creates the feed of the files `paths`, in order; `-` is standard input.
     pub(super) fn new(paths: Vec<PathBuf>, bar: ProgressBar) -> Self {
         Self {
             waiting: paths.into_iter(),
@@ -44,7 +45,7 @@ impl Files {
         }
     }
 
-    /// Removes the progress bar and returns the counts.
+    /// Removes the progress bar and returns the numbers of files and bytes.
     pub(super) fn finish(self) -> Tried {
         self.bar.finish_and_clear();
         self.tried
@@ -53,7 +54,7 @@ impl Files {
     fn failed(&mut self, path: &Path, error: &io::Error) {
         self.tried.failed += 1;
         self.bar.suspend(|| {
-            // The line shows the system's message, without the error number that Rust adds.
+            // The line shows the system's message without the error number that Rust adds.
             let text = error.to_string();
             let reason = text.split(" (os error").next().unwrap_or_default();
             eprintln!("tidegate: {}: {reason}", path.display());

@@ -18,15 +18,16 @@ use crate::topology::{self, Live, Pace, Plan};
 use files::Files;
 use report::Report;
 
-/// The most lines queued for one splitter. Each line is a part of a block, so this bounds the memory of the
-/// input.
+/// The greatest number of lines queued for one splitter. Each line is a part of a block, so this bounds the
+/// memory of the input.
 const LINES: usize = 2048;
-/// The most words queued for one counter: 256 KiB.
+/// The greatest number of words queued for one counter: 256 KiB.
 const WORDS: usize = 8192;
-/// The interval of samples: one line in this many has its latency measured; with a pace, every line.
+/// The command measures the latency of one line in this many; with `--rate`, of every line.
 const SAMPLE_EVERY: u32 = 16;
 
-/// Counts and prints. The exit code is 1 if a file failed, and 130 after Ctrl-C.
+/// Counts the words of all files and prints the result. The exit code is 1 if a file failed, and 130 after
+/// Ctrl-C.
 pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
     args.controller
         .build(Bounds::default())
@@ -68,8 +69,8 @@ pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns a bar over the bytes of all files, or a running count if standard input is among them. The bar is
-/// hidden without a terminal.
+/// Returns a progress bar over the bytes of all files, or a running count if standard input is among them.
+/// The bar is hidden without a terminal.
 fn progress(files: &[std::path::PathBuf]) -> ProgressBar {
     let sizes = files.iter().map(|file| {
         std::fs::metadata(file)
@@ -87,7 +88,7 @@ fn progress(files: &[std::path::PathBuf]) -> ProgressBar {
             "{spinner} {bytes}, {bytes_per_sec}",
         ),
     };
-    // The template is a constant and well formed.
+    // The template of the progress bar is a constant and valid, so the fallback never applies.
     face::bar(bar).with_style(
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
     )

@@ -7,7 +7,7 @@ use super::escape::escape;
 use super::files::Tried;
 use crate::topology::{Edge, Outcome, Tally, top};
 
-/// The results that the output shows.
+/// The results of a word count that the output shows.
 pub(super) struct Report<'a> {
     pub(super) outcome: &'a Outcome,
     pub(super) read: &'a Tried,
@@ -17,7 +17,8 @@ pub(super) struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Prints the most frequent words, then one line for each subject of the report.
+    /// Prints the most frequent words, then the totals, the latency, and the batches of each edge of the
+    /// topology.
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let top = top(&self.outcome.tallies, self.top);
         let width = top.first().map_or(0, |(_, count)| grouped(*count).len());

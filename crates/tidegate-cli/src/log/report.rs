@@ -16,7 +16,7 @@ pub(super) struct Checkpoint {
     pub(super) covers: Result<(Index, Lsn), CheckpointError>,
 }
 
-/// The findings of `inspect` and `verify`.
+/// The findings of `tidegate log inspect` and `verify`.
 pub(super) struct Looked {
     pub(super) report: Report,
     pub(super) checkpoints: Vec<Checkpoint>,

@@ -1,4 +1,5 @@
-//! A log's directory that shows the progress on the terminal: how many bytes of it have been read.
+//! The storage of a log that shows on the terminal how many MiB of the log a command has read. Ctrl-C ends a
+//! read, unless the command has begun to change files.
 
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, PoisonError};

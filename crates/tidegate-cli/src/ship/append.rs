@@ -1,12 +1,12 @@
-//! The receiver's file: records at its end. Beside it, the state file `FILE.tidegate` says to which sessions
-//! the records belong, how far each session is, and how many bytes of the file count.
+//! The receiver's file, with records at its end. Beside it, the state file `FILE.tidegate` says to which
+//! sessions the records belong, how far each session is, and how many bytes of the file count.
 //!
 //! The order of writes makes an append atomic: the receiver writes and syncs the records, then the state that
 //! covers them; only then may an ack leave. Bytes behind the length in the newest state are no acked records,
 //! but another program may have written them: the next start moves them to a file of their own (`aside`).
-//! After an orderly end the file has no such bytes: if it has some, another program wrote them, and the
-//! receiver refuses to append. It also refuses a file that is shorter than the state says, or that ends with
-//! other bytes. It does not check the bytes before the last 64 KiB.
+//! After an orderly end the file has no such bytes. If it has some all the same, another program wrote them,
+//! and the receiver refuses to append. The receiver also refuses a file that is shorter than the state says,
+//! or that ends with other bytes. It does not check the bytes before the last 64 KiB.
 //!
 //! One process at a time appends: the state file carries a lock. After a failed write or sync the receiver
 //! accepts nothing more: the contents of the disk are unknown then, and the next start reads them.
@@ -28,62 +28,64 @@ use super::identity::is_named;
 use state::{Found, SLOT, State, TAIL_MAX, Tail};
 pub(super) use state::{Progress, SESSIONS_MAX};
 
-/// The receiver's file and its state: see the module.
+/// The receiver's file, its state file, and the end of the file that the state's checksum covers.
 pub(super) struct Append<F> {
     path: PathBuf,
     data: F,
     sidecar: F,
     state: State,
-    /// The last bytes of the file, as many as the state covers with its checksum.
+    /// The last bytes of the file, as many as the state's checksum covers.
     tail: Vec<u8>,
     slot: Vec<u8>,
-    /// The sessions in use, with the number of their users: the receiver never forgets such a session.
+    /// The sessions in use, with the number of their users: the receiver never forgets a session in use.
     used: HashMap<u128, u32>,
-    /// True after a failed append: see the module.
+    /// True after a failed append: the contents of the disk are unknown then, so the receiver appends nothing
+    /// more.
     poisoned: bool,
 }
 
-/// The capacity that the buffer keeps between two batches.
+/// The greatest number of bytes of capacity that the buffer of an append keeps between two batches.
 const KEPT: usize = 16 << 20;
 
-/// The findings of a start.
+/// The facts that a start of the receiver finds in the file and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Opened {
-    /// The bytes of the file that count.
+    /// The number of bytes of the file that the state covers.
     pub(super) bytes: u64,
-    /// The bytes behind those that count: no ack that the state knows of covers them.
+    /// The bytes of the file behind those that the state covers, which the start moved out of it; `None` if
+    /// the file had no such bytes.
     pub(super) cut: Option<Cut>,
 }
 
 /// Bytes that the start moved out of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// The number of bytes.
+    /// The number of bytes moved.
     pub(super) bytes: u64,
-    /// The file that has these bytes now.
+    /// The path of the file beside the receiver's file to which the start moved the bytes.
     pub(super) path: PathBuf,
-    /// True if the newest state is not readable: it may have covered these bytes.
+    /// True if the newest state is not readable: that state may have covered the bytes moved.
     pub(super) in_doubt: bool,
 }
 
-/// Records in the form that the file has.
+/// Records of one session, in the form that the receiver's file has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk<'a> {
-    /// The session of the records; `None` if its sender cannot come back to it.
+    /// The session to which the records belong; `None` if no sender can come back to the session.
     pub(super) session: Option<u128>,
     /// The number of the first record: the session's next one, or a later one if the sender gave some up.
     pub(super) first: u64,
     /// The number of records.
     pub(super) records: u64,
-    /// The bytes of the records.
+    /// The bytes of the records, in the form in which the file stores them.
     pub(super) bytes: &'a [u8],
 }
 
-/// The reasons why a file cannot be appended to.
+/// The reasons why the receiver cannot append to its file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum OpenError {
-    /// The system refused an operation.
+    /// The operating system refused an operation on the receiver's file or its state file.
     #[error("{}: {error}", path.display())]
     Io {
         /// The path of the file.
@@ -91,10 +93,10 @@ pub(super) enum OpenError {
         /// The system's error.
         error: io::Error,
     },
-    /// Another process appends to the file.
+    /// The process of another receiver appends to the file, so this receiver does not.
     #[error("{}: another receiver appends to it: end that one, or append to another file", .0.display())]
     Locked(PathBuf),
-    /// The file has fewer bytes than the receiver acknowledged.
+    /// The file has fewer bytes than the state says that the receiver acknowledged.
     #[error("{}: has {bytes} bytes, but {expected} were acknowledged: another program cut it; bring it back, or remove {}",
         path.display(), sidecar.display())]
     Shorter {
@@ -102,9 +104,9 @@ pub(super) enum OpenError {
         path: PathBuf,
         /// The path of the state file.
         sidecar: PathBuf,
-        /// The bytes of the file.
+        /// The number of bytes that the receiver's file has.
         bytes: u64,
-        /// The bytes that the receiver acknowledged.
+        /// The number of bytes of the file that the receiver acknowledged, according to the state.
         expected: u64,
     },
     /// The acknowledged end of the file has changed.
@@ -115,12 +117,13 @@ pub(super) enum OpenError {
         path: PathBuf,
         /// The path of the state file.
         sidecar: PathBuf,
-        /// The number of bytes that the receiver compared.
+        /// The number of bytes, before the acknowledged end of the file, that the receiver compared with the
+        /// state.
         checked: u32,
-        /// The offset at which these bytes end.
+        /// The offset in the file at which the compared bytes end: the acknowledged end of the file.
         expected: u64,
     },
-    /// The file has more bytes than when its receiver ended.
+    /// The file has more bytes than when its last receiver ended, so another program has written to it.
     #[error("{0}: has {bytes} bytes, but had {expected} when its receiver ended: another program appended to it; take that \
         out (tail -c +{1} {0} > OTHER; truncate -s {expected} {0}) and start again, or remove {2}: then every session \
         begins again behind it", path.display(), expected + 1, sidecar.display())]
@@ -129,29 +132,29 @@ pub(super) enum OpenError {
         path: PathBuf,
         /// The path of the state file.
         sidecar: PathBuf,
-        /// The bytes of the file.
+        /// The number of bytes that the receiver's file has.
         bytes: u64,
-        /// The bytes of the file when its receiver ended.
+        /// The number of bytes of the file when its last receiver ended.
         expected: u64,
     },
-    /// The state of the file is not readable.
+    /// Neither slot of the state file is readable, so the receiver does not know how much of its file counts.
     #[error("{}: damaged, so the records in the file are unknown: bring it back, or remove it", .0.display())]
     Damaged(PathBuf),
-    /// A later version of this program wrote the state.
+    /// A later version of this program wrote the state file, in a format that this version does not know.
     #[error("{}: written by a later version of tidegate (format {version}): use that one", path.display())]
     Later {
         /// The path of the state file.
         path: PathBuf,
-        /// The format version of the state.
+        /// The version of the format that the state file names.
         version: u32,
     },
 }
 
-/// The reasons why an append failed. No record of its batch counts.
+/// The reasons why an append to the receiver's file failed. No record of the failed batch counts.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum AppendError {
-    /// The system refused an operation; see [`Append`].
+    /// The operating system refused an operation on the file, so the receiver appends nothing more.
     #[error("{}: {error}", path.display())]
     Io {
         /// The path of the file.
@@ -159,7 +162,7 @@ pub(super) enum AppendError {
         /// The system's error.
         error: io::Error,
     },
-    /// Another program wrote to the file, cut it or removed it.
+    /// Another program wrote to the receiver's file, cut it or removed it.
     #[error("{}: {} while it was appended to: another program uses it", path.display(), match bytes {
         Some(bytes) => format!("came to have {bytes} bytes instead of {expected}"),
         None => "was removed".to_owned(),
@@ -167,48 +170,48 @@ pub(super) enum AppendError {
     Changed {
         /// The path of the file.
         path: PathBuf,
-        /// The bytes of the file; `None` if it was removed.
+        /// The number of bytes that the receiver's file has; `None` if the file was removed.
         bytes: Option<u64>,
-        /// The bytes that the receiver wrote.
+        /// The number of bytes that the file should have, by the receiver's own writes.
         expected: u64,
     },
-    /// The session already has these records, or it has not begun: a bug of the caller.
+    /// The session already has these records, or it has not begun. A caller of the append made a mistake.
     #[error(
         "record {first} of session {session:032x} came again, or without a beginning: {expected:?} is next"
     )]
     Repeated {
-        /// The session.
+        /// The id of the session.
         session: u128,
-        /// The first record of the chunk.
+        /// The number of the first record that the caller gave to the append.
         first: u64,
-        /// The number that the session expects next, if it has begun.
+        /// The number of the next record that the session expects; `None` if the session has not begun.
         expected: Option<u64>,
     },
-    /// An earlier append failed.
+    /// An earlier append to the file failed, so the receiver appends nothing more.
     #[error("{}: not written, because an earlier write failed", .0.display())]
     Poisoned(PathBuf),
-    /// The receiver closed the file.
+    /// The receiver has closed the file, so it appends nothing more.
     #[error("{}: not written, because the receiver is ending", .0.display())]
     Closed(PathBuf),
 }
 
-/// The reasons why a session cannot begin.
+/// The reasons why a session cannot begin in the receiver's file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum BeginError {
-    /// The state has no room for another session.
+    /// The state file has no room for another session: all 1024 sessions have a name or are in use.
     #[error(
         "the file has {SESSIONS_MAX} sessions with a name, the most it can have: use one of their names, or another file"
     )]
     Full,
-    /// The receiver could not write the session to the state.
+    /// The receiver could not write the new session to the state file.
     #[error(transparent)]
     Append(#[from] AppendError),
 }
 
 impl<F: Bytes> Append<F> {
-    /// Opens or creates `name` and its state in `disk`, checks the file against the state, and moves aside
-    /// the bytes that no ack covers.
+    /// Opens or creates the file `name` and its state file in `disk`, checks the file against the state, and
+    /// moves aside the bytes that no ack covers.
     pub(super) fn open<D: Disk<File = F>>(
         disk: &D,
         name: &OsStr,
@@ -287,8 +290,8 @@ impl<F: Bytes> Append<F> {
             });
             data.set_bytes(state.bytes).map_err(on(&path))?;
         }
-        // The process that wrote the file may have ended before its sync. From here on the receiver reports
-        // these bytes as durable, so it syncs them first.
+        // The process that wrote the file may have ended before it synced the file. From now on this receiver
+        // reports the bytes that the state covers as durable, so it syncs the file first.
         data.sync().map_err(on(&path))?;
         let opened = Opened {
             bytes: state.bytes,
@@ -317,8 +320,8 @@ impl<F: Bytes> Append<F> {
         Ok((append, opened))
     }
 
-    /// Writes zeros into the second slot, which fixes the length of the state file, and writes the first
-    /// state.
+    /// Creates the state file: writes zeros into the second slot, which fixes the length of the state file,
+    /// and then the first state.
     fn create(&mut self) -> io::Result<()> {
         self.sidecar.set_bytes(0)?;
         self.sidecar.write_at(SLOT as u64, &[0; SLOT])?;
@@ -329,11 +332,13 @@ impl<F: Bytes> Append<F> {
         self.state.encode(&mut self.slot);
         self.sidecar.write_at(self.state.offset(), &self.slot)?;
         self.sidecar.sync()?;
-        // The next sync covers the copy; until then the other slot is whole.
+        // The copy into the other slot needs no sync of its own: the next sync covers it, and until then the
+        // slot written first is whole.
         self.sidecar.write_at(self.state.copy_offset(), &self.slot)
     }
 
-    /// Records the orderly end: from now on, any byte behind those that count belongs to another program.
+    /// Records the receiver's orderly end in the state. From now on, any byte behind those that the state
+    /// covers belongs to another program.
     pub(super) fn close(&mut self) -> Result<(), AppendError> {
         if self.poisoned || self.state.closed {
             return Ok(());
@@ -351,15 +356,15 @@ impl<F: Bytes> Append<F> {
         self.sidecar.sync()
     }
 
-    /// Returns every session with its progress.
+    /// Returns every session of the file with its progress.
     pub(super) fn sessions(&self) -> impl Iterator<Item = (u128, Progress)> {
         let sessions = self.state.sessions.iter();
         sessions.map(|(session, progress)| (*session, *progress))
     }
 
-    /// Marks a session as in use until [`Append::release`]. Returns the position at which the session
-    /// continues. A session that the file does not have begins after `acked`, under `epoch`; its state is
-    /// durable on return.
+    /// Marks `session` as in use until [`Append::release`]. Returns the position at which the session
+    /// continues. A session that the file does not have begins after record `acked`, under `epoch`; its state
+    /// is durable on return.
     pub(super) fn begin(
         &mut self,
         session: u128,
@@ -385,7 +390,7 @@ impl<F: Bytes> Append<F> {
         Ok(progress)
     }
 
-    /// Ends one use of the session: see [`Append::begin`].
+    /// Ends one use of `session`, begun by [`Append::begin`].
     pub(super) fn release(&mut self, session: u128) {
         if let Some(count) = self.used.get_mut(&session) {
             *count -= 1;
@@ -407,7 +412,7 @@ impl<F: Bytes> Append<F> {
             .map(|(session, _)| *session)
     }
 
-    /// Appends chunks of any sessions in this order, and returns once all of them are durable.
+    /// Appends chunks of records of any sessions, in this order, and returns once all of them are durable.
     pub(super) fn append<'a>(
         &mut self,
         chunks: impl IntoIterator<Item = Chunk<'a>>,
@@ -418,7 +423,8 @@ impl<F: Bytes> Append<F> {
         if self.state.closed {
             return Err(AppendError::Closed(self.path.clone()));
         }
-        // The state in memory is ahead of the disk until the append succeeds.
+        // The state in memory is ahead of the disk until the append succeeds, so the file is poisoned for
+        // that time.
         self.poisoned = true;
         let path = &self.path;
         let on = |error| AppendError::Io {
@@ -428,8 +434,8 @@ impl<F: Bytes> Append<F> {
         let (start, bytes) = (self.state.bytes, self.data.bytes().map_err(on)?);
         if bytes != Some(start) {
             let path = path.clone();
-            // This write makes the next start refuse the file, too. If it fails, that start moves the bytes
-            // aside.
+            // The receiver records an orderly end here, so that the next start refuses the file, too. If this
+            // write fails, the next start moves the other program's bytes aside.
             let _ = self.write_closed();
             return Err(AppendError::Changed {
                 path,
@@ -438,8 +444,8 @@ impl<F: Bytes> Append<F> {
             });
         }
         self.state.generation += 1;
-        // The checked end stays in front of the new bytes, so that one buffer serves this write and the next
-        // checksum.
+        // The checked end of the file stays in front of the new bytes, so that one buffer serves this write
+        // and the next checksum.
         let kept = self.tail.len();
         for chunk in chunks {
             advance(&mut self.state, &chunk)?;
@@ -452,7 +458,8 @@ impl<F: Bytes> Append<F> {
             self.state.bytes += written.len() as u64;
         }
         self.tail.drain(..self.tail.len().saturating_sub(TAIL_MAX));
-        // The buffer keeps the capacity for ordinary batches, and releases that of a huge record.
+        // The buffer keeps the capacity for ordinary batches, and releases the capacity that a huge record
+        // needed.
         self.tail.shrink_to(KEPT);
         self.state.tail = Tail::of(&self.tail);
         let state = self.write_state();
@@ -465,8 +472,8 @@ impl<F: Bytes> Append<F> {
     }
 }
 
-/// Moves the session of `chunk` forward by the chunk's records. Their numbers may skip some: the sender may
-/// have given records up.
+/// Moves the session of `chunk` forward by the chunk's records. The numbers may skip some records, because
+/// the sender may have given them up.
 fn advance(state: &mut State, chunk: &Chunk<'_>) -> Result<(), AppendError> {
     let Some(session) = chunk.session else {
         return Ok(());
@@ -487,7 +494,7 @@ fn advance(state: &mut State, chunk: &Chunk<'_>) -> Result<(), AppendError> {
     }
 }
 
-/// Returns the first `most` bytes of a file, or all its bytes if there are fewer.
+/// Returns the first `most` bytes of a file, or all of its bytes if the file has fewer.
 fn read_all(file: &impl Bytes, most: usize) -> io::Result<Vec<u8>> {
     let bytes = file.bytes()?.unwrap_or_default();
     let mut all = vec![0; bytes.min(most as u64) as usize];

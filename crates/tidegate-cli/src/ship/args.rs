@@ -17,7 +17,7 @@ pub(crate) struct ReceiveArgs {
     pub(crate) listen: String,
     /// Append the records to this file instead of writing them to standard output. The receiver syncs the
     /// file before it acknowledges records. Each session goes on where it stopped, even after a kill of the
-    /// sender or the receiver, which keeps the state for that in FILE.tidegate.
+    /// sender or the receiver: the receiver keeps the positions of the sessions in FILE.tidegate.
     #[arg(long, value_name = "FILE")]
     pub(crate) append: Option<PathBuf>,
     #[command(flatten)]
@@ -56,14 +56,16 @@ pub(crate) struct SendArgs {
     /// these records first.
     #[arg(long, value_name = "DIR")]
     pub(crate) spool: Option<PathBuf>,
-    /// Limit the spool to so many bytes, such as 512MiB or 4GiB. The program does not read standard input
+    /// Limit the spool to this many bytes, such as 512MiB or 4GiB. The program does not read standard input
     /// while the spool is full.
     #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = bytes, requires = "spool")]
     pub(crate) spool_limit: u64,
     #[command(flatten)]
     pub(crate) records: RecordArgs,
-    /// Try to reach the receiver for this long, such as 500ms, 30s, 5m or 2h, then fail. Default: one attempt
-    /// at the start, 60s after a lost connection.
+    /// Try to reach the receiver for this long, such as 500ms, 30s, 5m or 2h, then fail. After Ctrl-C, wait
+    /// this long for each further acknowledgement of the records sent, then fail; a second Ctrl-C ends the
+    /// wait. Default: one attempt at the start, attempts for 60s after the loss of a connection, and 10s
+    /// after Ctrl-C.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
     /// Use TLS, and trust only the certificates in this PEM file. The receiver's certificate must have the
@@ -81,8 +83,8 @@ pub(crate) struct RecordArgs {
     /// Choose how the input is cut into records; sender and receiver must choose the same.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
-    /// Limit a record to so many bytes, such as 64KiB or 4MiB. At the receiver, each connection may need a
-    /// few times as much memory, within a bound over all connections.
+    /// Limit a record to this many bytes, such as 64KiB or 4MiB. The receiver may need a few times as much
+    /// memory for each connection, but bounds the memory of all connections together.
     #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = record_bytes)]
     pub(crate) max_record: u32,
 }

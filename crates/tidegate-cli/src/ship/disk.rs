@@ -16,37 +16,38 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// One directory.
+/// A directory with the receiver's files.
 pub(super) trait Disk {
     /// A file in the directory.
     type File: Bytes;
 
-    /// Opens a file to read and write, and creates the file if there is none.
+    /// Opens the file `name` to read and write, and creates it if there is none.
     fn open(&self, name: &OsStr) -> io::Result<Self::File>;
-    /// Makes earlier creations durable.
+    /// Makes earlier creations of files in the directory durable.
     fn sync_names(&self) -> io::Result<()>;
-    /// Returns the path that messages show for `name`.
+    /// Returns the path that messages show for the file `name`.
     fn path(&self, name: &OsStr) -> PathBuf;
 }
 
-/// One open file.
+/// One open file of the receiver.
 pub(super) trait Bytes {
-    /// Returns the length of the file; `None` if the file was removed, so that writes to it will be lost.
+    /// Returns the length of the file in bytes; `None` if the file was removed, so that writes to it will be
+    /// lost.
     fn bytes(&self) -> io::Result<Option<u64>>;
     /// Fills `buffer` from `offset` on; fails if the file has fewer bytes.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
-    /// Writes all of `data`.
+    /// Writes all of `data` at `offset`.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
-    /// Cuts the file, or extends it with zeros.
+    /// Cuts the file to `bytes` bytes, or extends it with zeros.
     fn set_bytes(&self, bytes: u64) -> io::Result<()>;
-    /// Makes earlier writes durable.
+    /// Makes earlier writes to the file durable.
     fn sync(&self) -> io::Result<()>;
     /// Locks the file against other processes until it is closed. Returns false if another process holds the
     /// lock.
     fn try_lock(&self) -> io::Result<bool>;
 }
 
-/// A directory of the file system.
+/// A directory of the operating system's file system.
 #[derive(Debug)]
 pub(super) struct Folder(PathBuf);
 

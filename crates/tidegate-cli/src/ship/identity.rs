@@ -1,5 +1,5 @@
-//! Identities: the session id of a name or a random one, the secret token, and the host name that a
-//! certificate must prove.
+//! Identities of senders and receivers: the session id of a name or a random one, the secret token, and the
+//! host name that a certificate must prove.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use tidegate_link::SessionId;
 /// sessions may forget a session with a random id.
 const NAMED: [u8; 2] = *b"aN";
 
-/// Returns the session of this name; the same name gives the same session on every machine.
+/// Returns the id of the session with this name; the same name gives the same id on every machine.
 pub(super) fn named(name: &str) -> SessionId {
     let mut digest = Context::new(&SHA256);
     digest.update(b"tidegate session ");
@@ -22,12 +22,12 @@ pub(super) fn named(name: &str) -> SessionId {
     SessionId(id)
 }
 
-/// Returns a random session that no other sender uses.
+/// Returns a random session id that no other sender uses.
 pub(super) fn random() -> anyhow::Result<SessionId> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).context("no random numbers for a session")?;
-    // A random id must not look like a named one. For one id in 65536, clearing the byte costs some
-    // randomness.
+    // A random id must not look like the id of a named session. For one id in 65536, clearing the byte costs
+    // some randomness.
     if id[..2] == NAMED {
         id[0] = 0;
     }
@@ -67,7 +67,7 @@ pub(super) fn host(address: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Receivers store positions under the session id, so it must not change with a release.
+    /// Receivers store positions under the session id, so a release must not change the id of a name.
     #[test]
     fn a_name_is_the_same_session_for_ever() {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! `tidegate receive`: listens, and passes the link's records to the one thread that writes.
+//! `tidegate receive`: listens for senders, and passes the link's records to the one thread that writes them.
 
 mod session;
 mod sink;
@@ -26,22 +26,22 @@ use crate::ship::args::ReceiveArgs;
 use session::{Receiving, Store};
 use sink::{Counters, Output, Sink};
 
-/// The most unacknowledged bytes of one sender: enough for a fast network and a slow disk.
+/// The greatest number of unacknowledged bytes of one sender: enough for a fast network and a slow disk.
 const WINDOW: u64 = 4 << 20;
-/// The most sessions that the link knows at a time. The file keeps twice as many, so that it always has a
-/// session to forget.
+/// The greatest number of sessions that the link's server knows at a time. The receiver's file keeps twice as
+/// many, so that it always has a session to forget.
 const SESSIONS: usize = super::append::SESSIONS_MAX / 2;
-/// How long a sender may stay silent before the receiver drops it. A sender notices a broken network after
-/// the same time.
+/// The time for which a sender may stay silent before the receiver drops its connection. A sender notices a
+/// broken network after the same time.
 const IDLE: Duration = Duration::from_secs(30);
 /// The interval between two updates of the progress bar.
 const DRAWN: Duration = Duration::from_millis(100);
-/// The least interval between two lines about failed senders.
+/// The least interval between two printed lines about failed senders.
 const COMPLAINTS: Duration = Duration::from_secs(1);
-/// How long connections and the writing thread may take to end after Ctrl-C.
+/// The time that connections and the writing thread have to end after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Receives until Ctrl-C or a request to terminate.
+/// Receives records until Ctrl-C or a request to terminate.
 pub(crate) fn run(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -112,7 +112,8 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let code = match outcome {
         Ok(code) => code,
-        // Acks of written records may still leave; the writing thread writes no more.
+        // The writing thread has ended at its first failure. The server may send acks until this return drops
+        // it, but only of records that the thread wrote before the failure.
         Err(error) => {
             return Err(error.unwrap_or_else(|_| anyhow::anyhow!("the writing thread ended")));
         }
@@ -135,7 +136,7 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
 /// the receiver down.
 struct Complaints {
     bar: ProgressBar,
-    /// The time of the last line, and the number of lines left out since then.
+    /// The time of the last line printed, and the number of lines left out since then.
     last: Mutex<(Option<Instant>, u64)>,
 }
 
@@ -166,7 +167,7 @@ fn progress(appending: bool) -> ProgressBar {
     if !appending && std::io::stdout().is_terminal() || !face::chats() {
         return ProgressBar::hidden();
     }
-    // The template is a constant and well formed.
+    // The template of the progress bar is a constant and valid, so the fallback never applies.
     let style = ProgressStyle::with_template("{spinner} {msg}, {bytes_per_sec}");
     ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
@@ -180,7 +181,7 @@ fn tls(args: &ReceiveArgs) -> anyhow::Result<Option<ServerTls>> {
         .with_context(|| certificate.display().to_string())
 }
 
-/// Listens for senders; beyond this machine only if `safe` or if the user asked for that.
+/// Listens for senders. Listens beyond this machine only if `safe` is true or the user gave --insecure.
 async fn listen(args: &ReceiveArgs, safe: bool) -> anyhow::Result<TcpListener> {
     let address = &args.listen;
     let found = tokio::net::lookup_host(address).await;
@@ -197,7 +198,7 @@ async fn listen(args: &ReceiveArgs, safe: bool) -> anyhow::Result<TcpListener> {
     listener.with_context(|| format!("cannot listen on {address}"))
 }
 
-/// Opens the output; also returns a note about the output for the user.
+/// Opens the output for the records; also returns a note about the output for the user.
 fn open(path: Option<&Path>) -> anyhow::Result<(Output, String)> {
     let Some(path) = path else {
         return Ok((Output::stdout()?, String::new()));
@@ -219,7 +220,7 @@ fn open(path: Option<&Path>) -> anyhow::Result<(Output, String)> {
     Ok((Output::File(Box::new(file)), note))
 }
 
-/// Returns a description of the bytes that the start moved out of the file.
+/// Returns a description, for the user, of the bytes that the start moved out of the file.
 fn said(cut: &Cut, at: u64) -> String {
     let (bytes, path) = (cut.bytes, cut.path.display());
     let why = match cut.in_doubt {

@@ -18,7 +18,7 @@ use crate::interrupt;
 /// The form of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Lines: any bytes up to a line feed.
+    /// Each record is a line: any bytes up to a line feed.
     #[default]
     Lines,
     /// Each record begins with its length, a u32 in little-endian order.
@@ -26,7 +26,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Appends a record to the output.
+    /// Appends a record to `out`, in the form that the output has.
     pub(super) fn put(self, payload: &[u8], out: &mut Vec<u8>) {
         match (self, payload) {
             (Self::Lines, [b'\n', unended @ ..]) => out.extend_from_slice(unended),
@@ -35,7 +35,7 @@ impl Format {
                 out.push(b'\n');
             }
             (Self::Records, bytes) => {
-                // A frame's length is a `u32`, so a payload's length fits.
+                // The length of a frame is a `u32`, so a payload's length fits.
                 out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
                 out.extend_from_slice(bytes);
             }
@@ -43,12 +43,12 @@ impl Format {
     }
 }
 
-/// The bytes of one read.
+/// The greatest number of bytes that the reader of records reads at once.
 const BLOCK: usize = 256 * 1024;
-/// The bytes of the length that precedes a record.
+/// The number of bytes of the length that precedes a record.
 const PREFIX: usize = 4;
 
-/// A reader of records. The caller alternates [`Records::read`] and [`Records::whole`].
+/// Cuts an input into records. The caller alternates [`Records::read`] and [`Records::whole`].
 #[derive(Debug)]
 pub(super) struct Records<R> {
     source: R,
@@ -57,8 +57,8 @@ pub(super) struct Records<R> {
     buffer: Vec<u8>,
     /// The offset of the next record in `buffer`.
     start: usize,
-    /// The offset at which the search for a line feed continues: there is none between `start` and this
-    /// offset.
+    /// The offset in `buffer` at which the search for a line feed continues: the bytes from `start` to this
+    /// offset have none.
     searched: usize,
     ended: bool,
     /// True if `buffer` holds the last line, which had no line feed at its end and has one in front instead.
@@ -66,15 +66,15 @@ pub(super) struct Records<R> {
     place: Place,
 }
 
-/// The range of a record in the buffer, and the start of the next one.
+/// The range of a record's payload in the buffer, and the offset at which the next record starts.
 type Found = Option<(Range<usize>, usize)>;
 
 /// The position of a record in the input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The number of records before this one.
+    /// The number of records that the input has before this record.
     pub(super) records: u64,
-    /// The number of bytes before this record.
+    /// The number of bytes that the input has before this record.
     pub(super) bytes: u64,
 }
 
@@ -84,40 +84,40 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// The reasons why the input cannot be shipped.
+/// The reasons why the sender cannot ship its input.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum RecordError {
-    /// The system refused an operation.
+    /// The operating system refused an operation on the sender's input.
     #[error("{error}")]
     Io {
         /// The system's error.
         error: io::Error,
     },
-    /// A record is larger than allowed.
+    /// A record of the input is larger than the user allows.
     #[error(
         "{place} is larger than {max} bytes: allow more with --max-record, here and at the receiver"
     )]
     TooLarge {
-        /// The position of the record.
+        /// The position of the too large record in the input.
         place: Place,
-        /// The most bytes allowed.
+        /// The greatest number of bytes that the user allows a record to have.
         max: usize,
     },
-    /// The input ends within a length-prefixed record.
+    /// The input ends within a record that begins with its length.
     #[error("{place} is cut off: the input ends after {found} of its {expected} bytes")]
     Truncated {
-        /// The position of the record.
+        /// The position of the unfinished record in the input.
         place: Place,
-        /// The bytes of the record that are there, with the length prefix.
+        /// The number of bytes that the input has of this record, with the length prefix.
         found: usize,
-        /// The bytes that the record should have.
+        /// The number of bytes that this record should have, with the length prefix.
         expected: usize,
     },
 }
 
 impl<R: Read> Records<R> {
-    /// Reads from `source`; no record may have more than `max` bytes.
+    /// Creates a reader of the records in `source`; no record may have more than `max` bytes.
     pub(super) fn new(source: R, format: Format, max: u32) -> Self {
         Self {
             source,
@@ -132,8 +132,8 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Waits for a block and reads it; returns false at the end of the input. Keeps the bytes that no caller
-    /// has taken yet.
+    /// Waits for a block of the input and reads it; returns false at the end of the input. Keeps the bytes
+    /// that the caller has not taken yet.
     pub(super) fn read(&mut self) -> Result<bool, RecordError> {
         if self.ended {
             return Ok(false);
@@ -159,7 +159,7 @@ impl<R: Read> Records<R> {
         Ok(!self.ended || had > 0)
     }
 
-    /// Takes the next whole record from the buffer and returns its range.
+    /// Takes the next whole record from the buffer; returns the range of its payload.
     fn take(&mut self) -> Result<Option<Range<usize>>, RecordError> {
         let found = match self.format {
             Format::Lines => self.line(),
@@ -168,7 +168,8 @@ impl<R: Read> Records<R> {
         let Some((payload, end)) = found? else {
             return Ok(None);
         };
-        // A last line without a line feed is one byte longer in the buffer than in the input.
+        // A last line without a line feed has an additional line feed in the buffer, which does not count as
+        // input.
         self.place.bytes += (end - self.start) as u64;
         self.place.records += 1;
         self.start = end;
@@ -176,8 +177,8 @@ impl<R: Read> Records<R> {
         Ok(Some(payload))
     }
 
-    /// Takes every whole record in the buffer and returns their ranges in [`Records::buffer`]. On an error,
-    /// `records` has the ranges of the records before the faulty one.
+    /// Takes every whole record in the buffer and returns the ranges of their payloads in
+    /// [`Records::buffer`]. On an error, `records` has the ranges of the records before the faulty one.
     pub(super) fn whole(&mut self, records: &mut Vec<Range<usize>>) -> Result<(), RecordError> {
         records.clear();
         while let Some(record) = self.take()? {
@@ -186,12 +187,13 @@ impl<R: Read> Records<R> {
         Ok(())
     }
 
-    /// Returns the buffer with the bytes read.
+    /// Returns the buffer, into which the ranges of records point.
     pub(super) fn buffer(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Takes `count` records and drops them; if the input ends before, returns the number of records taken.
+    /// Takes `count` records and drops them. If the input ends before that, returns the number of records
+    /// taken.
     pub(super) fn skip(&mut self, count: u64) -> Result<Option<u64>, RecordError> {
         let end = self.place.records + count;
         while self.place.records < end {
@@ -202,11 +204,11 @@ impl<R: Read> Records<R> {
         Ok(None)
     }
 
-    /// Finds the next line, and the start of the line after it.
+    /// Finds the next whole line in the buffer, and the start of the line after it.
     fn line(&mut self) -> Result<Found, RecordError> {
         let (start, read) = (self.start, self.buffer.len());
         let end = match memchr::memchr(b'\n', &self.buffer[self.searched..]) {
-            // The line feed in front does not end the line.
+            // The last line has its line feed in front, and that line feed does not end the line.
             _ if self.unended => read,
             Some(at) => self.searched + at,
             None => read,
@@ -240,7 +242,8 @@ impl<R: Read> Records<R> {
         Ok(Some((start..start + payload, start + payload)))
     }
 
-    /// Returns `None` if more input may complete the record, and an error if the input has ended within it.
+    /// Judges a record of which the buffer holds `found` of `expected` bytes. Returns `None` if more input
+    /// may complete the record, and an error if the input has ended within it.
     fn short(&self, found: usize, expected: usize) -> Result<Found, RecordError> {
         match self.ended && found > 0 {
             true => Err(RecordError::Truncated {
@@ -259,7 +262,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a few bytes at a time.
+    /// A reader that returns only a few bytes of the input at each read.
     struct Drip<'a>(&'a [u8], usize);
 
     impl Read for Drip<'_> {
@@ -330,7 +333,7 @@ mod tests {
         ) {
             let input = written(&records, Format::Records);
             prop_assert_eq!(all(&input, Format::Records, 50, step).unwrap(), records);
-            // The cut falls between two records or within a record.
+            // The cut of the input falls between two records or within a record.
             let cut = cut.index(input.len() + 1);
             match all(&input[..cut], Format::Records, 50, step) {
                 Ok(fewer) => prop_assert_eq!(written(&fewer, Format::Records), &input[..cut]),

@@ -1,8 +1,9 @@
 //! `tidegate send`: reads records, gives them to the link's client, and ends once the receiver has
 //! acknowledged all of them.
 //!
-//! One thread reads and sends, so that reading waits for room. With a spool, one thread reads and spools
-//! (`spooling`), and another sends the spool's records. The task here only watches these threads.
+//! Without a spool, one thread reads and sends, so that reading waits for room in the client. With a spool,
+//! one thread reads and spools (`spooling`), and another sends the spool's records. The task here only
+//! watches these threads.
 
 mod feed;
 mod progress;
@@ -28,15 +29,16 @@ use feed::{Direct, Feed, Spooled};
 use progress::Progress;
 use spooling::{Spooling, Tidy};
 
-/// How long the sender tries to reconnect after a cut, by default.
+/// The time for which the sender tries to reconnect after a cut, by default.
 const WAIT: Duration = Duration::from_secs(60);
-/// The wait between two attempts to connect for the first time.
+/// The wait between two attempts of the sender to connect for the first time.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// The longest wait between two attempts after a cut: a user waits for this program.
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
-/// Sends until the input ends, or until Ctrl-C; then waits until the receiver has acked all records sent.
+/// Sends records until the input ends, or until Ctrl-C; then waits until the receiver has acked all records
+/// sent. After Ctrl-C the wait ends once the receiver has acked nothing for some time.
 pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
     if args.spool.is_some() && args.file.as_os_str() != "-" {
         let file = args.file.display();
@@ -49,12 +51,12 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()?;
     let outcome = runtime.block_on(send(args));
-    // The runtime does not wait for threads that block on input.
+    // This shutdown of the runtime does not wait for threads that block on input.
     runtime.shutdown_background();
     outcome
 }
 
-/// The source of the records.
+/// The source of the records that the sender ships.
 enum Input {
     Direct(Direct),
     Spool(Reader, Tidy),
@@ -70,7 +72,8 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let mut failure = pin!(async move {
         match failure.await {
             Ok(error) => error,
-            // There is no spool, or its thread has ended without an error.
+            // This future never resolves without a spool, nor after the spooling thread has ended without an
+            // error.
             Err(_) => pending().await,
         }
     });
@@ -109,7 +112,8 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
         Input::Spool(reader, acks) => {
             acks.check(resumed)?;
             let spooled = Spooled::new(reader, resumed + acks.base())?;
-            // An earlier process may have ended before it received the ack for these records.
+            // An earlier process may have ended before it received the ack for these records, so this process
+            // tells the spool of it.
             acks.acked(resumed);
             (Box::new(spooled), Some(acks))
         }
@@ -130,7 +134,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
             }
         }
     };
-    // The client still delivers every record that it was given, even after an error.
+    // The client still delivers every record that it was given, even after an error of the source.
     let closing = tokio::spawn(client.close());
     while acked.changed().await.is_ok() {
         let position = acked.borrow_and_update().get();
@@ -150,10 +154,10 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Explains an error of the link in the terms of this program.
+/// Explains an error of the link in the terms of `tidegate send`.
 fn explain(error: LinkError) -> anyhow::Error {
     match error {
-        // Most refusals have no text beyond that of their code.
+        // Most refusals of a receiver have only the text of their code, so the message shows this text once.
         LinkError::Refused { code, text } if text == code.to_string() => {
             anyhow::anyhow!("the receiver refused the connection: {text}")
         }
@@ -220,8 +224,8 @@ fn builder(
         .token(token)
         .frame_max(frame_max(args.records.max_record))
         .reconnect(reconnect)
-        // A connected receiver may take any time to ack: its output may be a pipe without a reader for a
-        // while.
+        // A connected receiver may take any time to ack, because its output may be a pipe without a reader
+        // for a while.
         .stalled_after(Duration::ZERO)
         .on_doubt(|doubt| {
             eprintln!(

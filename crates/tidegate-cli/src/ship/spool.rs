@@ -4,11 +4,12 @@
 //! The spool is a directory with a log (`tidegate-log`) and the file `session`, which names the version of
 //! the spool's format. The log gathers the records, and only durable records reach the reader. `entry`
 //! describes the records of the log. Each batch begins with the state of the spool, so that any segment that
-//! is left names the session of its records. So the spool can release the segments with acked records only.
+//! is left names the session of its records. So the spool can release each segment that holds only acked
+//! records.
 //!
 //! A start tells a crash from damage, as the log does: it cuts off a batch that a crash tore, and refuses a
-//! spool that lacks durable bytes. Only bytes that the log wrote in its last milliseconds leave a doubt,
-//! which the start reports.
+//! spool that lacks durable bytes. For a batch that the log wrote in its last milliseconds, the start may not
+//! be able to tell: then it cuts the batch off and reports that records may be missing.
 //!
 //! [`Writer`] appends, on one thread. [`Reader`] follows behind the writer, at its own pace, so that a
 //! receiver that is away costs disk and not memory. [`Acks`] tells the spool which records the receiver
@@ -28,5 +29,5 @@ pub(super) use open::{Opened, open};
 pub(super) use reader::{Read, Reader};
 pub(super) use writer::{Acks, Writer};
 
-/// The bytes of one read.
+/// The greatest number of bytes that the spool's reader takes from the log at once.
 const BLOCK: usize = 256 * 1024;

@@ -1,6 +1,6 @@
 //! The place of a delivered message in its stream and its consumer, from the message's reply subject.
 
-/// The fields of a delivered message's reply subject.
+/// The parts of a delivered message's reply subject that `tidegate consume` needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Delivery {
     pub(super) stream_seq: u64,
@@ -10,7 +10,7 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    /// Parses a reply subject of 9 words, or of 11 and more with a domain and an account in front.
+    /// Parses a reply subject of 9 words, or of 11 and more words with a domain and an account in front.
     pub(super) fn parse(reply: &str) -> Option<Self> {
         let words: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
         let rest = match words.len() {

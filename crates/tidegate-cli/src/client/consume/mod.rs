@@ -22,7 +22,8 @@ use super::{ServerArgs, names};
 use crate::interrupt;
 use run::Run;
 
-/// How long the server keeps the consumer that the command made while a slow reader blocks standard output.
+/// The time for which the server keeps the consumer that the command made, while a slow reader blocks
+/// standard output.
 const INACTIVE: Duration = Duration::from_secs(300);
 
 /// The arguments of `tidegate consume`.
@@ -36,18 +37,19 @@ pub(crate) struct ConsumeArgs {
     /// Exit after the last message that the stream has at the start, instead of waiting for more messages.
     #[arg(long)]
     until_end: bool,
-    /// Continue where this durable consumer stopped, or create the consumer. The command acknowledges the
-    /// messages that it has written. After a lost connection it writes no message twice; messages that were
-    /// on their way come later, when the server delivers them again.
+    /// Continue where this durable consumer stopped, or create the consumer if the stream has none of this
+    /// name. The command acknowledges the messages that it has written. After a lost connection it writes no
+    /// message twice; messages that were on their way come later, when the server delivers them again.
     #[arg(long, value_name = "NAME")]
     durable: Option<String>,
-    /// Print only messages with matching subjects. The flag may be given several times.
+    /// Print only messages with a subject that matches this pattern. With several such flags, a message must
+    /// match one of the patterns.
     #[arg(long, value_name = "PATTERN")]
     filter: Vec<String>,
     /// Begin at the message with this sequence in the stream, instead of the first message.
     #[arg(long, value_name = "SEQ")]
     from: Option<u64>,
-    /// Exit after so many messages.
+    /// Exit after this many messages.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Print the subject before each message.
@@ -133,8 +135,8 @@ fn consumer(
         Some(name) => {
             config["durable_name"] = json!(name);
             config["name"] = json!(name);
-            // One acknowledgement for all would cover messages that an earlier run received and did not
-            // write.
+            // With the policy `all`, one acknowledgement would cover messages that an earlier run received
+            // and did not write.
             config["ack_policy"] = json!("explicit");
             config["max_ack_pending"] = json!(-1);
         }

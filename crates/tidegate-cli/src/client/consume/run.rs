@@ -1,4 +1,4 @@
-//! Pulls the messages of a consumer, writes them and acknowledges them.
+//! Pulls the messages of a consumer, writes them to the output and acknowledges them.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -17,23 +17,24 @@ use super::{ConsumeArgs, consumer, nanos};
 use crate::progress::Progress;
 use crate::{face, interrupt};
 
-/// The most messages of one pull.
+/// The greatest number of messages that the command asks for in one pull.
 const BATCH: u64 = 5000;
-/// The most bytes of one pull; a larger message comes alone.
+/// The greatest number of bytes that the server sends for one pull; a larger message comes alone.
 const BATCH_BYTES: usize = 8 << 20;
-/// How long the server lets a pull wait for new messages; the other value is the interval of its heartbeats.
+/// The time for which the server lets a pull wait for new messages. `HEARTBEAT` is the interval of the
+/// server's heartbeats meanwhile.
 const EXPIRES: Duration = Duration::from_secs(30);
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// The longest silence of a server: after it the command treats the server as gone.
+/// The longest silence of the server before the command treats the server as gone.
 const SILENCE: Duration = Duration::from_secs(15);
 /// The pause before the command asks again for messages that the server will deliver a second time.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The messages that the consumer wants acknowledged.
+/// The messages of a batch that the command acknowledges, by the consumer's policy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Acks {
     None,
-    /// The last message; its acknowledgement covers all messages before it.
+    /// The command acknowledges only the last message of a batch, which covers all messages before it.
     All,
     Each,
 }
@@ -54,7 +55,7 @@ pub(super) struct Run<'a> {
     /// The consumer's name.
     name: String,
     acks: Acks,
-    /// The stream's last sequence when the command began.
+    /// The sequence of the stream's last message when the command began.
     last_seq: u64,
     /// The number of messages that the user still wants.
     left: u64,
@@ -70,7 +71,7 @@ pub(super) struct Run<'a> {
     progress: Progress,
 }
 
-/// The ways in which a pull ends.
+/// The outcomes of a pull that did not fail.
 #[derive(PartialEq, Eq)]
 enum Pull {
     More,
@@ -100,7 +101,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Writes all messages that the user wants.
+    /// Pulls and writes messages until the command has all that the user wants, or until Ctrl-C.
     pub(super) fn all(&mut self, out: &mut impl Write) -> anyhow::Result<()> {
         let mut inbox = self.client.inbox();
         let mut answers = self.client.subscribe(&format!("{inbox}>"), None)?;
@@ -135,14 +136,14 @@ impl<'a> Run<'a> {
         jetstream::ask(&mut self.client, &what, &json!(null)).map(drop)
     }
 
-    /// Continues behind the last message written, on a new connection.
+    /// Makes the command continue behind the last message that it has written, on a new connection.
     fn resume(&mut self) -> anyhow::Result<()> {
         self.resumed = true;
         if self.args.durable.is_some() {
             return self.await_redelivery();
         }
-        // The old consumer may still exist, because it does not know that its reader is gone. A restarted
-        // server has forgotten the consumer.
+        // The server may still have the old consumer, because it does not know that the consumer's reader is
+        // gone. A restarted server has forgotten the consumer, so the command ignores an error here.
         let _ = self.delete_consumer();
         let from = match self.written {
             0 => self.args.from,
@@ -154,8 +155,9 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Waits until the server delivers the messages again that an earlier connection received, if one
-    /// acknowledgement covers all messages before it: the first one of this connection would cover them.
+    /// Waits until the server has delivered unacknowledged messages again, if the consumer's policy is `all`.
+    /// Without the wait, the first acknowledgement of this connection would cover messages that an earlier
+    /// connection received and the command did not write.
     fn await_redelivery(&mut self) -> anyhow::Result<()> {
         if self.acks != Acks::All || !self.resumed {
             return Ok(());
@@ -198,7 +200,7 @@ impl<'a> Run<'a> {
         Ok(false)
     }
 
-    /// Pulls one batch, writes its messages and acknowledges them.
+    /// Pulls one batch, writes its messages and acknowledges them. Returns how the pull ended.
     fn pull(
         &mut self,
         reply: &str,
@@ -218,7 +220,8 @@ impl<'a> Run<'a> {
             let message = match answers.arrived() {
                 Some(message) => message,
                 None => {
-                    // A reader of the output sees every message before the command waits for more.
+                    // The flush lets a reader of the output see every message before the command waits for
+                    // more.
                     out.flush()?;
                     match self.client.next(answers, silence) {
                         Ok(message) => message,
@@ -263,7 +266,8 @@ impl<'a> Run<'a> {
             }
             match self.acks {
                 Acks::None => {}
-                // A message that comes again may be older than the one before.
+                // A message that the server delivers again may be older than the message before it. The
+                // acknowledgement of the newer one covers both.
                 Acks::All if at.stream_seq < covered => {}
                 Acks::All => {
                     covered = at.stream_seq;
@@ -340,8 +344,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Acknowledges every message of a batch. The server answers the last acknowledgement once it has
-    /// recorded that one, and the earlier acknowledgements arrive before it.
+    /// Acknowledges every message of a batch. The last acknowledgement is a request: the server answers it
+    /// once it has recorded the acknowledgement, and the earlier ones reach the server before it.
     fn acknowledge(&mut self, mut acks: Vec<Subject>) -> anyhow::Result<()> {
         let Some(last) = acks.pop() else {
             return Ok(());

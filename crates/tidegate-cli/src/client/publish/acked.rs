@@ -1,4 +1,4 @@
-//! Publishes into a stream that acknowledges each message.
+//! Publishes messages into a stream that acknowledges each of them.
 //!
 //! The publisher keeps a bounded window of unacknowledged messages. After a lost connection it sends the
 //! oldest of these messages alone, until the stream acknowledges it, and then the others in order. Each
@@ -20,14 +20,14 @@ use super::super::jetstream::{self, ApiError, StreamInfo};
 use super::{Line, OPEN_LINE, PubArgs, Source, UNACKED_MAX, too_long};
 use crate::progress::Progress;
 
-/// The most unacknowledged bytes; the publisher sends a larger message alone.
+/// The greatest number of bytes of unacknowledged payloads; the publisher sends a larger message alone.
 const UNACKED_BYTES_MAX: usize = 8 << 20;
-/// The longest silence of a stream that has unacknowledged messages.
+/// The longest silence of a stream that has unacknowledged messages, before the publisher connects again.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The pause before the publisher sends a message again that no node could store.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Publishes all messages; returns the line to print.
+/// Publishes all messages of `source` into `stream`; returns the line to print.
 pub(super) fn publish(
     client: &mut Client,
     args: &PubArgs,
@@ -75,15 +75,15 @@ struct PubAck {
     error: Option<ApiError>,
 }
 
-/// The headers that the publisher adds to a message.
+/// The headers that the publisher adds to one message.
 #[derive(Clone, Copy)]
 struct Marks {
     id: bool,
-    /// True if no line feed closed the line.
+    /// True if the message is the last line of the input and that line has no line feed.
     open: bool,
 }
 
-/// A message that the stream has not acknowledged.
+/// A message that the publisher has sent and the stream has not acknowledged.
 struct Unacked {
     payload: Bytes,
     marks: Marks,
@@ -98,47 +98,49 @@ struct Publisher<'a> {
     subject: Subject,
     stream: &'a str,
     id: Option<&'a str>,
-    /// The part of the messages' ids before the number.
+    /// The first part of the ids of all messages; the number of the message follows it.
     prefix: String,
     inbox: String,
-    /// How long the stream remembers the ids of messages.
+    /// The time for which the stream remembers the ids of messages.
     duplicate_window: Duration,
-    /// The messages sent, in order; `None` once the stream acknowledged the message. The front is always
-    /// unacknowledged.
+    /// The messages sent, in order; `None` once the stream has acknowledged the message. The first message of
+    /// the window is always unacknowledged.
     window: VecDeque<Option<Unacked>>,
     order: Order,
-    /// The number of unacknowledged bytes.
+    /// The number of bytes in the payloads of all unacknowledged messages.
     bytes: usize,
-    /// The number of messages that left the window. The window's front has this number, counted from 0.
+    /// The number of messages that left the window. The window's first message has this number, counted from
+    /// 0.
     done: u64,
     acked: u64,
     duplicates: u64,
-    /// The lowest and the highest sequence that the stream assigned.
+    /// The lowest and the highest stream sequence that the stream assigned to messages of this run.
     seqs: Option<(u64, u64)>,
-    /// The first refusal: the number of its line and the reason.
+    /// The stream's first refusal of a message: the number of its line and the reason.
     refused: Option<(u64, String)>,
     /// True while the publisher sends only the oldest message, until the stream acknowledges it.
     probing: bool,
-    /// The time of the last acknowledgement, or of the first message after the stream had acknowledged all.
+    /// The time of the stream's last acknowledgement, or of the first message after the stream had
+    /// acknowledged all.
     heard: Instant,
-    /// The time of the last wait's end.
+    /// The time at which the publisher's last wait ended.
     now: Instant,
 }
 
-/// Finds out whether the stream stored a message behind a later one. That happens if a cluster loses the
-/// messages of a moment without a leader, and its next leader stores those behind them first.
+/// Finds out if the stream stored a message of this run behind a later one. That happens if a cluster loses
+/// messages that came while no node led the stream, and the next leader stores later messages first.
 #[derive(Debug, Default)]
 struct Order {
-    /// The message with the highest sequence so far: its sequence and its number.
+    /// The message with the highest stream sequence so far: its stream sequence and its number in this run.
     newest: (u64, u64),
-    /// The message with the highest number so far: its number and its sequence.
+    /// The message with the highest number so far: its number in this run and its stream sequence.
     last: (u64, u64),
-    /// The lowest number of a message that stands behind a later one.
+    /// The lowest number of a message that the stream stored behind a later one.
     displaced: Option<u64>,
 }
 
 impl Order {
-    /// Notes the sequence of a message. The answers may arrive in any order.
+    /// Records the stream sequence of message `number`. The stream's answers may arrive in any order.
     fn handle_stored(&mut self, number: u64, seq: u64) {
         if number < self.last.0 && seq > self.last.1 {
             self.displace(number);
@@ -163,7 +165,7 @@ enum Next {
 }
 
 impl Publisher<'_> {
-    /// Publishes until the source ends and every message is answered.
+    /// Publishes messages until the source ends and the stream has answered every message.
     fn run(&mut self, source: &mut Source) -> anyhow::Result<()> {
         let mut progress = Progress::start("lines acked");
         let mut more = true;
@@ -187,7 +189,8 @@ impl Publisher<'_> {
             match next {
                 Ok(Next::Line(line)) => {
                     more = self.take(line?, source.is_single())?;
-                    // The loop takes all lines that are there before the connection's task runs.
+                    // The publisher takes all lines that the source has now, before the connection's task
+                    // runs.
                     while more && self.refused.is_none() && self.has_room() {
                         let Some(line) = now(source.next()) else {
                             break;
@@ -197,7 +200,8 @@ impl Publisher<'_> {
                 }
                 Ok(Next::Answer(Some(answer))) => {
                     let mut again = self.handle_answer(&answer)?;
-                    // Answers that arrived together make room together.
+                    // The publisher handles all answers that have arrived before it sends more, because each
+                    // answer makes room in the window.
                     while let Some(answer) = self.answers.arrived() {
                         again |= self.handle_answer(&answer)?;
                     }
@@ -224,7 +228,7 @@ impl Publisher<'_> {
         !self.probing && self.window.len() < UNACKED_MAX && self.bytes < UNACKED_BYTES_MAX
     }
 
-    /// Sends the next message; returns false at the end of the source.
+    /// Sends the next message of the source; returns false at the end of the source.
     fn take(&mut self, line: Option<Line>, single: bool) -> anyhow::Result<bool> {
         let number = self.done + self.window.len() as u64;
         let bytes_max = self.client.max_payload();
@@ -238,8 +242,9 @@ impl Publisher<'_> {
             }
         };
         let fits = |marks| self.header_bytes(number, marks) + payload.len() <= bytes_max;
-        // A header may push the message over the limit. Without the mark `consume` adds a line feed; without
-        // an id that the user did not ask for, the publisher cannot send the message again.
+        // A header may push the message over the server's limit. The publisher then leaves out headers, first
+        // the mark of an open line, although `tidegate consume` then adds a line feed. Next it leaves out an
+        // id that the user did not ask for, although it cannot send the message again without one.
         let wanted = Marks { id: true, open };
         let fewer = Marks {
             id: self.id.is_some(),
@@ -272,7 +277,7 @@ impl Publisher<'_> {
         Ok(true)
     }
 
-    /// Sends the message of this number, if the stream has not acknowledged it.
+    /// Sends message `number`, if the stream has not acknowledged it.
     fn send(&mut self, number: u64) -> Result<(), Stop> {
         let at = self.at(number);
         let Some(Some(unacked)) = self.window.get(at) else {
@@ -285,7 +290,7 @@ impl Publisher<'_> {
             .client
             .publish_with(self.subject.clone(), reply, headers, payload)
         {
-            // The next wait finds the loss of the connection as well.
+            // The publisher's next wait also finds the loss of the connection, and handles it.
             Err(Stop::Lost) => Ok(()),
             outcome => outcome,
         }
@@ -302,7 +307,7 @@ impl Publisher<'_> {
         headers
     }
 
-    /// Returns the bytes of the header block of message `number`.
+    /// Returns the number of bytes of the header block of message `number`.
     fn header_bytes(&self, number: u64, marks: Marks) -> usize {
         let line = |name: &str, value| name.len() + ": \r\n".len() + value;
         let mut bytes = 0;
@@ -319,7 +324,8 @@ impl Publisher<'_> {
         }
     }
 
-    /// Handles an answer; returns true if the publisher has to send messages again.
+    /// Handles a message that answers the publisher; returns true if the publisher has to send messages
+    /// again.
     fn handle_answer(&mut self, message: &Message) -> anyhow::Result<bool> {
         let number = message.subject.strip_prefix(self.inbox.as_str());
         let Some(number) = number.and_then(|n| n.parse::<u64>().ok()) else {
@@ -338,7 +344,7 @@ impl Publisher<'_> {
                     .context("an acknowledgement cannot be read")?;
                 match ack.error {
                     None => Ok((ack.seq, ack.duplicate)),
-                    // No node leads the stream at the moment.
+                    // No node leads the stream at the moment, so the publisher sends the message again later.
                     Some(error) if error.passes() => Err(error.to_string()),
                     Some(error) => {
                         self.refuse(number, error.to_string());
@@ -359,7 +365,7 @@ impl Publisher<'_> {
                     self.order.handle_stored(number, seq);
                 }
                 self.advance();
-                // The stream stores messages again, so the publisher sends all other messages.
+                // The stream stores messages again, so the publisher sends all other unacknowledged messages.
                 Ok(std::mem::take(&mut self.probing))
             }
             Err(why) => {
@@ -368,7 +374,8 @@ impl Publisher<'_> {
                     self.refuse(number, why);
                     return Ok(false);
                 }
-                // The messages behind this one get the same answer, so only the first answer matters.
+                // The stream refuses the messages behind the oldest for the same reason, so the publisher
+                // regards only its answer to the oldest message.
                 if !self.probing || number == self.done {
                     self.probing = true;
                     self.pause()?;
@@ -379,8 +386,8 @@ impl Publisher<'_> {
         }
     }
 
-    /// Records that the stream refused a message. The message stays unacknowledged, and the publisher reads
-    /// no more of the source; the command still waits for the messages sent.
+    /// Records that the stream refused message `number`. The message stays unacknowledged, and the publisher
+    /// reads no more of the source; it still waits for the answers to the messages sent.
     fn refuse(&mut self, number: u64, why: String) {
         let at = self.at(number);
         if let Some(unacked) = self.window.get_mut(at).and_then(Option::take) {
@@ -400,7 +407,8 @@ impl Publisher<'_> {
         }
     }
 
-    /// Continues on a new connection after a loss or a silence.
+    /// Connects again after a lost connection or a silent stream, and sends the oldest unacknowledged
+    /// message.
     fn recover(&mut self) -> anyhow::Result<()> {
         if self.heard.elapsed() >= self.client.patience() && !self.window.is_empty() {
             return Err(Stop::Silent(self.heard.elapsed()).into());
@@ -449,13 +457,13 @@ impl Publisher<'_> {
     fn pause(&self) -> Result<(), Stop> {
         let pause = async { tokio::time::sleep(PAUSE).await };
         match self.client.wait(Duration::MAX, pause) {
-            // The next wait finds the loss of the connection as well.
+            // The publisher's next wait also finds the loss of the connection, and handles it.
             Err(Stop::Lost) => Ok(()),
             outcome => outcome,
         }
     }
 
-    /// Returns the line to print, or the error.
+    /// Returns the line to print after a success, or the error that says which messages are not acknowledged.
     fn report(&self, outcome: anyhow::Result<()>, source: &Source) -> anyhow::Result<String> {
         let sent = self.done + self.window.len() as u64;
         let lost = match (outcome, &self.refused) {
@@ -489,7 +497,7 @@ impl Publisher<'_> {
     }
 }
 
-/// Returns the result of a future that is ready.
+/// Returns the result of `future` if it is ready.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     futures_util::FutureExt::now_or_never(future)
 }
@@ -509,9 +517,9 @@ mod tests {
     #[test]
     fn a_message_behind_a_later_one_is_found() {
         assert_eq!(displaced(&[(0, 1), (1, 2), (2, 5), (3, 9)]), None);
-        // The answers come in another order than the messages.
+        // The stream's answers come in another order than the messages.
         assert_eq!(displaced(&[(1, 2), (0, 1), (3, 4), (2, 3)]), None);
-        // Lines 1 and 2 were sent again.
+        // The publisher sent lines 1 and 2 again.
         assert_eq!(
             displaced(&[(0, 1), (3, 2), (4, 3), (1, 4), (2, 5)]),
             Some(1)

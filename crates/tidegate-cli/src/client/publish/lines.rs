@@ -8,19 +8,19 @@ use std::io::{ErrorKind, Read};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 
-/// The bytes of one read.
+/// The greatest number of bytes that the reading thread reads at once.
 const READ: usize = 64 << 10;
-/// The most reads of lines that wait for the publisher.
+/// The greatest number of blocks of lines that wait for the publisher, about one for each read.
 const AHEAD: usize = 8;
 
 /// A line of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// A line feed closed the line; the bytes do not contain it.
+    /// A line that ended in a line feed; the bytes do not contain the line feed.
     Closed(Bytes),
-    /// The input ended without a line feed.
+    /// The last line of the input, which has no line feed at its end.
     Open(Bytes),
-    /// The line has more bytes than the reader allows; the rest is unread.
+    /// The line has more bytes than the reader allows; the thread has not read its rest.
     TooLong,
 }
 
@@ -30,7 +30,7 @@ enum Part {
     Last(Line),
 }
 
-/// The lines that the thread has read.
+/// The lines that the reading thread has read.
 pub(super) struct Lines {
     parts: mpsc::Receiver<std::io::Result<Part>>,
     closed: Bytes,
@@ -43,7 +43,7 @@ impl Lines {
         let (sender, parts) = mpsc::channel(AHEAD);
         std::thread::spawn(move || {
             if let Err(error) = read(input, bytes_max, &sender) {
-                // The caller may have dropped the lines.
+                // An error here means only that the caller has dropped the lines and reads no more.
                 let _ = sender.blocking_send(Err(error));
             }
         });
@@ -115,7 +115,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_byte_but_the_line_feed_is_kept() {
-        // Each read of the chained input ends at a part's end.
+        // Each read of the chained input ends where one of its parts ends.
         let input = (&b"one\n\ntw"[..]).chain(&b"o\r\n\xff\x00\n12345\n123456\nop"[..]);
         let mut lines = Lines::of(input.chain(&b"en"[..]), 5);
         for line in [&b"one"[..], b"", b"two\r", b"\xff\x00", b"12345", b"123456"] {

@@ -21,9 +21,11 @@ use crate::progress::Progress;
 use crate::{Usage, interrupt};
 use lines::{Line, Lines};
 
-/// The most messages that the server has not confirmed.
+/// The greatest number of messages that the client has sent and that neither the server nor a stream has
+/// confirmed yet.
 const UNACKED_MAX: usize = 16_384;
-/// The header of a last line without a line feed, so that `consume` can print the line unchanged.
+/// The header that marks a last line without a line feed, so that `tidegate consume` can print the line
+/// unchanged.
 pub(super) const OPEN_LINE: (&str, &str) = ("Tidegate-Line", "open");
 
 /// The arguments of `tidegate pub`.
@@ -38,16 +40,17 @@ pub(crate) struct PubArgs {
     message: Option<String>,
     /// Publish each line of this file (`-` is standard input) as a message, also empty lines, without the
     /// line feed; a carriage return stays. The command marks a last line without a line feed by a header, so
-    /// that `tidegate consume` prints the line unchanged.
+    /// that `tidegate consume` prints the line unchanged; a line within 50 bytes of the server's limit has no
+    /// room for the header.
     #[arg(long, value_name = "FILE", conflicts_with = "message")]
     lines: Option<PathBuf>,
     /// Fail unless this stream stores the messages. Without the flag, messages on a subject of no stream
     /// reach only clients that are subscribed at the moment.
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Give the messages the ids PREFIX-1, PREFIX-2, ... (`Nats-Msg-Id`). After a second run within the
-    /// stream's duplicate window, the server stores only the missing messages, instead of all messages a
-    /// second time. Default: a prefix that no other run has.
+    /// Give the messages the ids PREFIX-1, PREFIX-2, ... (`Nats-Msg-Id`). After a second run with the same
+    /// prefix within the stream's duplicate window, the server stores only the missing messages, instead of
+    /// all messages a second time. Default: a prefix that no other run has.
     #[arg(long, value_name = "PREFIX")]
     id: Option<String>,
 }
@@ -99,15 +102,15 @@ pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
 
 /// A file of lines, or standard input.
 struct Input {
-    /// The name of the input for errors.
+    /// The name of the input, as error messages show it.
     name: String,
     file: Option<File>,
 }
 
-/// The source of the messages to publish.
+/// The source of the messages that `tidegate pub` publishes.
 enum Source {
     One(Option<Bytes>),
-    /// The lines of an input, and the name of the input for errors.
+    /// The lines of an input, and the name of the input, as error messages show it.
     Lines(String, Lines),
 }
 
@@ -133,7 +136,8 @@ impl Source {
         }
         match self {
             Self::Lines(name, lines) => lines.next().await.with_context(|| name.clone()),
-            // If the message is too long, the client refuses it with the server's limit.
+            // The source does not check the length of a single message: the client refuses a too long message
+            // and names the server's limit.
             Self::One(message) => Ok(message.take().map(Line::Closed)),
         }
     }
@@ -172,7 +176,7 @@ fn take(
     let bytes_max = client.max_payload();
     let mut progress = Progress::start("lines published");
     loop {
-        // The connection's task sends the earlier lines while the command waits for the next one.
+        // The connection's task sends the earlier lines while the command waits for the next line.
         let line = match client.wait(std::time::Duration::MAX, source.next()) {
             Ok(line) => line?,
             Err(Stop::Interrupted) => None,

@@ -1,4 +1,4 @@
-//! The configuration of a new stream from flags.
+//! Makes the configuration of a new stream from the flags of `tidegate stream add`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     subjects: Vec<String>,
     /// Choose where the server keeps the messages. The server acknowledges messages in memory without a sync,
-    /// and loses these messages when the server ends.
+    /// and loses these messages when the server ends. Default: file.
     #[arg(long, value_enum)]
     storage: Option<Storage>,
     /// Describe the purpose of the stream.
@@ -32,13 +32,14 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "N")]
     replicas: Option<u8>,
     /// Choose when the server removes messages: at limits, or after consumers have acknowledged them.
-    /// `tidegate serve` supports only limits.
+    /// `tidegate serve` supports only limits. Default: limits.
     #[arg(long, value_enum)]
     retention: Option<Retention>,
-    /// At a limit of the stream, remove the oldest messages (old) or refuse new messages (new).
+    /// Remove the oldest messages (old) or refuse new messages (new) when the stream reaches --max-msgs or
+    /// --max-bytes. Default: old.
     #[arg(long, value_enum)]
     discard: Option<Discard>,
-    /// With --discard new, refuse also messages on a subject that has reached --max-msgs-per-subject.
+    /// Refuse also new messages on a subject that has reached --max-msgs-per-subject. Needs --discard new.
     #[arg(long)]
     discard_per_subject: bool,
     /// Remove messages at this age, such as 500ms, 30s, 5m, 2h or 7d.
@@ -47,7 +48,7 @@ pub(crate) struct AddArgs {
     /// Keep at most so many messages in the stream. At this limit --discard applies.
     #[arg(long, value_name = "N")]
     max_msgs: Option<i64>,
-    /// Keep at most so many bytes in the stream, such as 512MiB or 10GiB. At this limit --discard applies.
+    /// Keep at most this many bytes in the stream, such as 512MiB or 10GiB. At this limit --discard applies.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     max_bytes: Option<u64>,
     /// Refuse messages of more bytes than this, headers included.
@@ -62,7 +63,8 @@ pub(crate) struct AddArgs {
     /// Skip messages with the Nats-Msg-Id of a message that the stream stored within this time.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     dupe_window: Option<Duration>,
-    /// Let publishers replace earlier messages by one message, with the header Nats-Rollup.
+    /// Let publishers replace all earlier messages of the stream or of a subject by one message, with the
+    /// header Nats-Rollup.
     #[arg(long)]
     allow_rollup: bool,
     /// Let publishers set the age limit of a message, with the header Nats-TTL.
@@ -106,7 +108,7 @@ enum Discard {
 }
 
 impl AddArgs {
-    /// Returns the configuration to request.
+    /// Returns the configuration that the command requests from the server, as JSON.
     pub(super) fn config(&self) -> anyhow::Result<Value> {
         for subject in &self.subjects {
             names::word("--subjects", subject)?;
@@ -117,7 +119,8 @@ impl AddArgs {
                 let text = std::fs::read(path).with_context(|| path.display().to_string())?;
                 let mut value: Value =
                     serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
-                // A stream's info contains the configuration as one of its fields.
+                // The file may hold a stream's whole info, which contains the configuration as one of its
+                // fields.
                 match value.get_mut("config") {
                     Some(config) => config.take(),
                     None => value,
@@ -160,7 +163,8 @@ impl AddArgs {
                 config[key] = value;
             }
         }
-        // The server sets no defaults for these settings; the defaults here are those of every client.
+        // The server has no defaults for these settings, so the command sends the defaults of other NATS
+        // clients.
         for (key, default) in [
             ("retention", "limits"),
             ("discard", "old"),
@@ -174,7 +178,7 @@ impl AddArgs {
     }
 }
 
-/// Returns the name of the value on the command line, which is also its name in JSON.
+/// Returns the name of a flag's value on the command line, which is also its name in JSON.
 fn name_of<T: ValueEnum>(value: Option<T>) -> Option<String> {
     Some(value?.to_possible_value()?.get_name().to_owned())
 }

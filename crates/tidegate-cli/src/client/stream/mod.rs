@@ -32,7 +32,7 @@ pub(crate) enum StreamCommand {
     Purge(PurgeArgs),
 }
 
-/// The arguments of every subcommand.
+/// The arguments of every subcommand of `tidegate stream`.
 #[derive(Args, Clone, Debug)]
 struct Common {
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub(crate) struct LsArgs {
 pub(crate) struct InfoArgs {
     #[command(flatten)]
     common: Common,
-    /// Name of the stream.
+    /// Show the stream of this name.
     name: String,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct InfoArgs {
 pub(crate) struct RmArgs {
     #[command(flatten)]
     common: Common,
-    /// Name of the stream.
+    /// Remove the stream of this name.
     name: String,
     /// Do not ask for confirmation.
     #[arg(short, long)]
@@ -77,7 +77,7 @@ pub(crate) struct RmArgs {
 pub(crate) struct PurgeArgs {
     #[command(flatten)]
     common: Common,
-    /// Name of the stream.
+    /// Remove messages of the stream of this name.
     name: String,
     /// Remove only messages with a subject that matches this pattern.
     #[arg(long, value_name = "PATTERN")]
@@ -183,7 +183,7 @@ fn purge(args: &PurgeArgs) -> anyhow::Result<()> {
     print(&format!("purged {purged} messages of {name}"))
 }
 
-/// Prints the stream in the server's answer.
+/// Prints the stream in the server's answer, as JSON or as text.
 fn answered(answer: Value, json: bool) -> anyhow::Result<()> {
     if json {
         return print(&serde_json::to_string_pretty(&answer)?);
@@ -198,7 +198,7 @@ fn checked(name: &str) -> anyhow::Result<&str> {
     Ok(name)
 }
 
-/// Asks the user for confirmation; without a terminal only `--force` confirms.
+/// Asks the user to confirm the action `what`; without a terminal only `--force` confirms it.
 fn sure(force: bool, what: &str) -> anyhow::Result<()> {
     if force {
         return Ok(());

@@ -1,9 +1,9 @@
-//! Streams as text for people.
+//! Formats streams as text for people.
 
 use crate::client::jetstream::{StreamConfig, StreamInfo};
 use crate::report::Table;
 
-/// Formats a list of streams, one a line.
+/// Formats a list of streams as a table, one stream a line.
 pub(super) fn list(streams: &[StreamInfo]) -> String {
     let mut table = Table::new([
         "name",
@@ -77,7 +77,7 @@ fn storage(config: &StreamConfig) -> String {
     }
 }
 
-/// Returns the names of the settings that are on.
+/// Returns the names of a stream's settings that are switched on.
 fn switches(config: &StreamConfig) -> String {
     let on = config.rest.iter().filter(|(_, value)| **value == true);
     on.map(|(name, _)| name.as_str())
@@ -99,7 +99,7 @@ fn limit_bytes(value: i64) -> String {
     }
 }
 
-/// Formats nanoseconds in the largest unit that divides them.
+/// Formats a duration of `nanos` nanoseconds in the largest unit that divides it.
 fn age(nanos: u64) -> String {
     let units = [
         (86_400_000_000_000, "d"),
@@ -116,7 +116,8 @@ fn age(nanos: u64) -> String {
     }
 }
 
-/// Cuts a time after the seconds; returns an empty string for the zero time.
+/// Cuts a time of the server after the seconds; returns an empty string for the zero time, the server's value
+/// for no time.
 fn time(text: &str) -> String {
     if text.starts_with("0001-") {
         return String::new();

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use crate::ship::disk::{Bytes, Disk};
 
-/// The bytes of one copy step.
+/// The greatest number of bytes that one step of a copy moves.
 const BLOCK: u64 = 64 * 1024;
-/// The most files that keep bytes cut at the same offset.
+/// The greatest number of files that keep bytes cut at the same offset of the receiver's file.
 const NAMES_MAX: u32 = 100;
 
 /// Copies the bytes of `data` from `start` to `end` into a file beside `name`, durably, and returns the path
@@ -40,7 +40,8 @@ pub(super) fn keep<D: Disk>(
     Err((path, io::Error::other(error)))
 }
 
-/// Copies into `kept`, unless that file has other bytes.
+/// Copies bytes of `data` into the file `kept`, unless that file has other bytes; returns whether it has
+/// copied them.
 fn copy<D: Disk>(disk: &D, kept: &OsStr, data: &D::File, start: u64, end: u64) -> io::Result<bool> {
     let file = disk.open(kept)?;
     let has = file.bytes()?.unwrap_or_default();

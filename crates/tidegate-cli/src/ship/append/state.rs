@@ -1,7 +1,7 @@
-//! The receiver's state and its encoding: how many bytes of the file count, the checksum of its end, and the
-//! position of each session.
+//! The receiver's state and its encoding: how many bytes of the receiver's file count, the checksum of the
+//! file's end, and the position of each session.
 //!
-//! The state file has two slots at fixed offsets; the newest whole one counts. The receiver writes a new
+//! The state file has two slots at fixed offsets; the newest whole slot counts. The receiver writes a new
 //! state into one slot and syncs it, then copies it into the other slot. So a torn write costs nothing, and
 //! while the receiver writes nothing, one bad slot costs nothing either. The format has slots rather than a
 //! journal, because a write in place changes no file's length (its sync waits for the data alone), needs no
@@ -17,39 +17,40 @@
 //!                               .  CRC32C of everything before, u32
 //! ```
 //!
-//! All numbers are little-endian. Generation g is written into slot g % 2 first. Version 1 has no field at
-//! 40: its sessions begin there, and its other slot holds the state before.
+//! All numbers are little-endian. The receiver writes generation g into slot g % 2 first. Version 1 has no
+//! field at 40: its sessions begin there, and its other slot holds the state before.
 
 use std::collections::HashMap;
 
-/// The most sessions of one file: every batch writes the state of all of them.
+/// The greatest number of sessions of one file, because every batch writes the state of all of them.
 pub(crate) const SESSIONS_MAX: usize = 1024;
-/// The most bytes at the file's end that the checksum covers.
+/// The greatest number of bytes at the end of the receiver's file that the checksum covers.
 pub(crate) const TAIL_MAX: usize = 64 * 1024;
 
 const MAGIC: &[u8; 8] = b"TGAPPEND";
 const VERSION: u32 = 2;
 const HEAD: usize = 44;
-/// The head of version 1.
+/// The length in bytes of the head of a slot in version 1 of the state file.
 const OLD_HEAD: usize = 40;
 const ENTRY: usize = 40;
 const CRC: usize = 4;
-/// The bytes of a slot, in whole pages of 4096 bytes.
+/// The length in bytes of a slot of the state file: whole pages of 4096 bytes, with room for [`SESSIONS_MAX`]
+/// sessions.
 pub(super) const SLOT: usize = (HEAD + ENTRY * SESSIONS_MAX + CRC).next_multiple_of(4096);
 
-/// The receiver's state: see the module.
+/// The receiver's state, as one slot of the state file holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) generation: u64,
-    /// The bytes of the file that count.
+    /// The number of bytes of the receiver's file that the state covers.
     pub(super) bytes: u64,
     pub(super) tail: Tail,
-    /// True if the receiver ended in order: the file has no byte behind those that count.
+    /// True if the receiver ended in order: the file then has no byte behind those that the state covers.
     pub(super) closed: bool,
     pub(super) sessions: HashMap<u128, Progress>,
 }
 
-/// The length and the checksum of the file's end.
+/// The length and the checksum of the end of the receiver's file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tail {
     pub(super) bytes: u32,
@@ -57,7 +58,7 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Returns the tail for the last bytes of a file, at most [`TAIL_MAX`].
+    /// Returns the tail for the last bytes of the receiver's file, at most [`TAIL_MAX`].
     pub(super) fn of(bytes: &[u8]) -> Self {
         Self {
             bytes: bytes.len() as u32,
@@ -66,43 +67,43 @@ impl Tail {
     }
 }
 
-/// The progress of a session.
+/// The progress of one session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Identifies this state of the session. A receiver that loses the state begins the session under another
-    /// epoch.
+    /// The epoch, which names this state of the session. A receiver that loses the state begins the session
+    /// under another epoch.
     pub(crate) epoch: u64,
-    /// The number of records received without a gap.
+    /// The number of the session's last record in the file.
     pub(crate) position: u64,
-    /// The generation of the state in which the session last changed.
+    /// The generation of the receiver's state in which the session last changed.
     pub(crate) changed: u64,
 }
 
-/// The result of reading the two slots.
+/// The result of reading the two slots of the state file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The newest whole state.
+    /// The newest state of the two slots that is whole.
     State(State),
-    /// No state was ever written: the file is new, or a crash cut its creation short.
+    /// No state was ever written: the receiver's file is new, or a crash cut its creation short.
     Nothing,
-    /// A state was written, but neither slot is whole.
+    /// The receiver has written a state, but neither slot is whole.
     Damaged,
-    /// A later version wrote the state.
+    /// A later version of this program wrote the state; holds its format version.
     Later(u32),
 }
 
 impl State {
-    /// Returns the offset of the slot into which the receiver writes this state first.
+    /// Returns the offset in bytes of the slot into which the receiver writes this state first.
     pub(super) const fn offset(&self) -> u64 {
         self.generation % 2 * SLOT as u64
     }
 
-    /// Returns the offset of the slot for the copy, once this state is durable.
+    /// Returns the offset in bytes of the slot for the copy, once this state is durable.
     pub(super) const fn copy_offset(&self) -> u64 {
         (self.generation + 1) % 2 * SLOT as u64
     }
 
-    /// Encodes the state into at most [`SLOT`] bytes.
+    /// Encodes the state into `out`, in at most [`SLOT`] bytes.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         assert!(self.sessions.len() <= SESSIONS_MAX);
         out.clear();
@@ -130,7 +131,7 @@ impl State {
         }
         let version = u32::from_le_bytes(take(&mut rest)?);
         let count = u32::from_le_bytes(take(&mut rest)?) as usize;
-        // A torn write leaves a zero in this field, so a higher version is real.
+        // A torn write leaves zeros in the version field, so a higher version is real.
         if version > VERSION {
             return Err(Flaw::Later(version));
         }
@@ -166,9 +167,9 @@ impl State {
     }
 }
 
-/// Reads both slots. The receiver writes the first state into the first slot before it takes any record. If
-/// neither slot is readable, the second slot tells whether a state was ever durable: it is blank only if none
-/// was. (A new version of the format writes both slots with its first state.)
+/// Reads both slots of the state file. The receiver writes the first state into the first slot before it
+/// takes any record. If neither slot is readable, the second slot tells whether a state was ever durable: it
+/// is blank only if none was. (A new version of the format writes both slots with its first state.)
 pub(super) fn find(bytes: &[u8]) -> Found {
     let (first, second) = bytes.split_at(bytes.len().min(SLOT));
     match (State::decode(first), State::decode(second)) {
@@ -180,7 +181,8 @@ pub(super) fn find(bytes: &[u8]) -> Found {
     }
 }
 
-/// Returns whether a slot was written and is not whole: a crash tore the newest state, or damage came later.
+/// Returns whether one of the slots in `bytes` was written and is not whole: a crash tore the newest state,
+/// or damage came later.
 pub(super) fn is_doubtful(bytes: &[u8]) -> bool {
     let (first, second) = bytes.split_at(bytes.len().min(SLOT));
     let blank = |slot: &[u8]| slot.len() == SLOT && slot.iter().all(|byte| *byte == 0);
@@ -245,7 +247,7 @@ mod tests {
         let (old, new) = (state(6, 3), state(7, SESSIONS_MAX));
         let whole = file(&[&old, &new]);
         assert_eq!(find(&whole), Found::State(new));
-        // A newer slot torn anywhere leaves the older slot readable.
+        // A newer slot that is torn anywhere leaves the older slot readable.
         for torn in (0..HEAD + ENTRY).chain([SLOT - 4096]) {
             let mut bytes = whole.clone();
             bytes[SLOT + torn] ^= 1;

@@ -1,5 +1,5 @@
-//! The receiver's file against a model, over every crash: at each change of the disk, torn at each byte, with
-//! any part of the unsynced changes on the disk.
+//! Tests of the receiver's file against a model. The disk crashes at each change, with a write torn at each
+//! byte, and keeps any part of the unsynced changes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use super::*;
 const FILE: &str = "out";
 const SIDECAR: &str = "out.tidegate";
 
-/// Names the file for bytes cut out of the file at this offset.
+/// Returns the name of the file that gets the bytes cut out of the receiver's file at this offset.
 fn aside(at: usize) -> String {
     format!("{FILE}.tidegate-cut-{at}")
 }
@@ -55,7 +55,7 @@ fn chunks(batch: &[(u128, u64, u64)]) -> Vec<(u128, u64, u64, Vec<u8>)> {
         .collect()
 }
 
-/// Begins the new sessions, and appends.
+/// Begins those sessions of the batch that have not begun, and appends the batch's records.
 fn append<F: Bytes>(file: &mut Append<F>, batch: &[(u128, u64, u64)]) -> Result<(), AppendError> {
     for (session, ..) in batch {
         match file.begin(*session, 0, 42) {
@@ -96,8 +96,8 @@ fn models(script: &Script) -> Vec<(Vec<u8>, BTreeMap<u128, u64>)> {
     models
 }
 
-/// Opens the disk after a crash and checks that the file has whole batches, all acked ones among them.
-/// Returns the number of batches.
+/// Opens the file on the disk after a crash, and checks that the file has whole batches, all acked ones among
+/// them. Returns the number of batches in the file.
 fn check(disk: &SimFolder, script: &Script, acked: usize) -> usize {
     let models = models(script);
     let (mut file, _) = open(disk).unwrap();
@@ -113,7 +113,7 @@ fn check(disk: &SimFolder, script: &Script, acked: usize) -> usize {
     survived
 }
 
-/// Runs the script up to the disk's crash; returns the number of acked batches.
+/// Runs the script until the disk crashes, and returns the number of acked batches.
 fn run(disk: &SimFolder, script: &Script) -> usize {
     let Ok((mut file, _)) = open(disk) else {
         return 0;
@@ -304,7 +304,7 @@ fn records_are_written_once() {
     }
 }
 
-/// A sender may give records up: the numbers continue without them.
+/// A sender may give records up: the numbers of its next records continue behind them.
 #[test]
 fn numbers_may_be_left_out() {
     let disk = SimFolder::default();
@@ -362,7 +362,7 @@ fn only_sessions_without_name_and_use_are_forgotten() {
     assert_eq!(sessions, SESSIONS_MAX);
 }
 
-/// The checked end is the same for a file after appends and for a file after a start.
+/// The end of the file that the checksum covers must be the same after appends as after a start.
 #[test]
 fn large_batches_are_checked_too() {
     let disk = SimFolder::default();
@@ -494,7 +494,7 @@ fn damage_to_one_slot_loses_no_acked_record() {
     }
 }
 
-/// More bytes than the state of three sessions has.
+/// A number of bytes greater than the length of a state with three sessions.
 const HEAD_AND_SESSIONS: usize = 200;
 
 /// The newest state is gone. The bytes that it covered leave the file but stay on the disk, and the start

@@ -1,6 +1,6 @@
-//! The log's simulated disk behind this seam, for tests. It adds the locks of files.
+//! The log's simulated disk, behind the seam of the receiver's files, for tests. It adds the locks of files.
 //!
-//! A crash tears the write that it hits at any byte, and loses any of the other unsynced sectors.
+//! A simulated crash tears the write that it hits at any byte, and loses any of the other unsynced sectors.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -13,18 +13,18 @@ use tidegate_log::{SimDisk, Storage as _, StorageFile};
 
 use super::{Bytes, Disk};
 
-/// The unsynced changes that survive a crash.
+/// The unsynced changes that survive a simulated power failure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {
     /// No unsynced change survives.
     Nothing,
     /// All unsynced changes survive.
     Everything,
-    /// Any part of the changes survives, by a generator with this seed.
+    /// Each change survives or not, as a generator with this seed decides.
     Any(u64),
 }
 
-/// A directory on a simulated disk. A clone is the same directory.
+/// A directory on a simulated disk. A clone stands for the same directory.
 #[derive(Clone, Default)]
 pub(crate) struct SimFolder {
     pub(crate) disk: SimDisk,
@@ -39,20 +39,21 @@ impl SimFolder {
         }
     }
 
-    /// Returns the disk after the process is killed: every written byte stays, none of it synced, and the
-    /// locks are free. The write that crashed has reached the disk with its first `torn` bytes.
+    /// Returns the disk after the process is killed: every byte written stays, none of it synced, and the
+    /// locks are free. The write that the kill interrupts has reached the disk with its first `torn` bytes.
     pub(crate) fn kill(&self, torn: usize) -> Self {
         let disk = self.disk.killed();
         disk.tear(torn);
         Self::of(disk)
     }
 
-    /// Returns the disk after a power failure. `torn` bytes of the write that crashed had reached the system.
+    /// Returns the disk after a power failure. The write that the failure interrupts has reached the system
+    /// with its first `torn` bytes.
     pub(crate) fn crash(&self, torn: usize, fate: Fate) -> Self {
         Self::of(crash(&self.disk, torn, fate))
     }
 
-    /// Replaces the file `name` durably, as another program would.
+    /// Replaces the contents of the file `name` durably, as another program would.
     pub(crate) fn overwrite(&self, name: &str, bytes: &[u8]) {
         self.disk.put(name, bytes.to_vec());
     }
@@ -67,7 +68,7 @@ impl SimFolder {
     }
 }
 
-/// Returns a disk after a power failure: see [`SimFolder::crash`].
+/// Returns a disk after a power failure, as [`SimFolder::crash`] does for a directory.
 pub(crate) fn crash(disk: &SimDisk, torn: usize, fate: Fate) -> SimDisk {
     let killed = disk.killed();
     killed.tear(torn);
@@ -121,7 +122,7 @@ impl Disk for SimFolder {
     }
 }
 
-/// A file of the directory, by name, because a test may put another file in its place.
+/// A file of a simulated directory, by name, because a test may put another file in its place.
 pub(crate) struct SimFile {
     folder: SimFolder,
     name: String,

@@ -1,5 +1,5 @@
-//! The receiver's side of one session, and the store of positions. The writing thread answers the link's
-//! requests for positions.
+//! The link's handler of one session's records, and the store of the sessions' positions. The writing thread
+//! answers the link's requests for positions.
 
 use std::future::Future;
 
@@ -25,7 +25,7 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    /// Creates the session's receiver; `begun` is true if the file keeps sessions.
+    /// Creates the session's receiver; `begun` is true if the output is a file, which keeps sessions.
     pub(super) fn new(opened: Opened, begun: bool, format: Format, sink: Sink) -> Self {
         Self {
             session: opened.session.map(key),
@@ -63,7 +63,8 @@ impl Drop for Receiving {
     }
 }
 
-/// The positions of sessions: their records in the file, and those that wait for the writing thread.
+/// The store of the sessions' positions. A position covers the records in the file and those that wait for
+/// the writing thread.
 pub(super) struct Store(Sink);
 
 impl Store {
@@ -77,7 +78,8 @@ impl SessionStore for Store {
     fn open(&mut self, opening: Opening) -> Result<Position, String> {
         let start = opening.start();
         let session = key(opening.session);
-        // This call takes as long as a write and its sync, so it blocks the thread.
+        // The answer takes as long as a write and its sync, so the call tells the runtime that it blocks the
+        // thread.
         let begun = tokio::task::block_in_place(|| {
             self.0.begin(session, start.received.get(), start.epoch)
         });

@@ -1,5 +1,6 @@
-//! The one thread that writes received records: the engine's batch actor. While the thread writes and syncs
-//! one batch, the next batch gathers from all sessions, so that records that arrive meanwhile share a sync.
+//! The one thread that writes received records, by the engine's batch actor. While the thread writes and
+//! syncs one batch, the next batch gathers from all sessions, so that records that arrive meanwhile share a
+//! sync.
 //!
 //! The first failure ends the thread: it writes and acks nothing more, and passes the error to the program.
 
@@ -18,15 +19,16 @@ use tokio::sync::oneshot;
 
 use super::super::append::{Append, BeginError, Chunk, Progress};
 
-/// The most pieces of work in the queue; each holds at most the bytes of one read from a connection.
+/// The greatest number of pieces of work in the thread's queue; each holds at most the bytes of one read from
+/// a connection.
 const CAPACITY: usize = 4096;
-/// The most bytes in the queue, of all sessions together. This exceeds the window of one sender, so that a
-/// lone sender on a slow disk waits for acks, never for room in the queue.
+/// The greatest number of bytes in the thread's queue, of all sessions together. This exceeds the window of
+/// one sender, so that a lone sender on a slow disk waits for acks, never for room in the queue.
 const CAPACITY_BYTES: u64 = 64 << 20;
-/// The most bytes of one write.
+/// The greatest number of bytes of records that the thread writes at once.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// The destination of the records.
+/// The destination of the received records.
 pub(super) enum Output {
     /// The end of a file.
     File(Box<Append<File>>),
@@ -55,20 +57,20 @@ impl Output {
 
 /// A piece of work for the writing thread.
 pub(super) enum Work {
-    /// Records to write.
+    /// Records of a sender come in, which the thread writes.
     Records(Records),
     /// A session opens; the thread answers with the session's position.
     Begin {
-        /// The session.
+        /// The id of the session.
         session: u128,
-        /// The position from which a new session begins.
+        /// The number of the record after which the session begins if the file does not have it.
         acked: u64,
-        /// The epoch of a new session.
+        /// The epoch that the session gets if the file does not have it.
         epoch: u64,
     },
-    /// A session closes; it must open again before it continues.
+    /// A session with this id closes; it must open again before it continues.
     Release(u128),
-    /// The end of all work.
+    /// The receiver ends: the thread writes the records that it has and closes the file.
     Close,
 }
 
@@ -96,10 +98,11 @@ impl Records {
     }
 }
 
-/// The answer to [`Work::Begin`], or the reason for a refusal.
+/// The writing thread's answer to [`Work::Begin`]: the position at which the session continues, or the reason
+/// for a refusal.
 pub(super) type Begun = Result<Progress, String>;
 
-/// The numbers of records and bytes written so far.
+/// The numbers of records and bytes that the thread has written so far.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     records: AtomicU64,
@@ -122,13 +125,13 @@ impl Counters {
 #[derive(Clone)]
 pub(super) struct Sink(Handle<Work, Begun>);
 
-/// The error after the thread has ended; the thread has reported the reason elsewhere.
+/// The error for work that the thread gets after its end; the thread has reported the reason elsewhere.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("nothing more can be written")]
 pub(super) struct Ended;
 
 impl Sink {
-    /// Starts the thread, which sends its error to `failed` if it ends early.
+    /// Starts the writing thread, which sends its error to `failed` if it ends early.
     pub(super) fn spawn(
         output: Output,
         counters: Arc<Counters>,
@@ -156,14 +159,14 @@ impl Sink {
         Ok(Self(handle))
     }
 
-    /// Passes records to the thread, and waits for room in the queue.
+    /// Passes records to the writing thread, and waits for room in the thread's queue.
     pub(super) async fn write(&self, records: Records) -> Result<(), Ended> {
         let sent = self.0.cast(Work::Records(records)).await;
         sent.map_err(|_| Ended)
     }
 
-    /// Returns the position of `session`, which covers all records passed to the thread before. Blocks the
-    /// calling thread, so a task calls it in `block_in_place`.
+    /// Returns the position of `session`, which covers all records passed to the writing thread before.
+    /// Blocks the calling thread, so a task calls it in `block_in_place`.
     pub(super) fn begin(&self, session: u128, acked: u64, epoch: u64) -> Begun {
         let begin = Work::Begin {
             session,
@@ -173,25 +176,26 @@ impl Sink {
         self.0.blocking_call(begin).map_err(|e| e.to_string())?
     }
 
-    /// Ends one use of the session until [`Sink::begin`]. If the queue is full, the release is lost, and the
-    /// file keeps counting the session as in use.
+    /// Ends one use of `session` in the file; [`Sink::begin`] begins another one. If the thread's queue is
+    /// full, the release is lost, and the file keeps counting the session as in use.
     pub(super) fn release(&self, session: u128) {
         let _ = self.0.try_cast(Work::Release(session));
     }
 
-    /// Ends the work of the thread; [`Sink::drain`] waits until the file is closed.
+    /// Makes the thread write all records passed to it before and close the file; [`Sink::drain`] waits until
+    /// that is done.
     pub(super) async fn close(&self) {
-        // If the thread has ended already, it needs no close.
+        // If the writing thread has ended already, the call fails and nothing is left to close.
         let _ = self.0.cast(Work::Close).await;
     }
 
-    /// Writes all records that the thread was given, and ends the thread.
+    /// Writes all records that the thread was given, and ends the thread, at most in the time `within`.
     pub(super) async fn drain(&self, within: Duration) -> Result<(), StopError> {
         self.0.drain(within).await
     }
 }
 
-/// The handler of the batches of records: see the module.
+/// The handler of the writing thread's batches: writes the records of a batch together.
 struct Writing {
     output: Output,
     gathered: Vec<Records>,
@@ -215,7 +219,7 @@ impl Handler for Writing {
             Err(error) => {
                 let why = error.to_string();
                 if let Some(failed) = self.failed.take() {
-                    // The channel has no receiver only if the program is ending anyway.
+                    // The send fails only if the program is ending, and then the error has no reader.
                     let _ = failed.send(error);
                 }
                 Ok(Flow::stop(why))
@@ -260,7 +264,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Writes the gathered records; then they are done, and the link may ack them.
+    /// Writes the gathered records. After that the records are done, and the link may ack them.
     fn write(&mut self) -> anyhow::Result<()> {
         if self.gathered.is_empty() {
             return Ok(());

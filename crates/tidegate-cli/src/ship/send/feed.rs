@@ -1,4 +1,5 @@
-//! The source of the records: a thread reads and sends them, and waits for room in between.
+//! The sources of the records to ship: a thread reads and sends them, and waits for room in the link's client
+//! in between.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use crate::input::Source;
 use crate::interrupt;
 use crate::ship::args::SendArgs;
 
-/// Gives the records of one block to the client.
+/// The outlet of a source, which gives the records of a block to the link's client.
 pub(super) struct Outlet {
     client: Client,
     runtime: Handle,
@@ -25,7 +26,7 @@ pub(super) struct Outlet {
 }
 
 impl Outlet {
-    /// Sends the records, waiting for room.
+    /// Sends the records in `payloads`, and waits while the client has no room.
     fn send<'a>(&self, payloads: impl Iterator<Item = &'a [u8]>) -> Result<(), SendError> {
         let mut bytes = 0;
         let counted = payloads.inspect(|payload| bytes += payload.len() as u64);
@@ -35,13 +36,13 @@ impl Outlet {
     }
 }
 
-/// A source of records.
+/// A source of the records to ship.
 pub(super) trait Feed: Send {
-    /// Sends all records, until Ctrl-C.
+    /// Sends all records of the source, until Ctrl-C.
     fn run(&mut self, outlet: &Outlet) -> anyhow::Result<()>;
 }
 
-/// Starts the thread of the source. The returned channel delivers the outcome once.
+/// Starts the thread of the source `feed`. The returned channel delivers the thread's outcome once.
 pub(super) fn start(
     mut feed: Box<dyn Feed>,
     client: Client,
@@ -74,7 +75,7 @@ pub(super) struct Direct {
     bytes: Option<u64>,
     /// The number of records that the receiver has; the feed skips them if the input is a file.
     skip: u64,
-    /// The name of the session for messages.
+    /// The name of the session, for messages to the user.
     session: String,
 }
 
@@ -91,12 +92,13 @@ impl Direct {
         })
     }
 
-    /// Returns the bytes to send, if the length of the input is known.
+    /// Returns the number of bytes to send, if the length of the input is known.
     pub(super) const fn bytes(&self) -> Option<u64> {
         self.bytes
     }
 
-    /// Continues after the first `records` records. An input that is no file has new records only.
+    /// Makes the source continue after the first `records` records. An input that is not a file has new
+    /// records only, so the source skips none there.
     pub(super) fn after(mut self, records: u64, session: Option<&str>) -> Self {
         if self.bytes.is_some() {
             self.skip = records;
@@ -145,11 +147,11 @@ impl Feed for Direct {
     }
 }
 
-/// The records in a spool, and those that arrive in it.
+/// The records that a spool holds, and those that arrive in it while the program runs.
 pub(super) struct Spooled(Reader);
 
 impl Spooled {
-    /// Creates the source after the first `records` records of the spool.
+    /// Creates the source, which begins after the first `records` records of the spool.
     pub(super) fn new(mut reader: Reader, records: u64) -> anyhow::Result<Self> {
         reader.start_after(records)?;
         Ok(Self(reader))

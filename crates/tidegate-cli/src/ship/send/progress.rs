@@ -10,15 +10,15 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 
 use crate::face;
 
-/// The most blocks that the program times at once, from sending to their ack; it does not time further
-/// blocks.
+/// The greatest number of blocks of records for which the program measures the delay of the ack at the same
+/// time. It measures no further blocks.
 const MARKS: usize = 4096;
-/// The longest delay of an ack that the histogram records.
+/// The longest delay of an ack that the histogram records, in nanoseconds: one hour.
 const LAG_MAX_NS: u64 = 3_600_000_000_000;
-/// The interval between two updates of the bar.
+/// The interval between two updates of the progress bar.
 const DRAWN: Duration = Duration::from_millis(100);
 
-/// The progress of sending: see the module.
+/// The progress of sending, for the bar and the line at the end.
 pub(super) struct Progress {
     start: Instant,
     bar: ProgressBar,
@@ -31,7 +31,8 @@ struct State {
     sent: u64,
     bytes: u64,
     acked: u64,
-    /// Blocks sent and not acked: the last record of each, and the time at which it was sent.
+    /// Blocks of records sent and not acked: the number of the last record of each, and the time at which the
+    /// block was sent.
     marks: VecDeque<(u64, Instant)>,
     last_lag: Duration,
     lags: Histogram<u64>,
@@ -46,7 +47,7 @@ impl Progress {
             Some(bytes) => (ProgressBar::new(bytes), "{bar:30} {msg}"),
             None => (ProgressBar::no_length(), "{spinner} {msg}"),
         };
-        // The template is a constant and well formed.
+        // The template of the progress bar is a constant and valid, so the fallback never applies.
         let style = ProgressStyle::with_template(template);
         let bar = face::bar(bar).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let lags = Histogram::new_with_bounds(1, LAG_MAX_NS, 2);
@@ -60,7 +61,7 @@ impl Progress {
                 acked: resumed,
                 marks: VecDeque::new(),
                 last_lag: Duration::ZERO,
-                // The bounds are constants, and valid.
+                // The bounds of the histogram are constants and valid, so its creation does not fail.
                 lags: lags.unwrap_or_else(|_| unreachable!("possible bounds")),
                 drawn: start,
             }),
@@ -117,7 +118,7 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
-    /// Prints the last line.
+    /// Prints the line with the results of sending.
     pub(super) fn report(&self) {
         let state = self.lock();
         let seconds = self.start.elapsed().as_secs_f64().max(1e-3);

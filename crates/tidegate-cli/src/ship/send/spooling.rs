@@ -19,7 +19,7 @@ use crate::input::Source;
 use crate::interrupt;
 use crate::ship::args::SendArgs;
 
-/// The longest that the close of the spool may take.
+/// The longest time that the close of the spool may take.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// An open spool.
@@ -31,8 +31,8 @@ pub(super) struct Spooling {
 }
 
 impl Spooling {
-    /// Opens the spool in `path`, creates the directory if it is missing, and returns the session of its
-    /// records.
+    /// Opens the spool in the directory `path`, creates the directory if it is missing, and returns the
+    /// session of the spool's records.
     pub(super) fn open(
         path: &Path,
         limit_bytes: u64,
@@ -69,7 +69,8 @@ impl Spooling {
         Ok((spool, SessionId(opened.session.to_le_bytes())))
     }
 
-    /// Starts to read standard input. The thread sends its error to `failed` if it ends early.
+    /// Starts the thread that reads standard input into the spool. The thread sends its error to `failed` if
+    /// it ends early.
     pub(super) fn start(
         self,
         args: &SendArgs,
@@ -80,7 +81,7 @@ impl Spooling {
         let mut writer = self.writer;
         let run = move || {
             if let Err(error) = read(&mut records, &mut writer) {
-                // The channel has no receiver only if the program is ending anyway.
+                // The send fails only if the program is ending, and then the error has no reader.
                 let _ = failed.send(error);
             }
         };
@@ -117,22 +118,23 @@ fn read(records: &mut Records<Source>, spool: &mut Writer) -> anyhow::Result<()>
     }
 }
 
-/// The part of the spool that follows the receiver: acks, and the session's position.
+/// The part of the spool that follows the receiver: it tells the spool of acks, and knows where the session
+/// begins in the spool.
 pub(super) struct Tidy {
     acks: Arc<Acks>,
     opened: Opened,
 }
 
 impl Tidy {
-    /// Returns the number of records before the session's first one. The sum of it and a position in the
-    /// session is the position in the spool.
+    /// Returns the number of the spool's records before the session's first one. This number plus a position
+    /// in the session is the position in the spool.
     pub(super) const fn base(&self) -> u64 {
         self.opened.base
     }
 
     /// Compares the receiver's position with the records that the spool had when it was opened. This process
     /// has not sent any record yet, so a receiver with more records got them from another spool, or from a
-    /// later state of this one.
+    /// later state of this spool.
     ///
     /// # Errors
     /// The receiver has more records than the spool.
@@ -144,7 +146,8 @@ impl Tidy {
         }
     }
 
-    /// Returns whether a receiver that has no record of the session must have had some before.
+    /// Returns whether the receiver has acked records of the session before this run. If the receiver now has
+    /// no record of the session, it has forgotten the session.
     pub(super) const fn is_forgotten(&self) -> bool {
         self.opened.first - 1 > self.opened.base
     }
@@ -163,7 +166,7 @@ impl Tidy {
         self.acks.acked(position + self.opened.base);
     }
 
-    /// Closes the spool after the last ack.
+    /// Closes the spool after the receiver's last ack.
     pub(super) async fn finish(self) -> anyhow::Result<()> {
         let closing = spawn_blocking(move || self.acks.finish());
         let closed = tokio::time::timeout(GRACE, closing).await;

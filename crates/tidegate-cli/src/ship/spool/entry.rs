@@ -2,29 +2,31 @@
 //!
 //! | kind | index | term | payload |
 //! | --- | --- | --- | --- |
-//! | 1, state | the last record begun before | 0 | see below |
-//! | 2, record | its number | pieces that follow | the record, or its first piece |
-//! | 3, piece | its record's number | pieces that follow | a further piece |
+//! | 1, state | the number of the last record that the writer had begun | 0 | see below |
+//! | 2, record | the record's number | the number of pieces that follow | the record, or its first piece |
+//! | 3, piece | its record's number | the number of pieces that follow | a further piece of the record |
 //!
 //! All entries belong to group 0. A record too large for a batch has several pieces, in batches of their own.
-//! If a crash leaves a record without its last piece, the next record begins again under its number, and the
-//! reader drops the unfinished one.
+//! If a crash leaves a record without its last piece, the next record begins again under the same number, and
+//! the reader drops the unfinished one.
 //!
 //! ```text
-//! state   0  session of the name      32  base, u64
-//!        16  session on the wire      40  number of the oldest record, u64
+//! state   0  id of the first session     32  base, u64: the records before the present session
+//!        16  id of the present session   40  number of the oldest record, u64
 //! ```
 //!
-//! All numbers are little-endian. `session` holds the eight bytes "TGSPOOL3". The formats 1 and 2 of 0.1 had
-//! another digit there, and segments of their own beside it.
+//! The sender created the spool for the first session. It ships the records under the present session, which
+//! differs from the first one only after a receiver forgot a session. All numbers are little-endian. The file
+//! `session` holds the eight bytes "TGSPOOL3". The formats 1 and 2 of version 0.1 had another digit in this
+//! file, and segments of their own beside it.
 
 use std::io::{self, IoSlice};
 
 use tidegate_log::{Record, Storage, batch_bytes};
 
-/// The file with the version of the format.
+/// The name of the file that holds the version of the spool's format.
 pub(super) const SESSION: &str = "session";
-/// The segments of the formats 1 and 2.
+/// The suffix of the segment files of the spool's formats 1 and 2.
 pub(super) const OLD_SUFFIX: &str = ".spool";
 
 const MAGIC: &[u8; 7] = b"TGSPOOL";
@@ -34,21 +36,24 @@ const RECORD: u8 = 2;
 const PIECE: u8 = 3;
 const STATE_BYTES: usize = 48;
 
-/// The state of the spool.
+/// The state of a spool, which each batch of its log begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    /// The session the spool was begun for.
+    /// The id of the session for which the sender created the spool.
     pub(super) name: u128,
-    /// The session in which the records travel: another one after a receiver forgot the first.
+    /// The id of the session under which the sender ships the records. It differs from `name` after a
+    /// receiver forgot a session.
     pub(super) session: u128,
-    /// The offset of numbers: record n of the spool travels under the number n - base.
+    /// The number of records that the spool has before the session's first record: record n of the spool
+    /// travels in the session under the number n - base.
     pub(super) base: u64,
-    /// The oldest record that the spool keeps; entries before it count no more.
+    /// The number of the oldest record that the spool keeps; the spool ignores entries of earlier records.
     pub(super) first: u64,
 }
 
 impl State {
-    /// Makes the entry that holds the state, behind the beginning of record `begun`.
+    /// Makes the entry that holds the state. `begun` is the number of the last record that the writer began
+    /// before this entry.
     pub(super) fn entry(&self, begun: u64) -> Record {
         let mut payload = Vec::with_capacity(STATE_BYTES);
         payload.extend_from_slice(&self.name.to_le_bytes());
@@ -82,19 +87,19 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*taken)
 }
 
-/// The kinds of entries.
+/// The kinds of entries in the spool's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The state of the spool.
     State,
-    /// A record, or its first piece.
+    /// A whole record, or the first piece of a record that has several.
     Record,
     /// A further piece of a record.
     Piece,
 }
 
 impl Kind {
-    /// Returns the kind of an entry of the log; `None` if the spool writes no such entries.
+    /// Returns the kind of an entry of the log; `None` if the spool writes no entries with this number.
     pub(super) const fn of(kind: u8) -> Option<Self> {
         match kind {
             STATE => Some(Self::State),
@@ -115,7 +120,7 @@ pub(super) fn piece(number: u64, is_first: bool, left: u64, payload: Record) -> 
     }
 }
 
-/// Returns the bytes of a batch that has a state only.
+/// Returns the number of bytes of a batch that holds only a state.
 pub(super) fn empty_batch_bytes() -> u64 {
     let state = State {
         name: 0,
@@ -126,22 +131,22 @@ pub(super) fn empty_batch_bytes() -> u64 {
     batch_bytes(&[state.entry(0)])
 }
 
-/// The contents of the file `session`, which names the version of the spool.
+/// The contents of the file `session`, which names the version of the spool's format.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// This program's format.
+    /// The file names the format that this program writes.
     Current,
-    /// The format 1 or 2 of version 0.1.
+    /// The file names the format 1 or 2, which version 0.1 of this program wrote.
     Old,
-    /// The format of a later version.
+    /// The file names the format of a later version of this program; holds the format's digit.
     Later(char),
-    /// The file is missing, or a crash cut its first write short.
+    /// The file `session` is missing, or a crash cut its first write short.
     Nothing,
-    /// The file has other bytes.
+    /// The file has bytes that no version of this program writes, so the spool is damaged or no spool.
     Foreign,
 }
 
-/// Reads the version from the file `session`.
+/// Reads the version of the spool's format from the file `session`.
 pub(super) fn version(storage: &dyn Storage) -> io::Result<Version> {
     let file = match storage.open(SESSION) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Version::Nothing),
@@ -165,7 +170,7 @@ pub(super) fn version(storage: &dyn Storage) -> io::Result<Version> {
     })
 }
 
-/// Writes this program's version to the file `session`, durably.
+/// Writes the version of this program's format to the file `session`, durably.
 pub(super) fn write_version(storage: &dyn Storage) -> io::Result<()> {
     let file = storage.create(SESSION)?;
     file.write_at(&[IoSlice::new(&current())], 0)?;

@@ -1,44 +1,44 @@
-//! The errors of the spool, and their texts.
+//! The errors of the sender's spool, and their texts.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use tidegate_log::{AppendError, Damage, DamageKind, Failure, OpenError, ReadError};
 
-/// The reasons why a spool cannot be used.
+/// The reasons why the sender cannot use a spool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(in crate::ship) enum SpoolError {
-    /// The system refused an operation.
+    /// The operating system refused an operation on the spool.
     #[error("{}: {error}", path.display())]
     Io {
-        /// The path of the file or the directory.
+        /// The path of the file or directory on which the operation failed.
         path: PathBuf,
         /// The system's error.
         error: io::Error,
     },
-    /// Another process uses the spool.
+    /// The process of another sender uses the spool.
     #[error("{}: another sender uses this spool: end that one, or give another directory", .0.display())]
     Locked(PathBuf),
-    /// The spool belongs to another session.
+    /// The spool belongs to another session than the user asked for.
     #[error("{}: the spool of another session: send under its name, or give another directory", .0.display())]
     OtherSession(PathBuf),
     /// A version 0.1 of this program wrote the spool.
     #[error("{}: a spool of tidegate 0.1, which only that version can empty: run its `tidegate send` with these arguments \
         and < /dev/null until it ends, then give another directory and another --session", .0.display())]
     Old(PathBuf),
-    /// Durable records are missing or changed.
+    /// Durable records of the spool are missing or changed.
     #[error("{what}, so {lost} would be lost: bring the file back from a copy, or give up all the spool holds: \
         remove {} and send under another --session", directory.display())]
     Damaged {
-        /// The damage, by the paths of the damaged files.
+        /// The damage to the log, described by the paths of the damaged files.
         what: String,
-        /// The records that are not readable.
+        /// The numbers of the records that the sender cannot read, as text.
         lost: String,
         /// The directory of the spool.
         directory: PathBuf,
     },
-    /// The file `session` is missing or changed, although there are records.
+    /// The file `session` is missing or changed, although the spool has records.
     #[error("{}: missing or damaged, so the format of the files beside it is not known: bring the file \
         back from a copy, or give the records up: remove {} and send under another --session",
         path.display(), directory.display())]
@@ -53,43 +53,43 @@ pub(in crate::ship) enum SpoolError {
     Later {
         /// The path of the file.
         path: PathBuf,
-        /// The format version.
+        /// The version of the spool's format that the file `session` names.
         version: String,
     },
-    /// The receiver has records that this spool never had.
+    /// The receiver has more records of the session than this spool ever had.
     #[error(
         "the receiver has {received} records of this session, the spool only {spooled}: it is not the spool they came \
         from; send under another name"
     )]
     Behind {
-        /// The number of records that the receiver has.
+        /// The number of records of the session that the receiver has.
         received: u64,
-        /// The number of records that were spooled.
+        /// The number of records of the session that the spool has had.
         spooled: u64,
     },
-    /// The receiver lacks records that the spool has already removed.
+    /// The receiver lacks records of the session that the spool has already removed.
     #[error(
         "the receiver has {received} records of this session, but the spool begins after {removed} that were acknowledged: \
         the receiver lost some; send under another name"
     )]
     Ahead {
-        /// The number of records that the receiver has.
+        /// The number of records of the session that the receiver has.
         received: u64,
-        /// The number of records acked and removed.
+        /// The number of records that the receiver acked earlier and the spool removed.
         removed: u64,
     },
-    /// A write or a sync failed, and the spool accepts nothing more.
+    /// A write or a sync of the spool's log failed, and the spool accepts nothing more.
     #[error("{}: {} failed: {}", path.display(), failure.doing, failure.error)]
     Failed {
         /// The directory of the spool.
         path: PathBuf,
-        /// The log's failure.
+        /// The failure as the log reports it.
         failure: Failure,
     },
 }
 
 impl SpoolError {
-    /// Explains why the log does not open. `lost` names the records that are not readable.
+    /// Explains why the spool's log does not open. `lost` names the records that are not readable.
     pub(super) fn open(directory: &Path, error: OpenError, lost: String) -> Self {
         let path = directory.to_owned();
         match error {
@@ -111,7 +111,7 @@ impl SpoolError {
         }
     }
 
-    /// Explains why the log does not accept a batch.
+    /// Explains why the spool's log does not accept a batch.
     pub(super) fn append(directory: &Path, error: AppendError) -> Self {
         let path = directory.to_owned();
         match error {
@@ -127,7 +127,7 @@ impl SpoolError {
         }
     }
 
-    /// Explains why record `number` cannot be read.
+    /// Explains why the spool cannot read record `number`.
     pub(super) fn read(directory: &Path, error: ReadError, number: u64) -> Self {
         let directory = directory.to_owned();
         match error {
@@ -144,7 +144,7 @@ impl SpoolError {
     }
 }
 
-/// Describes damage by the paths of the files.
+/// Describes damage to the spool's log by the paths of the damaged files.
 fn described(directory: &Path, damage: &Damage) -> String {
     let mut parts = Vec::new();
     if damage.catalog {
