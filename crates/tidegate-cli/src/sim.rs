@@ -1,4 +1,4 @@
-//! `tidegate sim`: the simulator's tables.
+//! `tidegate sim`: prints the simulator's tables.
 
 use std::io::Write as _;
 

@@ -1,8 +1,8 @@
-//! Values of flags with a unit: numbers of bytes, durations.
+//! Parses the values of flags that have a unit: numbers of bytes, and durations.
 
 use std::time::Duration;
 
-/// Parses a number of bytes with an optional unit.
+/// Parses a number of bytes with an optional unit: KiB, MiB or GiB.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = match text[digits.len()..].trim_start() {
@@ -26,7 +26,7 @@ pub(crate) fn record_bytes(text: &str) -> Result<u32, String> {
     bytes.ok_or_else(|| "give at most 512MiB".into())
 }
 
-/// Parses a duration with its unit.
+/// Parses a duration with its unit: ms, s, m, h or d.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let ms = match &text[digits.len()..] {

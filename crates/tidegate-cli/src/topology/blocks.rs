@@ -1,5 +1,5 @@
 //! Reads a source in blocks that end between words, independent of the sizes of its reads: words that span
-//! reads are whole again, and a word longer than the buffer makes the buffer grow.
+//! reads are whole again, and a word longer than the buffer makes the buffer grow, up to a bound.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ pub struct Blocks<R> {
     /// The bytes read and not yet returned; only `..filled` holds bytes of the source.
     buffer: Vec<u8>,
     filled: usize,
-    /// The number of bytes at the front without an end of line; the search skips them.
+    /// The number of bytes at the buffer's front that hold no end of line, so that the search skips them.
     searched: usize,
     ended: bool,
 }
 
 impl<R: Read> Blocks<R> {
-    /// Creates blocks of about `len` bytes.
+    /// Creates blocks of about `len` bytes of `source`.
     pub fn new(source: R, len: usize) -> Self {
         Self {
             source,
@@ -29,11 +29,12 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// Reads once. Returns `Some(block)`, never empty, if a word or line ended. Returns `Ok(None)` if the
-    /// caller must read again, unless the source has [ended](Self::ended).
+    /// Reads from the source once. Returns `Some(block)`, never empty, if a word or line ended. Returns
+    /// `Ok(None)` if the caller must read again, unless the source has [ended](Self::ended).
     ///
     /// # Errors
-    /// The error of the source. [`rest`](Self::rest) returns the bytes that were read before the error.
+    /// The error of the source. [`rest`](Self::rest) returns the bytes that were read before the error. Or a
+    /// word of more than [`WORD_BYTES_MAX`] bytes, which `rest` leaves out.
     pub fn read(&mut self) -> io::Result<Option<Arc<[u8]>>> {
         if self.filled == self.buffer.len() {
             self.buffer.resize(self.filled * 2, 0);
@@ -57,14 +58,14 @@ impl<R: Read> Blocks<R> {
         self.ended
     }
 
-    /// Returns the bytes read and not yet returned, as the last block.
+    /// Returns the bytes that were read and not yet returned, as the last block.
     pub fn rest(&mut self) -> Option<Arc<[u8]>> {
         let end = self.filled;
         self.take(end)
     }
 
-    /// Returns the bytes up to the last end of line; if one line fills the buffer, the bytes up to its last
-    /// space.
+    /// Returns the bytes up to the buffer's last end of line; if one line fills the buffer, the bytes up to
+    /// its last space.
     fn cut(&mut self) -> Option<Arc<[u8]>> {
         let read = &self.buffer[..self.filled];
         let line = memchr::memrchr(b'\n', &read[self.searched..]).map(|at| self.searched + at);
@@ -89,7 +90,7 @@ mod tests {
     use crate::topology::words::words;
     use proptest::prelude::*;
 
-    /// Returns at most the next listed number of bytes a read.
+    /// A reader that returns, at each read, at most the next number of bytes in a list.
     struct Dribble<'a>(&'a [u8], Vec<usize>, usize);
 
     impl Read for Dribble<'_> {

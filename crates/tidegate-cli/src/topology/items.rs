@@ -1,8 +1,8 @@
-//! The items of the edges: lines to the splitters, words to the counters.
+//! The items that the count topology's queues carry: lines to the splitters, words to the counters.
 //!
 //! A line is a range of a shared block. A word of up to 16 bytes is stored inline, so that most words cost
-//! neither an allocation nor a shared count; its tail is zero, so that comparing two words is comparing two
-//! numbers.
+//! neither an allocation nor a shared count; the bytes behind the word are zero, so that comparing two words
+//! is comparing two numbers.
 
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -10,16 +10,17 @@ use std::sync::Arc;
 
 use super::samples::Ticket;
 
-/// A line of text with its end, or a part of a line too long to read at once.
+/// A line of text with its line end, or a part of a line too long to read at once.
 pub(crate) struct Line {
     block: Arc<[u8]>,
     range: Range<usize>,
-    /// The sample to which the line belongs, if any.
+    /// The ticket under which the topology measures the line's latency; [`Ticket::NONE`] if it does not
+    /// measure this line.
     pub(crate) ticket: Ticket,
 }
 
 impl Line {
-    /// Creates the line of the bytes `range` of `block`.
+    /// Creates the line that the bytes `range` of `block` hold.
     pub(crate) fn new(block: &Arc<[u8]>, range: Range<usize>, ticket: Ticket) -> Self {
         Self {
             block: Arc::clone(block),
@@ -33,7 +34,7 @@ impl Line {
         &self.block[self.range.clone()]
     }
 
-    /// Returns the word at the range `word` of [`bytes`](Self::bytes).
+    /// Returns the word that the bytes `word` of the line hold, with its hash.
     #[inline]
     pub(crate) fn word(&self, word: Range<usize>, seed: &foldhash::fast::RandomState) -> Word {
         let range = self.range.start + word.start..self.range.start + word.end;
@@ -41,12 +42,12 @@ impl Line {
     }
 }
 
-/// The longest word stored inline.
+/// The greatest length of a word that is stored inline, in bytes.
 const SHORT_MAX: usize = 16;
 
-/// A word with its hash, which chooses the counter and the slot in its table.
+/// A word with its hash. The hash chooses the counter of the word and the slot in that counter's table.
 pub(crate) enum Word {
-    /// The bytes of the word, little-endian, zero beyond `len`.
+    /// A word of at most 16 bytes, in little-endian order, with zeros beyond `len`.
     Short {
         len: u8,
         ticket: Ticket,
@@ -61,11 +62,11 @@ pub(crate) enum Word {
     },
 }
 
-// The size lets two words fit into a cache line.
+// A word takes 32 bytes, so that two words fit into a cache line of 64 bytes.
 const _: () = assert!(size_of::<Word>() == 32);
 
 impl Word {
-    /// Creates the word of the bytes `range` of `text`, never empty.
+    /// Creates the word in the bytes `range` of `text`; the range is never empty.
     #[inline]
     pub(crate) fn new(
         text: &[u8],
@@ -83,8 +84,8 @@ impl Word {
             };
         }
         let number = match text.get(range.start..range.start + SHORT_MAX) {
-            // One load of 16 bytes with a mask over the bytes behind the word is cheaper than a copy of
-            // unknown length.
+            // One load of 16 bytes, with a mask that clears the bytes behind the word, is cheaper than a copy
+            // of unknown length.
             Some(whole) => {
                 let whole: [u8; SHORT_MAX] = whole.try_into().unwrap_or_default();
                 u128::from_le_bytes(whole) & (u128::MAX >> (8 * (SHORT_MAX - len)))
@@ -95,7 +96,7 @@ impl Word {
                 u128::from_le_bytes(bytes)
             }
         };
-        // The length is at most 16, so it fits.
+        // The word has at most 16 bytes, so its length fits into a `u8`.
         let len = len as u8;
         let hash = seed.hash_one((number, len));
         Self::Short {
@@ -122,7 +123,7 @@ impl Word {
         }
     }
 
-    /// Returns the sample to which the word's line belongs.
+    /// Returns the ticket of the line that contains the word; [`Ticket::NONE`] if the line is not sampled.
     #[inline]
     pub(crate) const fn ticket(&self) -> Ticket {
         match self {
@@ -130,8 +131,8 @@ impl Word {
         }
     }
 
-    /// Returns the counter of the word, by field grouping. This uses bits of the hash that the counters'
-    /// tables hardly use.
+    /// Returns the number of the counter that counts the word (field grouping: equal words go to the same
+    /// counter). The number comes from bits of the hash that the counters' tables hardly use.
     #[inline]
     pub(crate) const fn counter(&self, counters: usize) -> usize {
         let bits = (self.hash() >> 20) & 0xFFFF_FFFF;
@@ -140,7 +141,7 @@ impl Word {
 }
 
 impl PartialEq for Word {
-    /// Returns whether both are the same word; their samples may differ.
+    /// Returns whether both are the same word; the samples of their lines may differ.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

@@ -1,5 +1,5 @@
-//! The counters and the switches of a running topology, to watch, pause and stop it. No item waits for a
-//! reader of the counters.
+//! The counters and the switches of a running count topology, to watch, pause and stop it. No item waits for
+//! a reader of the counters.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -7,16 +7,16 @@ use std::sync::{Mutex, PoisonError};
 
 use hdrhistogram::Histogram;
 
-/// Latencies in nanoseconds, to two digits.
+/// A histogram of latencies in nanoseconds, precise to two digits.
 pub type Latency = Histogram<u64>;
 
-/// Returns an empty histogram; it grows as needed, up to hours.
+/// Returns an empty histogram of latencies; it grows as needed, up to hours.
 pub(crate) fn latency() -> Latency {
-    // Two digits are always a valid precision.
+    // Two digits are a valid precision, so the creation of the histogram does not fail.
     Histogram::new(2).unwrap_or_else(|_| unreachable!("two digits"))
 }
 
-/// The switches and counters of one topology.
+/// The switches and counters of one running topology.
 pub struct Live {
     stop: AtomicBool,
     pause: AtomicBool,
@@ -30,14 +30,15 @@ struct Counter {
     latency: Mutex<Latency>,
 }
 
-/// The smallest and the largest limit of one splitter's producers since the last [`Live::take_limits`].
+/// The smallest and the largest limit, in items a batch, of one splitter's producers since the last
+/// [`Live::take_limits`].
 struct LimitRange {
     min: AtomicU64,
     max: AtomicU64,
 }
 
 impl Live {
-    /// Creates the counters for `split` splitters and as many counting stages.
+    /// Creates the switches and counters of a topology with `split` splitters and as many counting stages.
     pub fn new(split: usize) -> Self {
         let counter = |_| Counter {
             words: AtomicU64::new(0),
@@ -56,17 +57,17 @@ impl Live {
         }
     }
 
-    /// Stops the reading; the stages still count the lines that were read.
+    /// Makes the reader stop; the other stages still count the lines that it has read.
     pub fn stop(&self) {
         self.stop.store(true, Relaxed);
     }
 
-    /// Pauses the reading, or resumes it.
+    /// Makes the reader pause, or go on.
     pub fn pause(&self, pause: bool) {
         self.pause.store(pause, Relaxed);
     }
 
-    /// Returns whether the switch or Ctrl-C asks the topology to stop.
+    /// Returns whether this switch or Ctrl-C asks the topology to stop.
     #[inline]
     pub(super) fn stopped(&self) -> bool {
         self.stop.load(Relaxed) || crate::interrupt::asked()
@@ -77,7 +78,7 @@ impl Live {
         self.pause.load(Relaxed)
     }
 
-    /// Returns the number of lines read.
+    /// Returns the number of lines that the reader has read.
     pub fn lines(&self) -> u64 {
         self.lines.load(Relaxed)
     }
@@ -86,7 +87,7 @@ impl Live {
         self.lines.store(lines, Relaxed);
     }
 
-    /// Returns the number of words counted.
+    /// Returns the number of words that all counters have counted.
     pub fn words(&self) -> u64 {
         self.counters
             .iter()
@@ -103,11 +104,11 @@ impl Live {
             .latency
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // The histogram grows as needed, so no value is out of range.
+        // The histogram grows as needed, so `record` does not fail.
         let _ = latency.record(latency_ns);
     }
 
-    /// Returns the latencies since the last call, and resets them.
+    /// Returns the histogram of latencies since the last call, and resets it.
     pub fn take_latency(&self) -> Latency {
         let mut all = latency();
         for counter in &self.counters {
@@ -115,7 +116,7 @@ impl Live {
                 .latency
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            // The histogram resizes itself, so it can add any other.
+            // The histogram resizes itself, so it can add any other histogram and `add` does not fail.
             let _ = all.add(&*latency);
             latency.reset();
         }
@@ -128,8 +129,8 @@ impl Live {
         range.max.fetch_max(limit, Relaxed);
     }
 
-    /// Returns the smallest and the largest limit of the splitters' producers since the last call, and resets
-    /// them.
+    /// Returns the smallest and the largest limit, in items a batch, of the splitters' producers since the
+    /// last call, and resets them.
     pub fn take_limits(&self) -> Option<(u64, u64)> {
         let ranges = self.limits.iter().map(|range| {
             (

@@ -31,10 +31,10 @@ use items::{Line, Word};
 use samples::Samples;
 use stages::{Counter, Reader, Splitter};
 
-/// The settings of a topology.
+/// The settings of a count topology.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The number of splitters, and of counters.
+    /// The number of splitters, and also of counters.
     pub split: usize,
     /// The controller that decides the batches of every producer.
     pub controller: Choice,
@@ -42,28 +42,30 @@ pub struct Plan {
     pub lines: usize,
     /// The capacity of a counter's queue, in words.
     pub words: usize,
-    /// The interval of samples: one line in this many has its latency measured.
+    /// The interval of samples: the topology measures the latency of one line in this many.
     pub sample_every: u32,
-    /// The pace of the lines; without a pace, the reader reads as many as there is room for.
+    /// The pace of the lines; without a pace, the reader reads as many lines as the queues have room for.
     pub pace: Option<Pace>,
 }
 
-/// The most items in a producer's buffer, with any controller: 32 KiB of words, which fit the nearest cache.
+/// The greatest number of items in a producer's buffer, with any controller: 32 KiB of words, which fit the
+/// nearest cache.
 pub const BATCH_MAX: usize = 1024;
 
-/// The source of the text.
+/// The source of the text to count.
 pub trait Feed: Send {
-    /// Returns the next block of whole words; `None` at the end.
+    /// Returns the next block of whole words; `None` at the end of the text.
     fn next(&mut self) -> Option<Arc<[u8]>>;
 }
 
-/// The results of a topology.
+/// The results of one run of the topology.
 pub struct Outcome {
     /// One tally for each counter.
     pub tallies: Vec<Tally>,
-    /// Complete latencies in nanoseconds, from reading a line to counting its last word.
+    /// The complete latencies of the sampled lines in nanoseconds, from reading a line to counting its last
+    /// word.
     pub latency: Latency,
-    /// The edges: reader to splitters, splitters to counters.
+    /// The traffic of the edges: reader to splitters, splitters to counters.
     pub edges: [Edge; 2],
 }
 
@@ -72,19 +74,20 @@ pub struct Outcome {
 pub struct Edge {
     /// The names of both ends of the edge, for tables.
     pub name: &'static str,
-    /// The number of items.
+    /// The number of items that the edge's producers pushed.
     pub items: u64,
-    /// The batches that the producers pushed, by reason.
+    /// The number of batches that the edge's producers pushed, for each reason why a batch left.
     pub batches: Counts,
-    /// The smallest and the largest limit of the edge's producers at the end.
+    /// The smallest and the largest limit, in items a batch, of the edge's producers at the end.
     pub limits: (u64, u64),
 }
 
-/// Runs a topology until the feed ends or `live` asks to stop, and every line read is counted.
+/// Runs a topology until the feed ends or `live` asks to stop, and until the counters have counted every line
+/// read.
 pub fn run(plan: &Plan, feed: &mut dyn Feed, live: &Live) -> anyhow::Result<Outcome> {
     let clock = Clock::start();
     let seed = foldhash::fast::RandomState::default();
-    // The slots suffice for every line in the queues, so that no sampled line is skipped.
+    // The slots suffice for every line in the queues, so that the sampler skips no line that is due.
     let on_the_way = plan.split * (plan.lines + plan.words) * 2;
     let samples = Samples::new(u32::try_from(on_the_way / plan.sample_every as usize + 64)?);
     let (line_queues, line_ends) = queues::<Line>(plan, plan.lines)?;
@@ -128,7 +131,7 @@ pub fn run(plan: &Plan, feed: &mut dyn Feed, live: &Live) -> anyhow::Result<Outc
             .map(|(who, splitter)| scope.spawn(move || splitter.run(who)))
             .collect();
         let line_limits = reader.run(feed, plan);
-        // The queues close only now: if any stage fails, the stages behind it see their input end.
+        // The queues close even after an error of a stage, so that the stages behind it see their input end.
         line_queues.iter().for_each(Queue::close);
         let word_limits: Vec<_> = splitters
             .into_iter()
@@ -176,8 +179,8 @@ fn producers<T: Send>(
     queues: &[Queue<T>],
     capacity: usize,
 ) -> anyhow::Result<Vec<Producer<T>>> {
-    // A batch is never more than half a queue: the consumer drains one half while the producer fills the
-    // other.
+    // A batch is never more than half a queue, so that the consumer drains one half while the producer fills
+    // the other.
     let limit_max = BATCH_MAX.min(capacity / 2).max(1);
     let producer = |queue: &Queue<T>| -> anyhow::Result<Producer<T>> {
         Ok(match plan.controller {

@@ -1,19 +1,20 @@
-//! Open-loop pacing: each line has its own due time, independent of the lines before it.
+//! Open-loop pacing: each line of the topology has its own due time, independent of the lines before it.
 
 use std::time::Duration;
 
 use tidegate::{Clock, Time};
 
-/// The rate at which lines are read.
+/// The rate at which the reader reads lines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// Lines a second.
+    /// The number of lines a second.
     pub per_s: f64,
-    /// True to be on time to the microsecond, at the price of a core, rather than within a sleep's overshoot.
+    /// True if lines are due to the microsecond, at the price of a core; false if a line may be late by a
+    /// sleep's overshoot.
     pub exact: bool,
 }
 
-/// Waits for the due times of the lines at one pace.
+/// Waits for the due times of lines at one pace.
 pub(super) struct Pacer {
     pace: Pace,
     clock: Clock,
@@ -21,7 +22,8 @@ pub(super) struct Pacer {
     line: u64,
 }
 
-/// The time before a due time in which an exact pacer does not sleep: a sleep overshoots by some 60 us.
+/// The time before a due time in which an exact pacer does not sleep, because a sleep overshoots by some 60
+/// us.
 const NEAR: Duration = Duration::from_micros(200);
 
 impl Pacer {
@@ -63,7 +65,7 @@ impl Pacer {
             if stop() {
                 return None;
             }
-            // The sleeps are short, so that the loop notices the stop.
+            // The sleeps are at most 50 ms, so that the loop notices a stop.
             let sleep = left.min(Duration::from_millis(50));
             if !self.pace.exact {
                 std::thread::sleep(sleep);

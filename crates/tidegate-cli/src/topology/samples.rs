@@ -1,8 +1,8 @@
-//! Samples the complete latency: from reading a line to counting its last word.
+//! Samples the complete latency of lines: from reading a line to counting its last word.
 //!
-//! Every so many lines, one line gets a ticket: a slot with the time of the read and the number of the line's
-//! words still on the way. The counter that finishes the last word measures the time. The sampler skips a
-//! slot that is still in use at its turn.
+//! One line in a fixed number of lines gets a ticket: a slot with the time of the read and the number of the
+//! line's words still on the way. The counter that finishes the last word measures the time. The sampler
+//! skips a slot that is still in use at its turn.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use tidegate::Time;
 
-/// The slot of a line among the samples, or none.
+/// The sample slot of a line, or [`Ticket::NONE`] for a line without a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u32);
 
@@ -25,16 +25,17 @@ impl Ticket {
     }
 }
 
-/// The slots, which all stages share.
+/// The slots of sampled lines, which all stages of the topology share.
 pub(crate) struct Samples {
     slots: Box<[Slot]>,
 }
 
 #[derive(Default)]
 struct Slot {
-    /// The time at which the line was read, in nanoseconds.
+    /// The time at which the reader read the line, in nanoseconds.
     read_at: AtomicU64,
-    /// The line's words on the way, plus one for the line itself until it is split; 0 if the slot is free.
+    /// The number of the line's words on the way, plus one for the line itself until it is split; 0 if the
+    /// slot is free.
     left: AtomicU32,
 }
 
@@ -46,19 +47,20 @@ impl Samples {
         }
     }
 
-    /// Adds `more` words of the line to those on the way. The caller must hold an unfinished part of the
-    /// line.
+    /// Adds `more` words to the line's words on the way. The caller must hold an unfinished part of the line,
+    /// so that its slot is in use.
     pub(crate) fn add(&self, ticket: Ticket, more: u32) {
         if let Some(slot) = self.slot(ticket) {
             slot.left.fetch_add(more, Relaxed);
         }
     }
 
-    /// Finishes one part of a line. If the part was the last, reads the time and returns the line's latency
+    /// Finishes one part of a line. If the part was the last, reads the clock and returns the line's latency
     /// in nanoseconds.
     pub(crate) fn finish(&self, ticket: Ticket, now: impl FnOnce() -> Time) -> Option<u64> {
         let slot = self.slot(ticket)?;
-        // The stage reads the line's time first: the reader may reuse the slot as soon as it is free.
+        // A stage reads the line's time before it finishes its part, because the reader may reuse the slot as
+        // soon as it is free.
         let read_at = slot.read_at.load(Relaxed);
         (slot.left.fetch_sub(1, AcqRel) == 1).then(|| now().as_nanos().saturating_sub(read_at))
     }
@@ -68,7 +70,7 @@ impl Samples {
     }
 }
 
-/// Gives the tickets to the lines of the reader.
+/// Gives tickets to the lines that the reader samples.
 pub(crate) struct Sampler<'a> {
     samples: &'a Samples,
     every: u32,
@@ -77,7 +79,7 @@ pub(crate) struct Sampler<'a> {
 }
 
 impl<'a> Sampler<'a> {
-    /// Creates a sampler with a ticket for every `every`-th line, the first included.
+    /// Creates a sampler that gives a ticket to every `every`-th line, the first line included.
     pub(crate) const fn new(samples: &'a Samples, every: u32) -> Self {
         Self {
             samples,
@@ -87,7 +89,8 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Returns whether [`next`](Self::next) needs the time; reading the time costs more than the rest.
+    /// Returns whether [`next`](Self::next) needs the time; reading the clock costs more than the rest of a
+    /// sampler's work.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.until_next == 0

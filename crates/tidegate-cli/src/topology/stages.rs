@@ -1,4 +1,5 @@
-//! The three stages, one thread each: a loop that takes its queued input and sends its output on.
+//! The three stages of the count topology, one thread each: a loop that takes its queued input and sends its
+//! output on.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,12 +15,13 @@ use super::tally::Tally;
 use super::words::words;
 use super::{Feed, Plan};
 
-/// The most lines of one drain: some hundred microseconds of work before the queue has room again.
+/// The greatest number of lines that a splitter takes out of its queue at once: some hundred microseconds of
+/// work before the queue has room again.
 const LINES: usize = 256;
-/// The most words of one drain.
+/// The greatest number of words that a counter takes out of its queue at once.
 const WORDS: usize = 4096;
 
-/// Cuts blocks into lines and deals them out in turn.
+/// The reader: cuts blocks into lines and deals the lines out to the splitters in turn.
 pub(super) struct Reader<'a> {
     pub(super) outputs: Vec<Producer<Line>>,
     pub(super) clock: Clock,
@@ -28,7 +30,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Runs until the feed ends; returns the limits of the reader's producers.
+    /// Runs the reader until the feed ends; returns the limits of the reader's producers.
     pub(super) fn run(mut self, feed: &mut dyn Feed, plan: &Plan) -> anyhow::Result<Vec<usize>> {
         let (clock, live) = (self.clock, self.live);
         let mut sampler = Sampler::new(self.samples, plan.sample_every);
@@ -46,7 +48,8 @@ impl Reader<'_> {
                     break 'feed;
                 }
                 let now = match &mut pacer {
-                    // The flush before a wait keeps buffered lines from waiting, too.
+                    // The reader flushes before it waits for a due time, so that buffered lines do not wait,
+                    // too.
                     Some(pacer) => match pacer.next(
                         || {
                             self.outputs
@@ -85,7 +88,7 @@ fn lines(block: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Cuts lines into words and sends each word to its counter.
+/// A splitter: cuts lines into words and sends each word to the counter of its hash.
 pub(super) struct Splitter<'a> {
     pub(super) input: Consumer<Line>,
     pub(super) outputs: Vec<Producer<Word>>,
@@ -96,7 +99,7 @@ pub(super) struct Splitter<'a> {
 }
 
 impl Splitter<'_> {
-    /// Runs until the input of the splitter ends; returns the limits of its producers.
+    /// Runs the splitter until its input ends; returns the limits of its producers.
     pub(super) fn run(self, who: usize) -> anyhow::Result<Vec<usize>> {
         let Self {
             mut input,
@@ -128,7 +131,8 @@ impl Splitter<'_> {
     }
 }
 
-/// Returns the limit in force: the controller's own limit if it has one, which a probe does not change.
+/// Returns the limit in force for a producer's batches. A controller's own limit counts if the producer has a
+/// controller, because a probe of other limits does not change that limit.
 fn limit<T: Send>(output: &Producer<T>) -> u64 {
     output
         .controller()
@@ -169,7 +173,7 @@ impl Flush for Outputs {
     }
 }
 
-/// Counts the words that hash to this counter.
+/// A counter: counts the words that hash to it.
 pub(super) struct Counter<'a> {
     pub(super) input: Consumer<Word>,
     pub(super) clock: Clock,
@@ -178,7 +182,7 @@ pub(super) struct Counter<'a> {
 }
 
 impl Counter<'_> {
-    /// Runs until the counter's input ends; returns the counter's tally.
+    /// Runs the counter until its input ends; returns its tally.
     pub(super) fn run(self, who: usize) -> anyhow::Result<Tally> {
         let Self {
             mut input,

@@ -1,11 +1,11 @@
-//! Counts how often each word occurs: one table for each counter, no word in two of them.
+//! Counts how often each word occurs: one table for each counter; no word is in two tables.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use super::items::Word;
 
-/// Words with their counts.
+/// The words of one counter with their counts.
 #[derive(Default)]
 pub struct Tally {
     table: HashTable<(Word, u64)>,
@@ -39,7 +39,7 @@ impl Tally {
         self.table.len()
     }
 
-    /// Returns the words with their counts, in no order.
+    /// Returns the words of the tally with their counts, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
         self.table
             .iter()
@@ -47,7 +47,7 @@ impl Tally {
     }
 }
 
-/// Returns the `k` most frequent words of several tallies, the most frequent first; words of the same count
+/// Returns the `k` most frequent words of several tallies, the most frequent first. Words of the same count
 /// are in the order of their bytes.
 pub fn top(tallies: &[Tally], k: usize) -> Vec<(&[u8], u64)> {
     let mut all: Vec<_> = tallies.iter().flat_map(Tally::iter).collect();

@@ -1,4 +1,4 @@
-//! The whole topology against a plain count.
+//! Tests of the whole topology: its counts must equal those of a plain loop.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

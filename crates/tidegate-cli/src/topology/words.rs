@@ -1,9 +1,9 @@
-//! A word is a maximal run of bytes other than 0x09-0x0D and 0x20. The split works on bytes, not characters,
-//! so any file can be counted.
+//! Splits text into words. A word is a maximal run of bytes other than 0x09-0x0D and 0x20. The split works on
+//! bytes, not characters, so any file can be counted.
 
 use std::ops::Range;
 
-/// Returns whether this byte separates words.
+/// Returns whether `byte` separates words.
 pub(crate) const fn is_space(byte: u8) -> bool {
     matches!(byte, 0x09..=0x0D | b' ')
 }
@@ -13,7 +13,7 @@ pub(crate) const fn words(text: &[u8]) -> Words<'_> {
     Words { text, at: 0 }
 }
 
-/// The iterator of [`words`].
+/// The iterator over the ranges of words that [`words`] returns.
 pub(crate) struct Words<'a> {
     text: &'a [u8],
     at: usize,
@@ -31,7 +31,8 @@ impl Iterator for Words<'_> {
                 .iter()
                 .position(|&byte| is_space(byte))
                 .unwrap_or(rest.len());
-        // The byte at `end` is a space, or the end of the text.
+        // `end` is the offset of the space behind the word, or the end of the text, so the next search starts
+        // after it.
         self.at = end + 1;
         Some(start..end)
     }

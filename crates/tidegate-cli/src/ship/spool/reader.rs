@@ -8,15 +8,15 @@ use super::entry::Kind;
 use super::shared::Shared;
 use super::{BLOCK, SpoolError};
 
-/// Reads durable records in order: see the module `spool`.
+/// Reads the spool's durable records in order, at its own pace behind the writer.
 pub(in crate::ship) struct Reader {
     pub(super) shared: Arc<Shared>,
     pub(super) log: log::Reader,
-    /// The position of the next entry.
+    /// The position in the log of the next entry that the reader reads.
     pub(super) at: Lsn,
     /// The number of the next record.
     pub(super) next: u64,
-    /// The pieces of the next record that were read so far.
+    /// The pieces of the next record that the reader has read so far.
     pub(super) pieces: Vec<u8>,
 }
 
@@ -24,12 +24,12 @@ pub(in crate::ship) struct Reader {
 pub(in crate::ship) enum Read {
     /// The next records.
     Records(Vec<Record>),
-    /// The spool has ended and holds no more records.
+    /// The writer has ended the spool, and the reader has read all records.
     Ended,
 }
 
 impl Reader {
-    /// Skips the records up to `position`, which the receiver already has.
+    /// Skips the records of the spool up to `position`, which the receiver already has.
     pub(in crate::ship) fn start_after(&mut self, position: u64) -> Result<(), SpoolError> {
         let inner = self.shared.lock();
         let (spooled, received) = (inner.next - 1, position);
@@ -83,14 +83,15 @@ impl Reader {
         }
     }
 
-    /// Returns the record that ends with this entry, if it is the next record.
+    /// Returns the record that ends with `entry`, if it is the next record.
     fn whole(&mut self, entry: Record) -> Option<Record> {
         let kind = Kind::of(entry.kind).filter(|kind| *kind != Kind::State)?;
         if entry.index != self.next {
             return None;
         }
         if kind == Kind::Record {
-            // A crash may have left earlier pieces of a record without their end.
+            // A crash may have left earlier pieces of this record without their end, so the reader drops
+            // them.
             self.pieces.clear();
         }
         if entry.term > 0 {

@@ -1,5 +1,5 @@
-//! The parts of a spool that its three ends share: the log, the state, and a signal for all events that end a
-//! wait.
+//! The parts of a spool that its writer, its reader and its acks share: the log, the state, and a signal for
+//! all events that end a wait.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -11,45 +11,46 @@ use tidegate_log::{Append, AppendError, Appender, Failure, Log, Lsn, Record, Rel
 use super::SpoolError;
 use super::entry::State;
 
-/// How long a full disk may take to show space that has become free.
+/// The time for which an append tries again on a full disk before it fails, because the space of released
+/// segments becomes free a little later.
 const FULL: Duration = Duration::from_secs(1);
-/// The interval between two tries on a full disk.
+/// The interval between two tries to append on a full disk.
 const FULL_RETRY: Duration = Duration::from_millis(50);
 
-/// The shared parts of a spool: see the module.
+/// The parts of a spool that its writer, its reader and its acks share.
 pub(super) struct Shared {
     pub(super) directory: PathBuf,
     pub(super) log: Log,
     pub(super) signal: Arc<Signal>,
-    /// The most segments of the spool: while it holds more, appends wait.
+    /// The greatest number of segments with records: while the spool holds more, appends wait.
     pub(super) held_max: usize,
     pub(super) state: Mutex<Inner>,
 }
 
-/// The state of the spool behind the lock.
+/// The state of a spool, which its writer, its reader and its acks change under one lock.
 pub(super) struct Inner {
-    /// The log's appender, until the spool is closed.
+    /// The appender of the log; `None` once the spool is closed.
     pub(super) appender: Option<Appender>,
     pub(super) state: State,
-    /// The number of the last record that was begun.
+    /// The number of the last record that the writer has begun.
     pub(super) begun: u64,
-    /// The number after the last whole record.
+    /// The number that the spool's next record gets: one more than that of the last whole record.
     pub(super) next: u64,
-    /// The number of the last record acked.
+    /// The number of the last record that the receiver has acked.
     pub(super) acked: u64,
-    /// The position behind all appended batches.
+    /// The position in the log behind the last appended batch.
     pub(super) end: Lsn,
-    /// True once the writer appends no more.
+    /// True once the writer has ended and appends no more.
     pub(super) ended: bool,
-    /// The segments with records, oldest first.
+    /// The segments of the log that hold records, oldest first.
     pub(super) held: VecDeque<Held>,
 }
 
-/// A segment of the log.
+/// A segment of the spool's log that holds records.
 pub(super) struct Held {
     pub(super) segment: u64,
     pub(super) base: Lsn,
-    /// The number of the last record begun before this segment.
+    /// The number of the last record that the writer had begun when the segment began.
     pub(super) begun: u64,
 }
 
@@ -58,8 +59,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends one batch, behind the state, and returns the end of the log. Waits for an ack while the spool
-    /// has no room for records, and for the log while the log has no room.
+    /// Appends one batch of records, with the spool's state in front, and returns the end of the log. Waits
+    /// for an ack while the spool has no room for records, and for the log while the log has no room.
     pub(super) fn append(&self, records: &[Record]) -> Result<Lsn, SpoolError> {
         let mut full_since = None;
         loop {
@@ -80,7 +81,8 @@ impl Shared {
                     self.check()?;
                     self.signal.wait(seen, None);
                 }
-                // The segments released a moment ago may be room enough.
+                // The spool has released segments a moment ago, which may be room enough, so the append tries
+                // again for a while before it fails.
                 Some(AppendError::DiskFull)
                     if full_since.get_or_insert_with(Instant::now).elapsed() < FULL =>
                 {
@@ -91,13 +93,13 @@ impl Shared {
         }
     }
 
-    /// Waits until all bytes before `end` are durable.
+    /// Waits until all bytes of the log before `end` are durable.
     pub(super) fn wait_durable(&self, end: Lsn) -> Result<(), SpoolError> {
         let durable = self.log.wait_durable(end, None);
         durable.map(drop).map_err(|failure| self.failed(failure))
     }
 
-    /// Fails if the log has failed.
+    /// Returns an error if the spool's log has failed.
     pub(super) fn check(&self) -> Result<(), SpoolError> {
         self.log
             .failure()
@@ -111,8 +113,8 @@ impl Shared {
 }
 
 impl Inner {
-    /// Returns whether the spool takes more records. It always takes the rest of the record behind the last
-    /// whole one, because no ack could make room for that.
+    /// Returns whether the spool takes more records. It always takes the rest of a record that the writer has
+    /// begun, because no ack could make room for that rest.
     fn has_room(&self, held_max: usize) -> bool {
         self.held.len() <= held_max || self.acked + 1 >= self.next
     }
@@ -147,7 +149,7 @@ impl Inner {
         Ok(appended.end)
     }
 
-    /// Releases the segments that hold acked records only, but never the newest.
+    /// Releases the segments of the log that hold only acked records, but never the newest segment.
     pub(super) fn release(&mut self, log: &Log) {
         while let (Some(oldest), Some(newer)) = (self.held.front(), self.held.get(1))
             && newer.begun <= self.acked
@@ -158,7 +160,7 @@ impl Inner {
     }
 }
 
-/// Counts the events that may end a wait: acks, ends, and events of the log.
+/// Counts the events that may end a wait on a spool: acks, ends, and events of the log.
 #[derive(Default)]
 pub(super) struct Signal {
     events: Mutex<u64>,
@@ -170,18 +172,19 @@ impl Signal {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records an event, and wakes the threads that wait.
+    /// Records an event, and wakes the threads that wait for one.
     pub(super) fn raise(&self) {
         *self.events() += 1;
         self.changed.notify_all();
     }
 
-    /// Returns the number of events so far. A caller takes this number before it reads the state.
+    /// Returns the number of events so far. A caller takes this number before it reads the spool's state, so
+    /// that no later event escapes the wait.
     pub(super) fn seen(&self) -> u64 {
         *self.events()
     }
 
-    /// Waits for an event after the first `seen` events, at most for `patience`.
+    /// Waits until there are more than `seen` events, at most for `patience`.
     pub(super) fn wait(&self, seen: u64, patience: Option<Duration>) {
         let events = self.events();
         let is_same = |events: &mut u64| *events == seen;

@@ -1,4 +1,5 @@
-//! The spool over every crash of its disk; the states it refuses; its bound; and its numbers.
+//! Tests of the spool: a crash at every change of its disk, the states that it refuses, the bound on its
+//! bytes, and the numbers of its records.
 
 mod damage;
 mod resume;
@@ -30,7 +31,7 @@ fn open(disk: &SimDisk) -> Result<Ends, SpoolError> {
     open_for(disk, Some(7))
 }
 
-/// Makes a record that takes a part of a batch, a batch, or several.
+/// Makes the record with this number: every fifth one is ten times as long as the others.
 fn record(number: u64) -> Vec<u8> {
     let mut record = format!("record {number} ").into_bytes();
     let more = if number.is_multiple_of(5) { 7000 } else { 700 };
@@ -38,7 +39,7 @@ fn record(number: u64) -> Vec<u8> {
     record
 }
 
-/// Appends these records in one call.
+/// Appends the records with these numbers in one call.
 fn append(writer: &mut Writer, numbers: std::ops::RangeInclusive<u64>) -> Result<(), SpoolError> {
     let (mut block, mut places) = (Vec::new(), Vec::new());
     for number in numbers {
@@ -49,7 +50,7 @@ fn append(writer: &mut Writer, numbers: std::ops::RangeInclusive<u64>) -> Result
     writer.append(block, &places)
 }
 
-/// Appends these records, and waits until they are durable.
+/// Appends the records with these numbers, and waits until they are durable.
 fn spool(writer: &mut Writer, numbers: std::ops::RangeInclusive<u64>) -> Result<(), SpoolError> {
     append(writer, numbers)?;
     let end = writer.shared.lock().end;
@@ -126,7 +127,7 @@ fn every_crash_leaves_what_was_durable_and_not_acked() {
         disk.crash_at(change);
         let done = run(&disk);
         let bytes = disk.crashed_write().unwrap_or(0);
-        // The log takes sectors as whole.
+        // The test tears the write at the boundaries of sectors, because a disk writes a sector as a whole.
         for torn in [0, SECTOR, 4096, whole_sectors(bytes / 2), bytes] {
             check(&crash(&disk, torn, Fate::Nothing), &done);
             check(&crash(&disk, torn, Fate::Everything), &done);
@@ -262,7 +263,8 @@ fn another_session_and_another_process_are_refused() {
     assert_eq!(open_for(&disk.killed(), None).unwrap().3.session, 7);
 }
 
-/// A receiver forgot the session: the records left move to another one, at every crash.
+/// After a receiver forgot the session, the remaining records move to another session, at every crash as a
+/// whole.
 #[test]
 fn another_session_is_begun_whole_or_not_at_all() {
     let created = SimDisk::new();

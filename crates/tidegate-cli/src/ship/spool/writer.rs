@@ -1,4 +1,4 @@
-//! The spool's writing end, and the acks of its records.
+//! The writing end of a spool, and the acks of its records.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,17 +8,18 @@ use tidegate_log::Record;
 use super::shared::Shared;
 use super::{SpoolError, entry};
 
-/// Appends records: see the module `spool`.
+/// Appends records to a spool, on one thread.
 pub(in crate::ship) struct Writer {
     pub(super) shared: Arc<Shared>,
-    /// The number of the next record.
+    /// The number that the next record gets.
     pub(super) next: u64,
-    /// The most bytes of one batch, apart from the state in front.
+    /// The greatest number of bytes of one batch, without the spool's state at its front.
     pub(super) batch_bytes: u64,
 }
 
 impl Writer {
-    /// Appends the records at `places` in `block` to the log. Waits for an ack while the spool has no room.
+    /// Appends the records at `places` in `block` to the spool's log. Waits for an ack while the spool has no
+    /// room.
     pub(in crate::ship) fn append(
         &mut self,
         block: Vec<u8>,
@@ -58,13 +59,13 @@ impl Writer {
     }
 }
 
-/// Returns the bytes that an entry takes beside its payload.
+/// Returns the number of bytes that an entry takes in the log beside its payload.
 fn overhead() -> usize {
-    // The padding is at most seven bytes.
+    // The log adds at most seven bytes of padding to an entry, so eight further bytes are enough.
     Record::default().stored_bytes() as usize + 8
 }
 
-/// Ends the spool at the writer's drop, even after a panic: the reader ends once it has read everything.
+/// Ends the spool at the writer's drop, even after a panic: the reader then ends once it has read everything.
 impl Drop for Writer {
     fn drop(&mut self) {
         self.shared.lock().ended = true;
@@ -72,12 +73,12 @@ impl Drop for Writer {
     }
 }
 
-/// Tells the spool which records the receiver acked.
+/// Tells the spool which records the receiver has acked.
 pub(in crate::ship) struct Acks(pub(super) Arc<Shared>);
 
 impl Acks {
-    /// Records that the receiver acked all records up to `position`, and releases the segments with acked
-    /// records only.
+    /// Records that the receiver acked all records up to `position`, and releases the segments that hold only
+    /// acked records.
     pub(in crate::ship) fn acked(&self, position: u64) {
         let mut inner = self.0.lock();
         inner.acked = position.max(inner.acked);
@@ -87,7 +88,7 @@ impl Acks {
     }
 
     /// Moves the records to another session, which begins with record `base` + 1, because the receiver forgot
-    /// the old one. Returns once the move is durable.
+    /// the old session. Returns once the move is durable.
     pub(in crate::ship) fn restart(&self, session: u128, base: u64) -> Result<(), SpoolError> {
         {
             let mut inner = self.0.lock();
@@ -99,7 +100,7 @@ impl Acks {
     }
 
     /// Closes the spool once all records are durable. If the receiver acked all of them, the next start finds
-    /// none.
+    /// no records.
     pub(in crate::ship) fn finish(&self) -> Result<(), SpoolError> {
         let is_emptied = {
             let mut inner = self.0.lock();

@@ -1,5 +1,5 @@
-//! Damage of every kind to every file of a spool: the spool has every durable record, or an error names the
-//! file. And the spools of other versions.
+//! Tests that damage every file of a spool in every way: the reader gets every durable record, or an error
+//! names the file. Further tests open spools of other versions.
 
 use super::super::entry::SESSION;
 use super::*;
@@ -24,14 +24,15 @@ fn files(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// Returns the error of an opening or of a read, if there is one, else checks the records.
+/// Returns the error of the opening or of a read, if there is one. Otherwise checks the spool's records.
 fn refusal(disk: &SimDisk) -> Option<String> {
     let (writer, mut reader, _, opened) = match open(disk) {
         Ok(ends) => ends,
         Err(error) => return Some(error.to_string()),
     };
     drop(writer);
-    // Damage to the last batch and its marker together looks like a torn write, and is reported.
+    // Damage to both the last batch and its marker looks like a torn write; the opening then reports that
+    // records may be missing.
     assert!(opened.next == 21 || opened.is_doubtful, "{opened:?}");
     reader.start_after(6.max(opened.first - 1)).unwrap();
     let mut next = 7;

@@ -1,6 +1,6 @@
-//! The spool and the receiver's file together: both sides crash at any change, and the sender starts again.
-//! The file gets each record once and in order, and the producer gives no record twice that the spool
-//! reported.
+//! Tests of the spool together with the receiver's file: both sides crash at any change, and the sender
+//! starts again. The file gets each record once and in order, and the producer gives no record again that the
+//! spool has reported as its own.
 
 use std::ffi::OsStr;
 
@@ -47,7 +47,8 @@ fn ship(spool_disk: &SimDisk, folder: &SimFolder, reported: &mut u64) -> Result<
         let last = RECORDS.min(first + 2);
         spool(&mut writer, first..=last).map_err(drop)?;
         *reported = last;
-        // The receiver falls behind, and catches up.
+        // The receiver falls behind after the records with odd numbers, and catches up after those with even
+        // numbers.
         if last.is_multiple_of(2) {
             ship_to(last)?;
         }
