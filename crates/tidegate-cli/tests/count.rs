@@ -1,4 +1,4 @@
-//! `tidegate count` as a program: exact counts, and its output and exit code on errors.
+//! Tests of the program `tidegate count`: its exact counts, its output, and its exit codes after errors.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -49,7 +49,8 @@ fn total(text: &str) -> &str {
     text.lines().find(|line| line.starts_with("total")).unwrap()
 }
 
-/// Counts the words in a plain way: the most frequent first, ties in byte order.
+/// Counts the words with a plain loop. Returns the most frequent words first, and words of the same count in
+/// the order of their bytes.
 fn plain(texts: &[&[u8]]) -> Vec<(String, u64)> {
     let mut counts: BTreeMap<&[u8], u64> = BTreeMap::new();
     for text in texts {
@@ -118,7 +119,7 @@ fn every_controller_gives_the_counts_of_a_plain_count() {
                 "total    400,000 words, {} distinct, in 2 files",
                 expected.len()
             );
-            // The number of distinct words has a comma, too.
+            // The program also prints the number of distinct words with commas.
             assert_eq!(total(&text).replace(',', ""), words.replace(',', ""));
             assert!(
                 stderr(&output).is_empty(),
@@ -143,7 +144,7 @@ proptest! {
         prop_assert!(output.status.success());
         let texts: Vec<_> = texts.iter().map(String::as_bytes).collect();
         let shown: Vec<_> = plain(&texts).into_iter()
-            // The program escapes invisible characters.
+            // The program prints an invisible character as an escape.
             .map(|(word, count)| (word.replace('\u{a0}', "\\u{a0}"), count)).collect();
         prop_assert_eq!(top(&stdout(&output)), shown);
     }

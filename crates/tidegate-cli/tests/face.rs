@@ -1,4 +1,5 @@
-//! The flags that every command has, the completions and the manual pages, as a user sees them.
+//! Tests of the flags that every command has, and of the completions and manual pages that the program
+//! writes.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -20,7 +21,7 @@ fn the_version_names_the_commit() {
         let version = text(&tidegate(&[flag]).stdout);
         let rest = version.strip_prefix(concat!("tidegate ", env!("CARGO_PKG_VERSION")));
         let rest = rest.unwrap_or_else(|| panic!("{version}")).trim();
-        // A source tree without a repository has no commit.
+        // The version names no commit if the program was built outside of a repository.
         let commit = rest
             .strip_prefix('(')
             .and_then(|rest| rest.strip_suffix(')'));
@@ -52,7 +53,7 @@ fn help_lists_the_exit_codes_and_has_colors_on_request() {
 fn a_quiet_receiver_prints_no_notes() {
     let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = busy.local_addr().unwrap().to_string();
-    // An error is no note.
+    // The program prints errors even with `--quiet`.
     let output = tidegate(&["-q", "receive", "--listen", &address]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains(&address));

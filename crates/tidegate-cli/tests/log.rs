@@ -1,4 +1,4 @@
-//! `tidegate log` on a data directory with a stream in it: sound, damaged, repaired.
+//! Tests of `tidegate log` on a data directory with a stream: without damage, with damage, and repaired.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -34,8 +34,8 @@ fn json(args: &[&str]) -> (Value, Option<i32>) {
     )
 }
 
-/// Creates a data directory with a stream of messages of a KiB, each in its own entry, with or without a
-/// checkpoint.
+/// Creates a data directory with a stream. Each message has one KiB and an entry of its own. Writes a
+/// checkpoint if `checkpoint` is true.
 fn make(dir: &Path, checkpoint: bool) {
     let options = Options {
         checkpoint_bytes_min: 1 << 40,
@@ -86,7 +86,7 @@ fn make(dir: &Path, checkpoint: bool) {
     store.close().unwrap();
 }
 
-/// Returns the file of the log's first segment.
+/// Returns the path of the log's first segment.
 fn segment(dir: &Path) -> PathBuf {
     let log = dir.join("tidegate/log");
     let names = fs::read_dir(log).unwrap().map(|f| f.unwrap().path());
@@ -94,7 +94,7 @@ fn segment(dir: &Path) -> PathBuf {
     segments.min().unwrap()
 }
 
-/// Changes a byte in the payload of message 20.
+/// Changes one byte in the payload of message 20, in the log's first segment.
 fn damage(dir: &Path) {
     let path = segment(dir);
     let bytes = fs::read(&path).unwrap();
@@ -116,7 +116,7 @@ fn a_sound_log_is_inspected_and_verified_and_needs_no_repair() {
             "{found}"
         );
         let group = &found["segments"][0]["groups"][0];
-        // Counts the entries of the election, the stream and the messages.
+        // The two further entries are those of the election and of the stream's creation.
         assert_eq!(group["last_index"], MESSAGES + 2, "{found}");
         assert_eq!(found["checkpoints"][0]["index"], MESSAGES + 2);
         let output = log(&[verb, data]);
@@ -156,7 +156,7 @@ fn damage_is_told_and_a_repair_lists_what_is_gone_of_which_stream() {
         "{}",
         text(&output)
     );
-    // A start refuses, too, and its error names the command to run.
+    // A start of the server must also refuse the log, with an error that says that the log is damaged.
     let refused = Opening::begin(dir.path(), Options::default(), Arc::new(|| ()));
     assert!(refused.err().unwrap().to_string().contains("damaged"));
 
@@ -179,7 +179,7 @@ fn damage_is_told_and_a_repair_lists_what_is_gone_of_which_stream() {
     let name = segment(dir.path());
     let kept = fs::read(aside.path().join(name.file_name().unwrap())).unwrap();
     assert!(kept == before, "the quarantine has the file as it was");
-    // From now on the log is sound, and the server starts.
+    // The repaired log must be without damage, and the server must start on it.
     let (found, code) = json(&["verify", data, "--json"]);
     assert_eq!(code, Some(0), "{found}");
     let output = log(&repair);

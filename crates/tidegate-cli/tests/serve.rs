@@ -1,4 +1,5 @@
-//! `tidegate serve`, `pub` and `sub` as programs: their output, their errors and their reactions to signals.
+//! Tests of `tidegate serve`, `pub` and `sub` as programs: their output, their errors and their reactions to
+//! signals.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -33,13 +34,13 @@ fn run(args: &[&str]) -> (Option<i32>, String) {
     (status.code(), text)
 }
 
-/// A server on a free port; the test reads its log up to "Server is ready", and more on demand.
+/// A server on a free port. The test reads its log up to "Server is ready", and further lines on demand.
 struct Serve {
     child: Child,
     log: BufReader<std::process::ChildStderr>,
     url: String,
     http: Option<String>,
-    /// The log up to "Server is ready".
+    /// The log of the server up to "Server is ready".
     start: String,
 }
 
@@ -84,7 +85,7 @@ impl Serve {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for the end; returns the rest of the log and the exit code.
+    /// Waits for the server's end. Returns the rest of its log and its exit code.
     fn end(mut self) -> (String, Option<i32>) {
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).unwrap();
@@ -371,7 +372,7 @@ fn failed_logins_are_logged_at_a_limited_rate() {
             .write_all(b"CONNECT {\"auth_token\":\"wrong\"}\r\n")
             .unwrap();
         let mut said = String::new();
-        // A reset may end the connection.
+        // A reset instead of an orderly end of the connection is also fine.
         let _ = client.read_to_string(&mut said);
     }
     serve.signal(Signal::TERM);
@@ -425,7 +426,7 @@ fn credentials_monitor_and_signals() {
     let mut answer = String::new();
     http.read_to_string(&mut answer).unwrap();
     assert!(answer.ends_with("{\"status\":\"ok\"}"), "{answer}");
-    // A reload with a mistake changes nothing; a correct reload takes effect.
+    // A reload with a mistake must change nothing, and a correct reload must take effect.
     std::fs::write(&config, "authorization { tokn: two }").unwrap();
     serve.signal(Signal::HUP);
     serve.log_until("the server keeps its old configuration");

@@ -1,4 +1,5 @@
-//! Requests in flight at once, and pulls across connections, through several nodes.
+//! Tests of a cluster with many requests of one client in flight at once, and with pulls of several
+//! connections, through several nodes.
 
 use serde_json::json;
 

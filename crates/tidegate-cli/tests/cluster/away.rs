@@ -1,5 +1,6 @@
-//! A node is away for long, while publishers write much: the other nodes stay within their bounds, and the
-//! node becomes current after its return without stopping any publisher.
+//! Tests in which a node is away for long while publishers write much: the memory and disk use of the other
+//! nodes stay within bounds. After its return the node fetches all that it lacks, and no publisher has to
+//! stop for that.
 //!
 //! `make prove-away` writes some GiB; `AWAY_MIB` sets the number of MiB. The bounds that follow from the
 //! length of the log are small here, so that little data reaches them: segments of 8 MiB, and a checkpoint
@@ -21,11 +22,13 @@ use super::raw::{PATIENCE, Raw, read_stream};
 use super::volume::Names;
 
 const MIB: u64 = 1 << 20;
-/// The growth of a process from one half of the run to the other that the test tolerates as noise.
+/// The growth of a process's memory, in bytes, from the first half of the run to the second that the test
+/// tolerates.
 const NOISE_BYTES: u64 = 64 * MIB;
 const CONSUMERS: u64 = 20;
 
-/// The settings of a node's log.
+/// The settings of a node's log: the lengths of a segment and of the growth between two checkpoints, in
+/// bytes.
 struct Kept {
     segment_bytes: u64,
     checkpoint_bytes: u64,
@@ -49,16 +52,16 @@ impl Kept {
         }
     }
 
-    /// The most bytes that a node's directory takes if `needed` bytes are live. The log goes back to the
-    /// older of two checkpoints, while the node writes a third; the sum adds the segment in which each of
-    /// these ends, the active segment, and two segments allocated ahead or about to be removed. The log
-    /// copies no segment while a quarter of it is live.
+    /// Returns the greatest number of bytes that a node's directory may take if `needed` bytes are live. A
+    /// node keeps the log from the older of two checkpoints on, while it writes a third one. The sum adds the
+    /// segment in which each of these checkpoints ends, the active segment, and two segments that are
+    /// allocated ahead or about to be removed. The log copies no segment while a quarter of it is live.
     const fn disk_bytes(&self, needed: u64) -> u64 {
         needed + needed / 4 + 3 * self.checkpoint_bytes + 6 * self.segment_bytes
     }
 }
 
-/// The peak memory and disk use of a node.
+/// The greatest memory and disk use of a node that the test has seen.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     memory: u64,
@@ -79,7 +82,7 @@ impl std::fmt::Display for Peak {
     }
 }
 
-/// Returns the process's anonymous memory; the system can reclaim mapped and cached memory.
+/// Returns the anonymous memory of the process, because the system can reclaim mapped and cached memory.
 fn anonymous_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"));
@@ -87,7 +90,7 @@ fn anonymous_bytes(pid: u32) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Returns the bytes that a directory takes on the disk. Files appear and disappear meanwhile.
+/// Returns the bytes that a directory takes on the disk. Files may appear and disappear during the count.
 fn disk_bytes(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(entries) = std::fs::read_dir(directory) else {
@@ -115,8 +118,8 @@ fn roles(nodes: &Nodes, stream: &str) -> [usize; 3] {
     [leader, (leader + 1) % 3, (leader + 2) % 3]
 }
 
-/// Checks that the stream holds the same on each node, read while that node leads, and that it holds every
-/// acknowledged message.
+/// Checks that the stream has the same content on each node, read while that node leads, and that it has
+/// every acknowledged message.
 fn check(nodes: &Nodes, stream: &str, acked: &[(u64, usize, u64)]) {
     nodes.wait_current(stream);
     let acked: BTreeMap<u64, (usize, u64)> = acked.iter().map(|&(s, w, n)| (s, (w, n))).collect();
@@ -150,7 +153,8 @@ fn check(nodes: &Nodes, stream: &str, acked: &[(u64, usize, u64)]) {
     }
 }
 
-/// Waits for acknowledgements of `bytes` more bytes, and records the peaks of these nodes meanwhile.
+/// Waits until publishers have acknowledgements of `bytes` more bytes, and records the greatest memory and
+/// disk use of the nodes `watched` until then.
 fn watch(nodes: &Nodes, flood: &Flood, bytes: u64, watched: &[usize], peaks: &mut [Peak]) {
     let (mut last, mut since) = (flood.acked_bytes(), Instant::now());
     let wanted = last + bytes;
@@ -171,12 +175,12 @@ fn watch(nodes: &Nodes, flood: &Flood, bytes: u64, watched: &[usize], peaks: &mu
 /// The measurements of a node that catches up.
 struct Back {
     took: Duration,
-    /// The bytes that the publishers wrote meanwhile.
+    /// The bytes that the publishers wrote while the node caught up.
     bytes: u64,
     peaks: [Peak; 3],
 }
 
-/// Starts a node while the flood goes on, and waits until it is current.
+/// Starts a node while the publishers go on, and waits until it reports that it has everything.
 fn come_back(nodes: &mut Nodes, flood: &Flood, node: usize) -> Back {
     let (start, before) = (Instant::now(), flood.acked_bytes());
     let mut peaks = [Peak::default(); 3];
@@ -194,7 +198,7 @@ fn come_back(nodes: &mut Nodes, flood: &Flood, node: usize) -> Back {
     }
 }
 
-/// Parses the number of messages fetched from a node's health.
+/// Parses the number of fetched messages from the text of a node's `/healthz`.
 fn fetched(health: &str) -> Option<u64> {
     let words = health.split_once("fetched ")?.1;
     words.split_whitespace().next()?.parse().ok()
@@ -210,7 +214,8 @@ fn add_stream(nodes: &Nodes, config: Value) {
 /// The measurements of a node's absence.
 struct Away {
     took: Duration,
-    /// The peaks of the nodes that stayed, in the first half of the written bytes and in the second.
+    /// For each of the two nodes that stayed: its greatest memory and disk use in the first half of the
+    /// written bytes and in the second half.
     peaks: [[Peak; 2]; 2],
     gap_ms: u64,
     back: Back,
@@ -276,8 +281,8 @@ impl Away {
         );
     }
 
-    /// Checks that a remaining node's memory and disk do not grow with the messages the absent node lacks,
-    /// and that publishers do not wait for the absent node.
+    /// Checks that the memory and disk use of the nodes that stayed does not grow with the messages that the
+    /// absent node lacks, and that publishers do not wait for the absent node.
     fn check(&self, disk_bytes: u64) {
         for (early, late) in self.peaks[0].iter().zip(&self.peaks[1]) {
             let more = late.memory.saturating_sub(early.memory);
@@ -295,7 +300,8 @@ fn mib(default: u64) -> u64 {
     number("AWAY_MIB").unwrap_or(default)
 }
 
-/// Creates consumers of a stream; acknowledges some of their messages and leaves others delivered only.
+/// Creates consumers of a stream, acknowledges some of their messages, and leaves other messages
+/// unacknowledged.
 fn consume(nodes: &Nodes, node: usize, round: u64) {
     let mut raw = Raw::connect(&nodes.url(node)).unwrap();
     for n in 0..CONSUMERS {
@@ -319,7 +325,7 @@ fn consume(nodes: &Nodes, node: usize, round: u64) {
     }
 }
 
-/// Checks that each node has the same state of the consumers, read while it leads.
+/// Checks that each node has the same state of the consumers, read while that node leads.
 fn check_consumers(nodes: &Nodes) {
     let mut first: Option<Vec<Value>> = None;
     for node in 0..nodes.len() {
@@ -358,8 +364,8 @@ fn publish(nodes: &Nodes, node: usize, stream: &str, messages: u64) {
     }
 }
 
-/// The streams drop old messages while a node is away, so it must take over a snapshot; consumers and streams
-/// in memory come with it.
+/// The streams remove old messages while a node is away, so the node must take over the state of another
+/// node. Consumers, and streams in memory, come with this state.
 #[test]
 fn away_from_streams_with_limits() {
     if other().is_some() {
@@ -396,8 +402,8 @@ fn away_from_streams_with_limits() {
     check_consumers(&nodes);
 }
 
-/// The stream drops no messages, so a node that was away needs all of them: entries from the other nodes'
-/// logs.
+/// The stream removes no messages, so a node that was away needs all of them. It gets them as entries from
+/// the other nodes' logs.
 #[test]
 fn away_from_a_stream_that_grows() {
     if other().is_some() {
@@ -419,7 +425,7 @@ fn away_from_a_stream_that_grows() {
     check(&nodes, "G", &flood.acked.lock().unwrap());
 }
 
-/// A node that is killed again while it catches up does not fetch a second time the messages it already has.
+/// Tests that a node that is killed again while it catches up does not fetch its messages a second time.
 #[test]
 fn killed_again_while_it_catches_up() {
     if other().is_some() {
@@ -432,7 +438,7 @@ fn killed_again_while_it_catches_up() {
         ..Place::here(node)
     };
     let mut places: Vec<_> = (0..3).map(place).collect();
-    // The slow disk keeps the node from finishing before the test kills it.
+    // The slow disk makes the catch-up so slow that the test can kill the node before its end.
     let Some(disk) = Mounted::slow(Names::OfDirectory, Duration::from_millis(100)) else {
         return;
     };
@@ -470,7 +476,7 @@ fn killed_again_while_it_catches_up() {
     check(&nodes, "A", &flood.acked.lock().unwrap());
 }
 
-/// Parses the total of messages fetched from a node's log line.
+/// Parses the total number of fetched messages from a line of a node's log.
 fn fetched_in_all(line: &str) -> Option<u64> {
     let before = line.split_once(" messages")?.0;
     before.rsplit_once(' ')?.1.parse().ok()

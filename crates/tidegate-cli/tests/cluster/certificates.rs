@@ -1,4 +1,4 @@
-//! Certificates for nodes; each run creates new ones.
+//! Creates certificates for nodes and servers under test, new ones in each run.
 
 use std::path::PathBuf;
 
@@ -7,14 +7,14 @@ use rcgen::{
 };
 use tempfile::TempDir;
 
-/// A certificate authority and the directory of its certificates.
+/// A certificate authority, and the directory with the files of its certificates.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     directory: TempDir,
 }
 
 impl Authority {
-    /// Creates an authority of this name.
+    /// Creates an authority with this name.
     pub(crate) fn new(name: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(vec![]).unwrap();
@@ -29,20 +29,21 @@ impl Authority {
         self.directory.path().join(name)
     }
 
-    /// Creates a certificate of `node` for these names and addresses; returns the flags that make the node
-    /// use it.
+    /// Creates a certificate of `node` for these names and addresses. Returns the flags with which the node
+    /// uses the certificate.
     pub(crate) fn certify(&self, node: &str, names: &[&str]) -> Vec<String> {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         self.sign(node, CertificateParams::new(names).unwrap())
     }
 
-    /// Returns the file of the authority's certificate.
+    /// Returns the path of the authority's own certificate as text.
     #[allow(dead_code)] // Only the tests of single servers use it.
     pub(crate) fn ca(&self) -> String {
         self.path("ca.pem").to_str().unwrap().to_owned()
     }
 
-    /// Creates a certificate for these names and addresses; returns the files of the certificate and the key.
+    /// Creates a certificate for these names and addresses. Returns the paths of the certificate and of its
+    /// key as text.
     #[allow(dead_code)] // Only the tests of single servers use it.
     pub(crate) fn pair(&self, owner: &str, names: &[&str]) -> (String, String) {
         self.certify(owner, names);
@@ -51,7 +52,7 @@ impl Authority {
         (text(cert_file), text(key_file))
     }
 
-    /// Creates a certificate that has expired.
+    /// Creates a certificate of `node` that has expired, and returns the node's flags.
     pub(crate) fn certify_long_ago(&self, node: &str, names: &[&str]) -> Vec<String> {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(names).unwrap();

@@ -1,4 +1,4 @@
-//! `tidegate cluster`: one command, several nodes.
+//! Tests of the command `tidegate cluster`, which starts several nodes.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::nodes::{ask, other, until};
 
-/// The command on free ports; a thread reads its standard error to the end.
+/// A running `tidegate cluster` on free ports; a thread reads its standard error to the end.
 struct Cluster {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
@@ -94,7 +94,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // The nodes end with the command.
+        // The nodes end by themselves once the command has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -131,7 +131,7 @@ fn one_command_is_a_cluster() {
     assert_eq!(urls.len(), 3);
     let config = json!({"name": "S", "subjects": ["s"], "num_replicas": 3});
     ask(&urls[0], "STREAM.CREATE.S", &config).unwrap();
-    // A node dies: the command reports it, and the other nodes continue.
+    // The test kills a node: the command must report it, and the other nodes must go on.
     let nodes = cluster.nodes();
     assert_eq!(nodes.len(), 3);
     signal(nodes[2], Signal::KILL);
@@ -148,11 +148,11 @@ fn one_command_is_a_cluster() {
     let (status, said) = cluster.end();
     assert!(status.success(), "{status}: {said}");
     assert!(nodes.iter().all(|pid| gone(*pid)), "{nodes:?}");
-    // The next start finds the streams.
+    // The test starts the command again: the nodes must still have the streams.
     let mut cluster = Cluster::start(directory.path());
     let urls = cluster.urls();
     until("the stream", || ask(&urls[1], "STREAM.INFO.S", &json!({})));
-    // A killed command leaves no node behind.
+    // The test kills the command itself: none of its nodes may keep running.
     let nodes = cluster.nodes();
     signal(cluster.child.id(), Signal::KILL);
     until("its nodes to end", || {

@@ -1,5 +1,5 @@
-//! Conditional publishes while leaders die: several clients compete for a few subjects, and a checker judges
-//! their history.
+//! Conditional publishes while leaders die: several clients publish to a few subjects, each on the condition
+//! that it knows the last message. A checker then decides if the history of their attempts is possible.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,12 +14,12 @@ use super::raw::Raw;
 
 const CLIENTS: u64 = 6;
 const SUBJECTS: u64 = 2;
-/// The outcome of an attempt without an answer in this time is unknown.
+/// The time without an answer after which the outcome of an attempt counts as unknown.
 const ATTEMPT: Duration = Duration::from_millis(500);
-/// `wrong last sequence`, with the sequence and without.
+/// The error codes of `wrong last sequence`: with the last sequence in the text, and without.
 const WRONG_LAST: [u64; 2] = [10071, 10164];
 
-/// The clients' state and the history of their attempts.
+/// The state of the competing clients, and the history of their attempts.
 #[derive(Default)]
 pub(crate) struct Fight {
     stop: AtomicBool,
@@ -28,7 +28,7 @@ pub(crate) struct Fight {
 }
 
 impl Fight {
-    /// Runs the clients while `meanwhile` runs.
+    /// Runs the clients for as long as `meanwhile` runs.
     pub(crate) fn run(&self, stream: &str, urls: &[String], meanwhile: impl FnOnce()) {
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
@@ -46,7 +46,7 @@ impl Fight {
         });
     }
 
-    /// Waits until the stream has stored this many more messages.
+    /// Waits until the stream has stored `more` further messages of the clients.
     pub(crate) fn wait_stored(&self, nodes: &Nodes, more: u64) {
         let wanted = self.stored.load(Ordering::Acquire) + more;
         nodes.until("conditional publishes", || {
@@ -96,7 +96,8 @@ impl Fight {
                         ..attempt
                     });
                 }
-                // No node serves the stream, or the outcome is unknown: another node may answer.
+                // No node serves the stream, or the outcome is unknown. So the client goes on with another
+                // node.
                 Err(()) => {
                     history.push(attempt);
                     raw = None;
@@ -104,13 +105,15 @@ impl Fight {
                 }
             }
             expected[at] = named.unwrap_or(expected[at]);
-            // The pause leaves enough conflicts between the clients, and keeps the history short.
+            // The pause is so long that the history stays short, and so short that the clients still
+            // conflict.
             std::thread::park_timeout(Duration::from_millis(2));
         }
         self.history.lock().unwrap().append(&mut history);
     }
 
-    /// Checks the history against the stream's contents on every node.
+    /// Checks that the history of the attempts is linearizable, given the stream's contents, which must be
+    /// the same on every node.
     pub(crate) fn check(&self, nodes: &Nodes, stream: &str) {
         let content = same_everywhere(nodes, stream);
         let stored: Vec<_> = content
@@ -137,7 +140,7 @@ impl Fight {
     }
 }
 
-/// Publishes an attempt; returns its outcome, and the subject's last sequence if the answer gives it.
+/// Publishes an attempt. Returns its outcome, and the last sequence of the subject if the answer names it.
 fn publish(raw: &mut Raw, attempt: &Attempt, n: u64) -> (Result<Outcome, ()>, Option<u64>) {
     let expected = attempt.expected.to_string();
     let headers = [("Nats-Expected-Last-Subject-Sequence", expected.as_str())];
@@ -149,7 +152,8 @@ fn publish(raw: &mut Raw, attempt: &Attempt, n: u64) -> (Result<Outcome, ()>, Op
         &headers,
         attempt.id.as_bytes(),
     );
-    // A leader that stood still after the request answers late, after another leader has answered.
+    // A leader that was paused after it got the request answers late, after another leader has answered. So
+    // the client skips answers to earlier attempts.
     let answered = |raw: &mut Raw| loop {
         let answer = raw.message()?;
         if answer.subject.ends_with(&format!(".{n}")) {
@@ -159,7 +163,8 @@ fn publish(raw: &mut Raw, attempt: &Attempt, n: u64) -> (Result<Outcome, ()>, Op
     let Ok(answer) = sent.and_then(|()| answered(raw)) else {
         return (Err(()), None);
     };
-    // A no-responders status is not JSON.
+    // The payload is not JSON if the server answers that no stream takes the subject (a status without a
+    // body).
     let Ok(value) = serde_json::from_slice::<Value>(&answer.payload) else {
         return (Err(()), None);
     };

@@ -1,6 +1,6 @@
-//! The test damages files of one stopped node: it flips a bit, cuts a file short or removes it. The other
-//! nodes serve the stream throughout. The node either refuses to start, with an error of one line, or fetches
-//! the missing entries from the others and serves no damaged message.
+//! Tests that damage the files of one stopped node: they flip a bit, cut a file short or remove it. The other
+//! nodes serve the stream throughout. The damaged node must either refuse to start, with an error of one
+//! line, or fetch the missing entries from the others and serve no damaged message.
 //!
 //! With `POWER_SECONDS` set the test covers more damage, and a checkpoint.
 
@@ -16,21 +16,22 @@ use super::nodes::{Nodes, other};
 use super::raw::Raw;
 
 const PUBLISHERS: usize = 2;
-/// The size of a message that fills segments, and the number of them that fills one.
+/// The length in bytes of a message that fills segments, and (`FILLERS`) the number of such messages that
+/// fill one segment.
 const FILLER_BYTES: usize = 1_000_000;
 const FILLERS: usize = 68;
-/// The number of fillers that makes a checkpoint due.
+/// The number of filler messages after which a checkpoint is due.
 const FILLERS_BEHIND: usize = 275;
-/// Bytes that only messages of the load contain.
+/// Bytes that occur only in the messages of the load.
 const LOADED: &[u8] = b"abcdefgabcdefg";
 /// The longest wait for one acknowledgement.
 const ATTEMPT: Duration = Duration::from_secs(10);
 
-/// A damage to a data directory, and the node's expected reaction.
+/// A kind of damage to a data directory, and the expected reaction of the node.
 struct Harm {
     name: &'static str,
     does: fn(&Path),
-    /// Words in the line with which the node refuses to start; `None` if it starts.
+    /// Words of the error line with which the node must refuse to start; `None` if it must start.
     refused: Option<&'static str>,
 }
 
@@ -50,20 +51,21 @@ const fn refused(name: &'static str, words: &'static str, does: fn(&Path)) -> Ha
     }
 }
 
-/// Without a checkpoint a start reads all of the log, and so finds the damage. A short run uses the first
-/// ones.
+/// The kinds of damage in a node without a checkpoint: its start reads all of the log, and so finds the
+/// damage. A short run of the test applies only the first ones.
 const HARMS: [Harm; 18] = [
     refused(
         "a bit of a message in the last segment flipped",
-        // The log may contain no later write: otherwise the damage looks like a torn last write, and only the
-        // other nodes know better.
+        // The log must have no later write than this message. Otherwise the log could take the damage for a
+        // torn last write, and only the other nodes could tell.
         "log",
         |data| {
             let path = last(data);
             flip(&path, find(&path, LOADED)[0]);
         },
     ),
-    // The zeros look as if the entries had never been written: the log cannot tell, but the leader can.
+    // The zeros look as if the log had never written these entries. The log cannot tell, but the leader knows
+    // that this node acknowledged the entries.
     refused(
         "the last segment's end made zeros",
         "it has acknowledged entries up to",
@@ -90,7 +92,8 @@ const HARMS: [Harm; 18] = [
             fs::remove_file(entry.unwrap().path()).unwrap();
         }
     }),
-    // The node would be a fresh one under an old name, without the promises that it made.
+    // The node would otherwise start as a new one under its old identity, without its votes and
+    // acknowledgements.
     refused("everything but the members' file deleted", "gone", |data| {
         for entry in fs::read_dir(data.join("tidegate")).unwrap() {
             let path = entry.unwrap().path();
@@ -156,11 +159,11 @@ const HARMS: [Harm; 18] = [
         flip(&data.join("tidegate/version"), 0);
     }),
 ];
-/// The number of damages in a short run.
+/// The number of kinds of damage that a short run applies.
 const HARMS_SHORT: usize = 8;
 
-/// With a checkpoint, the node reads entries before the checkpoint only on request. Damage that a node starts
-/// with stays on its disk.
+/// The kinds of damage in a node with a checkpoint: the node reads entries before the checkpoint only on
+/// request. Damage with which the node can start stays on its disk.
 const HARMS_BEHIND: [Harm; 6] = [
     starts("a bit of a message before the checkpoint flipped", |data| {
         let path = first(data);
@@ -192,7 +195,7 @@ const HARMS_BEHIND: [Harm; 6] = [
     }),
 ];
 
-/// Returns the newest checkpoint of the group of all nodes, which keeps the stream.
+/// Returns the path of the newest checkpoint of the group of all nodes, which keeps the stream.
 fn checkpoint(data: &Path) -> PathBuf {
     let files = fs::read_dir(data.join("tidegate")).unwrap();
     let names = files.map(|entry| entry.unwrap().path());
@@ -208,7 +211,7 @@ fn segments(data: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Returns the segments with records.
+/// Returns the paths of the log's segments that have records.
 fn used(data: &Path) -> Vec<PathBuf> {
     let mut all = segments(data);
     all.retain(|path| {
@@ -247,7 +250,7 @@ fn cut(path: &Path, bytes: u64) {
     file.set_len(bytes).unwrap();
 }
 
-/// Returns every offset of these bytes.
+/// Returns every offset at which the file has these bytes.
 fn find(path: &Path, bytes: &[u8]) -> Vec<u64> {
     let all = fs::read(path).unwrap();
     let found = memchr::memmem::find_iter(&all, bytes);
@@ -261,8 +264,8 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.unwrap().success());
 }
 
-/// Starts three nodes with a closed segment each; that segment and the last one have messages of the stream
-/// `S`.
+/// Starts three nodes, and fills the log of each until it has a closed segment. That segment and the last one
+/// have messages of the stream `S`.
 fn start(fillers: usize, acked: &mut Acked, next: &mut [u64]) -> Nodes {
     let nodes = Nodes::start(3);
     nodes.add_stream("S", "S.>");
@@ -296,7 +299,7 @@ fn damaged_files_of_one_node() {
     }
 }
 
-/// Applies each damage to the next node in turn.
+/// Applies each kind of damage to one node, and the next one to the next node.
 fn suffer(harms: &[Harm], fillers: usize) {
     let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
     let mut nodes = start(fillers, &mut acked, &mut next);
@@ -304,7 +307,7 @@ fn suffer(harms: &[Harm], fillers: usize) {
     let kept = tempfile::tempdir().unwrap();
     let mut wrong = Vec::new();
     for (n, harm) in harms.iter().enumerate() {
-        // The leader takes its turn, too.
+        // The victim may be the leader: each node takes its turn.
         let victim = n % nodes.len();
         let mut urls = nodes.urls();
         urls.remove(victim);
@@ -323,7 +326,7 @@ fn suffer(harms: &[Harm], fillers: usize) {
             _ => false,
         };
         if line.is_some() {
-            // A second start refuses with the same line.
+            // A second start must refuse with the same line.
             nodes.spawn(victim);
             assert_eq!(nodes.wait_refused(victim, "S"), line);
         }
@@ -331,13 +334,14 @@ fn suffer(harms: &[Harm], fillers: usize) {
             wrong.push((harm.name, line.clone()));
         }
         match line {
-            // Loses the disk, so that the node fetches everything from the others.
+            // In the first round the test deletes the victim's data, so that the node fetches everything from
+            // the others.
             Some(_) if n == 0 => {
                 fs::remove_dir_all(&copied).unwrap();
                 nodes.lose_disk(victim);
                 nodes.spawn_with(victim, &["--rejoin"]);
             }
-            // Restores the data as it was.
+            // In the other rounds the test restores the victim's data as it was before the damage.
             Some(_) => {
                 fs::remove_dir_all(&data).unwrap();
                 fs::rename(&copied, &data).unwrap();

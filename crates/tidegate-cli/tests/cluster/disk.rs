@@ -1,4 +1,5 @@
-//! The disk of a node hangs or is full: the other nodes continue, and the node comes back.
+//! Tests in which the disk of a node hangs or is full: the other nodes go on, and the node takes part again
+//! once its disk works.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,7 @@ use super::raw::Raw;
 
 const PUBLISHERS: usize = 4;
 
-/// A file system in a file, for one node; removed with the test. It needs root.
+/// A file system in a file, as the disk of one node. The test needs root for it, and removes it at its end.
 struct Disk {
     directory: tempfile::TempDir,
 }
@@ -68,7 +69,7 @@ fn run(program: &str, args: &[&str]) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// Starts three nodes; the first has a disk of its own, and leads.
+/// Starts three nodes. The first one has its data on `disk`, and leads the stream.
 fn start(disk: &Disk, stream: &str) -> Nodes {
     let mut places: Vec<_> = (0..3).map(Place::here).collect();
     places[0].data = Some(disk.path().join("data"));
@@ -125,7 +126,7 @@ fn a_follower_with_a_full_disk_stops_no_other_node() {
     let mut raw = Raw::connect(&nodes.url(1)).unwrap();
     acked.extend(load.run(&nodes.urls(), &mut next, || {
         load.wait_acked(&nodes, 3000);
-        // Far more bytes than the node has room for: it answers nothing while the disk hangs.
+        // These messages have far more bytes than the node buffers: it must not answer while its disk hangs.
         for _ in 0..160 {
             publish_soon(&mut raw, "G.x", &"x".repeat(500_000));
         }
@@ -153,7 +154,8 @@ fn a_full_disk_stops_what_its_node_keeps_alone_and_nothing_else() {
     let Some(disk) = Disk::new(1024) else { return };
     let nodes = start(&disk, "R");
     nodes.add_stream("G", "G.>");
-    // The cluster places streams of one replica in turn: one of three is on the full node.
+    // The cluster gives streams of one replica to the nodes in turn, so one of three such streams is on the
+    // full node.
     let mut made = (0..3).map(|n| (n, create(&nodes, 1, &format!("K{n}"), 1)));
     let (kept, _) = made
         .find(|(_, made)| keepers(&nodes, made)[0] == 0)
@@ -162,7 +164,7 @@ fn a_full_disk_stops_what_its_node_keeps_alone_and_nothing_else() {
     nodes.lead("R", 0);
     let filler = disk.path().join("filler");
     fill(&filler);
-    // This room is too small for a segment of the log, and enough for checkpoints.
+    // The freed space is too small for a segment of the log, and large enough for checkpoints.
     let file = std::fs::File::options().write(true).open(&filler).unwrap();
     file.set_len(file.metadata().unwrap().len() - (16 << 20))
         .unwrap();
@@ -181,7 +183,7 @@ fn a_full_disk_stops_what_its_node_keeps_alone_and_nothing_else() {
     acked.extend(load.run(&nodes.urls(), &mut next, || {
         load.wait_acked(&nodes, 500);
         assert_ne!(nodes.leader("R"), 0, "it has no room to lead");
-        // Far more bytes than the node has room for.
+        // These messages have far more bytes than the full node has space for.
         for _ in 0..80 {
             publish_soon(&mut raw, "G.x", &large);
         }
@@ -189,7 +191,7 @@ fn a_full_disk_stops_what_its_node_keeps_alone_and_nothing_else() {
         assert_ne!(keepers(&nodes, &elsewhere)[0], 0, "{elsewhere}");
         let refused = publish(&mut raw, &subject, "x").unwrap_err();
         assert!(refused.contains("10047"), "{refused}");
-        // A purge still works, and the stream continues with the freed space.
+        // A purge must still work, and the stream must use the freed space.
         let purged = raw.api(&format!("STREAM.PURGE.{kept}"), &json!({}));
         assert_eq!(purged["purged"], stored, "{purged}");
         assert_eq!(publish_soon(&mut raw, &subject, "x"), stored + 1);
@@ -220,7 +222,7 @@ fn messages_without_room_on_most_nodes_are_refused_and_streams_can_be_emptied() 
     let fillers = [&one, &two].map(|disk| disk.path().join("filler"));
     for filler in &fillers {
         fill(filler);
-        // This room is too small for a segment of the log, and enough for checkpoints.
+        // The freed space is too small for a segment of the log, and large enough for checkpoints.
         let file = std::fs::File::options().write(true).open(filler).unwrap();
         file.set_len(file.metadata().unwrap().len() - (16 << 20))
             .unwrap();
@@ -235,7 +237,8 @@ fn messages_without_room_on_most_nodes_are_refused_and_streams_can_be_emptied() 
         }
     };
     assert!(refused.contains("10047"), "{refused}");
-    // The node with room leads, refuses for the others, and still takes a purge, which frees space.
+    // The node with free space leads. It refuses messages because the other two have no space, and still
+    // takes a purge, which frees space on all of them.
     assert_eq!(nodes.leader("M"), 2);
     let purged = raw.api("STREAM.PURGE.M", &json!({}));
     assert_eq!(purged["purged"], stored, "{purged}");
@@ -243,7 +246,7 @@ fn messages_without_room_on_most_nodes_are_refused_and_streams_can_be_emptied() 
         std::fs::remove_file(filler).unwrap();
     }
     assert_eq!(publish_soon(&mut raw, "M.x", "x"), stored + 1);
-    // All nodes have room again, and all messages.
+    // All nodes have space again, and must get all messages.
     nodes.wait_current("M");
     for node in 0..nodes.len() {
         nodes.lead("M", node);

@@ -1,5 +1,5 @@
-//! Nodes killed and paused under load: the stream has each acknowledged message once, and publishing
-//! continues.
+//! Tests that kill and pause nodes under load: the stream must have each acknowledged message once, and
+//! publishing must go on.
 //!
 //! `FAILOVER_ROUNDS=50 cargo test -p tidegate-cli --test cluster leader_killed -- --nocapture` kills the
 //! leader 50 times, not 3, and prints the longest time that a publisher waited; with `FAILOVER_MAX_MS` it
@@ -25,7 +25,7 @@ fn leader_killed() {
     let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
     let mut waits = Vec::new();
     for round in 0..rounds {
-        // Alternates between one message in flight and many.
+        // The rounds alternate between publishers with one message in flight and publishers with many.
         let load = Load::new("F", PUBLISHERS, if round % 2 == 0 { 1 } else { 64 });
         let told = load.run(&nodes.urls(), &mut next, || {
             load.wait_acked(&nodes, 200);
@@ -36,7 +36,7 @@ fn leader_killed() {
             load.wait_acked(&nodes, 200);
         });
         acked.extend(told);
-        // Without this wait, the next kill may hit the only node with all the messages.
+        // Without this wait, the next kill could hit the only node that has all messages.
         nodes.wait_current("F");
     }
     check(&same_everywhere(&nodes, "F"), &acked, &next);
@@ -98,7 +98,7 @@ fn a_follower_away_comes_back() {
     let told = load.run(&nodes.urls(), &mut next, || {
         load.wait_acked(&nodes, 100);
         nodes.kill(follower);
-        // Messages that the follower lacks after its return.
+        // The publishers write messages that the killed follower lacks when it starts again.
         load.wait_acked(&nodes, 3000);
         nodes.spawn(follower);
         load.wait_acked(&nodes, 500);
@@ -107,7 +107,8 @@ fn a_follower_away_comes_back() {
     check(&same_everywhere(&nodes, "B"), &acked, &next);
 }
 
-/// A paused node does not know that it stood still, not even the leader.
+/// Tests nodes that the system pauses and continues: a paused node does not know that time has passed, not
+/// even a paused leader.
 #[test]
 fn nodes_that_stand_still_go_on() {
     let nodes = Nodes::start(3);

@@ -1,5 +1,5 @@
-//! Publishers that write large messages as fast as the nodes take them, and the longest time that each of
-//! them waited.
+//! Publishers that write large messages as fast as the nodes accept them, and that measure the longest time
+//! for which one of them waited.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -11,23 +11,23 @@ use serde_json::Value;
 use super::raw::{PATIENCE, Raw, Received};
 
 const PUBLISHERS: usize = 4;
-/// The unacknowledged messages of each publisher.
+/// The number of unacknowledged messages that each publisher keeps in flight.
 const WINDOW: usize = 16;
-/// The bytes of a message.
+/// The length of a message in bytes.
 pub(crate) const PAYLOAD: usize = 16 << 10;
-/// A publisher without an acknowledgement for this long reconnects.
+/// The time without an acknowledgement after which a publisher connects again.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// Publishers of large messages; they run in the background until the value is dropped or stopped.
+/// Publishers of large messages. They run on threads of their own until the value is dropped or stopped.
 pub(crate) struct Flood {
     urls: Vec<String>,
     stream: &'static str,
     stop: AtomicBool,
     acked_bytes: AtomicU64,
-    /// The longest time that a publisher went without an acknowledgement since the last reset, in
-    /// microseconds.
+    /// The longest time since the last reset for which a publisher got no acknowledgement, in microseconds.
     gap_us: AtomicU64,
-    /// The sequence, the publisher and the publisher's number of each acknowledged message.
+    /// The acknowledged messages: for each, its sequence in the stream, its publisher and the publisher's
+    /// number of it.
     pub(crate) acked: Mutex<Vec<(u64, usize, u64)>>,
 }
 
@@ -43,7 +43,7 @@ impl Flood {
         }
     }
 
-    /// Runs the publishers while `meanwhile` runs.
+    /// Runs the publishers for as long as `meanwhile` runs.
     pub(crate) fn run<T>(&self, meanwhile: impl FnOnce() -> T) -> T {
         std::thread::scope(|scope| {
             for who in 0..PUBLISHERS {
@@ -109,13 +109,14 @@ impl Flood {
         self.acked_bytes.load(Ordering::Acquire)
     }
 
-    /// Returns the longest wait of a publisher since the last call, in milliseconds, and resets it.
+    /// Returns the longest time since the last call for which a publisher waited, in milliseconds, and resets
+    /// it.
     pub(crate) fn take_gap(&self) -> u64 {
         self.gap_us.swap(0, Ordering::AcqRel) / 1000
     }
 }
 
-/// Stops the publishers, even if `meanwhile` panics.
+/// A guard that stops the publishers when it is dropped, even if `meanwhile` panics.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -124,14 +125,15 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Returns message `n` of publisher `who`.
+/// Returns the payload of message `n` of publisher `who`.
 pub(crate) fn payload(who: usize, n: u64) -> Vec<u8> {
     let mut bytes = format!("{who}-{n}-").into_bytes();
     bytes.resize(PAYLOAD, b'a' + (n % 23) as u8);
     bytes
 }
 
-/// Returns the number of the answered message, and its sequence if it has one.
+/// Returns the publisher's number of the message that `answer` acknowledges, and the message's sequence if
+/// the answer has one.
 pub(crate) fn parse(answer: &Received) -> (u64, Option<u64>) {
     let number = answer.subject.rsplit_once('.').unwrap().1.parse().unwrap();
     let value: Value = serde_json::from_slice(&answer.payload).unwrap_or_default();

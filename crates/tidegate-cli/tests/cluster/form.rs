@@ -1,4 +1,4 @@
-//! A cluster forms, and every node serves every client.
+//! Tests that a cluster forms, and that clients can use every node of it.
 
 use super::load::{Acked, Load, check, same_everywhere};
 use super::nodes::Nodes;
@@ -10,7 +10,8 @@ fn every_node_takes_what_is_published() {
     let mut acked = Acked::new();
     let mut next = [0];
     for node in 0..nodes.len() {
-        // With one message in flight, each message follows the previous one, through any nodes.
+        // Each message waits for the acknowledgement of the one before, so the stream must keep the order,
+        // whichever nodes the messages pass.
         let load = Load::new("S", 1, 1);
         acked.extend(load.run(&[nodes.url(node)], &mut next, || {
             load.wait_acked(&nodes, 100)

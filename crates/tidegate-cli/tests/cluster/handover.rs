@@ -1,5 +1,5 @@
-//! A leader steps down, or ends: the listener of a consumer that ends with the leadership gets the news at
-//! once.
+//! Tests of a leader that steps down or ends, with a consumer that ends with its leadership: the consumer's
+//! listener must learn of the change at once.
 //!
 //! In nats-server such a consumer stays on its node even if another node leads its stream.
 
@@ -17,12 +17,13 @@ fn listeners_of_lost_consumers_are_told() {
     nodes.add_stream("H", "H.>");
     for ends in [false, true] {
         let leader = nodes.leader("H");
-        // One client is at another node, and one at the leader that goes.
+        // One client is connected to another node than the leader, and one to the leader that steps down or
+        // ends.
         let at = [(leader + 1) % nodes.len(), leader];
         let mut clients = at.map(|node| Raw::connect(&nodes.url(node)).unwrap());
         for client in &mut clients {
-            // The heartbeat interval is longer than this test waits, so the consumer would otherwise stay
-            // silent.
+            // Regular heartbeats come only after ten minutes, so a message that arrives earlier tells the
+            // listener of the change.
             let ordered = json!({"stream_name": "H", "config": {
                 "deliver_subject": format!("{}messages", client.inbox),
                 "ack_policy": "none", "mem_storage": true, "idle_heartbeat": 600_000_000_000_u64,

@@ -1,4 +1,5 @@
-//! A burst of TLS hellos at the leader, from clients that show no credentials: the leader stays the leader.
+//! A test in which many clients without credentials send a TLS hello to the leader at once: the leader must
+//! stay the leader.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,11 +10,12 @@ use serde_json::json;
 
 use super::nodes::{Nodes, Place, other, until};
 
-/// Their handshakes together take the leader twice the election timeout of its followers.
+/// The number of hellos: their handshakes take the leader twice as long as the election timeout of its
+/// followers.
 const HELLOS: usize = 400;
 
-/// Makes an RSA key of 4096 bits, the slowest signatures in use, and a certificate; returns false without a
-/// program for that.
+/// Makes a certificate and an RSA key of 4096 bits, which makes the slowest signatures in use. Returns false
+/// if the program for that is missing.
 fn certificate(directory: &Path) -> bool {
     let file = |name: &str| directory.join(name).to_str().unwrap().to_owned();
     let mut openssl = Command::new("openssl");
@@ -32,7 +34,7 @@ fn certificate(directory: &Path) -> bool {
     }
 }
 
-/// A ClientHello of TLS 1.2 that asks for nothing but ECDHE with an RSA signature.
+/// Returns a ClientHello of TLS 1.2 that offers only ECDHE with an RSA signature.
 fn hello() -> Vec<u8> {
     let extensions: &[&[u8]] = &[
         // supported_groups: x25519, secp256r1
@@ -43,7 +45,8 @@ fn hello() -> Vec<u8> {
     let extensions = extensions.concat();
     let mut body = vec![3, 3];
     body.extend([7; 32]);
-    // No session; TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; no compression.
+    // The hello names no session, only the cipher suite TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, and no
+    // compression.
     body.extend([0, 0, 2, 0xc0, 0x2f, 1, 0]);
     body.extend(u16::try_from(extensions.len()).unwrap().to_be_bytes());
     body.extend(extensions);
@@ -56,7 +59,7 @@ fn hello() -> Vec<u8> {
     record
 }
 
-/// Returns each node's view of the leader and the term.
+/// Returns the log lines in which each node names the leader and the term.
 fn leads(nodes: &Nodes) -> Vec<Vec<String>> {
     let said = |node| nodes.said(node, "the streams of all nodes");
     (0..nodes.len()).map(said).collect()
@@ -93,7 +96,7 @@ fn a_burst_of_hellos_does_not_depose_the_leader() {
     assert!(!before[leader].is_empty(), "{before:?}");
     let connect = |_| TcpStream::connect(nodes.url(leader)).unwrap();
     let mut clients: Vec<TcpStream> = (0..HELLOS).map(connect).collect();
-    // All clients have the greeting: from now on the leader has only handshakes to do.
+    // All clients have got the server's greeting, so the leader now has only the handshakes to do.
     for client in &mut clients {
         let mut byte = [0];
         while byte != *b"\n" {
@@ -110,7 +113,7 @@ fn a_burst_of_hellos_does_not_depose_the_leader() {
         for (client, answered) in clients.iter_mut().zip(&mut answered) {
             let mut record = [0; 4096];
             match client.read(&mut record) {
-                // A handshake record: ServerHello.
+                // The first byte of a handshake record is 0x16; this one is the ServerHello.
                 Ok(len) if len > 0 => {
                     assert!(*answered || record[0] == 0x16, "{:?}", &record[..len]);
                     *answered = true;
@@ -126,7 +129,7 @@ fn a_burst_of_hellos_does_not_depose_the_leader() {
     });
     assert_eq!(nodes.leader("S"), leader);
     assert_eq!(leads(&nodes), before, "an election");
-    // The leader still serves requests.
+    // The leader must still serve requests.
     nodes.until("the stream to be changed", || {
         let config = json!({"name": "S", "subjects": ["S.>", "T"], "num_replicas": 3});
         nodes.ask("STREAM.UPDATE.S", &config)

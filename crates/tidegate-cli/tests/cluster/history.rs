@@ -2,33 +2,33 @@
 //! happened one after the other, each at some moment between its call and its answer.
 //!
 //! A stream makes this simple, because its sequences give the order of the successful publishes. A refusal
-//! that names the last sequence is a read of it: it belongs after that message and before the subject's next
-//! one. The history is linearizable exactly if no attempt in that order was answered before an earlier one
-//! was called, for each subject by itself (a history is linearizable if it is for each object: Herlihy and
-//! Wing, 1990).
+//! that names the last sequence is a read of the subject: its place in the order is behind the message with
+//! that sequence and before the subject's next message. The history is linearizable exactly if no attempt in
+//! that order was answered before an earlier attempt was called. The check treats each subject by itself (a
+//! history is linearizable if it is for each object: Herlihy and Wing, 1990).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// One attempt to publish, if the last message of the subject has the sequence `expected`.
+/// One attempt to publish, on the condition that the last message of the subject has the sequence `expected`.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     pub(crate) id: String,
     pub(crate) subject: String,
     pub(crate) expected: u64,
     pub(crate) called: Instant,
-    /// The time and the outcome of the answer; `None` if the outcome is unknown.
+    /// The time and the outcome of the answer to the attempt; `None` if the outcome is unknown.
     pub(crate) answered: Option<(Instant, Outcome)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Stored(u64),
-    /// The publish was refused; with the subject's last sequence if the answer names it.
+    /// The stream refused the attempt; holds the last sequence of the subject if the answer names it.
     Refused(Option<u64>),
 }
 
-/// A message in the stream.
+/// A message that the stream has at the end of the test.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) seq: u64,
@@ -36,14 +36,14 @@ pub(crate) struct Stored {
     pub(crate) id: String,
 }
 
-/// The numbers of checked attempts: those stored, and refusals that named a sequence.
+/// The numbers of checked attempts: those that the stream stored, and refusals that named the last sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checked {
     pub(crate) stored: usize,
     pub(crate) refused: usize,
 }
 
-/// Checks a history against the final contents of the stream.
+/// Checks a history of attempts against the final contents of the stream.
 ///
 /// # Errors
 /// An observation that no order of the attempts allows.
@@ -109,8 +109,8 @@ pub(crate) fn check(attempts: &[Attempt], content: &[Stored]) -> Result<Checked,
     Ok(checked)
 }
 
-/// Checks that no attempt was answered before an earlier one in the order was called. The first of each group
-/// is a success, and the refusals after it may have happened in any order.
+/// Checks that no attempt was answered before an earlier attempt of the order was called. In each group the
+/// first attempt is a success, and the refusals behind it may have happened in any order.
 fn in_time(order: &[(u64, Vec<&Attempt>)]) -> Result<(), String> {
     let mut latest: Option<&Attempt> = None;
     let later = |attempt: &Attempt, latest: Option<&Attempt>| match (attempt.answered, latest) {
@@ -140,7 +140,7 @@ fn in_time(order: &[(u64, Vec<&Attempt>)]) -> Result<(), String> {
     Ok(())
 }
 
-/// The checker detects each violation.
+/// Tests that the checker detects each kind of violation.
 mod tests {
     use std::time::Duration;
 
@@ -181,9 +181,9 @@ mod tests {
         let clock = Clock(Instant::now());
         let attempts = [
             clock.attempt("a", 0, 0, Some((10, Outcome::Stored(1)))),
-            // The outcome of this attempt is unknown, and the stream stored it.
+            // The outcome of this attempt is unknown to its client, and the stream stored the message.
             clock.attempt("b", 1, 5, None),
-            // This refusal saw the state between the two messages.
+            // This refusal read the subject between the two stored messages.
             clock.attempt("c", 0, 5, Some((30, Outcome::Refused(Some(1))))),
             clock.attempt("d", 1, 20, Some((30, Outcome::Refused(Some(4))))),
             clock.attempt("e", 9, 20, Some((30, Outcome::Refused(None)))),
@@ -219,26 +219,27 @@ mod tests {
             &[(1, "a"), (2, "b")],
             "refused, and in the stream",
         );
-        // A state that never existed: the message that the refusal names was lost.
+        // The refusal names a message that the stream does not have, so the stream lost that message.
         wrong(&with(refused), &[(1, "a")], "never the last");
         wrong(
             &with(clock.attempt("b", 1, 20, Some((30, Outcome::Refused(Some(1)))))),
             &[(1, "a")],
             "what was expected",
         );
-        // Two messages stored under one condition.
+        // The stream stored two messages although both had the same condition.
         wrong(
             &with(clock.attempt("b", 0, 20, None)),
             &[(1, "a"), (2, "b")],
             "the last was 1",
         );
-        // A stale read: the first message was acknowledged before this attempt was called.
+        // A stale read: the stream had acknowledged the first message before this attempt was called, and the
+        // refusal does not know of it.
         wrong(
             &with(clock.attempt("b", 7, 20, Some((30, Outcome::Refused(Some(0)))))),
             &[(1, "a")],
             "was answered before",
         );
-        // The refusal was answered before the publish of the sequence it names was called.
+        // This refusal was answered before the publish of the message that it names was called.
         let early = clock.attempt("c", 9, 0, Some((5, Outcome::Refused(Some(2)))));
         let b = clock.attempt("b", 1, 20, Some((30, Outcome::Stored(2))));
         wrong(

@@ -1,4 +1,5 @@
-//! `tidegate pub --lines` and `tidegate consume` with the URLs of a cluster, while its nodes die.
+//! Tests of `tidegate pub --lines` and `tidegate consume` with the URLs of a cluster, while the test kills
+//! nodes.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -37,7 +38,7 @@ fn lines_arrive_once_and_in_order_while_leaders_die() {
         }
         let leader = nodes.leader("L");
         nodes.kill(leader);
-        // The pipe goes on while the others elect.
+        // The test keeps writing lines while the other nodes elect a leader.
         for line in 0..1000 {
             let line = format!("round {round}, without {leader}: {line}\n");
             input.write_all(line.as_bytes()).unwrap();

@@ -1,5 +1,6 @@
-//! Publishers that retry without end: each message has its own id, and its publisher sends it to one node
-//! after the other until it is acknowledged. The load keeps every answer and compares them with the stream.
+//! Publishers that retry until they have an answer: each message has its own id, and its publisher sends it
+//! to one node after the other until a node acknowledges it. The load keeps every answer and compares the
+//! answers with the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -11,17 +12,18 @@ use serde_json::{Value, json};
 use super::nodes::Nodes;
 use super::raw::{PATIENCE, Raw, Received, read_stream};
 
-/// A publisher without an acknowledgement for this long tries another node.
+/// The time without an acknowledgement after which a publisher tries another node.
 const ATTEMPT: Duration = Duration::from_millis(400);
-/// The longest wait for each message read.
+/// The longest wait of a reader for its next message.
 const READ: Duration = Duration::from_secs(5);
 /// The pause between two attempts if no node serves the stream.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// After this many refusals of one node the publisher tries another: the node may be cut off.
+/// The number of refusals of one node after which a publisher tries another node, because the first one may
+/// be cut off.
 const REFUSALS: u32 = 20;
 
-/// Publishes with headers and the reply subject `<inbox><reply>`.
+/// Publishes a message with headers, and with the reply subject `<inbox><reply>`.
 pub(crate) fn publish_with(
     raw: &mut Raw,
     subject: &str,
@@ -39,53 +41,55 @@ pub(crate) fn publish_with(
     raw.send(&out)
 }
 
-/// Returns message `n` of publisher `who`: each has its own length and its own text.
+/// Returns the payload of message `n` of publisher `who`: each has its own length and its own text.
 fn payload(who: usize, n: u64) -> String {
     let filler = (who as u64 * 31 + n * 7) % 1500;
     format!("{who}-{n}-{}", "abcdefg".repeat(filler as usize / 7))
 }
 
-/// An unacknowledged message.
+/// A message that its publisher has sent and no node has acknowledged.
 #[derive(Clone, Copy)]
 struct Sent {
-    /// The time of the first attempt.
+    /// The time at which the publisher first sent the message.
     at: Instant,
-    /// The publisher's highest acknowledged sequence at that time: the message's own sequence is above it.
+    /// The highest sequence that the publisher knew when it first sent the message. The message's own
+    /// sequence must be higher.
     floor: u64,
 }
 
-/// Running publishers, and the measurements of them.
+/// Running publishers, and their measurements.
 pub(crate) struct Load {
     stream: String,
     window: usize,
     stop: AtomicBool,
-    /// Set if the test has failed: the publishers give up unacknowledged messages.
+    /// True once the test has failed: the publishers then give up their unacknowledged messages.
     failed: AtomicBool,
-    /// The last refusal, for the report of a failed test.
+    /// The text of the last refusal, for the report of a failed test.
     refused: Mutex<String>,
-    /// The acknowledgements of all publishers together.
+    /// The number of acknowledgements of all publishers together.
     acked: AtomicU64,
-    /// For each publisher, the first send time of the newest acknowledged message, in microseconds since the
-    /// start.
+    /// For each publisher, the time at which it first sent its newest acknowledged message, in microseconds
+    /// since the start.
     last: Vec<AtomicU64>,
     start: Instant,
 }
 
-/// The waits of the publishers.
+/// The times for which the publishers waited after a fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resumed {
-    /// The time until the first publisher got an acknowledgement again.
+    /// The time until the first publisher had an acknowledgement again.
     pub(crate) first: Duration,
-    /// The time until all publishers did: those that waited for a dead node must detect its loss by a
-    /// timeout.
+    /// The time until all publishers had an acknowledgement again. A publisher at a dead node needs a timeout
+    /// to notice that.
     pub(crate) all: Duration,
 }
 
-/// The sequence of each message, by publisher and number.
+/// The sequence of each acknowledged message, by its publisher and the publisher's number of it.
 pub(crate) type Acked = BTreeMap<(usize, u64), u64>;
 
 impl Load {
-    /// Creates publishers to `<stream>.<who>`, each with this many unacknowledged messages.
+    /// Creates publishers to the subjects `<stream>.<who>`. Each keeps at most `window` messages
+    /// unacknowledged.
     pub(crate) fn new(stream: &str, publishers: usize, window: usize) -> Self {
         Self {
             stream: stream.into(),
@@ -99,8 +103,8 @@ impl Load {
         }
     }
 
-    /// Runs the publishers while `meanwhile` runs, each from its number in `next` on, until the nodes
-    /// acknowledge all sent messages.
+    /// Runs the publishers for as long as `meanwhile` runs, and until the nodes have acknowledged all sent
+    /// messages. Each publisher begins at its number in `next`.
     pub(crate) fn run(&self, urls: &[String], next: &mut [u64], meanwhile: impl FnOnce()) -> Acked {
         self.stop.store(false, Ordering::Release);
         let first = next.to_vec();
@@ -128,7 +132,7 @@ impl Load {
         self.acked.load(Ordering::Acquire)
     }
 
-    /// Waits for this many more acknowledgements.
+    /// Waits until the publishers have `more` further acknowledgements.
     pub(crate) fn wait_acked(&self, nodes: &Nodes, more: u64) {
         let wanted = self.acked() + more;
         nodes.until("acknowledgements", || {
@@ -141,7 +145,8 @@ impl Load {
         });
     }
 
-    /// Waits until each publisher has an acknowledgement of a message sent after `since`; returns the waits.
+    /// Waits until each publisher has an acknowledgement of a message that it sent after `since`. Returns the
+    /// times that this took.
     pub(crate) fn wait_resumed(&self, nodes: &Nodes, since: Instant) -> Resumed {
         let since_us = (since - self.start).as_micros() as u64;
         let late = |sent: &AtomicU64| sent.load(Ordering::Acquire) < since_us;
@@ -183,7 +188,7 @@ impl Load {
                 stopped = stopped.or_else(|| self.is_stopped());
                 continue;
             };
-            // The messages that the previous node did not answer.
+            // The publisher first repeats the messages that the previous node did not answer.
             let again: Vec<_> = waiting.keys().copied().collect();
             let mut refusals = 0;
             let mut good = again.iter().all(|n| self.send(&mut raw, who, *n).is_ok());
@@ -257,7 +262,7 @@ impl Load {
     }
 }
 
-/// Stops the publishers on drop.
+/// A guard that stops the publishers when it is dropped.
 struct Stop<'a>(&'a Load);
 
 impl Drop for Stop<'_> {
@@ -269,7 +274,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Returns the number of the answered message, and its sequence or the reason of the refusal.
+/// Returns the publisher's number of the answered message, and the message's sequence or the reason of the
+/// refusal.
 fn parse(answer: &Received) -> (u64, Result<u64, String>) {
     let number = answer.subject.rsplit_once('.').unwrap().1.parse().unwrap();
     let value: Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
@@ -280,10 +286,11 @@ fn parse(answer: &Received) -> (u64, Result<u64, String>) {
     (number, seq.ok_or_else(text))
 }
 
-/// The contents of a stream: sequence, subject, payload.
+/// The contents of a stream: the sequence, the subject and the payload of each message.
 pub(crate) type Content = Vec<(u64, String, Vec<u8>)>;
 
-/// Returns the contents of the stream, and checks that they are the same on each node, read while it leads.
+/// Returns the contents of the stream, and checks that they are the same on each node, read while that node
+/// leads.
 pub(crate) fn same_everywhere(nodes: &Nodes, stream: &str) -> Content {
     nodes.wait_current(stream);
     let mut first: Option<Content> = None;
@@ -312,14 +319,14 @@ pub(crate) fn read(nodes: &Nodes, node: usize, stream: &str) -> Content {
     let info = nodes.info(stream);
     let last = info["state"]["last_seq"].as_u64().unwrap();
     assert_eq!(info["state"]["messages"], json!(last), "{info}");
-    // Some nodes may not know a new consumer yet.
+    // The read repeats as long as it fails, because some nodes may not know the new consumer yet.
     nodes.until("to read the stream", || {
         let content = read_stream(&nodes.url(node), stream, 1, last, READ);
         content.map_err(|e| e.to_string())
     })
 }
 
-/// Returns the text behind the headers, if there are any.
+/// Returns the text behind the message's headers, if it has headers.
 pub(crate) fn body(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let body = text
@@ -328,8 +335,8 @@ pub(crate) fn body(bytes: &[u8]) -> String {
     body.map_or(&*text, |(_, body)| body).to_owned()
 }
 
-/// Checks that the stream has every acknowledged message at its sequence, and no message twice or changed; it
-/// may have unacknowledged messages.
+/// Checks that the stream has every acknowledged message at its sequence, and has no message twice or
+/// changed. The stream may also have messages without an acknowledgement.
 pub(crate) fn check(content: &Content, acked: &Acked, next: &[u64]) {
     let mut seen = BTreeSet::new();
     let mut expected: BTreeMap<u64, (usize, u64)> = BTreeMap::new();

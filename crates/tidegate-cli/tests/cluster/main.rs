@@ -1,4 +1,4 @@
-//! A cluster as its users see it: the tests kill, pause and cut off three processes on this machine under
+//! Tests of a cluster as its users see it. They kill, pause and cut off three processes on this machine under
 //! load, and checkers verify every promise.
 //!
 //! If `STREAM_SERVER` names a nats-server program, the same tests run against it: it must meet the same

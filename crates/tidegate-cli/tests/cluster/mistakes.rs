@@ -1,5 +1,5 @@
-//! Mistakes of operators: the cluster loses no message and disturbs other nodes only briefly, and the log
-//! names the mistake.
+//! Tests of mistakes that operators make: the cluster must lose no message, the other nodes must be disturbed
+//! only briefly, and the log must name the mistake.
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -23,7 +23,7 @@ fn a_copy_of_a_running_nodes_directory_is_not_let_in() {
     let (node, urls) = (nodes.leader("Y"), nodes.urls());
     acked.extend(load.run(&urls, &mut next, || {
         load.wait_acked(&nodes, 300);
-        // The copy equals a snapshot of the node's disk.
+        // The copy of the paused node's directory equals a snapshot of its disk.
         nodes.pause(node);
         let copied = Command::new("cp")
             .arg("-a")
@@ -49,7 +49,7 @@ fn a_copy_of_a_running_nodes_directory_is_not_let_in() {
         load.wait_acked(&nodes, 1000);
         for member in (0..3).filter(|member| *member != node) {
             let news = nodes.said(member, "copies of one data directory");
-            // The log repeats the line once a minute.
+            // The log repeats the line at most once a minute.
             assert!(news.len() < 5, "{news:?}");
             let route = format!("the route connection to `{}`", nodes.name(node));
             let lost = nodes.said(member, &route);
@@ -60,7 +60,7 @@ fn a_copy_of_a_running_nodes_directory_is_not_let_in() {
     check(&same_everywhere(&nodes, "Y"), &acked, &next);
 }
 
-/// Clients that open many connections must not take the descriptors that the log needs.
+/// Tests that clients with many connections cannot take the file descriptors that the log needs.
 #[test]
 fn connections_leave_descriptors_to_the_log() {
     if other().is_some() {
@@ -83,7 +83,7 @@ fn connections_leave_descriptors_to_the_log() {
     let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
     let load = Load::new("Z", PUBLISHERS, 64);
     let urls: Vec<_> = (1..3).map(|node| nodes.url(node)).collect();
-    // The load fills a few segments.
+    // The load fills a few segments, so that the log needs new descriptors.
     acked.extend(load.run(&urls, &mut next, || load.wait_acked(&nodes, 40_000)));
     nodes.wait_healthy(0);
     assert!(nodes.said(0, "maximum connections exceeded").len() < 20);

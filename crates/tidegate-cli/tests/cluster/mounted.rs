@@ -1,7 +1,8 @@
-//! A [`Volume`] that processes can use: mounted with FUSE, served on threads of the test.
+//! Mounts a [`Volume`], the simulated disk, with FUSE so that processes can use it. Threads of the test serve
+//! the mount.
 //!
-//! The kernel caches nothing of it: files are opened for direct I/O, and the kernel asks for names and
-//! lengths each time. So after a loss of power a process reads exactly the bytes that the volume has left.
+//! The kernel caches nothing of the volume: it opens files for direct I/O, and asks for names and lengths
+//! each time. So after a loss of power a process reads exactly the bytes that the volume still has.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -19,19 +20,19 @@ use fuser::{
 
 use super::volume::{Facts, Names, Volume};
 
-/// How long the kernel may cache an answer.
+/// The time for which the kernel may cache an answer: it may not.
 const TTL: Duration = Duration::ZERO;
-/// A handle has no state of its own.
+/// The same handle for every open file, because a handle has no state of its own.
 const HANDLE: FileHandle = FileHandle(0);
 const GENERATION: Generation = Generation(0);
-/// The size reported for the disk, in blocks of a page.
+/// The size of the disk that the mount reports, in blocks of one page.
 const BLOCKS: u64 = 16 << 20;
-/// The time of a sync: a loss of power destroys data between a write and the end of its sync.
+/// The time that a sync takes: a loss of power between a write and the end of its sync loses data.
 const SYNC_TAKES: Duration = Duration::from_millis(2);
-/// The most syncs that wait for the current one.
+/// The greatest number of syncs that wait for the running one.
 const SYNCS_MAX: usize = 64;
 
-/// A mounted volume: see the module. The test unmounts it on drop; it disappears once no process uses it.
+/// A mounted volume. Its drop unmounts it; the mount disappears once no process uses it.
 pub(crate) struct Mounted {
     volume: Arc<Mutex<Volume>>,
     session: Option<BackgroundSession>,
@@ -39,7 +40,8 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts an empty volume; `None` without root or `/dev/fuse`.
+    /// Mounts an empty volume. Returns `None` if the test has no root rights or the machine has no
+    /// `/dev/fuse`.
     pub(crate) fn new(names: Names) -> Option<Self> {
         Self::slow(names, SYNC_TAKES)
     }
@@ -76,7 +78,8 @@ impl Mounted {
         self.directory.path().join("data")
     }
 
-    /// Locks the volume. The caller must not use a file on the mount while it holds the lock.
+    /// Locks the volume. A caller that holds the lock must not use a file on the mount, or it would wait for
+    /// itself.
     pub(crate) fn volume(&self) -> MutexGuard<'_, Volume> {
         lock(&self.volume)
     }
@@ -88,21 +91,21 @@ impl Drop for Mounted {
         let path = self.directory.path();
         let _ = Command::new("umount").arg("-l").arg(path).output();
         if let Some(session) = self.session.take() {
-            // The session has ended, or ends with that process.
+            // The session has ended, or ends once the last process with an open file ends.
             drop(session);
         }
     }
 }
 
 fn lock(volume: &Mutex<Volume>) -> MutexGuard<'_, Volume> {
-    // A panic elsewhere fails its own test, so this lock ignores the poison.
+    // A panic in another test fails that test, so this lock ignores the poison.
     volume.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The inode of a file or a directory, and the reply to the kernel.
+/// A request to sync: the inode of a file or a directory, and the reply that the kernel waits for.
 type Sync = (u64, ReplyEmpty);
 
-/// Does the syncs one after the other.
+/// Does the requested syncs one after the other, on a thread of its own.
 fn do_syncs(volume: &Mutex<Volume>, asked: &Receiver<Sync>, takes: Duration) {
     for (ino, reply) in asked {
         let begun = lock(volume).begin_sync(ino);
@@ -114,7 +117,7 @@ fn do_syncs(volume: &Mutex<Volume>, asked: &Receiver<Sync>, takes: Duration) {
     }
 }
 
-/// Serves the kernel's requests.
+/// Serves the kernel's requests for the mounted volume.
 struct Served {
     volume: Arc<Mutex<Volume>>,
     syncs: SyncSender<Sync>,

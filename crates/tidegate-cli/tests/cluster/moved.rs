@@ -1,5 +1,5 @@
-//! How fast a stream moves from one group of nodes to another, and for how long its publishers wait
-//! meanwhile.
+//! Measures how fast a stream moves from one group of nodes to another, and for how long its publishers wait
+//! during the move.
 //!
 //! `make measure-move` moves a stream of a GiB; `MOVE_MIB` sets the number of MiB. Without it the stream is
 //! small, and the test only checks that no message is lost.
@@ -14,21 +14,22 @@ use super::nodes::{Nodes, ask, other};
 use super::raw::Raw;
 
 const PAYLOAD: [u8; 1024] = [b'x'; 1024];
-/// The rate of messages a second.
+/// The number of messages that the paced publisher sends in a second.
 const RATE: u64 = 20_000;
-/// The most unacknowledged messages.
+/// The greatest number of unacknowledged messages.
 const WINDOW: u64 = 2000;
-/// An answer that takes longer than this counts as missing, as in the Go client: the test counts such waits
-/// separately.
+/// The time after which a missing answer counts as a failed request, as in the Go client. The test counts
+/// such requests separately.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// A publisher that keeps to a rate: a message sent late counts as waiting from its due time.
+/// A publisher that sends at a fixed rate. If it sends a message late, the message's wait begins at the time
+/// at which it was due.
 struct Paced<'a> {
     url: &'a str,
     rate: u64,
     stop: AtomicBool,
     acked: AtomicU64,
-    /// The longest wait of a message since the last reset.
+    /// The longest wait of a message for its acknowledgement since the last reset, in microseconds.
     worst_us: AtomicU64,
     /// The number of requests without any answer.
     unanswered: AtomicU64,
@@ -43,7 +44,7 @@ impl Paced<'_> {
             let due = start.elapsed().as_micros() as u64 * self.rate / 1_000_000;
             let last = due.min(sent + WINDOW);
             if last == sent {
-                // Waits until the next message is due, or a little longer.
+                // The publisher waits until the next message is due, or a little longer.
                 std::thread::park_timeout(Duration::from_millis(1));
                 continue;
             }
@@ -58,7 +59,7 @@ impl Paced<'_> {
                     std::thread::park_timeout(Duration::from_millis(2));
                 }
             }
-            // The first message of the group waited for the longest.
+            // The first message of the group was due first, so it waited for the longest.
             let waited = start.elapsed().as_micros() as u64 - sent * 1_000_000 / self.rate;
             self.worst_us.fetch_max(waited, Ordering::AcqRel);
             self.acked.fetch_add(last - sent, Ordering::AcqRel);
@@ -67,7 +68,7 @@ impl Paced<'_> {
     }
 }
 
-/// Publishes these messages and reads the answers; returns the refused ones.
+/// Publishes these messages and reads the answers. Returns the messages that the server refused.
 fn publish(raw: &mut Raw, all: &[u64]) -> std::io::Result<Vec<u64>> {
     let mut out = Vec::new();
     for n in all {
@@ -88,7 +89,8 @@ fn publish(raw: &mut Raw, all: &[u64]) -> std::io::Result<Vec<u64>> {
     Ok(refused)
 }
 
-/// Moves the stream; returns the time until the new nodes served it.
+/// Changes the stream's number of replicas, so that the stream moves. Returns the time until the new nodes
+/// serve it.
 fn move_to(nodes: &Nodes, replicas: usize) -> Duration {
     let config = json!({"name": "V", "subjects": ["V.>"], "num_replicas": replicas});
     let start = Instant::now();
@@ -149,7 +151,7 @@ fn measure_move() {
             let stop = Stop(&paced.stop);
             for replicas in [3, 1] {
                 if rate > 0 {
-                    // Publishing must be under way before the measurement begins.
+                    // The measurement begins only once the publisher has sent for a while.
                     let before = paced.acked.load(Ordering::Acquire);
                     nodes.until("publishing to go on", || {
                         match paced.acked.load(Ordering::Acquire) >= before + RATE {
@@ -162,7 +164,8 @@ fn measure_move() {
                 let took = move_to(&nodes, replicas);
                 let before = paced.acked.load(Ordering::Acquire);
                 if rate > 0 {
-                    // Messages that waited at the end count, too.
+                    // The measurement ends only once the messages that were waiting at the end of the move
+                    // have their answers.
                     nodes.until("publishing to go on", || {
                         match paced.acked.load(Ordering::Acquire) > before + WINDOW {
                             true => Ok(()),
@@ -184,13 +187,13 @@ fn measure_move() {
             drop(stop);
         });
         stored += paced.acked.load(Ordering::Acquire);
-        // The stream may have stored the last messages without an answer; their publisher then sent them
+        // The stream may have stored the last messages without an answer, and the publisher then sent them
         // again.
         assert!(size(&nodes).0 >= stored);
     }
 }
 
-/// Stops the publisher, even if the test fails meanwhile.
+/// A guard that stops the publisher when it is dropped, even if the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

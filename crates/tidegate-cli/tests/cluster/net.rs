@@ -1,24 +1,25 @@
-//! A network namespace for each node, joined by a bridge that also reaches the clients. A test can cut any
-//! direction between two nodes: the network then drops the frames without notice to either node.
+//! Gives each node a network namespace, and joins the namespaces with a bridge that also reaches the clients.
+//! A test can cut each direction between two nodes: the network then drops the frames, and neither node gets
+//! an error.
 
 use std::process::Command;
 
 use super::nodes::{Place, other};
 
-/// The network: see the module. It needs root, and disappears with the test.
+/// The network of the nodes under test. The test needs root for it, and removes it at its end.
 pub(crate) struct Net {
-    /// The prefix of the namespaces' and interfaces' names.
+    /// The prefix of the names of the namespaces and interfaces.
     name: String,
-    /// The prefix of all addresses: `10.A.B`.
+    /// The prefix of all addresses of the network: `10.A.B`.
     subnet: String,
     nodes: usize,
 }
 
-/// The MAC address for frames to drop; no station has it.
+/// The MAC address to which a cut direction sends its frames; no interface has it.
 const NOWHERE: &str = "02:00:00:00:00:01";
 
 impl Net {
-    /// Creates a network for this many nodes; `None` without the permission.
+    /// Creates a network for this many nodes. Returns `None` if the test has no permission for that.
     pub(crate) fn new(nodes: usize) -> Option<Self> {
         let id = std::process::id();
         let net = Self {
@@ -71,7 +72,7 @@ impl Net {
         format!("{}.{}", self.subnet, node + 1)
     }
 
-    /// Returns the places for the nodes.
+    /// Returns the addresses and settings of the nodes in this network.
     pub(crate) fn places(&self) -> Vec<Place> {
         let place = |node| Place {
             name: format!("n{}", node + 1),
@@ -88,14 +89,14 @@ impl Net {
         (0..self.nodes).map(place).collect()
     }
 
-    /// Drops everything that `from` sends to `to`.
+    /// Makes the network drop all frames from node `from` to node `to`.
     pub(crate) fn cut(&self, from: usize, to: usize) {
         let (space, to) = (self.space(from), self.host(to));
         let wrong = ["lladdr", NOWHERE, "dev", "eth0", "nud", "permanent"];
         good(&[&["-n", &space, "neigh", "replace", &to][..], &wrong].concat());
     }
 
-    /// Cuts both directions between one node and the others.
+    /// Cuts both directions between `node` and each of `others`.
     pub(crate) fn isolate(&self, node: usize, others: &[usize]) {
         for &other in others.iter().filter(|other| **other != node) {
             self.cut(node, other);
@@ -103,7 +104,7 @@ impl Net {
         }
     }
 
-    /// Heals every cut.
+    /// Ends every cut.
     pub(crate) fn heal(&self) {
         for from in 0..self.nodes {
             for to in (0..self.nodes).filter(|to| *to != from) {
@@ -125,7 +126,7 @@ impl Net {
 impl Drop for Net {
     fn drop(&mut self) {
         for node in 0..self.nodes {
-            // The namespace's interfaces disappear with it.
+            // The system removes the interfaces of a namespace together with it.
             let _ = ip(&["netns", "del", &self.space(node)]);
         }
         let _ = ip(&["link", "del", &self.bridge()]);

@@ -1,5 +1,5 @@
 //! The nodes of a cluster under test, each a process of its own. Tests start, kill, pause and restart them; a
-//! failed test prints their logs.
+//! failed test prints the nodes' logs.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::raw::{PATIENCE, Raw};
 
-/// The longest wait for one answer; the caller asks again after it.
+/// The longest wait for one answer; after that the caller asks again.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
 /// Calls `look` again and again until it succeeds.
@@ -29,7 +29,7 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) 
             Ok(found) => return found,
             Err(e) => assert!(start.elapsed() < 2 * PATIENCE, "{what}: {e}"),
         }
-        // The pause between two calls; the nodes have work to do.
+        // The pause between two calls, in which the nodes can work.
         std::thread::park_timeout(Duration::from_millis(10));
     }
 }
@@ -39,22 +39,22 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) 
 pub(crate) struct Place {
     pub(crate) name: String,
     pub(crate) host: String,
-    /// The ports for clients, HTTP and the other nodes.
+    /// The ports of the node for clients, for HTTP and for the other nodes.
     pub(crate) ports: [u16; 3],
-    /// A command that runs the program, for example in a network namespace.
+    /// The command under which the node's program runs, for example in a network namespace.
     pub(crate) under: Vec<String>,
     /// The credentials that the nodes prove to each other, as in a URL: `USER:PASSWORD@`.
     pub(crate) credentials: String,
-    /// The data directory, if it is not beside the others'.
+    /// The data directory of the node, if it does not lie beside those of the other nodes.
     pub(crate) data: Option<PathBuf>,
-    /// The nats-server to run instead of our own server.
+    /// The path of a nats-server that runs in place of our own server.
     pub(crate) server: Option<PathBuf>,
-    /// Further flags of the program.
+    /// Further flags of the node's program.
     pub(crate) flags: Vec<String>,
 }
 
 impl Place {
-    /// Returns a place on this machine.
+    /// Returns the addresses of a node on this machine.
     pub(crate) fn here(node: usize) -> Self {
         Self {
             name: format!("n{}", node + 1),
@@ -82,7 +82,7 @@ struct Node {
     log: Arc<Mutex<VecDeque<String>>>,
 }
 
-/// The nodes of a cluster: see the module.
+/// The nodes of a cluster under test, with their processes and logs.
 pub(crate) struct Nodes {
     nodes: Vec<Node>,
     _directory: TempDir,
@@ -94,7 +94,7 @@ impl Nodes {
         Self::start_at((0..count).map(Place::here).collect())
     }
 
-    /// Starts the nodes of these places and waits until they form a cluster.
+    /// Starts nodes with these addresses and settings, and waits until they form a cluster.
     pub(crate) fn start_at(places: Vec<Place>) -> Self {
         let mut nodes = Self::at(places);
         for node in 0..nodes.len() {
@@ -104,7 +104,7 @@ impl Nodes {
         nodes
     }
 
-    /// Prepares the nodes of these places without starting them.
+    /// Prepares nodes with these addresses and settings, and does not start them.
     pub(crate) fn at(places: Vec<Place>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let node = |place: Place| Node {
@@ -124,7 +124,7 @@ impl Nodes {
         self.nodes.len()
     }
 
-    /// Adds a node without starting it; the running nodes do not know it.
+    /// Adds a node, and does not start it. The running nodes do not know it.
     pub(crate) fn add(&mut self, place: Place) -> usize {
         let data = place.data.clone().unwrap();
         self.nodes.push(Node {
@@ -137,13 +137,13 @@ impl Nodes {
         self.len() - 1
     }
 
-    /// Returns `host:port` for clients.
+    /// Returns the address `host:port` of a node for clients.
     pub(crate) fn url(&self, node: usize) -> String {
         let place = &self.nodes[node].place;
         format!("{}:{}", place.host, place.ports[0])
     }
 
-    /// Returns the answer of the node's monitor.
+    /// Returns the JSON that the node's HTTP monitor answers for `path`.
     pub(crate) fn monitor(&self, node: usize, path: &str) -> Result<Value, String> {
         let place = &self.nodes[node].place;
         let get = || {
@@ -168,12 +168,12 @@ impl Nodes {
         self.nodes[node].child.as_ref().unwrap().id()
     }
 
-    /// Returns the node's `/varz`.
+    /// Returns the JSON of the node's `/varz`.
     pub(crate) fn varz(&self, node: usize) -> Value {
         self.monitor(node, "/varz").unwrap()
     }
 
-    /// Returns whether the node has everything that the others have, with the reason if not.
+    /// Returns an error with the reason if the node still lacks data that the other nodes have.
     pub(crate) fn health(&self, node: usize) -> Result<(), String> {
         let health = self.monitor(node, "/healthz")?;
         match health["status"] == json!("ok") {
@@ -182,12 +182,12 @@ impl Nodes {
         }
     }
 
-    /// Waits until a node reports that it has everything that the others have.
+    /// Waits until a node reports that it has all data that the other nodes have.
     pub(crate) fn wait_healthy(&self, node: usize) {
         self.until("a node to be healthy", || self.health(node));
     }
 
-    /// Returns the node's last log lines that contain `what`, oldest first.
+    /// Returns those of the node's last log lines that contain `what`, oldest first.
     pub(crate) fn said(&self, node: usize, what: &str) -> Vec<String> {
         let lines = self.nodes[node].log.lock().unwrap();
         lines.iter().filter(|l| l.contains(what)).cloned().collect()
@@ -197,7 +197,7 @@ impl Nodes {
         &self.nodes[node].place.name
     }
 
-    /// Starts a stopped node without waiting until it is ready.
+    /// Starts a stopped node, and does not wait until it is ready.
     pub(crate) fn spawn(&mut self, node: usize) {
         self.spawn_with(node, &[]);
     }
@@ -225,7 +225,7 @@ impl Nodes {
         });
     }
 
-    /// Kills a node and forgets it; it must be the last one.
+    /// Kills a node and removes it from the list; it must be the last one.
     pub(crate) fn remove(&mut self, node: usize) {
         self.kill(node);
         self.nodes.remove(node);
@@ -236,8 +236,8 @@ impl Nodes {
         &self.nodes[node].data
     }
 
-    /// Waits until a started node has ended with an error of one line, or leads the stream and has all its
-    /// messages. Returns the line, if any.
+    /// Waits until a started node either has ended with an error of one line, or leads the stream and has all
+    /// its messages. Returns the error line, if any.
     pub(crate) fn wait_refused(&mut self, node: usize, stream: &str) -> Option<String> {
         let mut child = self.nodes[node].child.take().unwrap();
         let status = self.until("the program to end or to lead", || {
@@ -272,14 +272,15 @@ impl Nodes {
             let told = |line: &&String| line.starts_with("tidegate: ");
             let last: Vec<_> = lines.iter().rev().take_while(told).collect();
             match last[..] {
-                // Takes the line out, to tell it apart from the next start's.
+                // The test takes the line out of the log, so that it cannot mistake it for a line of the next
+                // start.
                 [_] => Ok(lines.pop_back().unwrap()),
                 _ => Err(format!("{last:?}")),
             }
         }))
     }
 
-    /// Kills a node, as a crash would.
+    /// Kills a node without a chance to clean up, as a crash would.
     pub(crate) fn kill(&mut self, node: usize) {
         if let Some(mut child) = self.nodes[node].child.take() {
             child.kill().unwrap();
@@ -287,13 +288,13 @@ impl Nodes {
         }
     }
 
-    /// Deletes everything on the disk of a stopped node.
+    /// Deletes all data of a stopped node, as the loss of its disk would.
     pub(crate) fn lose_disk(&self, node: usize) {
         assert!(self.nodes[node].child.is_none(), "it runs");
         std::fs::remove_dir_all(&self.nodes[node].data).unwrap();
     }
 
-    /// Ends a node in order.
+    /// Asks a node to end in order, and waits for its end.
     pub(crate) fn end(&mut self, node: usize) {
         self.signal(node, Signal::TERM);
         let mut child = self.nodes[node].child.take().unwrap();
@@ -337,13 +338,13 @@ impl Nodes {
         }
     }
 
-    /// Calls [`until`], and adds the logs if it fails.
+    /// Calls [`until`], and adds the nodes' logs to the error if it fails.
     #[track_caller]
     pub(crate) fn until<T>(&self, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
         until(what, || look().map_err(|e| format!("{e}\n{}", self.logs())))
     }
 
-    /// Sends the request to the nodes in turn until a node answers it.
+    /// Sends a request to the nodes, one after the other, until one of them answers it.
     pub(crate) fn ask(&self, what: &str, body: &Value) -> Result<Value, String> {
         let mut failure = String::new();
         let answers = |node: &Node| node.child.is_some() && !node.paused.get();
@@ -389,7 +390,7 @@ impl Nodes {
         found.unwrap_or_else(|| panic!("{info}"))
     }
 
-    /// Waits until every replica of a stream has all that its leader has.
+    /// Waits until every replica of a stream has all that the stream's leader has.
     pub(crate) fn wait_current(&self, stream: &str) {
         self.until("every replica to be current", || self.look_current(stream));
     }
@@ -409,8 +410,9 @@ impl Nodes {
         }
     }
 
-    /// Makes a node the leader of a stream. nats-server obeys the preference in the request; our server hands
-    /// over to the most advanced follower, so the test pauses the third node meanwhile.
+    /// Makes a node the leader of a stream. nats-server takes the preferred leader from the request. Our
+    /// server hands the leadership to the follower with the most entries, so the test pauses the third node
+    /// until then.
     pub(crate) fn lead(&self, stream: &str, node: usize) {
         let preferred = json!({"placement": {"preferred": self.name(node)}});
         let mut paused = None;
@@ -432,7 +434,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the last log lines of every node.
+    /// Returns the last log lines of every node, for the report of a failed test.
     pub(crate) fn logs(&self) -> String {
         let of = |node: &Node| {
             let lines: Vec<_> = node.log.lock().unwrap().iter().cloned().collect();
@@ -455,7 +457,7 @@ impl Drop for Nodes {
     }
 }
 
-/// Returns the exit status of a process that has ended, without reaping it.
+/// Returns the exit status of a process if it has ended, and does not reap the process.
 fn ended(child: &Child) -> Option<String> {
     let pid = Pid::from_raw(i32::try_from(child.id()).ok()?)?;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -464,7 +466,7 @@ fn ended(child: &Child) -> Option<String> {
     Some(format!("it has ended: status {code:?}, signal {signal:?}"))
 }
 
-/// Sends `$JS.API.<what>` to one node; an error in the answer becomes an error.
+/// Sends a request to `$JS.API.<what>` at one node. Returns an error in the answer as an error.
 pub(crate) fn ask(url: &str, what: &str, body: &Value) -> Result<Value, String> {
     let text = |e: std::io::Error| format!("{what}: {e}");
     let mut raw = Raw::connect_within(url, ATTEMPT).map_err(text)?;
@@ -526,19 +528,18 @@ fn command(place: &Place, data: &Path, routes: &str) -> Command {
     command
 }
 
-/// Returns the nats-server to test instead of our own server.
+/// Returns the path of the nats-server that the tests run in place of our own server, from the environment.
 pub(crate) fn other() -> Option<PathBuf> {
     std::env::var_os("STREAM_SERVER").map(PathBuf::from)
 }
 
-/// Returns a port without a listener, outside the range that the system gives to connections: a stopped node
-/// keeps its port.
+/// Returns a port on which no program listens, outside of the range that the system gives to outgoing
+/// connections. So no connection can take the port of a stopped node.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Tests of one program, and programs that run at the same time, begin their search at different
-        // ports.
+        // Test programs that run at the same time begin their search at different ports.
         let first = (std::process::id() % 400) as u16 * 50;
         let port = 10_000 + (first + n) % 20_000;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {

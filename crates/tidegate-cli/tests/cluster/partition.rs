@@ -1,5 +1,6 @@
-//! Nodes that cannot reach each other, in network namespaces: every node has each acknowledged message once,
-//! conditional publishes are linearizable, and publishing continues as long as a majority is connected.
+//! Tests with nodes in network namespaces that cannot reach each other: every node must have each
+//! acknowledged message once, conditional publishes must be linearizable, and publishing must go on as long
+//! as a majority of the nodes is connected.
 //!
 //! `PARTITION_SECONDS=600 cargo test -p tidegate-cli --test cluster cut_off -- --nocapture` runs for that
 //! long with random faults, kills and pauses among them; `PARTITION_SEED` repeats their choice.
@@ -13,32 +14,32 @@ use super::net::Net;
 use super::nodes::Nodes;
 
 const PUBLISHERS: usize = 3;
-/// The number of faults that one stream sees.
+/// The number of faults that the test applies to one stream, before it goes on with a new one.
 const CHAPTER: u64 = 3;
 
-/// A fault. One of the nodes leads, one follows, and the third is the other follower.
+/// A fault in a cluster of three nodes, of which one leads the stream and two follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// The network cuts the leader off from both other nodes, in both directions.
     LeaderCutOff,
-    /// The network drops everything the leader sends; the leader receives from the others.
+    /// The network drops everything that the leader sends; the leader still gets the frames of the others.
     LeaderUnheard,
-    /// The network drops everything sent to the leader; the others receive from it.
+    /// The network drops everything that is sent to the leader; the others still get the leader's frames.
     LeaderDeaf,
-    /// One follower, the minority, is cut off.
+    /// The network cuts one follower off from both other nodes.
     FollowerCutOff,
-    /// The network drops everything a follower sends.
+    /// The network drops everything that one follower sends.
     FollowerUnheard,
-    /// The leader and one follower are cut off from each other; both reach the third node.
+    /// The network cuts the leader and one follower off from each other; both still reach the third node.
     Symmetric,
-    /// No node reaches another.
+    /// The network cuts every node off from every other one.
     All,
     LeaderKilled,
     LeaderPaused,
     AllKilled,
 }
 
-/// All faults; a short run uses the first ones.
+/// All kinds of faults; a short run of the test applies only the first ones.
 const FAULTS: [Fault; 10] = [
     Fault::LeaderCutOff,
     Fault::LeaderDeaf,
@@ -53,7 +54,7 @@ const FAULTS: [Fault; 10] = [
 ];
 
 impl Fault {
-    /// Applies the fault, waits until publishing continues or cannot, and ends it.
+    /// Applies the fault, waits until publishing goes on or until it cannot go on, and ends the fault.
     fn happen(self, nodes: &mut Nodes, net: &Net, stream: &str, load: &Load) {
         let leader = nodes.leader(stream);
         let [follower, third] = [1, 2].map(|n| (leader + n) % nodes.len());

@@ -1,5 +1,5 @@
-//! Streams that only some nodes keep: their placement, the nodes that serve them, and the effects of losing
-//! those nodes.
+//! Tests of streams that only some nodes of the cluster keep: where the cluster places them, which nodes
+//! serve them, and what a loss of those nodes means.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::load::{Acked, Content, Load, check, read, same_everywhere};
 use super::nodes::{Nodes, Place, ask, other, until};
 use super::raw::Raw;
 
-/// Returns the configuration of a stream with its own subject tree and this many replicas.
+/// Returns the configuration of a stream with the subjects `<name>.>` and this many replicas.
 fn config(name: &str, replicas: usize) -> Value {
     json!({"name": name, "subjects": [format!("{name}.>")], "num_replicas": replicas})
 }
@@ -51,7 +51,7 @@ pub(crate) fn keepers(nodes: &Nodes, info: &Value) -> Vec<usize> {
     names.map(|name| node_named(nodes, name)).collect()
 }
 
-/// Publishes, waits for the acknowledgement and returns its sequence.
+/// Publishes a message and waits for its acknowledgement. Returns the message's sequence.
 pub(crate) fn publish(raw: &mut Raw, subject: &str, payload: &str) -> Result<u64, String> {
     raw.publish(subject, "ack", payload.as_bytes())
         .map_err(|e| e.to_string())?;
@@ -76,12 +76,13 @@ fn content(nodes: &Nodes, stream: &str) -> Content {
     last
 }
 
-/// Publishes again until the node knows which stream takes the subject; until then no stream answers.
+/// Publishes the message, and repeats it until the node knows which stream takes the subject; until then no
+/// stream answers.
 pub(crate) fn publish_soon(raw: &mut Raw, subject: &str, payload: &str) -> u64 {
     until("somebody to take it", || publish(raw, subject, payload))
 }
 
-/// Checks that no further message arrives.
+/// Checks that the client gets no further message.
 fn assert_quiet(raw: &mut Raw) {
     raw.publish(&format!("{}mark", raw.inbox.clone()), "none", b"")
         .unwrap();
@@ -157,7 +158,7 @@ fn consumers_of_a_stream_kept_elsewhere_work_through_any_node() {
         let made = raw.api(&format!("CONSUMER.CREATE.C.D{at}"), &durable);
         assert_eq!(made["num_pending"], 30, "{made}");
     }
-    // Each client uses the stream of another node.
+    // Each client uses a stream that another node keeps.
     for (at, raw) in clients.iter_mut().enumerate() {
         let name = format!("D{}", (at + 1) % 3);
         raw.publish(
@@ -190,7 +191,7 @@ fn consumers_of_a_stream_kept_elsewhere_work_through_any_node() {
     }
     let gone = clients[0].api("CONSUMER.DELETE.C.D1", &json!({}));
     assert_eq!(gone["success"], true, "{gone}");
-    // A pull from a deleted consumer gets an answer at once, through any node.
+    // A pull from a deleted consumer must get an answer at once, through any node.
     for raw in &mut clients {
         raw.publish("$JS.API.CONSUMER.MSG.NEXT.C.D1", "gone", b"1")
             .unwrap();
@@ -209,7 +210,7 @@ fn consumers_of_a_stream_kept_elsewhere_work_through_any_node() {
     if other().is_some() {
         return println!("of consumers that push nats-server was not asked: it stays silent here");
     }
-    // Push consumers deliver to a listener at another node.
+    // Each push consumer delivers to a listener that is connected to another node.
     for (at, raw) in clients.iter_mut().enumerate() {
         let to = format!("{}push", raw.inbox);
         let push = json!({"stream_name": "C", "config": {"name": format!("E{at}"), "deliver_subject": to, "ack_policy": "none"}});
@@ -239,7 +240,7 @@ fn made_changed_removed_and_made_again() {
         );
         let again = clients[b].api("STREAM.CREATE.M", &config("M", 1));
         assert!(again["error"].is_null(), "{again}");
-        // Each client that got the answer can use the stream at once, at any node.
+        // A client that got the answer to the creation can use the stream at once, at any node.
         assert_eq!(publish(&mut clients[a], "M.x", "1"), Ok(1));
         assert_eq!(publish_soon(&mut clients[b], "M.x", "2"), 2);
         let other = json!({"name": "N", "subjects": ["M.*"], "num_replicas": 1});
@@ -250,7 +251,8 @@ fn made_changed_removed_and_made_again() {
         let updated = clients[b].api("STREAM.UPDATE.M", &wider);
         assert_eq!(updated["config"]["max_msgs"], 2, "{updated}");
         assert_eq!(publish(&mut clients[b], "more", "3"), Ok(3));
-        // The client that got the update can use it at once; other nodes take a moment.
+        // The client that got the answer to the update can use the new subject at once; other nodes learn of
+        // it a moment later.
         assert_eq!(publish_soon(&mut clients[c], "more", "4"), 4);
         let info = clients[c].api("STREAM.INFO.M", &json!({}));
         assert_eq!(
@@ -260,7 +262,7 @@ fn made_changed_removed_and_made_again() {
         if other_is_ours() {
             let more =
                 json!({"name": "M", "subjects": ["M.>", "more"], "num_replicas": 3, "max_msgs": 2});
-            // A stream removed while it moves is gone from every node.
+            // A stream that a client removes while it moves must be gone from every node.
             let moved = clients[a].api("STREAM.UPDATE.M", &more);
             assert!(moved["error"].is_null(), "{moved}");
         }
@@ -290,7 +292,7 @@ fn its_node_dies_and_comes_back_with_all_that_was_acknowledged() {
         let told = load.run(&nodes.urls(), &mut next, || {
             load.wait_acked(&nodes, 400);
             nodes.kill(keeper);
-            // No other node has the stream, and all other streams continue.
+            // No other node has the stream. All other streams must go on.
             let any = (keeper + 1) % 3;
             nodes.until("its loss to be noticed", || match info(&nodes, any, "D") {
                 Err(error) if error.contains("10008") || !other_is_ours() => Ok(()),
@@ -319,7 +321,7 @@ fn streams_deleted_while_their_node_was_away_do_not_come_back_with_it() {
         let keeper = keepers(&nodes, &made)[0];
         nodes.kill(keeper);
         nodes.remove_stream("G");
-        // Another stream has the name and the subjects now.
+        // Another stream has the name and the subjects of the lost one now.
         let others = [1, 2].map(|n| (keeper + n) % 3);
         let again = create(&nodes, others[0], "G", 1);
         assert_ne!(keepers(&nodes, &again)[0], keeper);
@@ -401,7 +403,7 @@ fn three_replicas_of_five_nodes_are_on_three_and_live_through_one() {
             load.wait_acked(&nodes, 300);
             nodes.spawn(leader);
             nodes.wait_healthy(leader);
-            // Nodes that do not keep the stream are not needed for it.
+            // The stream does not need the nodes that do not keep it.
             let of = keepers(&nodes, &nodes.info("T0"));
             let others: Vec<usize> = (0..5).filter(|node| !of.contains(node)).collect();
             for node in &others {
@@ -431,7 +433,7 @@ fn several_groups_of_all_nodes_are_led_by_several_nodes() {
         ..Place::here(node)
     };
     let mut nodes = Nodes::start_at((0..3).map(place).collect());
-    // A new group may have no leader yet; the placement skips it.
+    // A new group may have no leader yet; the cluster then places no stream in it.
     let mut groups = BTreeMap::new();
     for n in 0.. {
         let name = format!("S{n}");
@@ -471,13 +473,13 @@ fn edit(nodes: &Nodes, stream: &str, replicas: usize) {
     });
 }
 
-/// Changes the number of a stream's replicas, and waits for the move.
+/// Changes the number of a stream's replicas, and waits until the stream has moved.
 fn replicate(nodes: &Nodes, stream: &str, replicas: usize) {
     edit(nodes, stream, replicas);
     wait_kept(nodes, stream, replicas);
 }
 
-/// Waits until one node keeps the stream, or all nodes.
+/// Waits until the stream has moved: one node keeps it, or all nodes.
 fn wait_kept(nodes: &Nodes, stream: &str, replicas: usize) {
     nodes.until("a stream to move", || {
         let info = nodes.ask(&format!("STREAM.INFO.{stream}"), &json!({}))?;
@@ -489,7 +491,7 @@ fn wait_kept(nodes: &Nodes, stream: &str, replicas: usize) {
     });
 }
 
-/// The last message to expect, and the deadline for it.
+/// The number of the last message that a reader expects, and the deadline for it.
 struct Until {
     last: AtomicU64,
     deadline: Instant,
@@ -509,13 +511,13 @@ impl Until {
     }
 }
 
-/// Pulls and acknowledges all messages through a node, from any leader; returns the number of repeated
-/// messages.
+/// Pulls and acknowledges all messages through one node, whichever node leads. Returns the number of messages
+/// that came more than once.
 fn pull_all(url: &str, subject: &str, until: &Until) -> u64 {
     let (mut next, mut again) = (1, 0);
     while !until.is_past(next) {
         let mut raw = Raw::connect_within(url, Duration::from_secs(5)).unwrap();
-        // The loop reconnects after a while of silence.
+        // After some silence the loop connects again.
         while !until.is_past(next) {
             let pull = br#"{"batch":200,"expires":1000000000}"#;
             raw.publish(subject, "next", pull).unwrap();
@@ -589,7 +591,7 @@ fn a_stream_moves_under_load_and_back_with_its_consumers() {
         acked.extend(told);
         let last = nodes.info("M")["state"]["last_seq"].as_u64().unwrap();
         until.last.store(last, Ordering::Release);
-        // One more message, so that a consumer that waits for the last one gets it.
+        // The test publishes one more message, so that a consumer that still waits for the last one gets it.
         assert_eq!(
             publish(&mut raw, "M.0", &format!("0-{}", next[0])),
             Ok(last + 1)
@@ -616,7 +618,7 @@ fn a_stream_moves_while_nodes_die() {
     let mut nodes = Nodes::start(3);
     create(&nodes, 0, "K", 1);
     let (mut acked, mut next) = (Acked::new(), vec![0; 2]);
-    // Enough messages to make the move last for a while.
+    // The stream gets so many messages that its move takes a while.
     let mut raw = Raw::connect(&nodes.url(0)).unwrap();
     nodes.until("a filler", || nodes.ask("STREAM.CREATE.F", &config("F", 1)));
     let fill = "x".repeat(64 * 1024);
@@ -677,7 +679,8 @@ fn a_move_is_called_off_under_load() {
                 let (there, back) = if round % 4 < 2 { (3, 1) } else { (1, 3) };
                 load.wait_acked(&nodes, 50);
                 edit(&nodes, "O", there);
-                // The change comes at another step each round: at once, and after some more messages.
+                // In each round the change comes at another step of the move: at once in the first round, and
+                // after more messages in the later ones.
                 load.wait_acked(&nodes, round);
                 edit(&nodes, "O", back);
                 if round % 2 == 1 {
@@ -707,7 +710,7 @@ fn a_stream_with_a_lost_target_is_served_again_and_goes_elsewhere() {
     nodes.add_stream("ALL", "ALL.>");
     let (mut acked, mut next) = (Acked::new(), vec![0; 2]);
     for round in 0..4 {
-        // The third node has the fewest streams.
+        // The third node keeps the fewest streams, so the next stream goes there.
         let busy = nodes.until("two nodes to keep a stream each", || {
             let of = |name| keepers(&nodes, &create(&nodes, 0, name, 1))[0];
             let busy = [of("P0"), of("P1")];
@@ -726,8 +729,8 @@ fn a_stream_with_a_lost_target_is_served_again_and_goes_elsewhere() {
             edit(&nodes, "G", 1);
             load.wait_acked(&nodes, round * 3);
             nodes.kill(target);
-            // Either the stream had just moved to the killed node, and no node serves it, or it is served and
-            // moves to a live node.
+            // Either the stream has just moved to the killed node, so that no node serves it, or the old node
+            // still serves it and moves it to a live node.
             let (wanted, alive) = (load.acked() + 200, busy[0]);
             let came = nodes.until("it to be served, or to have come there", || {
                 if load.acked() >= wanted {

@@ -1,5 +1,5 @@
-//! One node, two or all lose their power under load, on disks that keep synced data only: every node has each
-//! acknowledged message once, in order.
+//! Tests in which one node, two nodes or all lose their power under load, on simulated disks that keep only
+//! synced data. Every node must then have each acknowledged message once, in order.
 //!
 //! `POWER_SECONDS=600 cargo test -p tidegate-cli --test cluster power -- --nocapture` runs for that long with
 //! random losses; `POWER_SEED` repeats their choice.
@@ -14,17 +14,17 @@ use super::nodes::{Nodes, Place, other};
 use super::volume::{Loss, Lost, Names};
 
 const PUBLISHERS: usize = 3;
-/// The number of losses that one stream sees.
+/// The number of losses of power that the test applies to one stream, before it goes on with a new one.
 const CHAPTER: usize = 4;
 
-/// Three nodes, each with a disk of its own. The nodes end before the disks.
+/// Three nodes, each with a simulated disk of its own. The drop ends the nodes before it unmounts the disks.
 struct Cluster {
     nodes: Nodes,
     disks: Vec<Mounted>,
 }
 
 impl Cluster {
-    /// Prepares the nodes without starting them.
+    /// Prepares the nodes and their disks, and does not start the nodes.
     fn new(names: Names, server: Option<&Path>) -> Option<Self> {
         let disks: Option<Vec<_>> = (0..3).map(|_| Mounted::new(names)).collect();
         let disks = disks?;
@@ -44,8 +44,8 @@ impl Cluster {
         who.iter().for_each(|node| self.nodes.spawn(*node));
     }
 
-    /// Cuts the power of these nodes and their disks: from one moment on no write reaches the disks, while
-    /// the processes may still run.
+    /// Cuts the power of these nodes and their disks: from one moment on no write reaches the disks, although
+    /// the processes may still run. Then ends the processes, and restores the power.
     fn lose_power(&mut self, who: &[usize], mut loss: impl FnMut() -> Loss) -> Lost {
         for node in who {
             self.disks[*node].volume().cut_after(0);
@@ -58,8 +58,8 @@ impl Cluster {
         lost
     }
 
-    /// Starts these nodes, and cuts the power again once one of their disks has seen this many changes and
-    /// syncs.
+    /// Starts these nodes, and cuts the power again once one of their disks has seen the number of changes
+    /// and syncs that `calls` draws.
     fn start_in_vain(&mut self, who: &[usize], mut calls: impl FnMut() -> u64) {
         for node in who {
             self.disks[*node].volume().cut_after(calls());
@@ -75,21 +75,21 @@ impl Cluster {
     }
 }
 
-/// The nodes that lose power. One node leads, and two follow.
+/// The nodes that lose power. One node of the cluster leads, and two follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     All,
     Leader,
     Followers,
-    /// All nodes lose power, and again while they start.
+    /// All nodes lose power, and lose it again while they start.
     AllTwice,
     Follower,
     LeaderAndFollower,
-    /// The leader loses power, and again while it starts.
+    /// The leader loses power, and loses it again while it starts.
     LeaderTwice,
 }
 
-/// All faults; a short run uses the first ones.
+/// All kinds of losses; a short run of the test applies only the first ones.
 const FAULTS: [Fault; 7] = [
     Fault::All,
     Fault::Leader,
@@ -101,7 +101,7 @@ const FAULTS: [Fault; 7] = [
 ];
 
 impl Fault {
-    /// Applies the fault, and waits until publishing continues.
+    /// Cuts the power of the nodes, starts them again, and waits until publishing goes on.
     fn happen(self, cluster: &mut Cluster, stream: &str, load: &Load, chance: &mut Chance) -> Lost {
         let leader = cluster.nodes.leader(stream);
         let [follower, third] = [1, 2].map(|n| (leader + n) % 3);
@@ -128,11 +128,11 @@ impl Fault {
     }
 }
 
-/// The random choices from a seed (xorshift).
+/// The random choices of a run, drawn from a seed (xorshift).
 struct Chance(u64);
 
 impl Chance {
-    /// Takes the seed from `POWER_SEED`, if it is set.
+    /// Takes the seed from the environment (`POWER_SEED`) or else from the clock.
     fn new() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let seed = number("POWER_SEED").unwrap_or(now.as_nanos() as u64);
@@ -155,7 +155,8 @@ impl Chance {
     }
 }
 
-/// Prepares three nodes of our own server, if the machine allows it.
+/// Prepares three nodes of our own server. Returns `None` if the tests run another server, or the machine
+/// does not allow mounts.
 fn ours() -> Option<Cluster> {
     if other().is_some() {
         println!("nats-server syncs every two minutes, so this is not asked of it");
@@ -193,7 +194,7 @@ fn power_lost() {
                 load.wait_acked(&cluster.nodes, 100);
                 lost += fault.happen(&mut cluster, &stream, &load, &mut chance);
             }));
-            // Without this wait, the next loss may hit the only node with all the messages.
+            // Without this wait, the next loss could hit the only node that has all messages.
             cluster.nodes.wait_current(&stream);
             all += 1;
         }
@@ -210,8 +211,8 @@ fn power_lost() {
     );
 }
 
-/// Nodes that have just met: their identities and their membership are durable before any node relies on
-/// them.
+/// Tests losses of power while nodes meet for the first time: their identities and their membership must be
+/// durable before any node relies on them.
 #[test]
 fn power_lost_while_the_cluster_forms() {
     let rounds = number("POWER_SECONDS").map_or(3, |seconds| seconds / 10);
@@ -229,7 +230,7 @@ fn power_lost_while_the_cluster_forms() {
     println!("{lost:?}");
 }
 
-/// The checks detect the loss on disks that ignore syncs; so they would detect a loss elsewhere.
+/// Tests the checks themselves: on disks that ignore syncs, they must find the lost messages.
 #[test]
 fn power_lost_under_a_disk_that_lies_is_found() {
     let Some(mut cluster) = ours() else { return };
@@ -259,8 +260,8 @@ fn power_lost_under_a_disk_that_lies_is_found() {
     );
 }
 
-/// On the same disk, a server that acknowledges before it syncs, `nats-server` with its defaults, loses
-/// messages.
+/// Tests the simulated disk with a server that acknowledges messages before it syncs them (`nats-server` with
+/// its defaults): that server must lose messages.
 #[cfg(feature = "lab")]
 #[test]
 fn power_lost_under_nats_server() {
@@ -276,7 +277,7 @@ fn power_lost_under_nats_server() {
     cluster.nodes.wait_serving();
     cluster.nodes.add_stream("N", "N.>");
     let mut next = vec![0; PUBLISHERS];
-    // Makes the stream durable before the first message to it.
+    // The test makes the stream durable on all disks before the first message to it.
     for disk in &cluster.disks {
         disk.volume().settle();
     }
@@ -285,7 +286,7 @@ fn power_lost_under_nats_server() {
     let acked = load.run(&urls, &mut next, || load.wait_acked(&cluster.nodes, 300));
     let lost = cluster.lose_power(&[0, 1, 2], || Loss::All);
     cluster.spawn(&[0, 1, 2]);
-    // The server may have lost the stream, too.
+    // The server may also have lost the stream itself.
     let there = cluster.nodes.until("an answer", || {
         match cluster.nodes.ask("STREAM.INFO.N", &serde_json::json!({})) {
             Ok(info) => Ok(info["state"]["messages"].as_u64().unwrap()),

@@ -1,4 +1,4 @@
-//! The `nats` program at a cluster, with a replica of everything on each node.
+//! Tests of the `nats` program with a cluster that has a replica of everything on each node.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -120,8 +120,8 @@ fn streams_consumers_and_buckets_of_three_replicas() {
         ],
         &["Consumer ORDERS > PULL"],
     );
-    // The test waits for an answer to each acknowledgement: one without an answer may be lost with the
-    // leader.
+    // The test waits for an answer to each acknowledgement, because the leader's end could lose an
+    // acknowledgement without an answer.
     let mut raw = Raw::connect(&nats.nodes.url(0)).unwrap();
     raw.publish("$JS.API.CONSUMER.MSG.NEXT.ORDERS.PULL", "pull", b"3")
         .unwrap();
@@ -132,7 +132,7 @@ fn streams_consumers_and_buckets_of_three_replicas() {
             .unwrap();
         assert!(raw.message().unwrap().subject.ends_with(".ack"));
     }
-    // The next leader knows which messages were delivered and acknowledged.
+    // After the step-down, the next leader must know which messages were delivered and acknowledged.
     nats.says(
         &["stream", "cluster", "step-down", "ORDERS", "--force"],
         &[],

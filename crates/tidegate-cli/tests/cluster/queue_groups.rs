@@ -1,5 +1,6 @@
-//! Queue groups with members at several nodes: each member gets its share of messages published at any node,
-//! and the group gets each message once. The remaining members take over when a node or a member goes.
+//! Tests of queue groups with members at several nodes: each member must get its share of the messages that
+//! clients publish at any node, and the group must get each message once. The remaining members must take
+//! over when a node or a member goes.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
@@ -9,8 +10,8 @@ use serde_json::json;
 use super::nodes::{Nodes, until};
 use super::raw::{PATIENCE, Raw};
 
-/// Members at nodes by number. After the first node knows all members, it distributes messages by their
-/// shares.
+/// The members of a queue group, each connected to a node, and a publisher at the first node. Once the first
+/// node knows all members, it gives each its share of the messages.
 struct Group {
     publisher: Raw,
     members: Vec<Raw>,
@@ -25,13 +26,15 @@ impl Group {
             member
                 .send(b"SUB work pool work\r\nSUB end end\r\n")
                 .unwrap();
-            // The answer shows that the member's node has its subscription.
+            // The answer to the mark shows that the member's node has the member's subscription.
             mark(&mut member);
             members.push(member);
         }
-        // A node hears of another node's subscriptions in the order in which that node announces them.
+        // A node learns of another node's subscriptions in the order in which that node announces them. So a
+        // node that knows this further subscription also knows the earlier ones.
         for (i, member) in members.iter_mut().enumerate() {
-            // Each group marks with its own subject, because members of an earlier group still listen.
+            // Each group uses a subject of its own for this, because members of an earlier group still listen
+            // to theirs.
             let known = format!("known.{i}.{}", member.inbox.trim_end_matches('.'));
             member
                 .send(format!("SUB {known} known\r\n").as_bytes())
@@ -42,7 +45,7 @@ impl Group {
         Self { publisher, members }
     }
 
-    /// Publishes these messages, and then an end mark for each member.
+    /// Publishes these numbers as messages, and then a message that marks the end for each member.
     fn publish(&mut self, messages: std::ops::Range<u32>) {
         let text: String = messages
             .map(|n| n.to_string())
@@ -70,14 +73,14 @@ fn number(payload: &[u8]) -> u32 {
     std::str::from_utf8(payload).unwrap().parse().unwrap()
 }
 
-/// Waits until the server has handled all earlier operations.
+/// Waits until the server has handled all earlier operations of this client.
 fn mark(raw: &mut Raw) {
     raw.publish(&format!("{}mark", raw.inbox.clone()), "none", b"")
         .unwrap();
     while !raw.message().unwrap().subject.ends_with("mark") {}
 }
 
-/// Waits until the node knows of a listener on this subject.
+/// Waits until the client's node knows of a listener on this subject.
 fn reach(raw: &mut Raw, subject: &str) {
     until("somebody to listen", || {
         raw.publish(subject, "reach", b"").unwrap();
@@ -98,7 +101,7 @@ fn reach(raw: &mut Raw, subject: &str) {
     });
 }
 
-/// Checks a member's number of messages within five standard deviations, and a little more.
+/// Checks that a member got its share of the messages, within five standard deviations and ten messages more.
 fn assert_share(got: usize, of: u32, share: f64) {
     let of = f64::from(of);
     let bound = 5.0 * (of * share * (1.0 - share)).sqrt() + 10.0;
@@ -109,19 +112,19 @@ fn assert_share(got: usize, of: u32, share: f64) {
 #[test]
 fn each_member_of_a_queue_group_gets_its_share() {
     let mut nodes = Nodes::start(3);
-    // One member is at the publisher's node, two at another.
+    // One member is connected to the publisher's node, two to the second node, and one to the third.
     let mut group = Group::start(&nodes, &[0, 1, 1, 2]);
     group.publish(0..10_000);
     let mut all = BTreeSet::new();
     for member in 0..4 {
         let got = group.got(member);
         assert_share(got.len(), 10_000, 0.25);
-        // Messages from one publisher reach one member in order.
+        // The messages of one publisher must reach a member in order.
         assert!(got.is_sorted());
         all.extend(got);
     }
     assert!(all.into_iter().eq(0..10_000), "each message once");
-    // The other members continue without a node.
+    // The test kills the third node. The remaining members must get its member's share.
     nodes.kill(2);
     let last = nodes.until("its share to be the others'", || {
         group.publish(0..1000);
@@ -134,7 +137,7 @@ fn each_member_of_a_queue_group_gets_its_share() {
     for got in last {
         assert_share(got, 1000, 1.0 / 3.0);
     }
-    // The node comes back, and so do its clients.
+    // The third node comes back, and its member connects again.
     nodes.spawn(2);
     nodes.wait_healthy(2);
     group.members[3] = Group::start(&nodes, &[2]).members.remove(0);
@@ -156,7 +159,8 @@ fn messages_on_their_way_to_a_leaving_member_are_not_lost() {
         group.publish(first + 1000..first + 2000);
         let mut all: BTreeSet<u32> = group.got(1).into_iter().collect();
         all.extend(group.got(1));
-        // Messages that arrived too late at the one member go to the other, perhaps after its end mark.
+        // If a message arrives at the leaving member too late, the other member gets it, perhaps only after
+        // its end mark.
         while all.len() < 2000 {
             let message = group.members[0].message().unwrap();
             if message.subject == "work" {
@@ -202,7 +206,7 @@ fn a_consumer_delivers_to_a_group_at_all_nodes() {
         let ack = publisher.message().unwrap().json();
         assert_eq!(ack["seq"], n, "{ack}");
     }
-    // Each member acknowledges every message; none arrives twice.
+    // Each member acknowledges every message that it gets; no message may come twice.
     let (tell, told) = mpsc::sync_channel(1024);
     let reading: Vec<_> = members
         .into_iter()
@@ -229,7 +233,7 @@ fn a_consumer_delivers_to_a_group_at_all_nodes() {
     }
 }
 
-/// Acknowledges a member's messages until its end mark.
+/// Acknowledges a member's messages until the member gets its end mark.
 fn acknowledge(mut member: Raw, mut seen: impl FnMut(u64)) {
     loop {
         let message = member.message().unwrap();

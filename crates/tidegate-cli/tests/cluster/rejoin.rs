@@ -1,4 +1,4 @@
-//! A node that lost its disk takes its place again, and counts as a full replica.
+//! Tests a node that lost its disk and rejoins the cluster: it must then count as a full replica.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ fn a_lost_disk_is_made_good() {
     let mut nodes = Nodes::start(3);
     nodes.add_stream("R", "R.>");
     let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
-    // The first round loses a follower's disk, the second the leader's.
+    // In the first round a follower loses its disk, in the second the leader.
     for of_leader in [false, true] {
         let load = Load::new("R", PUBLISHERS, 32);
         let told = load.run(&nodes.urls(), &mut next, || {
@@ -28,14 +28,15 @@ fn a_lost_disk_is_made_good() {
             nodes.spawn_with(node, &["--rejoin"]);
             load.wait_acked(&nodes, 500);
             nodes.wait_healthy(node);
-            // The rejoined node and one other have every message: the third is no longer needed.
+            // The test kills the third node: the rejoined node and the remaining one must have every message,
+            // and go on.
             let third = (node + 1) % nodes.len();
             nodes.kill(third);
             load.wait_resumed(&nodes, Instant::now());
             nodes.spawn(third);
             load.wait_acked(&nodes, 500);
             nodes.wait_healthy(third);
-            // A second `--rejoin` changes nothing.
+            // A further start with `--rejoin` must change nothing.
             nodes.kill(node);
             nodes.spawn_with(node, &["--rejoin"]);
             nodes.wait_healthy(node);

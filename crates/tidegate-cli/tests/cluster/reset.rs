@@ -1,5 +1,5 @@
-//! A client resets a consumer through any node, and the reset survives the death of the serving node; a
-//! stream's info names the account of its replicas.
+//! Tests of `CONSUMER.RESET` through any node of a cluster: a reset must survive the death of the node that
+//! served it. Also checks that a stream's info names the account of its replicas.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn a_consumer_begins_again_through_any_node() {
     for node in 0..nodes.len() {
         let mut raw = Raw::connect(&nodes.url(node)).unwrap();
         let (next, first) = ("$JS.API.CONSUMER.MSG.NEXT.R.C", node as u64 + 1);
-        // The deliveries follow the previous reset.
+        // The deliveries begin at the message that the previous reset named.
         raw.publish(next, "pull", br#"{"batch":3,"expires":20000000000}"#)
             .unwrap();
         for seq in first..first + 3 {

@@ -1,5 +1,5 @@
-//! Messages go bad on the disks of nodes without any reader: each node detects the damage and fetches the
-//! messages from another node.
+//! Tests of messages that the disks of nodes damage and no client reads: each node must find the damage and
+//! fetch the messages from another node.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn messages_that_go_bad_on_a_disk_come_back_without_being_read() {
     let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
     let load = Load::new("R", PUBLISHERS, 64);
     acked.extend(load.run(&nodes.urls(), &mut next, || {
-        // The load fills more than two segments.
+        // The load fills more than two segments of the log.
         load.wait_acked(&nodes, 30_000);
     }));
     nodes.wait_current("R");
@@ -45,7 +45,7 @@ fn messages_that_go_bad_on_a_disk_come_back_without_being_read() {
         let damaged = nodes.varz(node)["log"]["damaged_bytes"].as_u64().unwrap();
         assert_eq!(damaged > 0, node == follower || node == leader);
     }
-    // A start does not need the damaged segment either.
+    // The node must also start, because the checkpoint covers the damaged segment.
     nodes.kill(follower);
     nodes.spawn(follower);
     check(&same_everywhere(&nodes, "R"), &acked, &next);

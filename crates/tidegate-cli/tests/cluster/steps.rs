@@ -1,5 +1,5 @@
-//! The replication steps that `tidegate-bench raft` compares: each keeps its acknowledged messages, and the
-//! counters show that it works as its name says.
+//! Tests of the replication steps that `tidegate-bench raft` compares: in each step the cluster must keep its
+//! acknowledged messages, and its counters must show that the leader works as the step describes.
 
 use super::load::{Acked, Load, check, same_everywhere};
 use super::nodes::{Nodes, Place, other};
@@ -27,7 +27,8 @@ fn every_step_keeps_what_it_acknowledges_and_makes_the_entries_and_syncs_it_is_n
         check(&content, &acked, &next);
         let mut commands = 0;
         for node in 0..nodes.len() {
-            // The counter of a node counts entries proposed there; several nodes may have led.
+            // Each node counts the entries that it proposed as leader, and several nodes may have led. So the
+            // test adds the counts of all nodes.
             let log = nodes.monitor(node, "/jsz").unwrap()["log"].clone();
             let count = |key: &str| log[key].as_u64().unwrap();
             commands += count("commands");

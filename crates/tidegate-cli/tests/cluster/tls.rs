@@ -1,4 +1,5 @@
-//! A cluster with TLS between its nodes behaves like a cluster without. `tests/routes` covers refused nodes.
+//! Tests of a cluster with TLS between its nodes: it must behave like a cluster without TLS. `tests/routes`
+//! covers nodes that the others refuse.
 
 use std::time::Instant;
 
@@ -38,7 +39,7 @@ fn three_nodes_speak_tls_and_one_is_killed() {
         acked.extend(told);
         nodes.wait_current("T");
     }
-    // Entries larger than any TLS record, some of them fetched by a node that was away.
+    // The load writes entries larger than any TLS record, and a node that was away must fetch some of them.
     let away = (nodes.leader("T") + 1) % 3;
     nodes.kill(away);
     let load = Load::new("T", PUBLISHERS, 1000);

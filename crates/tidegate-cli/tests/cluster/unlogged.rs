@@ -1,6 +1,6 @@
-//! The test kills the node that serves a consumer without replicas, and then the next one: the listener on
-//! another node notices each loss at once from the deliveries, though no message arrives and no heartbeat is
-//! due.
+//! Tests of a consumer without replicas: the test kills the node that serves it, and then the node that
+//! serves it next. The consumer's listener on another node must notice each loss at once by new deliveries,
+//! although no client publishes and no heartbeat is due.
 
 use serde_json::json;
 
@@ -38,7 +38,7 @@ fn listeners_go_on_when_node_after_node_is_killed() {
     let leader = nodes.leader("L");
     let commands = || nodes.monitor(leader, "/jsz").unwrap()["log"]["commands"].as_u64();
     let before = commands();
-    // The heartbeat interval is longer than this test waits, so the consumer would otherwise stay silent.
+    // Regular heartbeats come only after ten minutes, so the listener cannot notice the loss by a heartbeat.
     let ordered = json!({"stream_name": "L", "config": {
         "deliver_subject": format!("{}messages", client.inbox), "ack_policy": "none", "mem_storage": true,
         "max_deliver": 1, "flow_control": true, "idle_heartbeat": 600_000_000_000_u64,
@@ -58,13 +58,13 @@ fn listeners_go_on_when_node_after_node_is_killed() {
             false => Ok(()),
         }
     });
-    // Messages acknowledged after the consumer's entry follow it in the log.
+    // The log has the consumer's entry before the messages that the stream acknowledges from now on.
     assert_eq!(publish(&mut publisher, "L.x", "two"), Ok(2));
     assert_eq!(read_to(&mut client, 2), [2]);
     for _ in 0..2 {
         let leader = nodes.leader("L");
         if leader == stays {
-            // After a handover the consumer starts over, too.
+            // The consumer must also start over after a handover of the leadership.
             nodes.lead("L", (stays + 1) % nodes.len());
             assert_eq!(read_to(&mut client, 2), [1, 2]);
         }

@@ -1,16 +1,16 @@
-//! A disk with a file system, in memory, that knows for every byte and every name whether a sync has covered
-//! it. The volume is pure; `mounted` gives it to processes.
+//! A simulated disk with a file system, in memory. It knows for every byte and every name if a sync has
+//! covered it. The volume is pure; `mounted` mounts it for processes.
 //!
-//! A loss of power can take every 4 KiB page that was written and not synced since, each file's length
-//! likewise, and names in directories. It can take all of them, or draw for each page whether the old page
+//! A loss of power can destroy every 4 KiB page that was written and not synced since, each file's length
+//! likewise, and names in directories. It can destroy all of them. Or it draws for each page if the old page
 //! stays, the new one stays, or a mixture of their 512-byte sectors.
 //!
-//! For names POSIX promises only that a sync of the directory makes them durable, independent of a sync of
-//! the file; [`Names::OfDirectory`] does this, which is harsher than ext4. There (`data=ordered`, the
+//! POSIX promises for names only that a sync of the directory makes them durable, and no sync of a file does.
+//! [`Names::OfDirectory`] follows this rule, which is harsher than ext4. On ext4 (`data=ordered`, the
 //! default) a sync of any file commits the journal, and with it all earlier changes of names:
-//! [`Names::WithAnySync`]. Both keep the order of changes in a directory, and a rename within it whole, as
-//! the journal does. Neither promises that names and pages become durable by themselves in time; a test makes
-//! them so.
+//! [`Names::WithAnySync`]. Both rules keep the order of changes in a directory, and a rename within it whole,
+//! as the journal does. Under neither rule do names and pages become durable by themselves in time; a test
+//! makes them durable.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,23 +25,23 @@ mod tests;
 use inode::{Directory, Draw, File, Inode};
 pub(crate) use inode::{Loss, Lost};
 
-/// The root directory.
+/// The number of the root directory's inode.
 pub(crate) const ROOT: u64 = 1;
 
-/// The rule by which names become durable: see the module.
+/// The rule by which names of files become durable; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     OfDirectory,
     WithAnySync,
 }
 
-/// The volume: see the module.
+/// A simulated disk with its file system; see the module.
 #[derive(Debug)]
 pub(crate) struct Volume {
     names: Names,
-    /// True if syncs succeed and do nothing.
+    /// True if the disk lies: syncs succeed and make nothing durable.
     ignores_syncs: bool,
-    /// The changes and syncs left before the power goes; `None` if it stays on.
+    /// The number of changes and syncs after which the power goes; `None` if the power stays on.
     power_left: Option<u64>,
     inodes: BTreeMap<u64, Inode>,
     next: u64,
@@ -70,12 +70,12 @@ impl Volume {
         }
     }
 
-    /// Makes all later syncs succeed without effect, like a disk that lies.
+    /// Makes all later syncs succeed without effect, like a disk that lies about them.
     pub(crate) const fn ignore_syncs(&mut self) {
         self.ignores_syncs = true;
     }
 
-    /// Cuts the power after this many changes and syncs: every later call fails.
+    /// Cuts the power after this many further changes and syncs. Every later call then fails.
     pub(crate) const fn cut_after(&mut self, calls: u64) {
         self.power_left = Some(calls);
     }
@@ -92,7 +92,7 @@ impl Volume {
         }
     }
 
-    /// Counts a change or a sync, and fails if the power is off.
+    /// Counts a change or a sync of the disk. Fails if the power is off.
     fn spend(&mut self) -> Result<(), Errno> {
         self.powered()?;
         self.power_left = self.power_left.map(|left| left - 1);
@@ -188,8 +188,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Renames a file, and replaces any file of that name. Between two directories these are two changes, and
-    /// a loss of power may take one of them.
+    /// Renames a file, and replaces a file that has the new name. A rename between two directories is two
+    /// changes, and a loss of power may undo one of them.
     pub(crate) fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr)) -> Result<(), Errno> {
         let found = self.look_up(from.0, from.1)?;
         self.directory(to.0)?;
@@ -229,7 +229,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Sets the length of a file: added bytes are zeros.
+    /// Sets the length of a file; bytes that this adds are zeros.
     pub(crate) fn resize(&mut self, ino: u64, bytes: u64) -> Result<(), Errno> {
         self.file(ino)?;
         self.spend()?;
@@ -237,7 +237,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Begins a sync of a file's bytes or a directory's names as of now. One sync runs at a time.
+    /// Begins a sync of a file's bytes or of a directory's names, as they are now. Only one sync runs at a
+    /// time.
     pub(crate) fn begin_sync(&mut self, ino: u64) -> Result<(), Errno> {
         self.spend()?;
         match self.inodes.get_mut(&ino) {
@@ -248,7 +249,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Ends the sync, if the power stayed on: the bytes or names it covers are durable.
+    /// Ends the sync if the power has stayed on: the bytes or names that the sync covers are then durable.
     pub(crate) fn end_sync(&mut self, ino: u64) -> Result<(), Errno> {
         self.powered()?;
         if self.ignores_syncs {
@@ -269,7 +270,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes everything durable, as most systems do half a minute after a write.
+    /// Makes everything on the disk durable, as most systems do half a minute after a write.
     #[cfg(feature = "lab")]
     pub(crate) fn settle(&mut self) {
         for inode in self.inodes.values_mut() {
@@ -286,7 +287,7 @@ impl Volume {
         }
     }
 
-    /// Cuts the power and restores it; every process with an open file has ended before.
+    /// Cuts the power and restores it. The processes with open files must have ended before.
     pub(crate) fn lose_power(&mut self, loss: Loss) -> Lost {
         self.power_left = None;
         self.ignores_syncs = false;
@@ -302,7 +303,7 @@ impl Volume {
         lost
     }
 
-    /// Drops the inodes that no name reaches, now or after a loss of power.
+    /// Drops the inodes that no name reaches, neither now nor after a loss of power.
     fn forget_unreachable(&mut self) {
         let mut reached: BTreeSet<u64> = self.open.keys().copied().collect();
         let mut ahead = vec![ROOT];

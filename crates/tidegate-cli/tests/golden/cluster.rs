@@ -1,5 +1,5 @@
-//! The data directories of a cluster of three: the members, the groups in their logs, and the committed
-//! entries.
+//! Golden fixtures of a cluster: the data directories of its three nodes, with the list of the members, the
+//! logs of the groups, and the committed entries.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::{VERSIONS, fixtures, image};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
-/// Starts the nodes of a cluster on the data in `data`; returns them with their URLs.
+/// Starts the three nodes of a cluster on the data in `data`. Returns their processes and their URLs.
 fn start(program: &Path, data: &Path) -> (Vec<Program>, Vec<String>) {
     let ports = free_ports::<6>();
     let routes = ports[3..]
@@ -55,7 +55,7 @@ fn start(program: &Path, data: &Path) -> (Vec<Program>, Vec<String>) {
     (nodes, urls)
 }
 
-/// Asks the nodes in turn until one answers without an error.
+/// Sends a request to the nodes, one after the other, until one of them answers without an error.
 fn ask(urls: &[String], what: &str, body: &Value) -> Value {
     until(what, || {
         urls.iter().find_map(|url| {
@@ -108,7 +108,7 @@ pub(crate) fn record(program: &Path, to: &Path) {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let (nodes, urls) = start(program, &data);
-    // All nodes keep the one stream; a single node keeps the other, which has a group of its own.
+    // All nodes keep the stream THREE. Only one node keeps the stream ONE, which belongs to another group.
     for (name, replicas) in [("THREE", 3), ("ONE", 1)] {
         ask(
             &urls,

@@ -1,4 +1,5 @@
-//! Directories as fixtures: each file as text, restored at its full length.
+//! Writes directories as golden fixtures, each file as annotated text, and restores the files from the text
+//! at their full lengths.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::path::Path;
 use super::hex::{self, Fields, Text};
 use super::{entry, segment};
 
-/// Writes a fixture for each file in `from`.
+/// Writes a fixture for each file in the directory `from` into the directory `to`.
 pub(crate) fn keep(from: &Path, to: &Path, how: &str) {
     fs::create_dir_all(to).unwrap();
     for file in fs::read_dir(from).unwrap() {
@@ -20,7 +21,7 @@ pub(crate) fn keep(from: &Path, to: &Path, how: &str) {
         let mut text = Text::new(how);
         text.section(&name);
         match &*name {
-            // The program that opens the directory creates it.
+            // The test leaves the lock out, because the program that opens the directory creates it.
             "lock" => continue,
             "version" | "members" => {
                 fs::write(to.join(&name), bytes).unwrap();
@@ -43,7 +44,8 @@ pub(crate) fn keep(from: &Path, to: &Path, how: &str) {
     }
 }
 
-/// The owner of a spool: slots of 60 bytes in format 1, a manifest at 0 and at 4096 in format 2.
+/// Writes the fields of a spool's file `session`: slots of 60 bytes in format 1, manifests at the offsets 0
+/// and 4096 in format 2.
 fn session(bytes: &[u8], text: &mut Text) {
     text.length(bytes.len() as u64);
     let manifests = bytes.chunks(4096).zip([0, 4096]);
@@ -78,7 +80,7 @@ fn session(bytes: &[u8], text: &mut Text) {
     }
 }
 
-/// A segment of a spool.
+/// Writes the fields of a segment of a spool in format 1 or 2.
 fn spooled(bytes: &[u8], text: &mut Text) {
     text.length(bytes.len() as u64);
     let mut f = Fields::new(bytes, text);
@@ -89,7 +91,7 @@ fn spooled(bytes: &[u8], text: &mut Text) {
     }
 }
 
-/// A receiver's state: two slots.
+/// Writes the fields of the receiver's state file, which has two slots.
 fn received(bytes: &[u8], text: &mut Text) {
     text.length(bytes.len() as u64);
     let slot = bytes.len() / 2;
@@ -116,7 +118,7 @@ fn received(bytes: &[u8], text: &mut Text) {
     }
 }
 
-/// Restores the files of a fixture.
+/// Restores the files of the fixture `from` in the directory `to`.
 pub(crate) fn restore(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for file in fs::read_dir(from).unwrap() {
@@ -133,7 +135,7 @@ pub(crate) fn restore(from: &Path, to: &Path) {
     }
 }
 
-/// Copies a directory, except for its lock.
+/// Copies the files of a directory, except for its lock.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for file in fs::read_dir(from).unwrap() {

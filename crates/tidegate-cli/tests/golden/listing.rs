@@ -1,4 +1,4 @@
-//! Lists a server's contents from a client's view: equal streams give equal text.
+//! Lists a server's content as a client sees it, as text. Equal streams give equal text.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::raw::Raw;
 
-/// Returns a configuration without the fields that the server adds about itself.
+/// Returns a stream's configuration without the fields that the server adds about itself.
 pub(crate) fn configuration(config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(metadata) = config["metadata"].as_object_mut() {

@@ -1,4 +1,5 @@
-//! Runs a program of any version: a thread reads its standard error, and the program ends with the test.
+//! Runs a `tidegate` program of any version. A thread reads its standard error, and the program ends with the
+//! test.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
@@ -9,10 +10,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The longest wait of a test; every expected event comes long before.
+/// The longest time for which a test waits for an expected event; each comes much earlier.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Returns today's program.
+/// Returns the path of the program that this test was built with.
 pub(crate) fn today() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_tidegate"))
 }
@@ -55,7 +56,7 @@ impl Program {
         Self { child, lines }
     }
 
-    /// Starts a single server on the data in `data`; returns it with its URL.
+    /// Starts a server without a cluster on the data in `data`. Returns its process and its URL.
     pub(crate) fn serve(program: &Path, data: &Path) -> (Self, String) {
         let data = data.to_str().unwrap();
         let args = [
@@ -76,7 +77,7 @@ impl Program {
         (server, url)
     }
 
-    /// Waits for the first line that contains `text`, and returns it.
+    /// Waits for the first line on standard error that contains `text`, and returns it.
     pub(crate) fn line(&self, text: &str) -> String {
         let has = |lines: &Lines| lines.all.iter().find(|l| l.contains(text)).cloned();
         let (lines, more) = &*self.lines;
@@ -103,7 +104,7 @@ impl Program {
         self.child.wait().unwrap()
     }
 
-    /// Asks the program to end, as an operator does, and waits for its end.
+    /// Asks the program to end as an operator does, with SIGTERM, and waits for its end.
     pub(crate) fn stop(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         let status = self.child.wait().unwrap();
@@ -140,7 +141,7 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(std::time::Instant::now() < end, "never: {what}");
-        // The pause between two calls; the program has work to do.
+        // The pause between two calls, in which the program can work.
         std::thread::park_timeout(Duration::from_millis(10));
     }
 }

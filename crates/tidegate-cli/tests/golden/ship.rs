@@ -1,4 +1,5 @@
-//! A spool and a receiver's file with its state, left by a sender and a receiver that were killed.
+//! Golden fixtures of shipping: a spool, and a receiver's file with its state, as a sender and a receiver
+//! left them that were killed.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +37,7 @@ fn send(program: &Path, address: &str, spool: &Path) -> Program {
     Program::start(program, &args)
 }
 
-/// Returns whether a file of the spool has these bytes.
+/// Returns whether a file of the spool contains these bytes.
 fn spooled(spool: &Path, bytes: &[u8]) -> bool {
     let files = fs::read_dir(spool)
         .into_iter()
@@ -56,7 +57,8 @@ pub(crate) fn record(program: &Path, to: &Path) {
     let (receiver, address) = receive(program, &file);
     let mut sender = send(program, &address, &spool);
     sender.feed("one\ntwo\nthree\n");
-    // The state agrees: 21 bytes count, in the slot written last.
+    // The receiver has written its state once the slot that it wrote last says that 21 bytes of the file
+    // count.
     let state = all.join(format!("{FILE}.tidegate"));
     until("three records", || {
         let bytes = fs::read(&state).unwrap();
@@ -73,7 +75,7 @@ pub(crate) fn record(program: &Path, to: &Path) {
     image::keep(&all, to, how);
 }
 
-/// Replaces bytes of a file at each place where they occur.
+/// Replaces bytes of a file with other bytes at each offset at which they occur.
 fn change(file: &Path, from: &[u8], to: &[u8]) {
     let mut bytes = fs::read(file).unwrap();
     let places: Vec<usize> = (0..bytes.len() - from.len())
@@ -86,7 +88,7 @@ fn change(file: &Path, from: &[u8], to: &[u8]) {
     fs::write(file, bytes).unwrap();
 }
 
-/// Returns the last line of a program that refuses to start.
+/// Returns the last line of standard error of a program that refuses to start.
 fn refusal(args: &[&str]) -> String {
     let mut program = Program::start(today(), args);
     let status = program.finish();
@@ -122,7 +124,7 @@ fn files_of_a_later_version_are_refused_by_name() {
     ]);
     let later = "written by a later version of tidegate (format 4";
     assert!(says.contains("session") && says.contains(later), "{says}");
-    // A spool without records must not pass for a new spool.
+    // The program must not take a spool without its segments for a new spool.
     for segment in fs::read_dir(spool).unwrap().map(|s| s.unwrap().path()) {
         if segment.extension().is_some() {
             fs::remove_file(segment).unwrap();
@@ -155,13 +157,14 @@ fn a_receiver_goes_on_with_the_files_of_each_version() {
         let mut sender = send(today(), &address, &directory.path().join("new"));
         sender.feed("four\n");
         let status = sender.finish();
-        // The receiver has three records of this session, and a new spool has none of them.
+        // The receiver has three records of this session, and the new spool has none of them, so the sender
+        // must refuse.
         assert_eq!(status.code(), Some(1), "{version}: {}", sender.log());
         sender.line("the receiver has 3 records of this session");
     }
 }
 
-/// Version 0.1 empties its spools; this one leaves them alone.
+/// Tests that this version leaves a spool of version 0.1 unchanged: only version 0.1 can empty it.
 #[test]
 fn a_spool_of_an_earlier_version_is_refused_unchanged() {
     for version in VERSIONS {

@@ -1,5 +1,6 @@
-//! The data directory of a server on its own: streams of each kind, consumers, a key-value bucket, batches;
-//! killed once, stopped in the end.
+//! The golden fixture of a server without a cluster: its data directory, with streams of each kind,
+//! consumers, a key-value bucket and batches. The test killed the server once, and stopped it in order at the
+//! end.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use super::program::{Program, today};
 use super::raw::Raw;
 use super::{VERSIONS, fixtures, image};
 
-/// An age in nanoseconds that outlives the fixture.
+/// An age limit in nanoseconds that no message of the fixture reaches.
 const CENTURY: i64 = 100 * 365 * 24 * 3600 * 1_000_000_000;
 
 fn good(answer: &Value) {
@@ -25,7 +26,7 @@ fn create(raw: &mut Raw, name: &str, config: Value) {
     good(&raw.api(&format!("STREAM.CREATE.{name}"), &all));
 }
 
-/// Publishes, and waits for the acknowledgement.
+/// Publishes a message, and returns the stream's acknowledgement.
 fn publish(raw: &mut Raw, subject: &str, headers: &[&str], payload: &str) -> Value {
     let inbox = raw.inbox.clone();
     let head: String = headers.iter().map(|h| format!("{h}\r\n")).collect();
@@ -44,7 +45,8 @@ fn consumer(raw: &mut Raw, stream: &str, name: &str, config: Value) {
     good(&raw.api(&format!("CONSUMER.DURABLE.CREATE.{stream}.{name}"), &ask));
 }
 
-/// Pulls this many messages, and sends each the given answer.
+/// Pulls as many messages as there are `answers`, and sends each message its answer, such as an
+/// acknowledgement.
 fn pull(raw: &mut Raw, stream: &str, name: &str, answers: &[&str]) {
     let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}");
     let batch = json!({"batch": answers.len(), "expires": 20_000_000_000_u64});
@@ -230,7 +232,7 @@ fn begin(raw: &mut Raw) {
     good(&raw.api("CONSUMER.DELETE.ORDERS.deleted", &json!({})));
 }
 
-/// Continues the session after a crash.
+/// Writes the second part of the session, after the crash.
 fn go_on(raw: &mut Raw) {
     pull(raw, "ORDERS", "reset", &["+ACK", ""]);
     good(&publish(
@@ -245,7 +247,7 @@ fn go_on(raw: &mut Raw) {
     good(&raw.api("STREAM.PURGE.NEWEST", &json!({"keep": 3})));
 }
 
-/// Records a session of this program.
+/// Records the data directory that this program writes in the session.
 pub(crate) fn record(program: &Path, to: &Path) {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
@@ -255,7 +257,7 @@ pub(crate) fn record(program: &Path, to: &Path) {
     let (server, url) = Program::serve(program, &data);
     go_on(&mut Raw::connect(&url).unwrap());
     server.stop();
-    // Its streams in memory are empty by now, so a further start lists them.
+    // The streams in memory are empty after the end of the server, so the listing comes from a further start.
     let copy = directory.path().join("copy");
     image::copy(&data, &copy);
     let how = "The data directory of a server on its own, written by begin() and go_on() in tests/golden/single.rs.";
@@ -276,13 +278,13 @@ fn a_server_goes_on_with_the_directory_of_each_version() {
         let (server, url) = Program::serve(today(), &data);
         assert_eq!(listing(&url), kept, "{version}");
         let raw = &mut Raw::connect(&url).unwrap();
-        // The server remembers message ids, and a sealed stream stays sealed.
+        // The server must remember message ids, and a sealed stream must stay sealed.
         assert!(publish(raw, "orders.new.1", &["Nats-Msg-Id: id-1"], "again")["duplicate"] == true);
         assert_eq!(
             publish(raw, "sealed", &[], "more")["error"]["err_code"],
             10109
         );
-        // Sequences, consumers and buckets continue where they were.
+        // Sequences, consumers and buckets must continue where they stopped.
         let acked = publish(raw, "work.6", &[], "job 6");
         good(&acked);
         pull(raw, "WORK", "worker", &["+ACK", "+ACK"]);

@@ -1,5 +1,5 @@
-//! Three server processes form one cluster: messages between them, nodes that come and go, and nodes that do
-//! not belong to it.
+//! Tests of three server processes that form one cluster: messages between the nodes, nodes that come and go,
+//! and servers that do not belong to the cluster.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
-/// The longest wait; no step takes this long, even on a machine that is busy with other tests.
+/// The longest time for which a test waits; no step takes this long, even while other tests keep the machine
+/// busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns ports that are free now, below the range that the system gives to outgoing connections: a node
-/// must find its own port free on its return.
+/// Returns ports that are free now, below the range that the system gives to outgoing connections. So a node
+/// finds its own port free when it comes back.
 fn ports<const N: usize>() -> [u16; N] {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % 20_000).unwrap();
@@ -33,18 +34,19 @@ fn ports<const N: usize>() -> [u16; N] {
     })
 }
 
-/// A server; a thread reads its log line by line.
+/// A server under test; a thread reads its log line by line.
 struct Node {
     child: Child,
     log: Receiver<String>,
     seen: String,
-    /// The address that clients connect to.
+    /// The address to which clients connect.
     url: String,
     http: String,
 }
 
 impl Node {
-    /// Starts the node `name` of the cluster `tide` at the first of `ports`, with routes to all of them.
+    /// Starts the node `name` of the cluster `tide`. The node listens on the first of `ports`, and has routes
+    /// to all of them.
     fn start(name: &str, ports: &[u16], more: &[&str]) -> Self {
         let mut node = Self::spawn(name, ports, more);
         node.wait_for("Server is ready");
@@ -91,7 +93,7 @@ impl Node {
         let reader = BufReader::new(child.stderr.take().unwrap());
         let (sender, log) = sync_channel(1 << 16);
         std::thread::spawn(move || {
-            // The thread reads the log to its end; otherwise the server would block on the full pipe.
+            // The thread reads the log to its end. Otherwise the server would block on the full pipe.
             for line in reader.lines().map_while(Result::ok) {
                 let _ = sender.send(line);
             }
@@ -105,7 +107,7 @@ impl Node {
         }
     }
 
-    /// Waits until a log line after the previous match contains `mark`.
+    /// Waits until a log line behind the last found one contains `mark`.
     fn wait_for(&mut self, mark: &str) {
         let until = Instant::now() + PATIENCE;
         while !self.seen.contains(mark) {
@@ -150,7 +152,7 @@ impl Drop for Node {
     }
 }
 
-/// Starts three nodes that know each other; each gets its own routes first.
+/// Starts three nodes that know each other's routes; each lists its own route first.
 fn three(more: &[&str]) -> ([Node; 3], [u16; 3]) {
     let ports: [u16; 3] = ports();
     let mut nodes = [0, 1, 2].map(|i| {
@@ -170,7 +172,7 @@ fn connected(nodes: &mut [Node; 3]) {
     }
 }
 
-/// A client of bare sockets.
+/// A NATS client over a plain socket.
 struct Client {
     reader: BufReader<TcpStream>,
     socket: TcpStream,
@@ -182,7 +184,7 @@ struct Message {
     subject: String,
     sid: String,
     reply: Option<String>,
-    /// True for a no-responders status.
+    /// True if the message is the status that no client listens on the subject.
     status: bool,
     payload: String,
 }
@@ -259,7 +261,7 @@ impl Client {
         }
     }
 
-    /// Publishes `ready` until a listener receives it, exactly once.
+    /// Publishes `ready` again and again until a listener receives it, exactly once.
     fn reach(&mut self, subject: &str) {
         let until = Instant::now() + PATIENCE;
         while self.is_unheard(subject, "ready") {
@@ -268,7 +270,8 @@ impl Client {
         }
     }
 
-    /// Publishes with a reply subject; returns whether the answer says that the subject has no listener.
+    /// Publishes a message with a reply subject. Returns whether the answer says that no client listens on
+    /// the subject.
     fn is_unheard(&mut self, subject: &str, payload: &str) -> bool {
         let len = payload.len();
         self.send(&format!(
@@ -307,7 +310,8 @@ fn messages_reach_subscribers_at_other_nodes() {
             );
         }
     }
-    // Two patterns of one node, and one of another: each subscription gets each message once, in order.
+    // Two patterns of one node and one pattern of another match the subject: each subscription must get each
+    // message once, in order.
     b.subscribe("news.* 1");
     b.subscribe("news.> 2");
     c.subscribe("news.now 3");
@@ -322,7 +326,7 @@ fn messages_reach_subscribers_at_other_nodes() {
     let sids: Vec<&str> = first.iter().map(|m| m.sid.as_str()).collect();
     assert_eq!(sids, ["1", "2", "2"]);
     a.reach("only.c");
-    // The measured messages come after every subscription is known.
+    // The test sends these messages only after every node knows every subscription.
     let text = "x".repeat(1000);
     for i in 0..2000 {
         a.publish("news.now", &format!("{i} {text}"));
@@ -346,7 +350,7 @@ fn messages_reach_subscribers_at_other_nodes() {
     while left > 0 {
         left -= u32::from(expect(c.message()));
     }
-    // No node forwards the message, and no copy comes back: the publisher's own node delivers it once.
+    // The publisher's own node delivers the message once: no node forwards it, and no copy comes back.
     a.subscribe("news.now 4");
     a.subscribe("only.a 6");
     b.reach("only.a");
@@ -383,7 +387,7 @@ fn queue_groups_and_requests_across_nodes() {
     }
     a.reach("work");
     let (mut of_b, mut of_c) = (0, 0);
-    // Node n1 knows both members once each of them got a message.
+    // Node n1 knows both members of the queue group once each of them has got a message.
     for round in 0.. {
         assert!(round < 100_000, "one of the members is never chosen");
         assert!(!a.is_unheard("work", "x"));
@@ -404,7 +408,7 @@ fn queue_groups_and_requests_across_nodes() {
         a.publish("work", &format!("m{i}"));
     }
     let mut seen = vec![false; 1000];
-    // The end mark follows all messages to a member, and closes its count.
+    // A member gets its end mark after all messages to it, so the count of its messages is complete then.
     for (client, count, end) in [(&mut b, &mut of_b, "end.b"), (&mut c, &mut of_c, "end.c")] {
         a.reach(end);
         loop {
@@ -421,7 +425,7 @@ fn queue_groups_and_requests_across_nodes() {
     }
     assert!(seen.iter().all(|s| *s), "some reached nobody");
     assert!(of_b > 100 && of_c > 100, "{of_b} and {of_c} of 1000");
-    // A member at the publisher's own node belongs to the group, too.
+    // A member at the publisher's own node must also get its share of the messages.
     let mut local = Client::connect(&n1);
     local.subscribe("work pool 1");
     local.subscribe("end.local 2");
@@ -434,7 +438,7 @@ fn queue_groups_and_requests_across_nodes() {
         of_local += 1;
     }
     assert!((30..200).contains(&of_local), "{of_local} of 300");
-    // A request and its answer pass through two nodes.
+    // A request and its answer must pass through two nodes.
     c.subscribe("service 9");
     a.reach("service");
     a.send("PUB service _INBOX.a.1 3\r\nask\r\n");
@@ -513,7 +517,7 @@ fn strangers_are_refused_with_the_reason() {
     let mut second = Node::start("n2", &at(2), &good);
     second.wait_for("`n2` is already connected from 127.0.0.1");
     n1.wait_for("`n2` is already connected from 127.0.0.1");
-    // The node drops a connection that speaks another protocol, and the other connections stay.
+    // The node must drop a connection that speaks another protocol, and must keep its other connections.
     let mut stranger = TcpStream::connect(("127.0.0.1", ports[0])).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut answer = Vec::new();
@@ -548,7 +552,7 @@ fn a_node_names_missing_settings_before_it_starts() {
         said.contains("--insecure") && said.contains("TIDEGATE_CLUSTER_SECRET"),
         "{said}"
     );
-    // The error proposes TLS first.
+    // The error must name the flag for TLS.
     assert!(said.contains("--cluster-tlscert"), "{said}");
     let half = ["--cluster-tlscert", "n1.pem", "--cluster-tlskey", "n1.key"];
     let said = run(&[&listen[..], &routes, &named, &half].concat());
@@ -578,13 +582,13 @@ fn members_are_fixed_once_and_a_wiped_node_is_not_one_of_them() {
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     assert!(members("n1").len() == 3 && members("n1") == members("n3"));
-    // A restarted node keeps its identity.
+    // A node that is started again must keep its identity.
     nodes[2].kill();
     nodes[0].forget_log();
     nodes[2] = start(2);
     nodes[0].wait_for("the route connection to `n3` at");
     nodes[2].wait_for("the route connection to `n1` at");
-    // Without its directory it is a different node.
+    // Without its data directory, the node must count as a different one.
     nodes[2].kill();
     nodes.iter_mut().for_each(Node::forget_log);
     std::fs::remove_dir_all(data("n3")).unwrap();

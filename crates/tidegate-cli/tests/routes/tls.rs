@@ -1,4 +1,5 @@
-//! TLS between nodes: the connections that a node refuses, and the log lines of both sides.
+//! Tests of TLS between nodes: the connections that a node refuses, and the log lines of both nodes about
+//! them.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -21,7 +22,7 @@ fn hang_up(node: &Node) {
     kill_process(pid, Signal::HUP).unwrap();
 }
 
-/// Checks that messages from one node reach the other.
+/// Checks that messages of a client at one node reach a client at the other node.
 fn talk(from: &Node, to: &Node) {
     let (mut a, mut b) = (Client::connect(from), Client::connect(to));
     b.subscribe("x 1");
@@ -44,12 +45,13 @@ fn certificates_of_another_authority_are_refused_until_they_are_replaced() {
     let turned = [ports[1], ports[0]];
     let mut n1 = start("n1", &ports, &ours.certify("n1", HERE));
     let mut n2 = start("n2", &turned, &theirs.certify("n2", HERE));
-    // Each node reports as the side that checks a certificate, and as the side that shows one.
+    // The log of each node must name both errors: as the node that checks a certificate, and as the node that
+    // shows one.
     for node in [&mut n1, &mut n2] {
         node.wait_for("its certificate is not signed by an authority in cluster.tls.ca_file");
         node.wait_for("it does not know who signed this node's certificate");
     }
-    // Unusable files change nothing.
+    // A reload with files that the node cannot use must change nothing.
     let (cert_file, key_file) = theirs.files("n2");
     std::fs::write(&cert_file, "no certificate").unwrap();
     hang_up(&n2);
@@ -79,7 +81,7 @@ fn nodes_with_and_without_tls_say_so_to_each_other() {
         node.wait_for("the node that dials speaks no TLS and the one it dials does");
         node.wait_for("the node that dials speaks TLS and the one it dials does not");
     }
-    // The node drops a stranger that speaks no TLS or says nothing, and stays unharmed.
+    // The node must drop a client that speaks no TLS or sends nothing, and must go on unharmed.
     let all: [&[u8]; 4] = [
         b"GET / HTTP/1.1\r\n\r\n",
         &[0x16, 3, 1, 0, 4, 1, 2, 3, 4],
@@ -94,7 +96,7 @@ fn nodes_with_and_without_tls_say_so_to_each_other() {
     });
     for mut stranger in strangers {
         let mut answer = Vec::new();
-        // The stranger gets a TLS alert at most, or a reset, and the end of the connection.
+        // The refused client gets at most a TLS alert, or a reset, before the end of its connection.
         if let Err(e) = stranger.read_to_end(&mut answer) {
             assert_eq!(e.kind(), ErrorKind::ConnectionReset);
         }
@@ -160,7 +162,7 @@ fn files_that_cannot_be_used_are_named() {
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr).unwrap()
     };
-    // The key belongs to another certificate.
+    // The test gives the node the key of another certificate.
     authority.certify("n2", HERE);
     std::fs::copy(authority.files("n2").1, &key_file).unwrap();
     let said = run();

@@ -1,4 +1,4 @@
-//! Shipping without faults: the received records, and the position at which a session continues.
+//! Tests of shipping without faults: the records that arrive, and the record from which a session continues.
 
 use std::fs;
 use std::io::Write as _;
@@ -72,7 +72,7 @@ fn a_session_goes_on_where_it_stopped() {
         stderr.contains("sent and acknowledged 2 records"),
         "{stderr}"
     );
-    // A send with another name, or without a name, starts from the beginning.
+    // A sender with another session name, or without a name, must ship the file from its beginning.
     Program::send(address, &["--session", "other", text(&from)]).succeed();
     Program::send(address, &[text(&from)]).succeed();
     let whole = "1\n2\n3\n4\n5\n".repeat(3);
@@ -104,7 +104,8 @@ fn a_spool_survives_its_sender_and_is_emptied() {
     let line = sender.line("standard input goes on");
     assert!(line.ends_with("with record 1"), "{line}");
     sender.feed(b"one\ntwo\nthree");
-    // The records are on the disk as soon as the sender has read them; only the log shows it.
+    // The records are on the disk soon after the sender has read them. Only the spool's log shows that, so
+    // the test reads it.
     super::program::until("spooled", || spooled(Path::new(spool), "three"));
     sender.kill();
 
@@ -118,7 +119,7 @@ fn a_spool_survives_its_sender_and_is_emptied() {
     sender.feed(b"\nfour\n");
     sender.succeed();
     assert_eq!(fs::read_to_string(&to).unwrap(), "one\ntwo\nthree\nfour\n");
-    // The spool keeps the numbers and no record.
+    // The emptied spool must keep the number of its next record.
     let sender = Program::send(address, &["--spool", spool]);
     let line = sender.line("standard input goes on");
     assert!(
@@ -128,8 +129,8 @@ fn a_spool_survives_its_sender_and_is_emptied() {
     sender.succeed();
 }
 
-/// The test kills a receiver without a file, and the sender: the spool still has the unacked records, for any
-/// receiver.
+/// Tests a spool after the sender and a receiver without a file were killed: the spool must still have the
+/// unacked records, and ship them to another receiver.
 #[test]
 fn a_spool_outlives_a_receiver_that_forgets() {
     let directory = tempfile::tempdir().unwrap();
@@ -202,7 +203,8 @@ fn many_senders_share_a_file() {
     assert_eq!(all.lines().count(), 8 * 2000);
 }
 
-/// A killed receiver without a file forgets its sessions, and loses no record that was not acked.
+/// Tests a killed receiver without a file: it forgets its sessions, but no record may be lost that it has not
+/// acked.
 #[test]
 fn a_receiver_without_a_file_may_be_killed() {
     let (mut receiver, address) = Program::receive(&[]);

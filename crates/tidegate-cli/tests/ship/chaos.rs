@@ -1,9 +1,9 @@
-//! Ships a file while the test kills the sender, the receiver and the connection at random: the output always
-//! equals the input.
+//! Tests that ship a file while they kill the sender, the receiver and the connection at random: the output
+//! must equal the input.
 //!
-//! Each round prints its seed, which decides the input, the kinds of faults and the bytes on the wire before
-//! each. The machine decides the timing of the programs, as in production. `SHIP_ROUNDS=200` runs more
-//! rounds, `SHIP_SEED=7` one.
+//! Each round prints its seed. The seed decides the input, the kinds of faults, and the number of bytes on
+//! the wire before each fault. The machine decides the timing of the programs, as in production.
+//! `SHIP_ROUNDS=200` runs more rounds, and `SHIP_SEED=7` only the round with this seed.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use super::program::{DEADLINE, Program};
 use super::proxy::Proxy;
 
-/// The default number of rounds.
+/// The number of rounds if `SHIP_ROUNDS` is not set.
 const ROUNDS: u64 = 15;
 
-/// SplitMix64.
+/// The generator SplitMix64 of random numbers.
 struct Random(u64);
 
 impl Random {
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// The input of the sender, which decides the programs that a fault may kill.
+/// The input of the sender. It decides which programs a fault may kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// A file, under a session name.
@@ -95,7 +95,8 @@ impl Round {
         }
     }
 
-    /// Returns the bytes that the proxy carries before the next fault; unlimited after enough events.
+    /// Returns the number of bytes that the proxy carries before the next fault. After enough faults the
+    /// number has no bound, so that the round ends.
     fn bytes(&self, random: &mut Random, events: u32) -> u64 {
         let most = self.input.len() as u64 / 2 + 500;
         if events < 12 {
@@ -105,7 +106,7 @@ impl Round {
         }
     }
 
-    /// Kills the receiver, the sender, both or neither, and cuts the connection in any case.
+    /// Applies a fault: kills the receiver, the sender, both or neither, and always cuts the connection.
     fn act(&mut self, what: u64) {
         if what & 1 != 0 {
             self.receiver.kill();
@@ -143,7 +144,7 @@ fn send(way: Way, proxy: &Proxy, input: &Arc<[u8]>, from: &Path, spool: &Path) -
     let input = Arc::clone(input);
     std::thread::spawn(move || {
         let rest = input.split_inclusive(|byte| *byte == b'\n').skip(done);
-        // A killed sender reads no more.
+        // The sender may be dead already, and then reads no more.
         let _ = rest.into_iter().try_for_each(|line| stdin.write_all(line));
     });
     sender
@@ -160,7 +161,8 @@ fn round(seed: u64) {
         assert!(Instant::now() < end, "seed {seed}: it does not end");
         if round.proxy.is_spent(Duration::from_millis(20)) {
             events += 1;
-            // The allowance comes first, so that a new connection makes progress.
+            // The proxy gets its next number of bytes before the fault, so that the next connection makes
+            // progress.
             round.proxy.allow(round.bytes(&mut random, events));
             round.act(random.below(4));
         }
@@ -182,7 +184,7 @@ fn round(seed: u64) {
     } = round;
     let (code, _, stderr) = sender.wait();
     assert_eq!(code, 0, "seed {seed}: {stderr}");
-    // Acked records are on the disk, so the receiver need not end in order.
+    // All acked records are on the disk, so the test may kill the receiver.
     drop(receiver);
     let output = std::fs::read(&to).unwrap();
     assert!(
@@ -203,7 +205,7 @@ fn round(seed: u64) {
     }
 }
 
-/// Describes the first difference between two outputs.
+/// Describes how the output differs from the input.
 fn differ(output: &[u8], input: &[u8]) -> String {
     let same = output.iter().zip(input).take_while(|(a, b)| a == b).count();
     let (out, of) = (output.len(), input.len());

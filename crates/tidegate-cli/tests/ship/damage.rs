@@ -1,4 +1,5 @@
-//! Another program or a bad disk changes files between two runs: no record is lost silently.
+//! Tests in which another program or a bad disk changes files between two runs of the programs: no record may
+//! be lost without an error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Creates a spool with `lines`; the test kills its sender before it reaches a receiver.
+/// Creates a spool with the records `lines`. The test kills the sender before it reaches a receiver.
 fn spooled(directory: &Path, lines: &str) -> (PathBuf, PathBuf) {
     let spool = directory.join("spool");
     let args = ["--session", "s", "--spool", text(&spool), "--wait", "100s"];
@@ -61,8 +62,8 @@ fn a_damaged_spool_is_refused_until_it_is_brought_back() {
     assert_eq!(fs::read_to_string(&to).unwrap(), format!("{lines}more\n"));
 }
 
-/// The sender reaches the receiver only after it has spooled new input: the receiver has other records under
-/// these numbers.
+/// The sender reaches the receiver only after it has spooled new input. The receiver then has other records
+/// under the same numbers, so the sender must refuse.
 #[test]
 fn an_older_copy_of_a_spool_is_refused_however_late_the_receiver_comes() {
     let directory = tempfile::tempdir().unwrap();
@@ -101,7 +102,7 @@ fn an_older_copy_of_a_spool_is_refused_however_late_the_receiver_comes() {
     assert_eq!(fs::read_to_string(&to).unwrap(), whole);
 }
 
-/// The file that names the format, or the list of segments, has other bytes.
+/// The test overwrites the file that names the spool's format, or the list of its segments.
 #[test]
 fn a_session_of_other_bytes_is_no_new_spool() {
     let directory = tempfile::tempdir().unwrap();
@@ -159,7 +160,8 @@ fn a_line_appended_after_a_clean_end_is_not_cut_off() {
     }
 }
 
-/// A killed receiver cannot tell its own bytes from another program's, so the next one keeps them.
+/// Tests that the receiver keeps bytes behind its records: after a kill, it cannot tell its own bytes from
+/// those of another program.
 #[test]
 fn bytes_behind_a_killed_receiver_are_kept() {
     let directory = tempfile::tempdir().unwrap();
@@ -192,7 +194,8 @@ fn one_bad_bit_of_the_state_costs_no_acknowledged_output() {
             Program::send(address, &["--session", "s", text(&from)]).succeed();
         }
         receiver.kill();
-        // The test damages the first byte of each slot, or a byte of its generation.
+        // The test damages the first byte of one of the two slots of the state file, or a byte of the slot's
+        // generation.
         let mut bytes = fs::read(&state).unwrap();
         let place = [0, bytes.len() / 2, 16, bytes.len() / 2 + 16][at];
         bytes[place] ^= 1;

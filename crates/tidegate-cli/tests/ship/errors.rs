@@ -1,4 +1,4 @@
-//! Errors, each reported in one line.
+//! Tests of the errors of `tidegate send` and `tidegate receive`: each must be one line.
 
 use std::fs;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ fn no_receiver_listens() {
         line.contains("127.0.0.77:1") && line.contains("refused"),
         "{line}"
     );
-    // The sender retries for as long as `--wait` allows.
+    // The sender must retry for as long as `--wait` allows, and then fail.
     Program::send(NOBODY, &["--wait", "300ms", "/dev/null"]).fail();
     let line = Program::start(&["send", "no-such-host.invalid:7411", "/dev/null"]).fail();
     assert!(line.contains("no-such-host.invalid:7411"), "{line}");
@@ -92,7 +92,7 @@ fn a_file_that_was_changed() {
         assert!(line.contains(said), "{line}");
     }
     fs::write(&to, "one\ntwo\nthree\n").unwrap();
-    // The receiver also detects a change while it appends.
+    // The receiver must also find a change of its file while it appends.
     let (receiver, address) = Program::append(&to);
     fs::write(&to, "other\n").unwrap();
     fs::write(&from, "one\ntwo\nthree\nfour\n").unwrap();
@@ -154,7 +154,7 @@ fn input_that_cannot_be_shipped() {
         line.contains("record 2 at byte 6 is larger than 8 bytes"),
         "{line}"
     );
-    // The records before the bad one arrive.
+    // The records before the too large record must arrive.
     assert_eq!(fs::read_to_string(&to).unwrap(), "short\n");
     fs::write(&from, b"\x05\0\0\0abc").unwrap();
     let line = send(&["--format", "records"]).fail();
@@ -191,7 +191,7 @@ fn a_spool_that_does_not_fit() {
 
 #[test]
 fn another_program_answers() {
-    // The proxy has no target, so it closes each connection at once.
+    // The proxy has no receiver to connect to, so it closes each connection at once.
     let proxy = Proxy::new(NOBODY);
     Program::send(proxy.address, &["/dev/null"]).fail();
 }

@@ -1,5 +1,5 @@
-//! `tidegate send` and `tidegate receive` as programs: the received records, the error messages, and that
-//! kills and cuts lose and repeat no record.
+//! Tests of `tidegate send` and `tidegate receive` as programs: the records that arrive, the error messages,
+//! and that kills and cuts neither lose nor repeat a record.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

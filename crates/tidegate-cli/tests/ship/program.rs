@@ -1,4 +1,4 @@
-//! A running `tidegate`; tests watch its standard error.
+//! Runs a `tidegate` program for the tests, and collects its standard output and standard error.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The longest wait of a test; every expected event comes long before.
+/// The longest time for which a test waits for an expected event; each comes much earlier.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 type Lines = Arc<(Mutex<Vec<String>>, Condvar)>;
 
-/// A running program: see the module.
+/// A running `tidegate` program, with its output so far.
 pub(crate) struct Program {
     pid: Pid,
     ended: Receiver<ExitStatus>,
@@ -24,7 +24,7 @@ pub(crate) struct Program {
     lines: Lines,
     readers: Vec<JoinHandle<()>>,
     stdout: Arc<Mutex<Vec<u8>>>,
-    /// The program's standard input, to write to and to close.
+    /// The program's standard input, which a test can write to and close.
     pub(crate) stdin: Option<ChildStdin>,
 }
 
@@ -73,7 +73,7 @@ impl Program {
         }
     }
 
-    /// Starts a receiver; returns it with its address once it listens.
+    /// Starts a receiver, and waits until it listens. Returns it with its address.
     pub(crate) fn receive(args: &[&str]) -> (Self, SocketAddr) {
         let args = [&["receive", "--listen", "127.0.0.1:0"], args].concat();
         let program = Self::start(&args);
@@ -113,7 +113,7 @@ impl Program {
                 !self.readers[0].is_finished(),
                 "ended without {text:?}: {lines:?}"
             );
-            // The program may end without another line.
+            // The wait is short, because the program may end without another line.
             let step = left.min(Duration::from_millis(50));
             lines = more.wait_timeout(lines, step).unwrap().0;
         }
@@ -145,7 +145,7 @@ impl Program {
         }
     }
 
-    /// Sends Ctrl-C.
+    /// Sends Ctrl-C. A program that has just ended gets none.
     pub(crate) fn interrupt(&self) {
         kill_process(self.pid, Signal::INT).unwrap();
     }
@@ -182,7 +182,8 @@ impl Program {
         (stdout, stderr)
     }
 
-    /// Waits for exit code 1 and one line, and returns the line.
+    /// Waits for the program's end, which must have exit code 1 and one line on standard error. Returns the
+    /// line.
     pub(crate) fn fail(self) -> String {
         let (code, _, stderr) = self.wait();
         assert_eq!(code, 1, "{stderr}");
@@ -192,7 +193,7 @@ impl Program {
     }
 }
 
-/// Polls until the condition holds; no event announces it.
+/// Calls `condition` again and again until it returns true, because no event announces that.
 pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     let end = Instant::now() + DEADLINE;
     while !condition() {
@@ -207,8 +208,8 @@ impl Drop for Program {
     }
 }
 
-/// Returns whether the first segment of a spool has the record `last` and a marker behind it, so that damage
-/// to the record shows.
+/// Returns whether the first segment of a spool has the record `last` and a marker behind it. Only with the
+/// marker does the spool report damage to the record.
 pub(crate) fn spooled(spool: &Path, last: &str) -> bool {
     let bytes = std::fs::read(spool.join("00000000000000000000.seg")).unwrap_or_default();
     let mut places = bytes.windows(last.len());

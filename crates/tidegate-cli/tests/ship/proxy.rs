@@ -1,5 +1,5 @@
-//! A TCP proxy that cuts: its connections may carry a budget of bytes; then the proxy stops them and reports
-//! it.
+//! A TCP proxy that stops connections: it carries a given number of bytes between the programs, then stops
+//! its connections and reports that.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// An address without a listener: no system gives out that port.
+/// An address at which no program listens: no system gives out that port.
 pub(crate) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 77)), 1);
 
-/// The proxy: see the module.
+/// The proxy between a sender and a receiver.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     inner: Arc<Inner>,
@@ -19,7 +19,8 @@ pub(crate) struct Proxy {
 
 struct Inner {
     to: Mutex<SocketAddr>,
-    /// The bytes, of both directions together, until the next stop.
+    /// The number of bytes, of both directions together, that the proxy carries before it stops its
+    /// connections.
     budget: Mutex<Budget>,
     open: Mutex<Vec<TcpStream>>,
     spending: SyncSender<()>,
@@ -27,7 +28,8 @@ struct Inner {
 
 struct Budget {
     left: u64,
-    /// True once the proxy has reported that the budget is spent; it reports that once.
+    /// True once the proxy has reported that it has carried all bytes of the budget, so that it reports this
+    /// only once.
     told: bool,
 }
 
@@ -46,7 +48,7 @@ impl Proxy {
             spending,
         });
         let accepting = Arc::clone(&inner);
-        // The thread ends with the process; its sockets end with the test's.
+        // The thread ends with the process. Its sockets end with those of the test.
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 accepting.join(client);
@@ -59,12 +61,13 @@ impl Proxy {
         }
     }
 
-    /// Sends new connections to `address`.
+    /// Makes the proxy connect new clients to `address`.
     pub(crate) fn lead_to(&self, address: SocketAddr) {
         *self.inner.to.lock().unwrap() = address;
     }
 
-    /// Carries this many more bytes, then stops. Stopped connections stay stopped; only new ones continue.
+    /// Lets the proxy carry this many more bytes before it stops. Stopped connections stay stopped; only new
+    /// ones make progress.
     pub(crate) fn allow(&self, bytes: u64) {
         let mut budget = self.inner.budget.lock().unwrap();
         *budget = Budget {
@@ -73,7 +76,7 @@ impl Proxy {
         };
     }
 
-    /// Returns whether the budget is spent within this time.
+    /// Returns whether the proxy carries all bytes of the budget within this time.
     pub(crate) fn is_spent(&self, within: Duration) -> bool {
         match self.spent.recv_timeout(within) {
             Ok(()) => true,
@@ -93,7 +96,7 @@ impl Proxy {
 impl Inner {
     fn join(self: &Arc<Self>, client: TcpStream) {
         let to = *self.to.lock().unwrap();
-        // The target is not there: the client learns that from the end of its connection.
+        // The proxy cannot reach its target. The end of the client's connection tells the client.
         let Ok(server) = TcpStream::connect(to) else {
             return;
         };
@@ -119,7 +122,7 @@ impl Inner {
         let _ = to.shutdown(Shutdown::Write);
     }
 
-    /// Takes up to `bytes` bytes from the budget; returns the number granted.
+    /// Takes up to `bytes` bytes from the budget. Returns the number of bytes that the proxy may carry.
     fn spend(&self, bytes: usize) -> usize {
         let mut budget = self.budget.lock().unwrap();
         let allowed = budget.left.min(bytes as u64);

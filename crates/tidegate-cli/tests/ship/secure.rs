@@ -1,4 +1,4 @@
-//! TLS, tokens, and protection from strangers.
+//! Tests of TLS and of tokens, and of a receiver's protection from clients without them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Creates a certificate for `name` and its key, as files.
+/// Creates a certificate for `name` and its key. Returns the paths of both files.
 fn certificate(directory: &Path, name: &str) -> (PathBuf, PathBuf) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed([name.to_owned()]).unwrap();
@@ -48,7 +48,8 @@ fn tls_and_a_token_let_in_and_keep_out() {
     let line = send(&[&trust[..], &["/dev/null"]].concat()).fail();
     assert!(line.contains("token"), "{line}");
     send(&["--token-file", text(&token), "/dev/null"]).fail();
-    // The sender trusts no other authority.
+    // The sender trusts only the authority that `--tls-ca` names, which did not sign the receiver's
+    // certificate.
     let other = tempfile::tempdir().unwrap();
     let (other, _) = self::certificate(other.path(), "127.0.0.1");
     let line = send(&["--tls-ca", text(&other), "/dev/null"]).fail();

@@ -1,5 +1,5 @@
-//! Requests in flight at once, pulls across connections, and messages that are only traced, against a server
-//! of the test's own.
+//! Tests of a server with many requests of one client in flight at once, pulls of several connections, and
+//! messages that the server only traces.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::race;
 use super::raw::Raw;
 use super::server::Server;
 
-/// Starts a server with the stream `S` that takes `s`.
+/// Starts a server with a stream `S` that takes the subject `s`.
 fn server() -> (Server, Raw) {
     let server = Server::start();
     let mut raw = Raw::connect(&server.url).unwrap();

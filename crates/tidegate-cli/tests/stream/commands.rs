@@ -1,4 +1,4 @@
-//! `tidegate stream`, `consume`, and `pub` where a stream takes the subject.
+//! Tests of `tidegate stream` and `tidegate consume`, and of `tidegate pub` to a subject that a stream takes.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
@@ -110,7 +110,7 @@ fn streams_are_made_shown_purged_and_removed() {
     }
 }
 
-/// The printed configuration can create the stream again, from a file.
+/// Tests that the configuration that `stream info` prints can create the same stream again, from a file.
 #[test]
 fn a_configuration_comes_back() {
     let server = Server::start();
@@ -137,7 +137,7 @@ fn a_configuration_comes_back() {
     );
 }
 
-/// The test uses a few MiB of text, or `LINES_MIB` MiB.
+/// Tests lines that go into a stream and come back: 6 MiB of text, or `LINES_MIB` MiB.
 #[test]
 fn lines_come_back_byte_for_byte() {
     let mib = std::env::var("LINES_MIB").map_or(6, |n| n.parse().unwrap());
@@ -152,7 +152,7 @@ fn lines_come_back_byte_for_byte() {
         }
         writeln!(text, "line {i} {}", "x".repeat(i % 200)).unwrap();
     }
-    // This line is as long as a message may be.
+    // This line has as many bytes as a message may have.
     text.extend(std::iter::repeat_n(b'y', 1 << 20));
     text.extend_from_slice(b"\nthe last, not closed");
     std::fs::write(&path, &text).unwrap();
@@ -176,7 +176,7 @@ fn lines_come_back_byte_for_byte() {
         out.len(),
         text.len()
     );
-    // A durable consumer returns the same, and has nothing left afterwards.
+    // A durable consumer must print the same lines, and must have no more lines afterwards.
     let durable = ["consume", "LINES", "--until-end", "--durable", "d"];
     let (code, out, err) = server.tidegate(&[&durable[..], &["--count", "2"]].concat());
     assert_eq!((code, &out[..]), (Some(0), &b"one\n\n"[..]), "{err}");
@@ -188,7 +188,7 @@ fn lines_come_back_byte_for_byte() {
     );
     let (code, out, _) = server.tidegate(&durable);
     assert!(code == Some(0) && out.is_empty());
-    // The command's own consumer is gone at its end, and no other consumer is.
+    // The command must have deleted the consumer that it made for itself, and no other consumer.
     let mut raw = Raw::connect(&server.url).unwrap();
     let info = raw.api("CONSUMER.INFO.LINES.d", &json!({}));
     assert_eq!(info["config"]["ack_policy"], "explicit", "{info}");
@@ -198,7 +198,8 @@ fn lines_come_back_byte_for_byte() {
     );
 }
 
-/// Messages that a run received and could not write come back in the next run, which waits for them.
+/// Tests that messages that a run received and could not write come back in the next run, which waits for
+/// them.
 #[test]
 fn a_run_that_could_not_write_loses_nothing() {
     for policy in ["explicit", "all"] {
@@ -226,7 +227,7 @@ fn a_run_that_could_not_write_loses_nothing() {
         let mut printed: Vec<&str> = std::str::from_utf8(&out).unwrap().lines().collect();
         let mut expected: Vec<&str> = lines.lines().collect();
         if policy == "explicit" {
-            // The messages that come back may stand behind newer ones.
+            // The messages that come back may stand behind newer ones, so the test compares the sorted lines.
             printed.sort_unstable();
             expected.sort_unstable();
         }
@@ -321,7 +322,7 @@ fn filters_and_starts() {
     assert_eq!(consume(&["--filter", "other"]), "");
 }
 
-/// Without `--until-end` the command prints later messages, too.
+/// Tests that the command without `--until-end` also prints messages that are published later.
 #[test]
 fn waiting_for_more() {
     let server = Server::start();
@@ -342,7 +343,8 @@ fn waiting_for_more() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Messages sent at once may share an entry of the log; a consumer counts them as if each came by itself.
+/// Tests messages that share an entry of the log with the creation or the purge: the consumer must count each
+/// of them once.
 #[test]
 fn a_consumer_made_or_emptied_together_with_messages_counts_each_once() {
     let server = Server::start();
@@ -364,7 +366,7 @@ fn a_consumer_made_or_emptied_together_with_messages_counts_each_once() {
     let purge = publish("$JS.API.STREAM.PURGE.S", "purge", "");
     let two = [publish("s", "1", "x"), publish("s", "2", "y")].concat();
     for (first, pending) in [(create, 4), (purge, 2)] {
-        // Two messages precede it the first time, none the second.
+        // In the first round two messages precede the operation, in the second round none.
         raw.send(
             [two.as_str(), first.as_str(), two.as_str()]
                 .concat()
@@ -383,7 +385,8 @@ fn a_consumer_made_or_emptied_together_with_messages_counts_each_once() {
     }
 }
 
-/// A server that ends, in order or not, closes its subscribers' connections: they report that, and fail.
+/// Tests that a subscriber reports the end of its server, and fails, both after an orderly end and after a
+/// kill.
 #[test]
 fn a_subscriber_fails_when_its_server_goes() {
     for signal in [Signal::TERM, Signal::KILL] {
@@ -414,7 +417,7 @@ fn a_subscriber_fails_when_its_server_goes() {
     }
 }
 
-/// A reader that waits for a stream's messages fails, too.
+/// Tests that a command that waits for messages of a stream also fails when its server ends.
 #[test]
 fn a_reader_of_a_stream_fails_when_its_server_goes() {
     for signal in [Signal::TERM, Signal::KILL] {

@@ -1,4 +1,4 @@
-//! Many connections: idle ones without any wake-up of the server, and thousands at once.
+//! Tests with many connections: idle ones must not wake the server, and thousands may connect at once.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::raw::Raw;
 use super::server::{Server, other};
 
-/// Returns how often the server's threads went to sleep so far: an event woke them each time before.
+/// Returns how often the server's threads have gone to sleep so far. An event woke them each time before.
 fn wake_ups(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of = |path: &Path| -> Option<u64> {
@@ -20,7 +20,7 @@ fn wake_ups(pid: u32) -> u64 {
     tasks.flatten().filter_map(|task| of(&task.path())).sum()
 }
 
-/// The server sleeps except for the timers of its PINGs and the PONGs that answer them.
+/// Tests that the server sleeps while its clients are idle, except for its own PINGs and the clients' PONGs.
 #[test]
 fn idle_connections_cause_no_wake_ups() {
     if other().is_some() {
@@ -33,7 +33,7 @@ fn idle_connections_cause_no_wake_ups() {
     let mut all: Vec<_> = (0..CONNECTIONS)
         .map(|_| Raw::connect(&server.url).unwrap())
         .collect();
-    // The count starts at the first PING and ends at the second.
+    // The count begins at the first PING to each client, and ends at the second.
     for raw in &mut all {
         raw.pinged(1).unwrap();
     }
@@ -43,8 +43,8 @@ fn idle_connections_cause_no_wake_ups() {
     }
     let woken = wake_ups(server.pid()) - before;
     println!("{woken} wake-ups for {CONNECTIONS} PINGs and as many PONGs");
-    // Each PING may have its own timer and each PONG its own read, with the first PONGs among them; a
-    // periodic tick would exceed the bound.
+    // Each PING may need a timer of its own, and each PONG a read of its own; the first PONGs count as well.
+    // A periodic tick would exceed this bound.
     assert!(woken <= 3 * CONNECTIONS as u64 + 10, "{woken} wake-ups");
 }
 
@@ -71,7 +71,7 @@ fn five_thousand_connections() {
     for raw in &mut all {
         raw.send(b"SUB all 2\r\nPING\r\n").unwrap();
     }
-    // A message after each subscription shows that the server has it.
+    // A message to each subscription shows that the server has the subscription.
     for (i, raw) in all.iter_mut().enumerate() {
         let inbox = raw.inbox.clone();
         raw.send(format!("PUB {inbox}made 0\r\n\r\n").as_bytes())

@@ -1,5 +1,6 @@
-//! Rarely used features, requested by bare sockets, so that the test compares the exact answers: advisories,
-//! pauses, back-off, invalid pull requests, times to live, and the last messages of several subjects.
+//! Tests of rarely used features, with a client over plain sockets, so that the tests compare the exact
+//! answers: advisories, pauses, back-off, invalid pull requests, times to live, and the last messages of
+//! several subjects.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use super::raw::{Raw, Received};
 use super::server::Server;
 
-/// Creates a stream `S` that takes `s.>`, with further settings.
+/// Creates a stream `S` that takes `s.>`, with the further settings `more`.
 fn stream(raw: &mut Raw, more: Value) {
     let mut config = json!({"name": "S", "subjects": ["s.>"]});
     let fields = config.as_object_mut().unwrap();
@@ -18,7 +19,7 @@ fn stream(raw: &mut Raw, more: Value) {
     assert_eq!(made.get("error"), None, "{made}");
 }
 
-/// Creates a durable consumer `C` of the stream.
+/// Creates a durable consumer `C` of the stream `S`, with the further settings `more`.
 fn consumer(raw: &mut Raw, more: Value) -> Value {
     let mut config = json!({"durable_name": "C", "ack_policy": "explicit"});
     let fields = config.as_object_mut().unwrap();
@@ -33,7 +34,7 @@ fn publish(raw: &mut Raw, subject: &str) {
     assert_eq!(answer.get("error"), None, "{answer}");
 }
 
-/// Pulls, and reads one message or status.
+/// Sends a pull request, and returns the first message or status that the server sends.
 fn pull(raw: &mut Raw, body: &Value) -> Received {
     let next = "$JS.API.CONSUMER.MSG.NEXT.S.C";
     raw.publish(next, "pull", body.to_string().as_bytes())
@@ -57,7 +58,7 @@ fn watchers_hear_of_creations_pauses_and_deletions() {
             b"SUB $JS.EVENT.ADVISORY.STREAM.> 7\r\nSUB $JS.EVENT.ADVISORY.CONSUMER.> 8\r\nPING\r\n",
         )
         .unwrap();
-    // The answer comes after the server has taken the subscriptions.
+    // The server answers this request only after it has the subscriptions.
     watch.api("INFO", &json!({}));
     let mut raw = Raw::connect(&server.url).unwrap();
     stream(&mut raw, json!({}));
@@ -202,7 +203,7 @@ fn back_off_sets_the_wait_before_each_delivery_and_the_last_is_reported() {
         let mark = format!("$JS.ACK.S.C.{delivery}.1.{delivery}.");
         assert!(message.reply.unwrap().starts_with(&mark));
     }
-    // nats-server sends the advisory at the next pull.
+    // nats-server sends this advisory only at the next pull.
     let next = "$JS.API.CONSUMER.MSG.NEXT.S.C";
     raw.publish(next, "pull", b"").unwrap();
     let told = watch.message().unwrap().json();
@@ -232,8 +233,8 @@ fn a_consumer_that_wants_no_acknowledgements_does_not_listen_for_them() {
     );
 }
 
-/// INFO names the API's level. The server counts a request only after its answer, and an account has no
-/// limits of its own.
+/// Tests that INFO names the level of the JetStream API. The server must count a request only after its
+/// answer, and the account must have no limits of its own.
 #[test]
 fn clients_are_told_of_the_api_before_they_use_it() {
     let server = Server::start();
@@ -262,7 +263,8 @@ fn meaningless_requests_are_answered() {
         "{status:?}"
     );
     let message = pull(&mut raw, &json!({}));
-    // The server answers an acknowledgement it does not understand, and the message stays pending.
+    // The server must answer an acknowledgement that it does not understand, and the message must stay
+    // unacknowledged.
     let answered = answer(&mut raw, &message, b"hello");
     assert!(answered.payload.is_empty(), "{answered:?}");
     let info = raw.api("CONSUMER.INFO.S.C", &json!({}));
@@ -281,7 +283,7 @@ fn meaningless_requests_are_answered() {
 fn messages_with_a_time_to_live_go_and_leave_a_marker() {
     let server = Server::start();
     let mut raw = Raw::connect(&server.url).unwrap();
-    // Every message lives at least as long as its delete marker.
+    // A delete marker lives for a second here, so every message lives at least that long.
     stream(
         &mut raw,
         json!({"allow_msg_ttl": true, "subject_delete_marker_ttl": 1_000_000_000, "allow_rollup_hdrs": true}),
@@ -292,7 +294,7 @@ fn messages_with_a_time_to_live_go_and_leave_a_marker() {
         let error = answer["error"]["err_code"].as_u64().unwrap_or(0);
         assert_eq!(error, code, "{ttl}: {answer}");
     }
-    // A pull that waits before both exist gets the message and the marker, however soon they expire.
+    // The pull begins before the message and the marker exist. So it must get both, however soon they expire.
     let body = json!({"stream_name": "S", "config": {"durable_name": "C", "ack_policy": "none", "filter_subject": "s.1s"}});
     raw.api("CONSUMER.CREATE.S.C", &body);
     let next = "$JS.API.CONSUMER.MSG.NEXT.S.C";

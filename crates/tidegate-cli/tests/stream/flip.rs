@@ -1,9 +1,9 @@
-//! Damages a server's files, as a disk does it.
+//! Damages the files of a server as a bad disk does.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// Flips a bit in one of the log's segments, counted from the oldest, at this offset.
+/// Flips a bit at this offset in one of the log's segments. `segment` counts the segments from the oldest on.
 pub(crate) fn flip(data: &Path, segment: usize, offset: u64) {
     let log = data.join("tidegate/log");
     let files = std::fs::read_dir(log).unwrap().map(|e| e.unwrap().path());

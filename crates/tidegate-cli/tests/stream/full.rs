@@ -1,4 +1,5 @@
-//! A full disk: the server refuses to publish, serves the stored messages, and uses freed space.
+//! Tests of a server with a full disk: it must refuse to publish, must still serve the stored messages, and
+//! must use freed space.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use super::raw::{PATIENCE, Raw};
 use super::server::{Server, other};
 
-/// A file system in memory, removed with the test.
+/// A file system in memory, as the server's disk. The test removes it at its end.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -37,12 +38,13 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // A lazy unmount: a process with an open file keeps the file system until it closes the file.
+        // With a lazy unmount, a process that still has a file open keeps the file system until it closes the
+        // file.
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
 }
 
-/// Fills the rest of the disk.
+/// Fills the rest of the disk with a file.
 fn fill(path: &Path) {
     let mut file = File::create(path).unwrap();
     let block = vec![0; 1 << 16];
@@ -67,7 +69,7 @@ fn a_full_disk_refuses_and_recovers() {
     let payload = |n: u64| format!("{n} {}", "x".repeat(500_000)).into_bytes();
     let mut stored = 0;
     let start = Instant::now();
-    // The server first uses the space that it allocated ahead.
+    // The server first uses up the space that it has allocated ahead, so the test publishes until a refusal.
     let refusal = loop {
         raw.publish("s", "ack", &payload(stored)).unwrap();
         let answer: Value = serde_json::from_slice(&raw.message().unwrap().payload).unwrap();
@@ -103,7 +105,7 @@ fn a_full_disk_refuses_and_recovers() {
             "there is space again, and still {answer}"
         );
     }
-    // A restarted server finds the same messages.
+    // The server must find the same messages after another start.
     let server = server.restart();
     let all: Vec<u8> = (0..=stored).flat_map(line).collect();
     assert!(
@@ -112,7 +114,8 @@ fn a_full_disk_refuses_and_recovers() {
     );
 }
 
-/// Publishes until a message is refused, or stored; returns the number stored on the way.
+/// Publishes until the server refuses a message, or until it stores one. Returns the number of messages
+/// stored until then.
 fn publish_until(raw: &mut Raw, refused: bool) -> u64 {
     let payload = vec![b'x'; 500_000];
     let start = Instant::now();

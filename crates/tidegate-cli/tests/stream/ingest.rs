@@ -1,5 +1,5 @@
-//! Fast-ingest batches as a client of bare sockets sends them: the reply subject gives each message's role in
-//! its batch.
+//! Tests of fast-ingest batches, with a client over plain sockets. The reply subject of each message says
+//! which part the message has in its batch.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::server::Server;
 struct Batch<'a> {
     raw: &'a mut Raw,
     id: &'a str,
-    /// The most messages that one acknowledgement covers.
+    /// The greatest number of messages that one acknowledgement covers.
     flow: u16,
     gap: &'a str,
 }
@@ -28,7 +28,7 @@ impl Batch<'_> {
         self.raw.message().unwrap().json()
     }
 
-    /// Reads the next answer that is no acknowledgement.
+    /// Reads the next answer of the server that is not a flow acknowledgement.
     fn verdict(&mut self) -> Value {
         loop {
             let answer = self.answer();
@@ -66,7 +66,8 @@ fn a_batch_is_acknowledged_as_it_is_stored_and_counted_at_its_end() {
     assert_eq!(start["seq"], json!(0), "the start is answered: {start}");
     let (mut acked, mut every, mut sent) = (0, start["msgs"].as_u64().unwrap(), 1);
     let end = loop {
-        // As clients do, the loop keeps up to two acknowledgements' worth of messages in flight.
+        // As real clients do, the loop keeps at most as many messages in flight as two acknowledgements
+        // cover.
         while sent < last && sent < acked + 2 * every {
             sent += 1;
             batch.send(sent, if sent == last { 2 } else { 1 });
@@ -90,7 +91,7 @@ fn a_batch_is_acknowledged_as_it_is_stored_and_counted_at_its_end() {
     );
     assert_eq!(messages(&mut raw), json!(last));
     let got = raw.api("STREAM.MSG.GET.F", &json!({"seq": 1234}));
-    // "whole 1234"
+    // The data is "whole 1234" in base64.
     assert_eq!(got["message"]["data"], json!("d2hvbGUgMTIzNA=="));
 }
 

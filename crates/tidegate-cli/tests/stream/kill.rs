@@ -1,5 +1,5 @@
-//! The test kills a server at random under load, again and again on the same files: the stream has each
-//! acknowledged message once, in order, unchanged.
+//! Tests that kill a server at random moments under load, again and again on the same files: the stream must
+//! have each acknowledged message once, in order and unchanged.
 //!
 //! `KILL_ROUNDS=200 cargo test -p tidegate-cli --test stream kill -- --nocapture` kills 200 times, not 5;
 //! `KILL_SEED` repeats the choices of a run.
@@ -14,10 +14,11 @@ use super::raw::{PATIENCE, Raw, read_stream};
 use super::server::Server;
 
 const PUBLISHERS: u64 = 4;
-/// The most unacknowledged messages of a publisher; each round draws its number.
+/// The greatest number of unacknowledged messages of a publisher; each round draws its own number up to this
+/// one.
 const WINDOW_MAX: u64 = 256;
 
-/// An xorshift generator: one printed number decides all random choices.
+/// A generator of random numbers (xorshift). One printed number decides all random choices of a run.
 struct Draw(u64);
 
 impl Draw {
@@ -29,21 +30,21 @@ impl Draw {
     }
 }
 
-/// Returns message `n` of publisher `who`: each has its own length and its own text.
+/// Returns the payload of message `n` of publisher `who`: each has its own length and its own text.
 fn payload(who: u64, n: u64) -> String {
     let filler = (who * 31 + n * 7) % 1500;
     format!("{who}-{n}-{}", "abcdefg".repeat(filler as usize / 7))
 }
 
-/// The result of a publisher's round.
+/// The messages that a publisher sent in one round.
 struct Published {
-    /// The first number not sent.
+    /// The number of the first message that the publisher has not sent.
     next: u64,
-    /// The number and the sequence of each acknowledged message.
+    /// The acknowledged messages: the publisher's number of each, and the message's sequence.
     acked: Vec<(u64, u64)>,
 }
 
-/// Publishes from `next` on until the connection ends.
+/// Publishes messages from the number `next` on, until the connection ends.
 fn publish(url: &str, who: u64, next: u64, window: u64, count: &AtomicU64) -> Published {
     let acked = Vec::new();
     let mut published = Published { next, acked };
@@ -53,8 +54,8 @@ fn publish(url: &str, who: u64, next: u64, window: u64, count: &AtomicU64) -> Pu
     let mut waiting = 0;
     loop {
         while waiting < window {
-            // After an error the publisher does not know whether the server got the message, so it counts as
-            // sent.
+            // After an error the publisher does not know if the server got the message, so the message counts
+            // as sent.
             let n = published.next;
             published.next += 1;
             let (subject, text) = (format!("k.{who}"), payload(who, n));
@@ -80,19 +81,19 @@ fn publish(url: &str, who: u64, next: u64, window: u64, count: &AtomicU64) -> Pu
     }
 }
 
-/// The checker's knowledge of the stream so far.
+/// The facts that the checker knows about the stream so far.
 #[derive(Default)]
 struct Known {
-    /// The acknowledged publisher and number of each sequence.
+    /// The acknowledged messages by their sequence: the publisher of each, and the publisher's number of it.
     acked: BTreeMap<u64, (u64, u64)>,
-    /// The last number seen of each publisher.
+    /// For each publisher, the number of its last message that the stream has.
     last: [Option<u64>; PUBLISHERS as usize],
-    /// The number of sequences checked.
+    /// The number of sequences that the checker has checked.
     seen: u64,
 }
 
 impl Known {
-    /// Checks all new messages of the stream.
+    /// Checks all messages that the stream has got since the last check.
     fn verify(&mut self, server: &Server) {
         let mut raw = Raw::connect(&server.url).unwrap();
         let info = raw.api("STREAM.INFO.KILL", &json!({}));
@@ -182,7 +183,7 @@ fn kill() {
                 }
             }
         });
-        // Some rounds kill the server again before it has recovered.
+        // In some rounds the test kills the server again while it starts.
         while draw.below(3) == 0 {
             let mut child = Server::spawn(&data, "", &[]);
             for _ in 0..draw.below(20_000) {

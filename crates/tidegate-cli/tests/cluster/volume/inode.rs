@@ -10,22 +10,22 @@ pub(super) const SECTOR: usize = 512;
 
 type Page = Box<[u8; PAGE]>;
 
-/// The unsynced changes that a loss of power takes.
+/// The unsynced changes that a loss of power destroys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     All,
-    /// Draws the loss for each page, and for the sectors of a mixed page, from this seed.
+    /// The seed decides for each page, and for the sectors of a mixed page, if the change is lost.
     Some(u64),
 }
 
-/// The numbers of lost changes.
+/// The numbers of changes that a loss of power destroyed, and of unsynced pages that survived it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) pages: u64,
     pub(crate) torn: u64,
-    /// Unsynced pages that survived.
+    /// The number of unsynced pages that survived.
     pub(crate) kept: u64,
-    /// Changes of names.
+    /// The number of changes of names that were lost.
     pub(crate) names: u64,
 }
 
@@ -47,20 +47,21 @@ pub(super) enum Inode {
 
 #[derive(Debug, Default)]
 pub(super) struct File {
-    /// The pages that are not all zero.
+    /// The pages of the file that are not all zero, by their number.
     pages: BTreeMap<u64, Page>,
     pub(super) bytes: u64,
-    /// The contents, at the last sync, of pages changed since then: zero if `None`.
+    /// The contents that pages had at the last sync, for pages that have changed since; `None` stands for
+    /// zeros.
     before: BTreeMap<u64, Option<Page>>,
     durable_bytes: u64,
     syncing: Option<Syncing>,
 }
 
-/// A running sync of a file: it covers the writes before its beginning.
+/// A running sync of a file. It covers the writes that came before its beginning.
 #[derive(Debug)]
 struct Syncing {
     bytes: u64,
-    /// The contents, at the beginning of the sync, of pages changed since then.
+    /// The contents that pages had at the beginning of the sync, for pages that have changed since.
     before: BTreeMap<u64, Option<Page>>,
 }
 
@@ -68,13 +69,14 @@ struct Syncing {
 pub(super) struct Directory {
     pub(super) entries: BTreeMap<OsString, u64>,
     durable: BTreeMap<OsString, u64>,
-    /// The changes since the last sync, in order; each survives whole or not at all.
+    /// The changes of names since the last sync, in order. A loss of power keeps each change as a whole or
+    /// not at all.
     changes: Vec<Change>,
     /// The number of changes that the running sync covers.
     syncing: usize,
 }
 
-/// Names, and the inodes that they refer to after the change.
+/// A change of names: each changed name, and the inode to which the name refers after the change.
 pub(super) type Change = Vec<(OsString, Option<u64>)>;
 
 impl Inode {
@@ -107,7 +109,7 @@ impl File {
         self.bytes = self.bytes.max(offset + data.len() as u64);
     }
 
-    /// Returns a page before a change.
+    /// Keeps the present contents of a page before a change, and returns the page for the change.
     fn touch(&mut self, page: u64) -> &mut Page {
         let now = self.pages.get(&page);
         if let Some(syncing) = &mut self.syncing {
@@ -166,10 +168,10 @@ impl File {
         }
         let resized = self.bytes != self.durable_bytes && draw.one_of(2) == 1;
         let bytes = if resized { self.bytes } else { end };
-        // Bytes behind the end must not come back.
+        // Bytes behind the file's end must not come back in a later write, so this sets them to zero.
         self.bytes = self.bytes.max(end).max(bytes) + 1;
         self.resize(bytes);
-        // The remaining contents are on the disk.
+        // The contents that remain after the loss of power are durable.
         self.begin_sync();
         self.end_sync();
         lost
@@ -192,7 +194,7 @@ impl Directory {
         }
     }
 
-    /// Keeps a prefix of the changes, drawn at random, and drops the rest.
+    /// Keeps the first changes of names, up to a number drawn at random, and drops the others.
     pub(super) fn lose(&mut self, draw: &mut Draw) -> Lost {
         let changes = std::mem::take(&mut self.changes);
         self.syncing = 0;
@@ -206,7 +208,7 @@ impl Directory {
         }
     }
 
-    /// Returns the inodes that names refer to, or may refer to after a loss of power.
+    /// Returns the inodes to which names refer now, or may refer after a loss of power.
     pub(super) fn named(&self) -> impl Iterator<Item = u64> {
         let changed = self.changes.iter().flatten().filter_map(|(_, ino)| *ino);
         let entries = self.entries.values().chain(self.durable.values());
@@ -223,7 +225,8 @@ fn apply(entries: &mut BTreeMap<OsString, u64>, change: &Change) {
     }
 }
 
-/// Splits bytes from `offset` on by page: the page, the offset in it, and the range of the bytes.
+/// Splits bytes from `offset` on into pieces, one for each page: the page's number, the offset in the page,
+/// and the range of the bytes.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -236,7 +239,7 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops
     })
 }
 
-/// Random choices (xorshift); seed 0 means no chance, and everything is lost.
+/// The random choices of a loss of power (xorshift). Seed 0 destroys every unsynced change.
 pub(super) struct Draw(u64);
 
 impl Draw {
@@ -247,7 +250,7 @@ impl Draw {
         })
     }
 
-    /// Draws a number of `0..n`.
+    /// Draws a number from 0 up to `n` - 1.
     const fn one_of(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -255,7 +258,8 @@ impl Draw {
         self.0 % n
     }
 
-    /// Draws the outcome for a page; returns whether any part of the new page survives.
+    /// Draws if a page keeps its old content, its new content or a mixture. Returns whether any part of the
+    /// new content survives.
     fn page(
         &mut self,
         old: Option<Page>,

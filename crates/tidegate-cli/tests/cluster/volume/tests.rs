@@ -1,4 +1,4 @@
-//! A volume by itself.
+//! Tests of the simulated disk, without a mount.
 
 use super::inode::{PAGE, SECTOR};
 use super::*;
@@ -71,7 +71,7 @@ fn a_sync_covers_what_was_written_before_it_began() {
     );
     assert_eq!(volume.facts(file).unwrap().bytes, 3 * PAGE as u64);
     assert!(volume.look_up(ROOT, name).is_err());
-    // A sync that had not ended before the loss of power covers nothing.
+    // A sync that has not ended before the loss of power makes nothing durable.
     volume.write(file, 0, &[4; 10]).unwrap();
     volume.begin_sync(file).unwrap();
     volume.cut_after(0);
