@@ -1,4 +1,4 @@
-//! async-nats in the tasks of its users.
+//! Tests of the client library async-nats, in the ways in which its users use it.
 
 use std::time::Duration;
 
@@ -91,7 +91,8 @@ fn streams() {
             jetstream::context::PublishErrorKind::WrongLastSequence
         );
         let info = s.info().await.unwrap();
-        // Ten messages of three subjects, three of each at most, and one more.
+        // The stream has got ten messages of three subjects and one further message. It keeps at most three
+        // messages of each subject, so it has removed the first message.
         assert_eq!(
             (
                 info.state.messages,
@@ -185,7 +186,7 @@ fn pull_consumers() {
             message.ack().await.unwrap();
             n += 1;
         }
-        // A negatively acknowledged message comes again, at once and in order.
+        // A negatively acknowledged message must come again, at once and in order.
         js.publish("s.0", "again".into())
             .await
             .unwrap()
@@ -211,7 +212,7 @@ fn pull_consumers() {
             ),
             (0, 0, 1001)
         );
-        // The stream is empty, and the request's answer says so.
+        // The stream is empty, and the answer to the request must say so.
         assert!(
             consumer
                 .fetch()
@@ -228,7 +229,7 @@ fn pull_consumers() {
     });
 }
 
-/// A durable consumer continues after the server was killed, with the same messages.
+/// Tests a durable consumer after the server was killed: it must continue with the same messages.
 #[test]
 fn a_durable_consumer_outlives_the_server() {
     let mut server = Server::start();
@@ -360,7 +361,8 @@ fn key_value() {
     });
 }
 
-/// Messages that the server stores together or not at all: section 9 of ADR-50, by its headers.
+/// Tests batches of messages that the server stores together or not at all, with the headers of section 9 of
+/// ADR-50.
 #[test]
 fn atomic_batches() {
     let server = Server::start();
@@ -404,7 +406,7 @@ fn atomic_batches() {
             (&"first".into(), &10.into(), &10.into()),
             "{ack}"
         );
-        // One message that may not be stored fails the whole batch.
+        // One message that the stream refuses must fail the whole batch.
         let wrong = Some(("Nats-Expected-Last-Sequence", "3"));
         assert!(
             batch("second", 1, false, wrong)
@@ -415,7 +417,7 @@ fn atomic_batches() {
         );
         let refused = answer(&batch("second", 2, true, None).await.unwrap().payload);
         assert_eq!(refused["error"]["err_code"], 10071, "{refused}");
-        // A gap fails the batch, too.
+        // A gap in the numbers must fail the batch, too.
         assert!(
             batch("third", 1, false, None)
                 .await

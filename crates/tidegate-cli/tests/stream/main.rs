@@ -1,5 +1,6 @@
-//! Streams as users see them: the program's own commands, stock clients and their scripts, and the promises
-//! of an acknowledgement under kills, a full disk and a tracer, against a server process.
+//! Tests of streams as users see them, against a server process: the program's own commands, stock clients
+//! and their scripts, and the promises of an acknowledgement while the test kills the server, fills its disk
+//! or traces its calls.
 //!
 //! If `STREAM_SERVER` names a nats-server program, the same tests run against it: it must meet the same
 //! demands.

@@ -1,4 +1,4 @@
-//! The commands of the `nats` program, which checks the server's answers against schemas.
+//! Tests with the commands of the `nats` program, which checks the server's answers against schemas.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,7 +25,7 @@ impl Nats {
         command
             .args(["-s", &self.server.url, "--timeout=20s"])
             .args(args);
-        // The user's contexts and colours must not affect the test.
+        // The user's own contexts and colours must not affect the test.
         for variable in ["NATS_URL", "NATS_CONTEXT"] {
             command.env_remove(variable);
         }
@@ -51,7 +51,7 @@ impl Nats {
         text
     }
 
-    /// Runs a command that must succeed and print these parts.
+    /// Runs a command that must succeed and print all of these texts.
     #[track_caller]
     fn says(&self, args: &[&str], parts: &[&str]) {
         let text = self.good(args);
@@ -236,7 +236,7 @@ fn consumers() {
         &["consumer", "info", "S", "PULL"],
         "could not select Consumer",
     );
-    // The program creates an ordered consumer of its own.
+    // The program creates an ordered consumer for itself.
     nats.says(
         &["sub", "s.*", "--stream=S", "--count=10", "--all", "--raw"],
         &["message 0", "message 9"],
@@ -273,7 +273,7 @@ fn key_value() {
     nats.fails(&["kv", "get", "CONF", "a"], "not found");
 }
 
-/// The consumer that `nats bench` reads through by default.
+/// The name of the consumer that `nats bench` uses by default.
 const CONSUMER: &str = "nats-bench";
 
 #[test]
@@ -295,7 +295,7 @@ fn benches() {
         ]);
     }
     bench(&["consume", "--clients=2"]);
-    // The consumer stays, with no message left for another run.
+    // The consumer stays after the run, and has no message left for another run.
     nats.good(&["consumer", "rm", "B", CONSUMER, "--force"]);
     bench(&["fetch", "--clients=2"]);
     bench(&["ordered"]);

@@ -1,4 +1,4 @@
-//! nats.py in the tasks of its users (`make deps-python` installs it).
+//! Tests of the client nats.py, in the ways in which its users use it (`make deps-python` installs it).
 
 use std::process::Command;
 

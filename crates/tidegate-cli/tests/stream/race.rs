@@ -1,11 +1,11 @@
-//! Clients that make the same request at once, or disconnect for a moment: for a single server and for a
-//! cluster.
+//! Tests of clients that make the same request at the same time, or disconnect for a moment. Both the tests
+//! of single servers and those of clusters use them.
 
 use serde_json::{Value, json};
 
 use super::raw::Raw;
 
-/// Creates the durable consumer of a stream for a member of the queue group `g`, which listens at `to`.
+/// Creates the durable consumer of a stream that delivers to the queue group `g` at the subject `to`.
 fn create(raw: &mut Raw, stream: &str, consumer: &str, to: &str) {
     let config = json!({
         "durable_name": consumer, "deliver_subject": to, "deliver_group": "g", "ack_policy": "explicit",
@@ -18,8 +18,8 @@ fn create(raw: &mut Raw, stream: &str, consumer: &str, to: &str) {
     raw.publish(&subject, "made", body.as_bytes()).unwrap();
 }
 
-/// Returns the consumer's deliver subject if the server granted this member's request; a member refused with
-/// 10013 must use the existing consumer.
+/// Returns the deliver subject of the consumer if the server granted this member's request. A member that the
+/// server refused with code 10013 must use the existing consumer.
 fn granted(answer: &Value) -> Option<String> {
     match answer["error"]["err_code"].as_u64() {
         None => Some(answer["config"]["deliver_subject"].as_str().unwrap().into()),
@@ -30,8 +30,8 @@ fn granted(answer: &Value) -> Option<String> {
     }
 }
 
-/// Members of a queue group, one at each of these servers, create their shared durable at once, again and
-/// again. The granted member receives later messages.
+/// Checks the members of a queue group, one at each of these servers, that create their shared durable
+/// consumer at the same time, again and again. The member that got the grant must receive later messages.
 pub(crate) fn no_member_is_deaf(urls: &[String], stream: &str, subject: &str, rounds: usize) {
     let mut members: Vec<Raw> = urls.iter().map(|url| Raw::connect(url).unwrap()).collect();
     let mut publisher = Raw::connect(&urls[0]).unwrap();
@@ -41,7 +41,7 @@ pub(crate) fn no_member_is_deaf(urls: &[String], stream: &str, subject: &str, ro
         for (i, raw) in members.iter_mut().enumerate() {
             create(raw, stream, &consumer, &format!("deliver.{round}.{i}"));
             if i == 0 {
-                // A second request on the same connection.
+                // The first member sends the same request a second time on its connection.
                 create(raw, stream, &consumer, &format!("deliver.{round}.again"));
             }
         }
@@ -68,8 +68,8 @@ pub(crate) fn no_member_is_deaf(urls: &[String], stream: &str, subject: &str, ro
     assert!(deaf.is_empty(), "{} of {rounds}: {}", deaf.len(), deaf[0]);
 }
 
-/// Returns whether a client listens at `to`; without a listener the server sends a status before its next
-/// answer.
+/// Returns whether a client listens at `to`. Without a listener, the server sends a status before it answers
+/// the next request.
 fn is_heard(raw: &mut Raw, to: &str) -> bool {
     raw.publish(to, "nobody", b"").unwrap();
     raw.publish("$JS.API.STREAM.NAMES", "names", b"").unwrap();
@@ -82,8 +82,8 @@ fn is_heard(raw: &mut Raw, to: &str) -> bool {
     false
 }
 
-/// A client that pulls through one server disconnects, and reconnects to the other before its pull expires:
-/// it gets the message published after that.
+/// Checks a client that pulls through one server, disconnects, and connects to the other server before its
+/// pull expires: it must get a message that is published after that.
 pub(crate) fn a_pull_outlasts_its_connection(urls: [&str; 2], stream: &str, subject: &str) {
     let mut other = Raw::connect(urls[0]).unwrap();
     let config = json!({"durable_name": "C", "ack_policy": "explicit", "deliver_policy": "new"});
@@ -104,7 +104,7 @@ pub(crate) fn a_pull_outlasts_its_connection(urls: [&str; 2], stream: &str, subj
         while other.api(&info, &json!({}))["num_waiting"] != 1 {}
         drop(client);
         while is_heard(&mut other, &format!("{inbox}.r")) {}
-        // This pull makes the consumer look for pulls that it could serve.
+        // This pull makes the consumer look for waiting pulls that it can serve.
         other
             .publish(&next, "pull", br#"{"batch":1,"no_wait":true}"#)
             .unwrap();
@@ -114,7 +114,7 @@ pub(crate) fn a_pull_outlasts_its_connection(urls: [&str; 2], stream: &str, subj
         client
             .send(format!("SUB {inbox}.* 2\r\n").as_bytes())
             .unwrap();
-        // By the time of this answer the consumer's node knows the subscription.
+        // The consumer's node knows the subscription once it answers this request.
         client.api(&format!("STREAM.INFO.{stream}"), &json!({}));
         other.publish(subject, "ack", b"x").unwrap();
         let (seq, message) = client.delivered().unwrap();

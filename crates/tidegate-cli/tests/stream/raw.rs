@@ -1,4 +1,4 @@
-//! A client of bare sockets: it writes and reads exactly the bytes of the test.
+//! A NATS client over a plain socket: it writes and reads exactly the bytes that the test names.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The longest wait; no answer takes this long, even on a machine that is busy with other tests.
+/// The longest time for which the client waits for an answer; none takes this long, even while other tests
+/// keep the machine busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A message received.
+/// A message that the client has received.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) subject: String,
     pub(crate) reply: Option<String>,
-    /// The headers and the payload.
+    /// The bytes of the headers and of the payload, one after the other.
     pub(crate) payload: Vec<u8>,
     headers_len: usize,
 }
@@ -30,15 +31,16 @@ impl Received {
     }
 }
 
-/// Numbers the inboxes: connections to different nodes of a cluster may have the same local port.
+/// The number of the next inbox. Local ports cannot number them, because connections to different nodes of a
+/// cluster may have the same local port.
 static INBOXES: AtomicU64 = AtomicU64::new(0);
 
-/// A connection that subscribes to an inbox of its own.
+/// A connection to a server that has subscribed to an inbox of its own.
 pub(crate) struct Raw {
     reader: BufReader<TcpStream>,
     socket: TcpStream,
     pub(crate) inbox: String,
-    /// The number of PINGs answered.
+    /// The number of the server's PINGs that the client has answered.
     pub(crate) pings: u64,
 }
 
@@ -47,7 +49,7 @@ impl Raw {
         Self::connect_within(url, PATIENCE)
     }
 
-    /// Connects; every operation that takes longer than `patience` fails.
+    /// Connects to a server. Every operation that takes longer than `patience` fails.
     pub(crate) fn connect_within(url: &str, patience: Duration) -> std::io::Result<Self> {
         let addrs: Vec<_> = url.to_socket_addrs()?.collect();
         let socket = TcpStream::connect_timeout(&addrs[0], patience)?;
@@ -77,7 +79,7 @@ impl Raw {
         self.socket.write_all(bytes)
     }
 
-    /// Publishes with the reply subject `<inbox><reply>`.
+    /// Publishes a message with the reply subject `<inbox><reply>`.
     pub(crate) fn publish(
         &mut self,
         subject: &str,
@@ -91,7 +93,7 @@ impl Raw {
         self.send(&out)
     }
 
-    /// Publishes with headers, each a line without its end.
+    /// Publishes a message with headers, each given as a line without its line end.
     pub(crate) fn publish_with(&mut self, subject: &str, reply: &str, headers: &[&str]) {
         let block: String = headers.iter().map(|h| format!("{h}\r\n")).collect();
         let block = format!("NATS/1.0\r\n{block}\r\n");
@@ -111,7 +113,7 @@ impl Raw {
         Ok(line)
     }
 
-    /// Reads the next message; answers PINGs before it.
+    /// Reads the next message, and answers PINGs that come before it.
     pub(crate) fn message(&mut self) -> std::io::Result<Received> {
         loop {
             let line = self.line()?;
@@ -141,7 +143,8 @@ impl Raw {
         }
     }
 
-    /// Reads the next message that a consumer delivers, with its stream sequence; a status has no sequence.
+    /// Reads the next message that a consumer delivers. Returns its stream sequence, which a status does not
+    /// have, and the message.
     pub(crate) fn delivered(&mut self) -> std::io::Result<(u64, Received)> {
         let message = self.message()?;
         let seq = message.reply.as_deref().and_then(|reply| {
@@ -156,7 +159,7 @@ impl Raw {
         Ok((seq, message))
     }
 
-    /// Reads and answers PINGs until their number reaches `times`.
+    /// Reads and answers PINGs until the client has answered `times` of them.
     pub(crate) fn pinged(&mut self, times: u64) -> std::io::Result<()> {
         while self.pings < times {
             if self.line()?.starts_with("PING") {
@@ -171,12 +174,12 @@ impl Raw {
         self.send(b"PONG\r\n")
     }
 
-    /// Asks `$JS.API.<what>` and reads its answer, which must be the next message.
+    /// Sends a request to `$JS.API.<what>` and returns its answer, which must be the next message.
     pub(crate) fn api(&mut self, what: &str, body: &Value) -> Value {
         self.try_api(what, body).unwrap()
     }
 
-    /// Asks `$JS.API.<what>`; fails without an answer.
+    /// Sends a request to `$JS.API.<what>` and returns its answer. Fails if no answer comes.
     pub(crate) fn try_api(&mut self, what: &str, body: &Value) -> std::io::Result<Value> {
         let subject = format!("$JS.API.{what}");
         self.publish(&subject, "api", body.to_string().as_bytes())?;
@@ -186,7 +189,7 @@ impl Raw {
     }
 }
 
-/// Reads a stream's messages from `first` to `last`, all of them: sequence, subject, payload.
+/// Reads all messages of a stream from `first` to `last`: the sequence, the subject and the payload of each.
 pub(crate) fn read_stream(
     url: &str,
     stream: &str,

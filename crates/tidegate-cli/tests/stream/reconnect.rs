@@ -1,18 +1,19 @@
-//! The program's client while its server crashes and comes back on the same port.
+//! Tests of the program's client commands while their server crashes and comes back on the same port.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, Stdio};
 
 use super::server::{Server, tidegate};
 
-/// Starts a command with pipes at both ends.
+/// Starts a command with pipes as its standard input and output.
 fn start(server: &Server, args: &[&str]) -> Child {
     let mut command = tidegate(&server.url, args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Waits for the end of a command after its input was closed; returns its standard output.
+/// Waits for the end of a command that must succeed, after the test has closed its input. Returns its
+/// standard output.
 fn good(child: Child) -> String {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -31,8 +32,8 @@ fn text(lines: std::ops::Range<u32>) -> String {
     lines.map(|line| format!("line {line}\n")).collect()
 }
 
-/// Each line of a slow pipe is stored before the next one comes, across crashes, and no line twice. Readers
-/// of the stream go on where they were.
+/// Tests a slow pipe into a stream across crashes: the stream must store each line before the next one comes,
+/// and no line twice. Readers of the stream must go on where they were.
 #[test]
 fn lines_of_a_slow_pipe_survive_crashes_in_order() {
     let mut server = Server::start();
@@ -50,7 +51,8 @@ fn lines_of_a_slow_pipe_survive_crashes_in_order() {
     });
     let mut next = 0;
     for round in 0..3 {
-        // One after the other, then many at once, of which the crash loses some.
+        // The lines first come one after the other, and then many at once, so that the crash loses some of
+        // them on their way.
         for _ in 0..10 {
             put(&mut input, next..next + 1);
             next += 1;
@@ -72,7 +74,8 @@ fn lines_of_a_slow_pipe_survive_crashes_in_order() {
     for (child, mut out, mut read) in readers {
         out.read_to_string(&mut read).unwrap();
         good(child);
-        // A durable consumer delivers again, later, messages that a crash lost on their way.
+        // A durable consumer delivers messages that a crash lost on their way later, so the test sorts the
+        // lines.
         let mut lines: Vec<&str> = read.lines().collect();
         lines.sort_by_key(|line| line[5..].parse::<u32>().unwrap());
         assert!(lines.iter().eq(&wanted.lines().collect::<Vec<_>>()));
@@ -99,7 +102,7 @@ fn a_subscriber_subscribes_again() {
     child.wait().unwrap();
 }
 
-/// `--wait` bounds the attempts, at the start and after a loss.
+/// Tests that `--wait` bounds the time of the attempts to connect, both at the start and after a loss.
 #[test]
 fn a_server_that_stays_away_fails_the_command() {
     let server = Server::start();

@@ -1,4 +1,5 @@
-//! `serve --record`: the decisions of every boundary, from which the same controllers decide the same again.
+//! Tests of `serve --record`, which records the decisions of every boundary: the same controllers must decide
+//! the same from the recorded events.
 
 use rustix::process::{Pid, Signal, kill_process};
 use tidegate::boundary::read_decisions;
@@ -6,7 +7,7 @@ use tidegate::controller::{Bounded, Bounds, Choice, Controller, Knee, Objective,
 
 use super::server::{Server, other};
 
-/// Returns a new controller as the server has it at this boundary.
+/// Returns a new controller, as the server has it at the boundary with this name.
 fn controller(boundary: &str, bounds: Bounds) -> Box<dyn Controller> {
     let knee = |objective| Knee::new(objective, bounds).unwrap();
     match boundary {

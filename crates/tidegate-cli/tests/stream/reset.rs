@@ -1,12 +1,13 @@
-//! Resets of consumers (`CONSUMER.RESET`), by bare sockets: the answers, the deliveries after a reset, their
-//! state after a crash, and the refused requests.
+//! Tests of resets of consumers (`CONSUMER.RESET`), with a client over plain sockets: the answers, the
+//! deliveries after a reset, the state of the consumers after a crash, and the requests that the server
+//! refuses.
 
 use serde_json::{Value, json};
 
 use super::raw::{Raw, Received};
 use super::server::{Server, other};
 
-/// Creates a stream `S` with messages 1 to `count`.
+/// Creates a stream `S` with the messages 1 to `count`.
 fn stream(raw: &mut Raw, count: u64) {
     let made = raw.api("STREAM.CREATE.S", &json!({"name": "S", "subjects": ["s"]}));
     assert_eq!(made.get("error"), None, "{made}");
@@ -16,7 +17,8 @@ fn stream(raw: &mut Raw, count: u64) {
     }
 }
 
-/// Creates a durable consumer of the stream with explicit acknowledgements.
+/// Creates a durable consumer of the stream `S` with explicit acknowledgements and the further settings
+/// `more`.
 fn durable(raw: &mut Raw, name: &str, more: Value) {
     let mut config = json!({"durable_name": name, "ack_policy": "explicit"});
     let fields = config.as_object_mut().unwrap();
@@ -37,7 +39,8 @@ fn pull(raw: &mut Raw, name: &str, count: u64) -> Vec<Received> {
     (0..count).map(|_| raw.message().unwrap()).collect()
 }
 
-/// Returns the number of deliveries of the message, its stream sequence, and its consumer sequence.
+/// Returns three numbers of a delivery: how often the message was delivered, its stream sequence, and its
+/// consumer sequence.
 fn numbers(message: &Received) -> [u64; 3] {
     let reply = message.reply.as_deref().unwrap();
     let words: Vec<&str> = reply.split('.').collect();
@@ -50,7 +53,8 @@ fn ack(raw: &mut Raw, message: &Received) {
     assert!(raw.message().unwrap().subject.ends_with("acked"));
 }
 
-/// Returns the expected state of a consumer that has delivered no message since its reset to `next`.
+/// Returns the expected state of a consumer that was reset to the stream sequence `next` and has delivered no
+/// message since.
 fn begun(next: u64, pending: u64) -> Value {
     let before = json!({"consumer_seq": 0, "stream_seq": next - 1});
     json!([before, before, 0, 0, pending])
@@ -82,7 +86,8 @@ fn a_consumer_begins_again() {
     let first = pull(&mut raw, "C", 4);
     ack(&mut raw, &first[0]);
     ack(&mut raw, &first[2]);
-    // The reset goes back to the first unacknowledged message; acknowledgements behind it no longer count.
+    // The reset goes back to the first unacknowledged message. Acknowledgements of messages behind it no
+    // longer count.
     for body in ["", "{}", r#"{"seq":0}"#] {
         let answer = reset(&mut raw, "C", body);
         let kind = "io.nats.jetstream.api.v1.consumer_reset_response";
@@ -97,7 +102,7 @@ fn a_consumer_begins_again() {
     let again = pull(&mut raw, "C", 2);
     assert_eq!(numbers(&again[0]), [1, 2, 1]);
     assert_eq!(numbers(&again[1]), [1, 3, 2]);
-    // The reset names a future message.
+    // This reset names a message that the stream does not have yet.
     let answer = reset(&mut raw, "C", r#"{"seq":100}"#);
     assert_eq!(
         (&answer["reset_seq"], told(&answer)),
@@ -108,12 +113,12 @@ fn a_consumer_begins_again() {
         (&answer["reset_seq"], told(&answer)),
         (&json!(5), begun(5, 2))
     );
-    // An answered reset is durable.
+    // A reset that the server has answered must be durable.
     let server = server.restart();
     let mut raw = Raw::connect(&server.url).unwrap();
     let info = raw.api("CONSUMER.INFO.S.C", &json!({}));
     assert_eq!(told(&info), begun(5, 2), "{info}");
-    // A pull that waits gets the messages delivered again.
+    // A waiting pull must get the messages that the consumer delivers again.
     ask(&mut raw, "C", 9);
     let seen: Vec<_> = (0..2).map(|_| numbers(&raw.message().unwrap())).collect();
     assert_eq!(seen, [[1, 5, 1], [1, 6, 2]]);
@@ -251,7 +256,7 @@ fn acknowledgements_before_a_reset_do_not_count_after_it() {
         let body = json!({"seq": next}).to_string();
         raw.publish("$JS.API.CONSUMER.RESET.S.C", "reset", body.as_bytes())
             .unwrap();
-        // The server answers the acknowledgements in any order with the reset.
+        // The server may answer the acknowledgements and the reset in any order.
         let answers: Vec<_> = (0..4).map(|_| raw.message().unwrap()).collect();
         let of_reset: Vec<_> = answers
             .iter()

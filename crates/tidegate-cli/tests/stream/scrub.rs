@@ -1,5 +1,5 @@
-//! A message goes bad on the disk of a single server, without any reader: the server detects the damage,
-//! reports it, and serves the other messages.
+//! Tests of a message that the disk of a single server damages and no client reads: the server must find the
+//! damage, report it, and serve the other messages.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use super::flip::flip;
 use super::raw::{PATIENCE, Raw};
 use super::server::{Server, other};
 
-/// Messages of 64 KiB: more than the server keeps in memory of its last writes.
+/// The number of messages of 64 KiB: together they have more bytes than the server keeps of its last writes
+/// in memory.
 const MESSAGES: u64 = 1000;
 
 #[test]
@@ -45,7 +46,8 @@ fn messages_that_go_bad_on_the_disk_are_found_by_the_scrub_and_others_are_served
     assert_eq!(lost.len(), 1, "{lost:?}\n{}", server.log());
     let said = format!("such as message {} of stream S", lost[0]);
     assert!(server.log().contains(&said), "{}", server.log());
-    // A start reads the log from the newest checkpoint on, and damage makes the server write a checkpoint.
+    // The damage makes the server write a checkpoint, because a start reads the log from the newest
+    // checkpoint on and must not meet the damage.
     let has_checkpoint = || {
         let mut files = std::fs::read_dir(data.join("tidegate")).unwrap();
         files.any(|f| {

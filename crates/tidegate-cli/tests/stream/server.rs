@@ -1,4 +1,5 @@
-//! A server under test: each test starts it on free ports, reads its log, and kills it at its end.
+//! A server under test. Each test starts it on free ports, reads its log, and kills it at the end of the
+//! test.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
@@ -9,16 +10,16 @@ use std::sync::{Arc, Mutex};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Returns the nats-server to test instead of our own server.
+/// Returns the path of the nats-server that the tests run in place of our own server, from the environment.
 pub(crate) fn other() -> Option<PathBuf> {
     let program = std::env::var_os("STREAM_SERVER")?;
     Some(PathBuf::from(program))
 }
 
-/// A server that is ready.
+/// A running server that has reported that it is ready.
 pub(crate) struct Server {
     child: Child,
-    /// `host:port`.
+    /// The address `host:port` of the server.
     pub(crate) url: String,
     /// The last log lines, for the report of a failed test.
     log: Arc<Mutex<VecDeque<String>>>,
@@ -27,7 +28,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server with a directory of its own.
+    /// Starts a server with a data directory of its own.
     pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut server = Self::start_in(&directory.path().join("data"), "");
@@ -35,14 +36,14 @@ impl Server {
         server
     }
 
-    /// Starts a server with its data in `data` and a further configuration.
+    /// Starts a server with its data in `data` and with the text `config` as a further configuration.
     pub(crate) fn start_in(data: &Path, config: &str) -> Self {
         let mut child = Self::spawn(data, config, &[]);
         let log = BufReader::new(child.stderr.take().unwrap());
         Self::ready(child, log, data)
     }
 
-    /// Starts a server with its data in `data` and further flags.
+    /// Starts a server with its data in `data` and with further flags.
     pub(crate) fn start_with(data: &Path, flags: &[&str]) -> Self {
         let mut child = Self::spawn_at("-1", data, "", &[], flags);
         let log = BufReader::new(child.stderr.take().unwrap());
@@ -62,15 +63,15 @@ impl Server {
         assert!(self.child.wait().unwrap().success(), "{}", self.log());
     }
 
-    /// Starts a server under a program such as a tracer, given with its arguments; the output of both goes to
-    /// the same log.
+    /// Starts a server under another program, such as a tracer, that is given with its arguments. The output
+    /// of both programs goes to the same log.
     pub(crate) fn start_under(data: &Path, tracer: &[&str]) -> Self {
         let mut child = Self::spawn(data, "", tracer);
         let log = BufReader::new(child.stderr.take().unwrap());
         Self::ready(child, log, data)
     }
 
-    /// Spawns a server, which may take long to become ready.
+    /// Starts the process of a server, and does not wait until it is ready.
     pub(crate) fn spawn(data: &Path, config: &str, tracer: &[&str]) -> Child {
         Self::spawn_at("-1", data, config, tracer, &[])
     }
@@ -131,7 +132,7 @@ impl Server {
         let url = after("Listening for client connections on ").unwrap();
         let kept = Arc::new(Mutex::new(VecDeque::new()));
         let keep = Arc::clone(&kept);
-        // The thread reads the log to its end; otherwise the server would block on the full pipe.
+        // The thread reads the log to its end. Otherwise the server would block on the full pipe.
         std::thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
                 let mut kept = keep.lock().unwrap();
@@ -165,7 +166,7 @@ impl Server {
             .join("\n")
     }
 
-    /// Kills the server, as a crash would, and starts another one on its data.
+    /// Kills the server without a chance to clean up, as a crash would, and starts another one on its data.
     pub(crate) fn restart(mut self) -> Self {
         self.kill();
         let (owned, data) = (self.owned.take(), self.data.clone());
@@ -174,7 +175,8 @@ impl Server {
         next
     }
 
-    /// Kills the server, as a crash would, and starts another one on its data and its port.
+    /// Kills the server without a chance to clean up, as a crash would, and starts another one on its data
+    /// and its port.
     pub(crate) fn restart_there(mut self) -> Self {
         self.kill();
         let (owned, data) = (self.owned.take(), self.data.clone());
@@ -187,7 +189,7 @@ impl Server {
     }
 
     pub(crate) fn kill(&mut self) {
-        // A killed tracer would leave its child running.
+        // If the test killed only the tracer, the traced server would keep running.
         let tracer = self.child.id();
         let children = format!("/proc/{tracer}/task/{tracer}/children");
         let children = std::fs::read_to_string(children).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Proves that no acknowledgement leaves before the sync that covers its message, by tracing the server's
-//! system calls.
+//! Tests that the server sends no acknowledgement before the sync that covers its message has ended. The test
+//! traces the server's system calls to prove that.
 //!
 //! The server runs under strace, which records the begin and the end of every call in one order. Before the
 //! write of an acknowledgement to a socket begins, an `fdatasync` must have ended that began after the end of
@@ -17,7 +17,7 @@ use super::server::{Server, other};
 
 const CLIENTS: u64 = 4;
 const ROUNDS: u64 = 25;
-/// The most unacknowledged messages of a client.
+/// The greatest number of unacknowledged messages of a client.
 const BURST: u64 = 3;
 
 #[test]
@@ -62,7 +62,8 @@ fn no_acknowledgement_before_its_sync() {
                 let mut raw = Raw::connect(&url).unwrap();
                 for round in 0..ROUNDS {
                     for n in round * BURST..(round + 1) * BURST {
-                        // The word to find in the log's writes and in the acknowledgement's subject.
+                        // A word that the test can find both in the log's writes and in the subject of the
+                        // acknowledgement.
                         let word = word(client, n);
                         raw.publish(
                             &format!("s.{client}"),
@@ -98,20 +99,21 @@ fn strace_works() -> bool {
     run.is_ok_and(|output| output.status.success()) && Path::new("/proc/self").exists()
 }
 
-/// The progress of a message.
+/// The progress of a message on its way to its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Its write ended after this many events.
+    /// The write of the message to the log has ended, after this many events of the trace.
     Written(usize),
-    /// A sync that began after the write has ended.
+    /// A sync that began after the write of the message has ended.
     Synced,
 }
 
-/// Counts the acknowledgements, each after its sync; returns an error for the first one before its sync.
+/// Counts the acknowledgements of the trace that come after their sync. Returns an error for the first one
+/// that comes before its sync.
 fn check(trace: &str) -> Result<u64, String> {
     let mut stages: BTreeMap<String, Stage> = BTreeMap::new();
     let mut proved = 0;
-    // The running call of each thread, with the event at which it began.
+    // For each thread, its running call, and the event at which the call began.
     let mut running: BTreeMap<&str, (usize, String)> = BTreeMap::new();
     for (at, line) in trace.lines().enumerate() {
         let Some((thread, event)) = line.split_once(' ') else {
@@ -140,7 +142,7 @@ fn check(trace: &str) -> Result<u64, String> {
         let Some((began, call)) = running.remove(thread) else {
             continue;
         };
-        // A failed call proves nothing; every other result counts.
+        // A call that failed proves nothing; the check counts every other result.
         if event.contains("= -1 ") {
             continue;
         }
@@ -159,12 +161,12 @@ fn check(trace: &str) -> Result<u64, String> {
     Ok(proved)
 }
 
-/// Returns whether this call writes acknowledgements, and not a message to the log.
+/// Returns whether this call writes acknowledgements to a socket, and not a message to the log.
 fn is_ack(event: &str) -> bool {
     event.contains("\\\"seq\\\":") && event.contains("MSG _INBOX.")
 }
 
-/// Returns the words of messages in a call's bytes.
+/// Returns the words in the bytes of a call that name messages.
 fn words(event: &str) -> impl Iterator<Item = &str> {
     event
         .split(|c: char| !c.is_ascii_alphanumeric())
@@ -175,7 +177,7 @@ fn words(event: &str) -> impl Iterator<Item = &str> {
         })
 }
 
-/// The check detects an early acknowledgement.
+/// Tests that the check finds an acknowledgement that comes before its sync.
 #[test]
 fn the_check_finds_an_early_acknowledgement() {
     let write = "7 pwritev(5, [{iov_base=\"..<m0x1m>..\", iov_len=10}], 1, 0) = 10\n";
@@ -184,7 +186,7 @@ fn the_check_finds_an_early_acknowledgement() {
     assert_eq!(check(&[write, sync, ack].concat()), Ok(1));
     assert!(check(&[write, ack, sync].concat()).is_err());
     assert!(check(&[sync, ack].concat()).is_err());
-    // A sync that began before the end of the write covers none of it.
+    // A sync that began before the end of the write does not cover the message.
     let begins = "6 fdatasync(5 <unfinished ...>\n";
     let ends = "6 <... fdatasync resumed>) = 0\n";
     assert!(check(&[begins, write, ends, ack].concat()).is_err());

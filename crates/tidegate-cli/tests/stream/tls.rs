@@ -1,4 +1,4 @@
-//! The program's client over TLS.
+//! Tests of the program's client commands over TLS.
 
 use super::server::{Server, other};
 use crate::certificates::Authority;
@@ -38,7 +38,8 @@ fn commands_speak_tls_and_present_a_certificate() {
     assert_eq!(code, Some(0), "{err}");
     let (code, out, err) = run(&["consume", "S", "--until-end"], &flags(&client));
     assert_eq!((code, &out[..]), (Some(0), &b"one\n"[..]), "{err}");
-    // No certificate, a stranger's certificate, and a server that the given authority did not sign.
+    // The client shows no certificate, or a certificate of another authority, or does not trust the authority
+    // of the server.
     let only_ca = ["--tls-ca".to_owned(), ca.clone()];
     let mut wrong_ca = flags(&client);
     wrong_ca[1] = strangers.ca();
