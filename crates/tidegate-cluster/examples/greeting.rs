@@ -1,5 +1,5 @@
-//! Two nodes greet each other in memory: each proves that it knows the secret. A third node with another
-//! secret is refused.
+//! Lets two nodes greet each other in memory: each node proves to the other that it knows the cluster's
+//! secret. The first node then refuses a third node, which has another secret.
 //!
 //! `cargo run -p tidegate-cluster --example greeting`
 

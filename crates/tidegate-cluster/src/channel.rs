@@ -1,8 +1,8 @@
 //! The state of one connection to or from a peer: the greeting, then frames, and the deadlines after which
 //! the connection is dead.
 //!
-//! The node appends the dialer's frames to an outbox of its own. [`Channel::out`] holds the frames that the
-//! connection itself sends.
+//! [`Channel::out`] holds only the frames of the greeting and the pongs. The frames that a node sends as the
+//! dialer after the greeting wait in a separate outbox, which the node owns.
 
 use std::time::Duration;
 
@@ -15,30 +15,32 @@ use super::proof::{Binding, Side};
 use super::refusal::Refusal;
 use super::wire::{FRAME_BYTES_MAX, Frame, GREETING_BYTES_MAX, Read, WireError, read};
 
-/// The interval at which the dialer pings and the dialled node sends a pong. The dialled node does not wait
-/// for the ping, since it may have a lot to read before it reaches a ping.
+/// The interval at which the dialer sends pings and the dialled node sends pongs. The dialled node does not
+/// wait for a ping, since it may have a lot to read before it reaches the ping.
 pub const PING_EVERY: Duration = Duration::from_secs(3);
-/// The silence after which a channel is over.
+/// The time without a byte from the peer after which a node closes an open channel.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// The time that a greeting may take, from the dial on.
+/// The time that a greeting may take, from the dial or from the end of the TLS handshake on.
 const GREETING_MAX: Duration = Duration::from_secs(5);
-/// The dialled node sends no further pong while this many bytes wait for a dialer that does not read.
+/// The dialled node queues another pong only while fewer bytes than this wait for the dialer. If more bytes
+/// wait, the dialer does not read, and further pongs would only fill the outbox.
 const PONGS_BYTES_MAX: usize = 1024;
 /// The first bytes of a TLS connection: the type of a handshake record and the major version. A greeting's
 /// frame never has a length with these two bytes and a third byte other than 0.
 const TLS_BEGINS: [u8; 2] = [0x16, 3];
 
-/// The reason why a channel is over.
+/// The reason why a channel to or from a peer is over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// The greeting failed, so the channel was never open.
+    /// The greeting between the two nodes failed, so the channel was never open.
     #[error(transparent)]
     Greeting(#[from] GreetingError),
-    /// The bytes that the node received from the peer are not a frame.
+    /// The bytes that this node received from the peer are not a frame.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The peer sent a frame that does not belong on this channel or in this state.
+    /// The peer sent a frame at the wrong time, or a frame that this kind of channel does not carry: for
+    /// example a message during the greeting, or a Raft frame on a channel for routes.
     #[error(
         "a frame that does not belong on this channel: use versions of tidegate that go together"
     )]
@@ -58,7 +60,7 @@ pub enum ChannelError {
 }
 
 impl ChannelError {
-    /// Returns the refusal, if the error is one.
+    /// Returns the refusal, if a refusal by either node ended the channel.
     #[must_use]
     pub const fn refusal(&self) -> Option<&Refusal> {
         match self {
@@ -68,16 +70,16 @@ impl ChannelError {
     }
 }
 
-/// The effect of received bytes for the owner of the channel.
+/// The result of handling received bytes, which tells the owner of the channel what to do next.
 #[derive(Debug)]
 pub enum Effect<'a> {
-    /// The input must hold this many bytes before the channel can continue.
+    /// The channel needs more bytes: it continues once the input holds this number of bytes.
     Need(usize),
-    /// The channel handled the frame: the owner has nothing to do.
+    /// The channel handled the frame itself, so the owner has no work.
     Done,
-    /// The greeting is over, and this is the peer's introduction.
+    /// The greeting is over and the channel is open. The field is the peer's introduction.
     Open(Introduction),
-    /// The dialer sent a frame.
+    /// The dialer sent this frame, which the owner must handle.
     Frame(Frame<'a>),
 }
 
@@ -97,20 +99,22 @@ enum State {
 #[derive(Debug)]
 pub struct Channel {
     state: State,
-    /// The frames that the connection itself sends.
+    /// The frames that wait to be sent to the peer: those of the greeting, and pongs.
     pub out: Outbox,
     since: Time,
-    /// The time allowed for the TLS handshake that precedes the greeting.
+    /// The time allowed for the TLS handshake that precedes the greeting; `None` without a TLS handshake or
+    /// after it.
     handshake: Option<Duration>,
     heard: Time,
-    /// The time since which the socket accepted no bytes although some wait; `None` if no bytes wait.
+    /// The time since which the socket has accepted none of the bytes that wait for the peer; `None` if no
+    /// bytes wait.
     blocked: Option<Time>,
     write_deadline: Duration,
 }
 
 impl Channel {
-    /// Creates the channel of a connection that this node dialled. `nonce` is random, and used nowhere else.
-    /// `handshake` is the time allowed for a TLS handshake, if the channel uses TLS.
+    /// Creates the channel of a connection that this node dialled. `nonce` is random, and no other greeting
+    /// uses it. `handshake` is the time allowed for a TLS handshake, if the channel uses TLS.
     #[must_use]
     pub fn dial(
         now: Time,
@@ -125,8 +129,8 @@ impl Channel {
         Self::new(now, greeting, out, write_deadline, handshake)
     }
 
-    /// Creates the channel of a connection that this node accepted. `nonce` is random, and used nowhere else.
-    /// `handshake` is the time allowed for a TLS handshake, if the channel uses TLS.
+    /// Creates the channel of a connection that this node accepted. `nonce` is random, and no other greeting
+    /// uses it. `handshake` is the time allowed for a TLS handshake, if the channel uses TLS.
     #[must_use]
     pub fn answer(
         now: Time,
@@ -156,7 +160,8 @@ impl Channel {
         }
     }
 
-    /// Records that the TLS handshake is over. `binding` binds the greeting to this TLS session.
+    /// Records that the TLS handshake is over, and starts the time for the greeting. `binding` binds the
+    /// greeting to this TLS session.
     pub fn handle_secured(&mut self, now: Time, binding: Binding) {
         (self.since, self.handshake) = (now, None);
         if let State::Greeting(greeting) = &mut self.state {
@@ -164,11 +169,12 @@ impl Channel {
         }
     }
 
-    /// Handles the next frame of `input`. Returns the effect of the frame and the number of bytes that the
+    /// Handles the next frame of `input`. Returns the result of the frame and the number of bytes that the
     /// channel used.
     ///
     /// # Errors
-    /// The channel is over. The frames in [`Channel::out`] tell the peer why.
+    ///
+    /// The channel is over. The frames in [`Channel::out`] tell the peer the reason.
     pub fn next<'a>(
         &mut self,
         now: Time,
@@ -231,22 +237,24 @@ impl Channel {
         }
     }
 
-    /// Records that a part of a frame arrived, or that bytes wait which the node does not read for now.
+    /// Records that the peer is alive: a part of a frame arrived, or bytes wait which the node does not read
+    /// for now.
     pub const fn handle_activity(&mut self, now: Time) {
         if matches!(self.state, State::Open(..)) {
             self.heard = now;
         }
     }
 
-    /// Queues a pong, unless too many bytes wait. The caller does so only on a channel that the peer dialled.
+    /// Queues a pong, unless too many bytes wait for the peer. The caller must call this only on a channel
+    /// that the peer dialled.
     pub fn pong(&mut self) {
         if self.out.len() < PONGS_BYTES_MAX {
             Frame::Pong.write(&mut self.out);
         }
     }
 
-    /// Records that the socket accepted bytes (`progress`) or none. `waits` says whether any bytes still
-    /// wait.
+    /// Records a write to the socket. `progress` says whether the socket accepted any bytes, `waits` whether
+    /// bytes still wait.
     pub fn handle_written(&mut self, now: Time, progress: bool, waits: bool) {
         if !waits {
             self.blocked = None;
@@ -255,13 +263,14 @@ impl Channel {
         }
     }
 
-    /// Returns whether the greeting is over.
+    /// Returns whether the greeting is over, so that the channel carries frames.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         matches!(self.state, State::Open(..))
     }
 
-    /// Returns the time at which [`Channel::overdue`] may return an error.
+    /// Returns the earliest time at which a deadline of the channel may pass, so that the caller must call
+    /// [`Channel::overdue`] again.
     #[must_use]
     pub fn deadline(&self) -> Time {
         let dead = match self.state {

@@ -1,30 +1,33 @@
-//! Fixes the members of a cluster, once: when this node has followed every route, and every node that it
-//! reached reports the same members. From then on a route only names an address to dial.
+//! Decides once which nodes are the members of a cluster. A route is the configured address of a node. This
+//! node fixes the members once it has reached a node over every route, and every node that it reached reports
+//! the same members. From then on a route only names an address to dial.
 //!
 //! A node that has fixed the members keeps reporting them, so that a node that was stopped at that time can
 //! still fix them. Two nodes never fix different members: a node fixes a set only after each node of that set
-//! reported the same set, with the one id that each of them had.
+//! reported the same set, with the same id for each node.
 
 use std::collections::BTreeMap;
 
 use super::members::{Member, Members};
 use super::rejoin::{Rejoin, Rejoined};
 
-/// The progress of fixing the members.
+/// The progress of a node towards the decision which nodes are the members of its cluster.
 #[derive(Clone, Debug)]
 pub struct Formation {
     me: Member,
-    /// The member to which each route led; `None` before this node has followed the route.
+    /// The member to which each route led; `None` before this node has reached a node over the route.
     routes: Vec<Option<Member>>,
     /// The set of members that each connected peer reports, by the peer's id.
     told: BTreeMap<u64, Members>,
     formed: Option<Members>,
-    /// Set while this node asks for the place among fixed members that it had before it lost its disk.
+    /// The progress of a node that lost its disk and asks for its former place among the members; `None` for
+    /// any other node.
     rejoin: Option<Rejoin>,
 }
 
 impl Formation {
-    /// Creates the state of a node with `routes` routes, and the members that were fixed before.
+    /// Creates the state of the node `me`, which has `routes` routes. `formed` are the members that the node
+    /// has fixed before; `None` if it has fixed none.
     #[must_use]
     pub fn new(me: Member, routes: usize, formed: Option<Members>) -> Self {
         Self {
@@ -54,7 +57,7 @@ impl Formation {
         }
     }
 
-    /// Records the members that a peer reports.
+    /// Records the set of members that the peer with this id reports.
     pub fn handle_told(&mut self, id: u64, members: Members) {
         if let Some(rejoin) = &mut self.rejoin {
             return rejoin.handle_told(id, members);
@@ -62,34 +65,38 @@ impl Formation {
         self.told.insert(id, members);
     }
 
-    /// Records that the peer with this id vouches that it has been in no later term than `term`.
+    /// Records that the peer with this id vouches that it has been in no later term than `term`. A node that
+    /// lost its disk needs this from each member before it takes its former place.
     pub fn handle_vouched(&mut self, id: u64, term: u64) {
         if let Some(rejoin) = &mut self.rejoin {
             rejoin.handle_vouched(id, term);
         }
     }
 
-    /// Returns the former place of this node, if the node may take that place now. The caller writes the
-    /// place to the members' file, then calls [`Formation::handle_rejoined`].
+    /// Returns this node's former place among the members, once every other member has reported the same
+    /// members and its latest term. Returns `None` before that, and for a node that has not lost its disk.
+    /// The caller writes the place to the members' file, then calls [`Formation::handle_rejoined`].
     #[must_use]
     pub fn rejoin_due(&self) -> Option<Rejoined> {
         self.rejoin.as_ref()?.due()
     }
 
-    /// Records that this node has its place again. The caller has written the place to the members' file.
+    /// Records that this node has its former place again. The caller has written the place to the members'
+    /// file.
     pub fn handle_rejoined(&mut self, rejoined: Rejoined) {
         self.me.id = rejoined.id;
         self.formed = Some(rejoined.members);
         self.rejoin = None;
     }
 
-    /// Forgets the members that a disconnected peer reported.
+    /// Forgets the members that a peer reported, because the peer is disconnected.
     pub fn handle_gone(&mut self, id: u64) {
         self.told.remove(&id);
     }
 
-    /// Returns the members as this node reports them: the fixed ones, or the nodes that all its routes led
-    /// to. Returns `None` until every route was followed, and if two nodes have the same name.
+    /// Returns the members that this node reports to its peers: the fixed members, or before that the nodes
+    /// to which its routes led. Returns `None` until this node has reached a node over every route, and if
+    /// two nodes have the same name.
     #[must_use]
     pub fn telling(&self) -> Option<Members> {
         if self.formed.is_some() {
@@ -106,8 +113,10 @@ impl Formation {
         Members::new(all)
     }
 
-    /// Returns the members, if this node may fix them now. The caller writes them to the members' file, then
-    /// calls [`Formation::handle_formed`].
+    /// Returns the members that this node may fix now, because it has reached a node over every route and
+    /// every node that it reached reports the same members. Returns `None` before that, after this node has
+    /// fixed the members, and if it has met no other node. The caller writes the members to the members'
+    /// file, then calls [`Formation::handle_formed`].
     #[must_use]
     pub fn due(&self) -> Option<Members> {
         if self.formed.is_some() {
@@ -115,8 +124,8 @@ impl Formation {
         }
         let mine = self.telling()?;
         if mine.len() == 1 {
-            // No other node could join a cluster of one node afterwards, and a single server needs no
-            // cluster.
+            // A node that has met no other node fixes no members: no other node could join a cluster of one
+            // node afterwards, and a single server needs no cluster.
             return None;
         }
         let others = mine.iter().filter(|m| m.id != self.me.id);
@@ -126,22 +135,23 @@ impl Formation {
         agreed.then_some(mine)
     }
 
-    /// Records that the members are fixed. The caller has written them to the members' file.
+    /// Records that this node has fixed the members. The caller has written them to the members' file.
     pub fn handle_formed(&mut self, members: Members) {
         self.formed = Some(members);
     }
 
-    /// Returns the members, once they are fixed.
+    /// Returns the members of the cluster; `None` until this node has fixed them.
     #[must_use]
     pub const fn formed(&self) -> Option<&Members> {
         self.formed.as_ref()
     }
 
-    /// Returns the names of members to which no route leads, once this node has followed all routes. This
-    /// node cannot send to these members.
+    /// Returns the names of members to which no route of this node leads; empty until this node has reached a
+    /// node over every route. This node cannot send to these members.
     #[must_use]
     pub fn unrouted(&self) -> Vec<&str> {
-        // Compares names, because a member that lost its disk has another id until it has rejoined.
+        // The node compares the members with its routes by name and not by id, because a member that lost its
+        // disk has another id until it has rejoined.
         let met: Option<Vec<&str>> = self
             .routes
             .iter()
@@ -158,7 +168,7 @@ impl Formation {
             .collect()
     }
 
-    /// Explains, for people, why the members are not fixed yet; `None` once the members are fixed.
+    /// Explains to the operator why the members are not fixed yet; `None` once the members are fixed.
     #[must_use]
     pub fn waiting_for(&self) -> Option<String> {
         if self.formed.is_some() {

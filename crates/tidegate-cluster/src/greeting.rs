@@ -1,9 +1,9 @@
-//! The start of a channel: both nodes introduce themselves, check that they fit together, and prove that they
-//! know the secret.
+//! The greeting at the start of a channel: both nodes introduce themselves, check that they fit together, and
+//! prove that they know the cluster's secret.
 //!
-//! Owns the order of the four frames and the content of both introductions. The caller decides whether a node
-//! is welcome: first by facts that any stranger may learn ([`Judge::suits`]), then, after the peer has proved
-//! that it knows the secret, by its identity ([`Judge::admits`]).
+//! This module owns the order of the four frames and the content of both introductions. The caller decides
+//! whether it welcomes a node: first by facts that any stranger may learn ([`Judge::suits`]), then, after the
+//! peer has proved that it knows the secret, by its identity ([`Judge::admits`]).
 
 use tidegate_nats::outbox::Outbox;
 
@@ -18,35 +18,42 @@ const STREAMS: u8 = 1;
 const REJOINS: u8 = 2;
 const URL_BYTES_MAX: usize = 512;
 
-/// The facts that a node states about itself.
+/// The facts about itself that a node sends in a greeting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Introduction {
-    /// The protocol version that the node speaks.
+    /// The version of the protocol between nodes that the node speaks.
     pub version: u16,
-    /// True for a Raft channel, false for a route; both sides state the same.
+    /// True if the introduction opens a Raft channel, false if it opens a channel for routes; both nodes of a
+    /// channel state the same kind.
     pub raft: bool,
     /// True if the node serves streams.
     pub streams: bool,
     /// True if the node lost its disk, and asks the members for its former place.
     pub rejoins: bool,
-    /// The number of groups that consist of all nodes, as this node is configured.
+    /// The number of Raft groups that consist of all nodes of the cluster, as the node's configuration sets
+    /// it.
     pub shards: u8,
-    /// The node's id, drawn with its data directory or, without a directory, by its process.
+    /// The node's id: a random number, kept in the data directory; a node without a directory draws it at
+    /// each start.
     pub id: u64,
-    /// A random number drawn at each start.
+    /// A random number that the node's process draws at each start. By it a peer distinguishes two processes
+    /// with the same id, such as a node before and after a restart.
     pub life: u64,
-    /// The digest of the members that the node knows; 0 before they are fixed.
+    /// The digest of the members that the node knows, by which two nodes notice that their members differ; 0
+    /// before the node has fixed the members.
     pub digest: u64,
     /// The name of the node's cluster.
     pub cluster: String,
     /// The node's name.
     pub name: String,
-    /// The address for clients: `host:port`, `:port` for the address at which a peer sees the node, or empty.
+    /// The address to which the node's clients connect, as `host:port`. As `:port` it has no host, and the
+    /// peer takes the address at which it sees the node. If the text is empty, the node advertises no
+    /// address.
     pub client_url: String,
 }
 
 impl Introduction {
-    /// Returns the kind of channel.
+    /// Returns the kind of channel that this introduction opens.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self.raft {
@@ -118,42 +125,47 @@ impl Introduction {
 }
 
 impl Introduction {
-    /// Returns the node's name, with `f` just behind the version. Every version keeps the name at this place,
-    /// so that a refusal can name the node.
+    /// Returns the node's name from an introduction. `f` begins just behind the version. Every version of the
+    /// protocol keeps the name at this place, so that a refusal can name the node.
     fn name_in_any_version(mut f: Fields<'_>) -> Option<String> {
-        // The kind of channel, flags, shards; id, life, digest; the nonce; the cluster.
+        // The function skips the fields before the name: the kind of channel, flags, shards; id, life,
+        // digest; the nonce; then the cluster's name.
         f.array::<{ 3 + 3 * 8 + 32 }>().ok()?;
         f.text().ok()?;
         String::from_utf8(f.text().ok()?.to_vec()).ok()
     }
 }
 
-/// Decides whether a node is welcome.
+/// Decides whether this node welcomes a peer that greets it.
 pub trait Judge {
     /// Returns this node's introduction for a channel of this kind.
     fn introduction(&self, kind: Kind) -> Introduction;
     /// Returns the cluster's secret.
     fn secret(&self) -> &Secret;
-    /// Checks whether a node with this introduction could belong to this node's cluster. The node has proved
-    /// nothing yet.
-    ///
-    /// # Errors The node cannot belong to this cluster.
-    fn suits(&self, theirs: &Introduction) -> Result<(), Refusal>;
-    /// Checks whether the node, which knows the secret, is welcome now. `side` is the side of this node.
+    /// Checks whether a node with this introduction could belong to this node's cluster. The node has not
+    /// proved yet that it knows the secret.
     ///
     /// # Errors
-    /// The node is not welcome.
+    ///
+    /// The node cannot belong to this cluster.
+    fn suits(&self, theirs: &Introduction) -> Result<(), Refusal>;
+    /// Checks whether this node welcomes a peer that has proved that it knows the secret. `side` is the side
+    /// of this node.
+    ///
+    /// # Errors
+    ///
+    /// This node does not welcome the peer now.
     fn admits(&self, side: Side, theirs: &Introduction) -> Result<(), Refusal>;
 }
 
-/// The reason why a greeting failed.
+/// The reason why a greeting between two nodes failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GreetingError {
-    /// One of the two nodes refused the other.
+    /// One of the two nodes refused the other node.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The other side is not a tidegate node.
+    /// The other side of the connection is not a tidegate node.
     #[error("expected the greeting of a tidegate node: the address belongs to something else")]
     Stranger,
 }
@@ -170,29 +182,32 @@ enum State {
     Hello,
     /// The dialer waits for the dialled node's introduction. The field is the dialer's introduction.
     Challenge(Vec<u8>),
-    /// The dialled node waits for the dialer's proof over these two introductions.
+    /// The dialled node waits for the dialer's proof over both introductions. The fields are the dialer's and
+    /// the dialled node's introduction.
     Proof(Vec<u8>, Vec<u8>),
-    /// The dialer waits for the dialled node's proof over these two introductions.
+    /// The dialer waits for the dialled node's proof over both introductions. The fields are the dialer's and
+    /// the dialled node's introduction.
     Welcome(Vec<u8>, Vec<u8>),
     Over,
 }
 
-/// The state of a greeting on one side.
+/// The state of a greeting on one side of a channel.
 #[derive(Clone, Debug)]
 pub struct Greeting {
     state: State,
     side: Side,
     kind: Kind,
     nonce: [u8; 32],
-    /// The TLS session in which the greeting takes place.
+    /// The TLS session in which the greeting takes place; `None` without TLS.
     binding: Option<Binding>,
-    /// Set if the greeting must take place in a TLS session.
+    /// True if the greeting must take place in a TLS session.
     wants_tls: bool,
     theirs: Option<Introduction>,
 }
 
 impl Greeting {
-    /// Starts the greeting of the dialer. `nonce` is random, and used nowhere else.
+    /// Starts the greeting as the dialer, and writes the introduction into `out`. `nonce` is random, and no
+    /// other greeting uses it.
     #[must_use]
     pub fn dial(kind: Kind, nonce: [u8; 32], judge: &dyn Judge, out: &mut Outbox) -> Self {
         let hello = judge.introduction(kind).encode(&nonce);
@@ -208,8 +223,8 @@ impl Greeting {
         }
     }
 
-    /// Starts the greeting of the dialled node. `nonce` is random, and used nowhere else. With `wants_tls`
-    /// the node refuses a dialer that greets before [`Greeting::bind`].
+    /// Starts the greeting as the dialled node. `nonce` is random, and no other greeting uses it. With
+    /// `wants_tls` the node refuses a dialer that greets before [`Greeting::bind`].
     #[must_use]
     pub const fn answer(nonce: [u8; 32], wants_tls: bool) -> Self {
         Self {
@@ -223,19 +238,19 @@ impl Greeting {
         }
     }
 
-    /// Binds the greeting to this TLS session.
+    /// Binds the greeting to this TLS session, so that proofs from another session do not count.
     pub const fn bind(&mut self, binding: Binding) {
         self.binding = Some(binding);
     }
 
-    /// Returns the side of this node.
+    /// Returns whether this node is the dialer or the dialled node.
     #[must_use]
     pub const fn side(&self) -> Side {
         self.side
     }
 
     /// Handles the peer's next frame, and returns the peer's introduction once the greeting is over. Appends
-    /// the frames to send to `out`, a refusal among them.
+    /// the frames for the peer, a refusal among them, to `out`.
     ///
     /// # Errors
     /// The greeting failed. The caller sends the frames in `out`, then closes the channel.
@@ -376,8 +391,8 @@ mod tests {
         greet_in(a, b, false, [None, None])
     }
 
-    /// Exchanges frames until both sides are silent. `wants_tls` is the dialled node's, and `bindings` are
-    /// the sessions of the two sides.
+    /// Exchanges frames until both sides are silent. With `wants_tls` the dialled node demands a TLS session;
+    /// `bindings` holds the TLS session of each side.
     fn greet_in(
         a: &Node,
         b: &Node,
@@ -441,7 +456,8 @@ mod tests {
         };
         assert_eq!(of_c, Some(Err(cluster.clone().into())));
         assert_eq!(of_a, Some(Err(theirs(&cluster).into())));
-        // A dialer that refuses tells the dialled node, which has already let it in.
+        // The dialer refuses the dialled node, which has already admitted the dialer, and tells it the
+        // reason.
         let mut d = node("n4", 4, "s");
         d.welcome = Err(Refusal::TooMany);
         let (of_d, of_a) = greet(&d, &a);
@@ -482,7 +498,7 @@ mod tests {
             code: refusal.code(),
             text: refusal.to_string(),
         };
-        // Either side may refuse: both report the same line.
+        // Both nodes report the same line, no matter which of the two refuses the other.
         let (of_b, of_a) = greet(&b, &a);
         assert_eq!(of_a, Some(Err(refusal.clone().into())));
         assert_eq!(of_b, Some(Err(theirs.clone().into())));

@@ -1,5 +1,5 @@
-//! The groups of nodes that keep streams: all nodes, each node alone, and sets of three where there are more
-//! than three nodes. Pure.
+//! Computes the Raft groups of nodes that keep streams: groups of all nodes, a group of each node alone, and,
+//! in clusters of more than three nodes, sets of three nodes. This module does no I/O.
 //!
 //! Every node computes the groups from the members of the cluster, so all nodes know the same groups without
 //! sending any list of groups. All groups of a node share its log.
@@ -8,20 +8,20 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The number of a group, the same on every node, in every log and on the wire.
+/// The number of a Raft group, the same on every node, in every log and on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GroupId(u32);
 
 impl GroupId {
-    /// Creates the id from a number that the caller read from the log or from a message.
+    /// Creates the id of a group from a number that the caller read from the log or from a message.
     #[inline]
     #[must_use]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// Returns the number.
+    /// Returns the group's number.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u32 {
@@ -35,24 +35,25 @@ impl fmt::Display for GroupId {
     }
 }
 
-/// Shows the number without the name of the type, because the field's name already says that it is a group.
+/// Shows the number without the name of the type, because the name of the field already says that the number
+/// is a group's.
 impl fmt::Debug for GroupId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// The group of all nodes. This group also keeps the directory of streams: the list of all streams with their
+/// The Raft group of all nodes that keeps streams and also the directory: the list of all streams with their
 /// home groups.
 pub const ALL: GroupId = GroupId(1);
 /// The number of the first group that consists of one node. Further groups of all nodes have numbers between
 /// [`ALL`] and this number.
 const ALONE: u32 = 0x1000;
 const TRIPLES: u32 = 0x2000;
-/// The most groups that consist of all nodes.
+/// The greatest number of Raft groups that may consist of all nodes of a cluster.
 pub const SHARDS_MAX: u32 = 64;
 
-/// A group and its members.
+/// A Raft group of nodes that keep streams, with its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupOf {
     /// The group's number, the same on every node and in every log.
@@ -61,7 +62,8 @@ pub struct GroupOf {
     pub members: Vec<u64>,
 }
 
-/// Returns all groups among these members, [`ALL`] first; `shards` of them consist of all nodes.
+/// Returns all groups among the nodes with these ids, [`ALL`] first. `shards` of the groups consist of all
+/// nodes.
 #[must_use]
 pub fn groups(mut ids: Vec<u64>, shards: u32) -> Vec<GroupOf> {
     ids.sort_unstable();
@@ -79,8 +81,8 @@ pub fn groups(mut ids: Vec<u64>, shards: u32) -> Vec<GroupOf> {
         }));
     }
     if nodes > 3 {
-        // Each set is a node and the two nodes after it in the order of ids. So each node is in three sets,
-        // and no two sets have the same members.
+        // Each set of three is a node and the two nodes after it in the order of ids. So each node is in
+        // three sets, and no two sets have the same members.
         groups.extend((0..nodes).zip(TRIPLES..).map(|(first, number)| {
             let mut members: Vec<u64> = (0..3).map(|i| ids[(first + i) % nodes]).collect();
             members.sort_unstable();

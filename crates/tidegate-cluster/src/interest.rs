@@ -1,11 +1,11 @@
-//! The interest of a node: each pattern with each queue group once, however many of its clients subscribe to
-//! it.
+//! Collects the patterns to which a node's clients subscribe, so that the node can announce them to its
+//! peers: each pair of a pattern and a queue group once, however many clients subscribe to it.
 //!
-//! A node tells its peers how many local members a queue group has, so that each member gets its share of
-//! messages, on any node that a client publishes them. [`Wanted`] collects the changes of that number, and
-//! the node sends only the last one. Each pattern gets an id that is never used again, so that a message on
-//! its way to a queue group that has ended cannot reach another group. [`Wanted`] remembers an ended group
-//! for a while, so that the node can pass such a message on.
+//! A node tells its peers the number of its clients that are members of each queue group, so that each member
+//! gets its share of messages, no matter at which node a client publishes them. [`Wanted`] collects the
+//! changes of that number, and the node sends only the last number. Each pattern gets an id that is never
+//! used again, so that a message on its way to a queue group that has ended cannot reach another group.
+//! [`Wanted`] remembers an ended group for a while, so that the node can pass such a message on.
 
 use std::collections::VecDeque;
 
@@ -14,21 +14,21 @@ use hashbrown::HashMap;
 
 use super::wire::InterestId;
 
-/// The most ended queue groups that a node remembers.
+/// The greatest number of ended queue groups that a node remembers.
 const ENDED_MAX: usize = 1024;
 
-/// The patterns that clients subscribe to, with the number of subscriptions to each.
+/// The patterns to which a node's clients subscribe, with the number of subscriptions to each pattern.
 #[derive(Debug, Default)]
 pub struct Wanted {
     all: HashMap<Box<[u8]>, Want, RandomState>,
     /// The last id that the node gave to a pattern.
     last: InterestId,
-    /// The keys of queue groups with a number of members that the peers do not know yet. Some of these groups
-    /// may have ended since.
+    /// The keys of queue groups with a number of members that the node has not yet announced to its peers.
+    /// Some of these groups may have ended since.
     changed: Vec<Box<[u8]>>,
-    /// The queue groups that ended last, the newest at the end.
+    /// The queue groups that ended most recently, the newest at the end.
     ended: VecDeque<(InterestId, Box<[u8]>)>,
-    /// Scratch space for the key of a lookup.
+    /// The buffer in which a lookup builds the key of a pattern, kept so that no lookup allocates.
     key: Vec<u8>,
 }
 
@@ -36,28 +36,30 @@ pub struct Wanted {
 struct Want {
     id: InterestId,
     count: u64,
-    /// True while the key of this pattern is in [`Wanted::changed`].
+    /// True while [`Wanted::changed`] holds the key of this pattern, so that the list holds each key only
+    /// once.
     changed: bool,
 }
 
 /// A pattern in the form in which the node announces it to its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InterestUpdate<'a> {
-    /// The pattern's id.
+    /// The id that the node gave to the pattern.
     pub id: InterestId,
-    /// The number of subscriptions.
+    /// The number of subscriptions of the node's clients to this pattern.
     pub members: u32,
-    /// The pattern.
+    /// The pattern to which the clients subscribe.
     pub pattern: &'a [u8],
-    /// The queue group.
+    /// The queue group of these subscriptions; `None` for subscriptions outside of queue groups.
     pub queue: Option<&'a [u8]>,
 }
 
-/// Separates pattern and queue group in a key: neither contains a space.
+/// The byte between a pattern and a queue group in a key. Neither of the two can contain this byte.
 const BETWEEN: u8 = b' ';
 
 impl Wanted {
-    /// Adds a subscription. Returns the pattern's id, and whether this is the first subscription to it.
+    /// Adds a subscription of a client. Returns the pattern's id, and whether this is the first subscription
+    /// to the pattern.
     pub fn add(&mut self, pattern: &[u8], queue: Option<&[u8]>) -> (InterestId, bool) {
         self.look_for(pattern, queue);
         if let Some(want) = self.all.get_mut(&self.key[..]) {
@@ -76,7 +78,8 @@ impl Wanted {
         (self.last, true)
     }
 
-    /// Removes a subscription. Returns the pattern's id, if this was the last subscription to it.
+    /// Removes a subscription of a client. Returns the pattern's id, if this was the last subscription to the
+    /// pattern.
     pub fn remove(&mut self, pattern: &[u8], queue: Option<&[u8]>) -> Option<InterestId> {
         self.look_for(pattern, queue);
         let want = self.all.get_mut(&self.key[..])?;
@@ -100,17 +103,19 @@ impl Wanted {
         self.all.iter().map(|(key, want)| told(key, want))
     }
 
-    /// Returns whether a queue group's number of members has changed since the last call of
+    /// Returns whether the number of members of any queue group has changed since the last call of
     /// [`Wanted::take_changed`].
     #[must_use]
     pub const fn is_changed(&self) -> bool {
         !self.changed.is_empty()
     }
 
-    /// Passes each changed queue group that still exists to `tell`, once.
+    /// Calls `tell` once for each queue group that still exists and has had a change of its number of members
+    /// since the last call.
     pub fn take_changed(&mut self, mut tell: impl FnMut(InterestUpdate<'_>)) {
         for key in std::mem::take(&mut self.changed) {
-            // The queue group may have ended since the change, and it may have started again.
+            // A queue group that ended after the change needs no update. A queue group that ended and started
+            // again may be in the list twice; its mark `changed` makes the node report it at most once.
             if let Some(want) = self.all.get_mut(&key)
                 && std::mem::take(&mut want.changed)
             {
@@ -119,8 +124,8 @@ impl Wanted {
         }
     }
 
-    /// Returns pattern and queue group of the ended queue group with this id, if the node still remembers the
-    /// group.
+    /// Returns the pattern and the name of the ended queue group with this id; `None` if the node no longer
+    /// remembers the group.
     #[must_use]
     pub fn ended(&self, id: InterestId) -> Option<(&[u8], &[u8])> {
         let mut newest_first = self.ended.iter().rev();
@@ -129,13 +134,13 @@ impl Wanted {
         queue.map(|queue| (pattern, queue))
     }
 
-    /// Returns the number of different patterns.
+    /// Returns the number of different patterns with a subscription.
     #[must_use]
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Returns whether there is no pattern.
+    /// Returns whether no client of the node subscribes to a pattern.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -216,7 +221,8 @@ mod tests {
         assert!(wanted.is_changed());
         assert_eq!(changed(&mut wanted), [(1, 4)]);
         assert_eq!(changed(&mut wanted), []);
-        // The node tells only the last state of a queue group that ended and started again before.
+        // The node announces only the last state of a queue group that ended and started again since the last
+        // announcement.
         wanted.add(b"a", Some(b"q"));
         for _ in 0..5 {
             wanted.remove(b"a", Some(b"q"));

@@ -1,6 +1,7 @@
-//! Several servers as one cluster: the members, the greeting between two nodes, the frames between nodes, and
-//! the subjects that each node wants from its peers. Pure: `event_loop` owns the sockets, and reads and
-//! writes the members' file; `sessions` routes the messages.
+//! Joins several servers to one cluster: holds the members, the greeting between two nodes, the frames
+//! between nodes, and the subjects that each node wants from its peers. The crate does no I/O: in
+//! tidegate-server, `event_loop` owns the sockets, and reads and writes the members' file; `sessions` routes
+//! the messages.
 //!
 //! Every node dials every other node up to twice: a channel of kind [`Kind::Route`] for subscriptions and
 //! messages, and a channel of kind [`Kind::Raft`] for the messages of Raft groups. A channel carries the
@@ -19,7 +20,7 @@
 //! ```
 //! use tidegate_cluster::interest::Wanted;
 //!
-//! // The first subscription to a pattern goes to the peers, and the end of the last one.
+//! // The node announces the first subscription to a pattern to its peers, and the end of the last one.
 //! let mut wanted = Wanted::default();
 //! let (id, is_first) = wanted.add(b"orders.*", None);
 //! assert!(is_first);
@@ -46,29 +47,29 @@ pub mod wire;
 pub const VERSION: u16 = 3;
 /// The most nodes of a cluster besides this one.
 pub const PEERS_MAX: usize = 31;
-/// The most bytes of the name of a cluster or a node.
+/// The greatest length of the name of a cluster or a node, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// The use of a channel.
+/// The use of a channel between two nodes: each channel carries one kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Subscriptions and messages.
+    /// The channel carries subscriptions and messages of clients.
     Route,
-    /// The messages of Raft groups, and the data that nodes fetch while they catch up.
+    /// The channel carries the messages of Raft groups, and the data that nodes fetch while they catch up.
     Raft,
 }
 
 impl Kind {
-    /// Both kinds of channels.
+    /// Both kinds of channels between nodes.
     pub const ALL: [Self; 2] = [Self::Route, Self::Raft];
 
-    /// Returns the index of the kind in a table of both.
+    /// Returns the index of this kind of channel in a table of both kinds.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Returns the name of the kind, for people.
+    /// Returns the name of this kind of channel, for log lines.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

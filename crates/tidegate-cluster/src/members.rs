@@ -1,5 +1,5 @@
-//! The members of the cluster as the data directory records them: this node's identity from its first start
-//! on, and the other nodes once the cluster was formed. Owns the file's text; `event_loop` reads and writes
+//! The members' file in the data directory: it records this node's identity from its first start on, and the
+//! other nodes once the cluster was formed. This module owns the file's text; `event_loop` reads and writes
 //! the file.
 //!
 //! ```text
@@ -14,18 +14,18 @@
 //! ```
 //!
 //! The line `rejoined` stays in the file until a node that lost its disk has fetched the state of all its
-//! groups again. The node writes `log begun` before the first promise that the log has to keep: if the line
-//! is there and the log is not, then the log was lost. Files of version 1 are the same without the line `log
-//! begun`.
+//! groups again; its number is the term from which the node takes part again. The node writes `log begun`
+//! before the first promise that the log has to keep: if the file has the line and the directory has no log,
+//! then the log was lost. Files of version 1 are the same without the line `log begun`.
 
 use super::wire::{Cut, Fields};
 use super::{NAME_BYTES_MAX, PEERS_MAX};
 
-/// The file's first line.
+/// The first line of a members' file.
 const TITLE: &str = "tidegate members 2";
-/// The first line of older files, which do not say whether the log has begun.
+/// The first line of a members' file in the older format, which does not say whether the log has begun.
 const TITLE_1: &str = "tidegate members 1";
-/// The line that says that the log has begun.
+/// The line of a members' file that says that the log has begun.
 const LOG_BEGUN: &str = "log begun";
 
 /// A node of the cluster.
@@ -33,7 +33,8 @@ const LOG_BEGUN: &str = "log begun";
 pub struct Member {
     /// The node's name.
     pub name: String,
-    /// The node's id, drawn when the node creates its data directory; never 0.
+    /// The node's id: a random number that the node draws when it creates its data directory. The id is never
+    /// 0.
     pub id: u64,
 }
 
@@ -42,7 +43,8 @@ pub struct Member {
 pub struct Members(Vec<Member>);
 
 impl Members {
-    /// Returns these nodes as members, if they can be members of one cluster.
+    /// Returns these nodes as members; `None` if they cannot be members of one cluster, because two of them
+    /// have the same name or id, a name or an id is not allowed, or there are too many of them.
     #[must_use]
     pub fn new(mut all: Vec<Member>) -> Option<Self> {
         all.sort();
@@ -54,24 +56,25 @@ impl Members {
         (names_differ && ids_differ && sound).then_some(Self(all))
     }
 
-    /// Iterates over the members in their order.
+    /// Iterates over the members in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Member> {
         self.0.iter()
     }
 
-    /// Returns the number of members.
+    /// Returns the number of members of the cluster.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether there are no members.
+    /// Returns whether the set of members is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the members' ids in ascending order, which are the voters of the groups of all nodes.
+    /// Returns the members' ids in ascending order. Every member votes in the Raft groups that consist of all
+    /// nodes.
     #[must_use]
     pub fn ids(&self) -> Vec<u64> {
         let mut ids: Vec<u64> = self.0.iter().map(|m| m.id).collect();
@@ -79,21 +82,21 @@ impl Members {
         ids
     }
 
-    /// Returns the id of the member with this name.
+    /// Returns the id of the member with this name; `None` if no member has the name.
     #[must_use]
     pub fn id_of(&self, name: &str) -> Option<u64> {
         self.0.iter().find(|m| m.name == name).map(|m| m.id)
     }
 
-    /// Returns the name of the member with this id.
+    /// Returns the name of the member with this id; `None` if no member has the id.
     #[must_use]
     pub fn name_of(&self, id: u64) -> Option<&str> {
         let member = self.0.iter().find(|m| m.id == id);
         member.map(|m| m.name.as_str())
     }
 
-    /// Returns a number, never 0, that is the same on all nodes with the same members of the same cluster,
-    /// and differs for other members.
+    /// Returns the digest of the members: a number, never 0, that is the same on all nodes with the same
+    /// members of the same cluster, and differs for other members. Two nodes compare it in their greeting.
     #[must_use]
     pub fn digest(&self, cluster: &str) -> u64 {
         let mut text = cluster.as_bytes().to_vec();
@@ -103,14 +106,14 @@ impl Members {
         u64::from_le_bytes(first).max(1)
     }
 
-    /// Returns the members' names in one text, for people.
+    /// Returns the members' names as one text, for the operator.
     #[must_use]
     pub fn names(&self) -> String {
         let names: Vec<&str> = self.0.iter().map(|m| m.name.as_str()).collect();
         names.join(", ")
     }
 
-    /// Appends the members in the form that a peer receives.
+    /// Appends the members in the form that a node sends to its peers.
     pub fn encode(&self, to: &mut Vec<u8>) {
         for member in &self.0 {
             to.extend_from_slice(&member.id.to_le_bytes());
@@ -119,7 +122,7 @@ impl Members {
         }
     }
 
-    /// Decodes the members that a peer sent; `None` if they are malformed.
+    /// Decodes the members that a peer sent; `None` if the bytes are malformed.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut f = Fields(bytes);
@@ -137,25 +140,26 @@ fn member(f: &mut Fields<'_>) -> Result<Member, Cut> {
     Ok(Member { name, id })
 }
 
-/// Returns whether a cluster or a node can have this name.
+/// Returns whether a cluster or a node can have this name: it is not empty, has no blanks or control
+/// characters, and at most [`NAME_BYTES_MAX`] bytes.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let odd = |c: char| c.is_whitespace() || c.is_control();
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains(odd)
 }
 
-/// The content of the file in the data directory that describes the cluster.
+/// The content of the members' file, the file in the data directory that describes the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MembersFile {
     /// The name of the cluster.
     pub cluster: String,
-    /// This node.
+    /// This node's name and id.
     pub me: Member,
     /// The term from which this node takes part again, after it lost its disk; see [`rejoin`](super::rejoin).
     pub rejoined: Option<u64>,
-    /// True if the node has a log, and may have promised others that records of this log are durable.
+    /// True if the node has a log, and may have promised other nodes that records of this log are durable.
     pub log_begun: bool,
-    /// All nodes, this one among them; `None` before the cluster was formed.
+    /// All nodes of the cluster, with this node; `None` before the cluster was formed.
     pub members: Option<Members>,
 }
 
@@ -163,40 +167,40 @@ pub struct MembersFile {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MembersError {
-    /// The file is damaged.
+    /// The members' file is damaged.
     #[error(
         "the file `members` is damaged: restore it from a copy, it says who this node is; or empty the data directory and start the node with --rejoin"
     )]
     Damaged,
-    /// The members' file has another version.
+    /// The members' file has a version that this program does not know.
     #[error(
         "the file `members` begins with `{0}`, expected `{TITLE}`: use the version of tidegate that wrote it, or a later one"
     )]
     Version(String),
-    /// The data directory belongs to another cluster.
+    /// The data directory belongs to a node of another cluster.
     #[error(
         "the data directory belongs to cluster `{theirs}`, not `{ours}`: use the directory of this cluster's node"
     )]
     Cluster {
-        /// The cluster of the directory.
+        /// The name of the cluster to which the data directory belongs.
         theirs: String,
-        /// The configured cluster.
+        /// The name of the configured cluster.
         ours: String,
     },
-    /// The data directory belongs to another node.
+    /// The data directory belongs to another node of this cluster.
     #[error(
         "the data directory belongs to the node `{theirs}`, not `{ours}`: use this node's directory, or the name it had"
     )]
     Name {
-        /// The node's name in the directory.
+        /// The node's name in the data directory.
         theirs: String,
-        /// The configured name.
+        /// The node's name in the configuration.
         ours: String,
     },
 }
 
 impl MembersFile {
-    /// Returns the text of the members' file.
+    /// Returns the text of the members' file, with its checksum.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = format!(
@@ -220,7 +224,8 @@ impl MembersFile {
     /// Decodes the text of the members' file.
     ///
     /// # Errors
-    /// The file is damaged, or has another version.
+    ///
+    /// The members' file is damaged, or has another version.
     pub fn decode(bytes: &[u8]) -> Result<Self, MembersError> {
         let text = std::str::from_utf8(bytes).map_err(|_| MembersError::Damaged)?;
         let title = text.lines().next().unwrap_or_default();
@@ -268,10 +273,11 @@ impl MembersFile {
         })
     }
 
-    /// Checks that the directory belongs to this node of this cluster.
+    /// Checks that the data directory belongs to this node of this cluster.
     ///
     /// # Errors
-    /// The directory belongs to another cluster or another node.
+    ///
+    /// The data directory belongs to another cluster or another node.
     pub fn check(&self, cluster: &str, name: &str) -> Result<(), MembersError> {
         if self.cluster != cluster {
             return Err(MembersError::Cluster {

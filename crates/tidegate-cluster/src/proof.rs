@@ -9,16 +9,16 @@
 
 use ring::hmac;
 
-/// The most bytes a secret may have.
+/// The greatest length of a cluster's secret, in bytes.
 pub const SECRET_BYTES_MAX: usize = 1024;
 
 /// The side of a channel that sends a proof. A proof covers its side, so that no node can answer with a copy
 /// of the peer's proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The node that dialled.
+    /// The node that dialled the channel.
     Dialer,
-    /// The node that the other node dialled.
+    /// The node that the dialer reached.
     Dialled,
 }
 
@@ -33,9 +33,10 @@ impl Side {
     }
 }
 
-/// A secret shared by the two ends of one TLS session: keying material exported from it (RFC 8446, 7.5).
+/// Bytes that only the two ends of one TLS session know: keying material exported from the session (RFC 8446,
+/// 7.5).
 pub type Binding = [u8; 32];
-/// The label under which a session exports the [`Binding`].
+/// The label under which a TLS session exports the [`Binding`].
 pub const BINDING_LABEL: &[u8] = b"EXPORTER-tidegate-peer";
 
 /// The cluster's secret, as a key of HMAC. A cluster without a secret uses the empty text.
@@ -43,7 +44,7 @@ pub const BINDING_LABEL: &[u8] = b"EXPORTER-tidegate-peer";
 pub struct Secret(hmac::Key);
 
 impl Secret {
-    /// Creates the secret with this text.
+    /// Creates the secret from the text in the configuration.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes()))
@@ -65,7 +66,8 @@ impl Secret {
         proof
     }
 
-    /// Returns whether `proof` is the proof of this side. Compares in constant time.
+    /// Returns whether `proof` is the proof of this side. Compares in constant time, so that a stranger
+    /// learns nothing from the duration.
     #[must_use]
     pub fn check(
         &self,
@@ -86,8 +88,8 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Returns the bytes that a proof covers. The length separates the parts; the label differs by side, and
-/// between proofs inside and outside TLS.
+/// Returns the bytes that a proof covers. The length of the dialer's introduction separates the parts. The
+/// label differs by side, and between proofs inside and outside TLS.
 fn covered(side: Side, hello: &[u8], challenge: &[u8], binding: Option<&Binding>) -> Vec<u8> {
     let len = (hello.len() as u64).to_le_bytes();
     let bound = binding.map_or(&[][..], |b| b);
@@ -125,7 +127,7 @@ mod tests {
         assert!(!secret.check(Side::Dialled, b"ab", &said, None, &proof));
     }
 
-    /// RFC 4231, test case 2: checks against the standard's HMAC.
+    /// Checks the HMAC against test case 2 of RFC 4231.
     #[test]
     fn as_the_standard_has_it() {
         let key = hmac::Key::new(hmac::HMAC_SHA256, b"Jefe");

@@ -1,5 +1,6 @@
-//! The times at which a node dials its routes: at once, then after pauses that double up to a bound. Each
-//! pause varies a little, so that nodes that lost each other do not dial at the same moments.
+//! Decides when a node dials its routes, the configured addresses of its peers: at once, and after each
+//! failure following a pause that doubles up to a bound. Each pause varies a little, so that nodes that lost
+//! each other do not dial at the same moments.
 
 use std::time::Duration;
 
@@ -7,21 +8,22 @@ use tidegate::Time;
 
 use super::Kind;
 
-/// The pause after the first failure.
+/// The pause between the first failed dial of a route and the next dial.
 const FIRST: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dial {
-    /// The node dials at this time, after this many failures in a row.
+    /// The node dials the route at this time, after this many failures in a row.
     Due(Time, u32),
-    /// A dial is under way or its channel is open, after this many failures in a row.
+    /// A dial of the route is under way, after this many failures in a row.
     Trying(u32),
     Up,
-    /// The route needs no channel of this kind.
+    /// The route needs no channel of this kind, so the node does not dial it.
     Off,
 }
 
-/// The state of the dials of all routes.
+/// The state of the dials of all routes: for each route and kind of channel, the next dial or the open
+/// channel.
 #[derive(Clone, Debug)]
 pub struct Redial {
     routes: Vec<[Dial; 2]>,
@@ -30,8 +32,9 @@ pub struct Redial {
 }
 
 impl Redial {
-    /// Creates the state of `routes` routes with channels of these kinds, all of which the node must dial at
-    /// once. No pause is longer than `longest`.
+    /// Creates the state of `routes` routes with channels of these kinds. The node must dial each of these
+    /// channels now. The pauses between two dials of a route double up to `longest`; then each pause becomes
+    /// up to a quarter longer or shorter, by chance.
     #[must_use]
     pub fn new(now: Time, routes: usize, kinds: &[Kind], longest: Duration, seed: u64) -> Self {
         let one = Kind::ALL.map(|kind| match kinds.contains(&kind) {
@@ -45,8 +48,8 @@ impl Redial {
         }
     }
 
-    /// Returns a route that the node must dial now, with the kind of channel. The caller must then report the
-    /// result.
+    /// Returns a route that the node must dial now, with the kind of channel; `None` if no dial is due. The
+    /// caller must then report the result of the dial.
     pub fn poll(&mut self, now: Time) -> Option<(usize, Kind)> {
         for (route, dials) in self.routes.iter_mut().enumerate() {
             for kind in Kind::ALL {
@@ -61,7 +64,7 @@ impl Redial {
         None
     }
 
-    /// Returns the time at which the next dial is due.
+    /// Returns the time at which the node must next dial a route; `None` if no dial is planned.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let due = |d: &Dial| match d {
@@ -76,8 +79,8 @@ impl Redial {
         self.routes[route][kind.index()] = Dial::Up;
     }
 
-    /// Records that the dial failed or that the channel is over. After a refusal the pause is the longest at
-    /// once, because an operator has to remove the cause of a refusal.
+    /// Records that the dial of a route failed or that its channel is over. After a refusal the next pause is
+    /// the longest one, because an operator has to remove the cause of a refusal.
     pub fn handle_down(&mut self, now: Time, route: usize, kind: Kind, refused: bool) {
         let failures = match self.routes[route][kind.index()] {
             Dial::Trying(failures) => failures,
@@ -91,12 +94,13 @@ impl Redial {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        // The pause varies from three quarters to five quarters.
+        // The pause varies from three quarters to five quarters of its length.
         let pause = pause * 3 / 4 + pause / 2 * (self.random >> 56) as u32 / 256;
         self.routes[route][kind.index()] = Dial::Due(now + pause, failures.saturating_add(1));
     }
 
-    /// Ends the pause of a route, because the route's peer has sent something to this node.
+    /// Ends the pause of a route, so that the node dials it at once. The node does so when a peer has dialled
+    /// it, because the peer is then reachable.
     pub fn hurry(&mut self, now: Time, route: usize) {
         for dial in &mut self.routes[route] {
             if let Dial::Due(at, _) = dial {
@@ -105,7 +109,8 @@ impl Redial {
         }
     }
 
-    /// Stops dialling the route.
+    /// Stops dialling the route, for both kinds of channel, because the route leads to this node itself or to
+    /// a peer that another route already reaches.
     pub fn give_up(&mut self, route: usize) {
         self.routes[route] = [Dial::Off; 2];
     }
@@ -147,7 +152,8 @@ mod tests {
         assert_eq!(redial.poll(Time::from_nanos(2)), Some((0, Kind::Route)));
         redial.handle_up(0, Kind::Route);
         assert!(redial.is_up(0, Kind::Route) && redial.deadline().is_none());
-        // After an open channel the pause is the shortest; after a refusal it is the longest at once.
+        // After a channel that was open, the pause is the shortest one; after a refusal it is the longest
+        // one.
         redial.handle_down(now, 0, Kind::Route, false);
         assert!(redial.deadline().unwrap() - now < Duration::from_millis(63));
         now = redial.deadline().unwrap();

@@ -1,11 +1,11 @@
-//! Gives a node that lost its disk its former place among the members, once its operator asks for that.
-//! Collects the reports of the other members that this requires. `Group::is_whole` in tidegate-server decides
-//! in which decisions of a Raft group the node may take part at first.
+//! Gives a node that lost its disk its former place among the members, once its operator asks for that. This
+//! module collects the reports of the other members that the node needs. `Group::is_whole` in tidegate-server
+//! decides in which decisions of a Raft group the node may take part at first.
 //!
 //! The node starts with an empty directory and a new id, says that it rejoins, and the members admit it as a
 //! guest. Each member then reports the set of members, and the latest term that it has been in. The node
-//! waits for all members: a member that is silent may be in a later term, in which the node may have voted
-//! before it lost its disk.
+//! waits for all members: a silent member may be in a later term, in which the node may have voted before it
+//! lost its disk.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,12 @@ use super::members::Members;
 /// The former place of a node that lost its disk, and the term from which the node has the place again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejoined {
-    /// All members, this node among them.
+    /// All members of the cluster, with this node.
     pub members: Members,
     /// The id that this node had before it lost its disk.
     pub id: u64,
-    /// The node takes part from this term on: no member was in this term while the lost disk existed.
+    /// The first term in which the node takes part again: no member was in this term while the lost disk
+    /// existed.
     pub term: u64,
 }
 
@@ -41,7 +42,7 @@ impl Rejoin {
         }
     }
 
-    /// Records the members that a node reports.
+    /// Records the set of members that the node with this id reports.
     pub fn handle_told(&mut self, id: u64, members: Members) {
         self.told.insert(id, members);
     }
@@ -53,8 +54,8 @@ impl Rejoin {
         *known = term.max(*known);
     }
 
-    /// Returns the place that this node may take, once every other member has reported the members and its
-    /// latest term. The caller writes the place to the members' file before the node takes it.
+    /// Returns the place that this node may take, once every other member has reported the same members and
+    /// its latest term. The caller writes the place to the members' file before the node takes it.
     #[must_use]
     pub fn due(&self) -> Option<Rejoined> {
         let members = self.told.values().next()?;
@@ -73,7 +74,7 @@ impl Rejoin {
         })
     }
 
-    /// Explains, for people, which reports are missing or contradict each other.
+    /// Explains to the operator which reports are missing or contradict each other.
     #[must_use]
     pub fn waiting_for(&self) -> String {
         let Some(members) = self.told.values().next() else {

@@ -1,5 +1,5 @@
-//! The peers of this node: the channels that connect each of them, the rules that admit a peer, and the log
-//! lines about them.
+//! The peers of this node: the channels that connect each of them, the rules that admit a peer, and the check
+//! that keeps the node from logging the same line about a peer again and again.
 //!
 //! Each peer has a slot, the number under which the rest of the node knows the peer. The peer keeps its slot
 //! for as long as the process lives. [`Formation`] knows the members. Without streams there are no members,
@@ -19,24 +19,25 @@ use super::refusal::Refusal;
 use super::rejoin::Rejoined;
 use super::{Kind, PEERS_MAX, VERSION};
 
-/// The time for which the node does not log the same line again.
+/// The time for which the node does not log the same line about its peers again.
 const NEWS: Duration = Duration::from_secs(60);
 const LINES_MAX: usize = 64;
 
-/// The facts that this node states about itself.
+/// The facts that this node states about itself to its peers.
 #[derive(Clone, Debug)]
 pub struct Me {
-    /// The name of the cluster.
+    /// The name of this node's cluster.
     pub cluster: String,
     /// The node's name.
     pub name: String,
     /// The node's id.
     pub id: u64,
-    /// A random number that the process draws at its start.
+    /// A random number that this node's process draws at its start, see [`Introduction::life`].
     pub life: u64,
     /// True if the node serves streams.
     pub streams: bool,
-    /// The number of groups that consist of all nodes.
+    /// The number of Raft groups that consist of all nodes of the cluster, as this node's configuration sets
+    /// it.
     pub shards: u8,
     /// The address to which this node's clients connect, see [`Introduction::client_url`].
     pub client_url: String,
@@ -44,8 +45,8 @@ pub struct Me {
     pub secret: Secret,
 }
 
-/// The place of a peer among a node's peers. The number means nothing to other nodes, so a node never sends
-/// it.
+/// The number of a peer's place among a node's peers. The number means nothing to other nodes, so a node
+/// never sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerSlot(u32);
 
@@ -58,7 +59,7 @@ impl PeerSlot {
         Self(index as u32)
     }
 
-    /// Returns the number of slots before this one.
+    /// Returns the number of slots before this slot.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -72,21 +73,21 @@ impl PeerSlot {
         1 << self.0
     }
 
-    /// Returns the first `len` slots, in order.
+    /// Returns the first `len` slots of peers, in order.
     pub fn all(len: usize) -> impl Iterator<Item = Self> {
         (0..len).map(Self::new)
     }
 }
 
-/// A node that is, or was, connected.
+/// A peer that is connected to this node, or was connected earlier.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// The node's name.
+    /// The peer's name.
     pub name: String,
-    /// The node's id.
+    /// The peer's id.
     pub id: u64,
     life: u64,
-    /// The address at which the peer was last seen.
+    /// The address from which the peer last had a channel with this node.
     pub address: SocketAddr,
     /// The address to which the peer's clients connect.
     pub client_url: String,
@@ -105,13 +106,13 @@ impl Peer {
         self.heard.iter().chain(&self.told).any(|up| *up)
     }
 
-    /// Returns whether this node can send to the peer on a channel of this kind.
+    /// Returns whether this node can send to the peer on a channel of this kind, which this node dialled.
     #[must_use]
     pub const fn is_told(&self, kind: Kind) -> bool {
         self.told[kind.index()]
     }
 
-    /// Returns whether this node can receive from the peer on a channel of this kind.
+    /// Returns whether this node can receive from the peer on a channel of this kind, which the peer dialled.
     #[must_use]
     pub const fn is_heard(&self, kind: Kind) -> bool {
         self.heard[kind.index()]
@@ -131,12 +132,13 @@ pub struct Roster {
     me: Me,
     formation: Formation,
     peers: Vec<Peer>,
-    /// The lines that the node logged lately, with their times.
+    /// The lines about peers that the node logged within the last minute, with their times.
     lines: VecDeque<(Time, String)>,
 }
 
 impl Roster {
-    /// Creates a roster without peers. `formed` are the members, if they were fixed before.
+    /// Creates a roster without peers for a node with `routes` routes. `formed` are the members that the node
+    /// has fixed before; `None` if it has fixed none.
     #[must_use]
     pub fn new(me: Me, routes: usize, formed: Option<Members>) -> Self {
         let member = Member {
@@ -151,14 +153,14 @@ impl Roster {
         }
     }
 
-    /// Returns this node's own facts.
+    /// Returns the facts that this node states about itself.
     #[must_use]
     pub const fn me(&self) -> &Me {
         &self.me
     }
 
-    /// Records that this node has the place and the id again that it had before it lost its disk. The caller
-    /// must reopen the node's channels.
+    /// Records that this node has its former place and id again, which it had before it lost its disk. The
+    /// caller must reopen the node's channels, because the peers know them under the temporary id.
     pub fn handle_rejoined(&mut self, rejoined: Rejoined) {
         self.me.id = rejoined.id;
         self.formation.handle_rejoined(rejoined);
@@ -170,26 +172,27 @@ impl Roster {
         &self.peers
     }
 
-    /// Returns the slot of the peer with this id.
+    /// Returns the slot of the peer with this id; `None` if no peer has the id.
     #[must_use]
     pub fn slot_of(&self, id: u64) -> Option<PeerSlot> {
         let slot = self.peers.iter().position(|p| p.id == id);
         slot.map(PeerSlot::new)
     }
 
-    /// Returns the state of the fixing of members.
+    /// Returns the progress of this node in fixing the members of the cluster.
     #[must_use]
     pub const fn formation(&self) -> &Formation {
         &self.formation
     }
 
-    /// Returns the state of the fixing of members, mutable, so that the caller can record events.
+    /// Returns the progress of this node in fixing the members, mutable, so that the caller can record
+    /// events.
     pub const fn formation_mut(&mut self) -> &mut Formation {
         &mut self.formation
     }
 
-    /// Records that a channel is open, to a peer that [`Judge::admits`] accepted just before, and returns the
-    /// slot of the peer.
+    /// Records that a channel to or from a peer is open, which [`Judge::admits`] accepted just before.
+    /// Returns the slot of the peer.
     pub fn handle_open(
         &mut self,
         side: Side,
@@ -201,7 +204,7 @@ impl Roster {
         let slot = match found {
             Some(slot) => slot,
             // Without fixed members, peers with new names may come at any time, so a new peer gets the slot
-            // of a disconnected one.
+            // of a disconnected peer.
             None if self.peers.len() >= PEERS_MAX => {
                 free().expect("a channel is admitted only while the slot of a peer is free")
             }
@@ -234,7 +237,7 @@ impl Roster {
         PeerSlot::new(slot)
     }
 
-    /// Records that a channel is over.
+    /// Records that a channel to or from a peer is over.
     pub fn handle_over(&mut self, slot: PeerSlot, side: Side, kind: Kind) {
         let peer = &mut self.peers[slot.index()];
         *peer.channel(side, kind) = false;
@@ -255,8 +258,8 @@ impl Roster {
         urls
     }
 
-    /// Returns whether the node should log a line: only if it did not log the same line within the last
-    /// minute.
+    /// Returns whether the node should log a line about a peer: only if it did not log the same line within
+    /// the last minute.
     pub fn is_news(&mut self, now: Time, line: &str) -> bool {
         while let Some((said, _)) = self.lines.front()
             && (*said + NEWS <= now || self.lines.len() >= LINES_MAX)
@@ -282,7 +285,8 @@ impl Roster {
                     members: members.names(),
                 });
             }
-            // The peer enters as a guest. While the member itself is connected, its name is taken.
+            // The peer lost its disk, so the node admits it as a guest under a new id. While the member of
+            // that name is connected, a later check refuses the guest, because the name is taken.
             Some(known) if known != theirs.id && theirs.rejoins => {}
             Some(known) if known != theirs.id => {
                 return Err(Refusal::OtherDirectory {
@@ -365,15 +369,16 @@ impl Judge for Roster {
             let name = theirs.name.clone();
             return Err(Refusal::NameTaken(name, peer.address.ip().to_string()));
         }
-        // The node keeps the process that connected first: of two copies of a data directory, this process
-        // uses the copy that contains the promises since then. If that process has ended, its channel closes
-        // in a moment, and the node then admits the next.
+        // The node keeps the process that connected first: of two processes on copies of a data directory,
+        // only the first has the promises that it has made since then. If that process has ended, its channel
+        // closes in a moment, and the node then admits the next process.
         if peer.life != theirs.life && peer.is_connected() {
             let name = theirs.name.clone();
             return Err(Refusal::Running(name, peer.address.ip().to_string()));
         }
-        // A second channel that the peer dials means that the first one is dead. A second channel that this
-        // node dials means that two routes lead to the peer.
+        // If the peer dials a second channel, its first channel is dead, so the node admits the second one.
+        // If this node dials a second channel, two routes lead to the peer, so the node refuses the second
+        // channel.
         if side == Side::Dialer && peer.is_told(theirs.kind()) {
             return Err(Refusal::Twice(theirs.name.clone()));
         }
@@ -496,7 +501,7 @@ mod tests {
         roster.admits(Side::Dialled, &guest).unwrap();
         assert!(why(with("n9", 2, 0)).contains("not a member"));
         assert!(why(with("n3", 3, 5)).contains("different members"));
-        // A restarted node keeps its id and draws another life.
+        // A node that restarts keeps its id and draws a new random number for its process.
         let (old, new) = (
             with("n2", 2, 0),
             Introduction {
@@ -507,7 +512,7 @@ mod tests {
         roster.handle_open(Side::Dialled, &old, at());
         let taken = roster.admits(Side::Dialled, &guest).unwrap_err();
         assert!(taken.to_string().contains("already connected"), "{taken}");
-        // While the earlier process is connected, the new one may be a copy.
+        // While the earlier process is connected, the new process may run on a copy of the data directory.
         for side in [Side::Dialled, Side::Dialer] {
             let running = roster.admits(side, &new).unwrap_err().to_string();
             assert!(

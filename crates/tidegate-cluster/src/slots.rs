@@ -1,15 +1,15 @@
-//! The slots of a node's groups. A slot is the place of a group in the node's store and among the node's
-//! streams. Pure.
+//! The slots of a node's Raft groups: a slot is the place of a group in the node's store and among the node's
+//! streams. This module does no I/O.
 
 use std::ops::{Index, IndexMut};
 
-/// The place of a group among the groups of a node: in the node's store, and among the node's streams. The
-/// number means nothing to other nodes, so a node never sends it.
+/// The number of a Raft group's place among the groups of a node: in the node's store, and among the node's
+/// streams. The number means nothing to other nodes, so a node never sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupSlot(usize);
 
 impl GroupSlot {
-    /// The first slot of every node.
+    /// The slot of the first group on every node.
     pub const FIRST: Self = Self(0);
     /// The slot of the group that keeps the directory of streams. [`groups`](crate::groups::groups) puts
     /// [`ALL`](crate::groups::ALL) first. A node without a cluster has only this slot.
@@ -22,26 +22,26 @@ impl GroupSlot {
         Self(index)
     }
 
-    /// Returns the number of slots before this one.
+    /// Returns the number of slots before this slot.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
         self.0
     }
 
-    /// Returns the first `len` slots, in order.
+    /// Returns the first `len` slots of groups, in order.
     #[inline]
     pub fn all(len: usize) -> impl DoubleEndedIterator<Item = Self> {
         (0..len).map(Self)
     }
 
-    /// Returns `len` slots in order, from this one on and then again from the first one.
+    /// Returns `len` slots in order, from this slot to the last, and then from the first to this slot.
     #[inline]
     pub fn around(self, len: usize) -> impl Iterator<Item = Self> {
         (0..len).map(move |n| Self((self.0 + n) % len))
     }
 
-    /// Returns the slot behind this one, if that slot is among the first `len` slots.
+    /// Returns the slot behind this slot, if it is among the first `len` slots.
     #[inline]
     #[must_use]
     pub const fn next(self, len: usize) -> Option<Self> {
@@ -51,7 +51,7 @@ impl GroupSlot {
         }
     }
 
-    /// Returns the slot behind this one among `len` slots; behind the last slot follows the first one.
+    /// Returns the slot behind this slot among `len` slots; behind the last slot follows the first.
     #[inline]
     #[must_use]
     pub const fn next_around(self, len: usize) -> Self {
@@ -62,7 +62,7 @@ impl GroupSlot {
     }
 }
 
-/// A value for each group of a node, by the group's slot.
+/// A table with a value for each group of a node, by the group's slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerGroup<T>(Vec<T>);
 
@@ -73,7 +73,7 @@ impl<T> PerGroup<T> {
         Self(Vec::new())
     }
 
-    /// Adds the value of the group in the next slot.
+    /// Adds the value of the group in the next free slot.
     pub fn push(&mut self, value: T) {
         self.0.push(value);
     }
@@ -92,45 +92,45 @@ impl<T> PerGroup<T> {
         self.0.is_empty()
     }
 
-    /// Returns the value of the group in this slot, if there is such a group.
+    /// Returns the value of the group in this slot, if the table has such a group.
     #[inline]
     #[must_use]
     pub fn get(&self, slot: GroupSlot) -> Option<&T> {
         self.0.get(slot.0)
     }
 
-    /// Returns the value of the group in this slot, mutable, if there is such a group.
+    /// Returns the value of the group in this slot, mutable, if the table has such a group.
     #[inline]
     #[must_use]
     pub fn get_mut(&mut self, slot: GroupSlot) -> Option<&mut T> {
         self.0.get_mut(slot.0)
     }
 
-    /// Returns the slots, in order.
+    /// Returns the slots of all groups in the table, in order.
     #[inline]
     pub fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<T> {
         GroupSlot::all(self.0.len())
     }
 
-    /// Returns the values, in the order of the slots.
+    /// Returns the groups' values, in the order of the slots.
     #[inline]
     pub fn iter(&self) -> std::slice::Iter<'_, T> {
         self.0.iter()
     }
 
-    /// Returns the values, mutable, in the order of the slots.
+    /// Returns the groups' values, mutable, in the order of the slots.
     #[inline]
     pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
         self.0.iter_mut()
     }
 
-    /// Returns the values with their slots, in order.
+    /// Returns the groups' values with their slots, in the order of the slots.
     #[inline]
     pub fn with_slots(&self) -> impl Iterator<Item = (GroupSlot, &T)> {
         self.slots().zip(&self.0)
     }
 
-    /// Returns the first slot with a value that meets the condition.
+    /// Returns the slot of the first group with a value that meets the condition.
     #[inline]
     #[must_use]
     pub fn position(&self, meets: impl FnMut(&T) -> bool) -> Option<GroupSlot> {

@@ -7,8 +7,9 @@
 //! u32  CRC32C of everything before it
 //! ```
 //!
-//! Owns only the layout of frames. The reader refuses a frame that is too long by its first four bytes,
-//! before it buffers any byte of the body. These four bytes also expose a peer that speaks another protocol.
+//! This module owns only the layout of frames. The reader refuses a frame that is too long by its first four
+//! bytes, before it buffers any byte of the body. These four bytes also expose a peer that speaks another
+//! protocol.
 
 use crate::groups::GroupId;
 use bytes::Bytes;
@@ -18,18 +19,18 @@ use tidegate_nats::subject;
 
 use super::interest::InterestUpdate;
 
-/// The most nodes that pass a message on one after the other. A node passes a message on if the message's
-/// receivers on this node had just unsubscribed.
+/// The greatest number of nodes that pass a message on, one after the other. A node passes a message on if
+/// the message's receivers on this node had just unsubscribed.
 pub const PASSED_MAX: u8 = 8;
 
-/// The most bytes of kind and body of a frame: room for the largest message, with its subjects.
+/// The greatest number of bytes of kind and body of a frame: room for the largest message, with its subjects.
 pub const FRAME_BYTES_MAX: usize = 72 * 1024 * 1024;
-/// The most bytes of kind and body of a frame before the greeting is over.
+/// The greatest number of bytes of kind and body of a frame before the greeting is over.
 pub const GREETING_BYTES_MAX: usize = 4096;
-/// The most bytes of a refusal's text.
+/// The greatest number of bytes of the text in a `Refused` frame.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// The bytes that a frame adds to its body.
+/// The bytes that a frame has besides its body: length, kind and checksum.
 pub const ENVELOPE_BYTES: usize = 9;
 
 const HELLO: u8 = 1;
@@ -55,67 +56,69 @@ const TO: u8 = 8;
 const ASKS: u8 = 16;
 const HANDED: u8 = 32;
 
-/// Identifies a pattern that a peer's clients subscribe to. The peer draws the id, and never uses it twice on
-/// a channel.
+/// The id of a pattern to which a peer's clients subscribe. The peer chooses the id, and never uses it twice
+/// on a channel.
 pub type InterestId = u64;
 
-/// One frame between nodes.
+/// One frame from a node to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// The dialer's introduction.
+    /// The first frame of a greeting: the dialer's introduction.
     Hello(&'a [u8]),
-    /// The dialled node's introduction.
+    /// The second frame of a greeting: the dialled node's introduction, with which it answers the dialer.
     Challenge(&'a [u8]),
-    /// The dialer's proof that it knows the secret.
+    /// The third frame of a greeting: the dialer's proof that it knows the cluster's secret.
     Proof(&'a [u8; 32]),
-    /// The dialled node admits the dialer, and proves that it knows the secret, too.
+    /// The last frame of a greeting: the dialled node admits the dialer, and proves that it knows the
+    /// cluster's secret, too.
     Welcome(&'a [u8; 32]),
-    /// The sender refuses the peer.
+    /// The sender refuses the peer, and then closes the connection.
     Refused {
-        /// The reason, for programs.
+        /// The number of the refusal, see [`Refusal::code`](crate::refusal::Refusal::code), for programs.
         code: u16,
-        /// The reason, for people.
+        /// The reason of the refusal as a text, for people.
         text: &'a [u8],
     },
-    /// The dialer is alive.
+    /// The dialer sends this frame at intervals to show that it is alive.
     Ping,
-    /// The dialled node is alive.
+    /// The dialled node sends this frame at intervals to show that it is alive.
     Pong,
-    /// The members as the sender knows them.
+    /// The members of the cluster as the sender knows them.
     Members(&'a [u8]),
-    /// Tells a node that lost its disk that the sender was in no later term.
+    /// Tells a node that lost its disk that the sender has been in no later term than `term`.
     Vouch {
-        /// The latest term of the sender.
+        /// The latest term that the sender has been in.
         term: u64,
     },
-    /// A client of the sender subscribes to a pattern from now on.
+    /// Clients of the sender subscribe to a pattern from now on.
     Interest(InterestUpdate<'a>),
     /// No client of the sender subscribes to the pattern any more.
     InterestEnd {
-        /// The id from [`Frame::Interest`].
+        /// The id that the sender gave the pattern in [`Frame::Interest`].
         id: InterestId,
     },
-    /// The number of subscriptions to a pattern has changed.
+    /// The number of members that a queue group has among the sender's clients has changed.
     InterestMembers {
-        /// The id from [`Frame::Interest`].
+        /// The id that the sender gave the queue group's pattern in [`Frame::Interest`].
         id: InterestId,
-        /// The number of subscriptions.
+        /// The new number of the queue group's members at the sender.
         members: u32,
     },
-    /// A message for the receiver's subscriptions.
+    /// A message for subscriptions of the receiver's clients, or for its streams.
     Message(Routed<'a>),
     /// A message for a Raft group. This module does not look into the message.
     Raft {
-        /// The number of the group.
+        /// The number of the Raft group.
         group: GroupId,
-        /// The message.
+        /// The bytes of the Raft message.
         payload: &'a [u8],
     },
-    /// A request of a node that catches up, or the answer. This module does not look into them.
+    /// A request of a node that fetches the state of a Raft group, or the answer to such a request. This
+    /// module does not look into either.
     Fetch {
-        /// The number of the group.
+        /// The number of the Raft group.
         group: GroupId,
-        /// The request or the answer.
+        /// The bytes of the fetch's request or answer.
         payload: &'a [u8],
     },
 }
@@ -123,23 +126,24 @@ pub enum Frame<'a> {
 /// A message on its way to one peer, with the subscriptions that are to receive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Routed<'a> {
-    /// True if each of the peer's matching subscriptions outside of queue groups gets a copy.
+    /// True if each subscription of the peer's clients that matches outside of queue groups gets a copy of
+    /// the message.
     pub plain: bool,
     /// The queue groups of which one member each gets a copy: ids of 8 bytes, see [`ids`].
     pub groups: &'a [u8],
-    /// True if the publisher wants a *no responders* status, and only the receiving peer can send that
-    /// status: no other node gets the message, because one member of this queue group is to have it, or
-    /// because the message is handed to this peer. With `plain` the peer sends the status only if it has
-    /// frozen the message's stream.
+    /// True if the peer must send the publisher a *no responders* status in case it has no receiver for the
+    /// message. The publisher wants that status, and no other node can send it: the message goes only to this
+    /// peer, for a member of one queue group or because the sender hands the message over. With `plain` the
+    /// peer sends the status only if it has frozen the message's stream.
     pub asks: bool,
     /// True if the message is for streams alone: the sender hands it to the node that serves the stream named
     /// in the message, or that leads the directory.
     pub handed: bool,
     /// The number of nodes that have passed the message on, after the node at which a client published it.
     pub passed: u8,
-    /// The subject against which the peer matches subscriptions, if this is not the message's subject.
+    /// The subject against which the peer matches subscriptions; `None` if that is the message's subject.
     pub to: Option<&'a [u8]>,
-    /// The message.
+    /// The message that a client published.
     pub message: Publish<'a>,
 }
 
@@ -150,52 +154,57 @@ impl<'a> Routed<'a> {
         self.to.unwrap_or(self.message.subject)
     }
 
-    /// Returns whether a member of this queue group is to receive the message.
+    /// Returns whether a member of the queue group with this id is to receive the message.
     #[must_use]
     pub fn serves(&self, group: InterestId) -> bool {
         ids(self.groups).any(|id| id == group)
     }
 }
 
-/// Iterates over the ids in a run of 8 bytes each.
+/// Iterates over the ids of queue groups in `bytes`, where each id takes 8 bytes ([`Routed::groups`]).
 pub fn ids(bytes: &[u8]) -> impl Iterator<Item = InterestId> {
     let (all, _) = bytes.as_chunks::<8>();
     all.iter().map(|id| u64::from_le_bytes(*id))
 }
 
-/// The bytes are not a frame of this version.
+/// The reason why received bytes are not a frame of this protocol version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The frame's length is 0, or more than any node sends.
+    /// The frame's length is 0, or more than any node sends. The fields are the length and the maximum, in
+    /// bytes.
     #[error(
         "a frame of {0} bytes where at most {1} are allowed: the other side speaks something else, or another version"
     )]
     Length(usize, usize),
-    /// The checksum is wrong: the network has damaged the frame.
+    /// The frame's checksum is wrong, because the network has damaged the frame.
     #[error("a frame's checksum is wrong: it was damaged on its way")]
     Checksum,
-    /// This version of the protocol does not know this kind of frame.
+    /// The frame has a kind that this version of the protocol does not know. The field is the number of the
+    /// kind.
     #[error("a frame of kind {0}: use versions that know each other")]
     Kind(u8),
-    /// The body of a frame of this kind is cut short, or contradicts itself.
+    /// The body of the frame is cut short, or contradicts itself. The field is the number of the frame's
+    /// kind.
     #[error("the body of a frame of kind {0} is cut short or contradicts itself")]
     Body(u8),
 }
 
-/// The result of [`read`].
+/// The result of [`read`]: a frame, or the need for more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read<'a> {
-    /// A complete frame, and the bytes it takes.
+    /// A complete frame, and the number of bytes that it takes in the input.
     Frame(Frame<'a>, usize),
-    /// A part of a frame: the input must hold this many bytes.
+    /// A part of a frame: the reader can go on once the input holds this number of bytes.
     Need(usize),
 }
 
 /// Reads the frame at the start of `input`, of at most `max` bytes of kind and body.
 ///
-/// # Errors The bytes cannot begin a frame. The error comes as soon as that is certain, before the whole
-/// frame has arrived.
+/// # Errors
+///
+/// The bytes cannot begin a frame. The function returns the error as soon as that is certain, before the
+/// whole frame has arrived.
 pub fn read(input: &[u8], max: usize) -> Result<Read<'_>, WireError> {
     let Some(len) = input.first_chunk() else {
         return Ok(Read::Need(4));
@@ -333,12 +342,13 @@ impl Frame<'_> {
     }
 }
 
-/// Writes the frames of messages. The value keeps its buffer from one message to the next.
+/// Writes messages as frames into outboxes. An envelope keeps the buffer for a frame's head from one message
+/// to the next, so that a message costs no allocation.
 #[derive(Debug, Default)]
 pub struct Envelope(Vec<u8>);
 
 impl Envelope {
-    /// Appends the message's frame.
+    /// Appends the frame of a message to the outbox of the channel to the peer.
     pub fn write(&mut self, out: &mut Outbox, routed: &Routed<'_>) {
         let message = &routed.message;
         let flag = |on: bool, flag| if on { flag } else { 0 };
@@ -371,7 +381,7 @@ impl Envelope {
     }
 }
 
-/// Appends a frame [`Frame::Raft`]. The payload of the frame is the concatenation of `payload`.
+/// Appends a [`Frame::Raft`]. The payload of the frame is the concatenation of the parts in `payload`.
 pub fn put_raft(out: &mut Outbox, group: GroupId, payload: &[Bytes]) {
     let bytes = 1 + 4 + payload.iter().map(Bytes::len).sum::<usize>();
     debug_assert!(bytes <= FRAME_BYTES_MAX, "nothing that large is sent");
@@ -403,16 +413,17 @@ fn put(out: &mut Outbox, kind: u8, parts: &[&[u8]]) {
     out.append(&all);
 }
 
-/// Returns the length of a text as the four bytes before it. No text reaches 4 GiB.
+/// Returns the length of a text in bytes, as the four bytes that precede the text in a frame. No text reaches
+/// 4 GiB.
 fn len(text: &[u8]) -> [u8; 4] {
     (text.len() as u32).to_le_bytes()
 }
 
-/// A body ends before the field that the reader wants.
+/// The error that a frame's body ends before the field that [`Fields`] should take from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut;
 
-/// Takes fields from the front of a body.
+/// Takes fields from the front of a frame's body.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -440,7 +451,8 @@ impl<'a> Fields<'a> {
         Ok(field)
     }
 
-    /// Takes a length and as many bytes after it.
+    /// Takes a text or other bytes of variable length from the front of the body: a length of four bytes, and
+    /// then as many bytes.
     pub(super) fn text(&mut self) -> Result<&'a [u8], Cut> {
         let len = self.u32()? as usize;
         self.take(len)
@@ -577,7 +589,8 @@ mod tests {
     }
 
     proptest! {
-        /// Encodes arbitrary bodies: a frame that can be read is the same after it is written and read again.
+        /// Reads frames with arbitrary kinds and bodies. A frame that the reader accepts is the same after it
+        /// is written and read again.
         #[test]
         fn any_body(kind in any::<u8>(), body in prop::collection::vec(any::<u8>(), 0..80)) {
             let mut out = Outbox::default();
