@@ -1,10 +1,11 @@
-//! The API accepts any subject, headers and body as a request, or refuses them with an answer; a
-//! configuration means the same after a round trip.
+//! A fuzz target for the parser of JetStream API requests. It gives the parser any subject, headers and body.
+//! The parser must return a request, or refuse it with a well-formed answer. The configuration in a parsed
+//! request must stay the same when it is written as JSON and read again.
 
 use tidegate_stream::api::{Refusal, Request, answer, strip};
 use tidegate_stream::schema::config::{ConsumerConfig, StreamConfig};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(data: &[u8]) {
     let mut parts = data.splitn(3, |b| *b == 0);
     let [subject, headers, body] = [(); 3].map(|()| parts.next().unwrap_or_default());

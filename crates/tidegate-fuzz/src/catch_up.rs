@@ -1,10 +1,11 @@
-//! Requests and answers of nodes that catch up: the decoder reads or refuses any bytes, and a decoded message
-//! equals the sent one.
+//! A fuzz target for the decoder of the questions and answers by which a node fetches the state of another
+//! node. It gives the decoder any bytes. The decoder must return an error, or a message that encodes to the
+//! same bytes.
 
 use bytes::Bytes;
 use tidegate_raft::catchup::wire::{self, Answer, Frame, MessagesEncoder, encode_state};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(data: &[u8]) {
     let Ok(frame) = wire::decode(&Bytes::copy_from_slice(data)) else {
         return;

@@ -1,12 +1,13 @@
-//! Any bytes as a checkpoint: the decoder returns a checkpoint or an error, and refuses an encoded checkpoint
-//! that was changed.
+//! A fuzz target for the decoder of checkpoints. It gives the decoder any bytes, for which the decoder must
+//! return a checkpoint or an error. It also encodes a checkpoint and flips one of its bits; the decoder must
+//! refuse the changed bytes.
 
 use tidegate_log::Lsn;
 use tidegate_raft::replica::records::HardState;
 use tidegate_raft::replica::{EntryId, Term};
 use tidegate_raft::store::checkpoint::{Encoder, Header, decode};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(data: &[u8]) {
     if let Ok((header, state)) = decode(data) {
         assert!(state.len() + 16 * header.live.len() < data.len());

@@ -1,8 +1,9 @@
-//! Any name of a controller builds a controller or is refused with a message.
+//! A fuzz target for the parser of controllers' names. It gives the parser any text. The parser must refuse
+//! the text with a message, or return a choice from which a controller can be built.
 
 use tidegate::controller::{Bounds, Choice};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

@@ -1,5 +1,6 @@
-//! Any bytes from a peer, cut at any place: a decoded frame encodes to the same frame, a channel ends with an
-//! error or continues, and nothing gets past the greeting without a proof.
+//! A fuzz target for the code that reads the bytes of another node, cut at any place. A decoded frame must
+//! encode to the same frame. A channel must end with an error or continue, wherever the bytes are cut. It
+//! must accept no frame from a peer that has not proved in the greeting that it knows the secret.
 
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ fn roster() -> Roster {
     Roster::new(me, 1, None)
 }
 
-/// Feeds `input` to a channel in pieces; returns the bytes used, whether the channel failed, and its output.
+/// Feeds `input` to a channel in pieces of `piece` bytes. Returns the number of bytes that the channel has
+/// used, true if it has failed, and its output.
 fn hear(input: &[u8], piece: usize) -> (usize, bool, Vec<u8>) {
     let (now, roster) = (Time::from_nanos(1), roster());
     let mut channel = Channel::answer(now, [7; 32], Duration::from_secs(1), None);
@@ -47,7 +49,8 @@ fn hear(input: &[u8], piece: usize) -> (usize, bool, Vec<u8>) {
     (used, false, channel.out.to_vec())
 }
 
-/// Runs the target on one input: the length of the pieces, then the bytes.
+/// Runs the fuzz target on one input: one byte with the length of the pieces, and then the bytes of the peer.
+/// Panics if the tested code breaks a promise.
 pub fn run(data: &[u8]) {
     let Some((&piece, bytes)) = data.split_first() else {
         return;

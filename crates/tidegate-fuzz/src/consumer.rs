@@ -1,5 +1,5 @@
-//! Any input from receivers to a consumer (pull requests, acknowledgements, their subjects) and any bytes as
-//! its state: no panic, and the consumer keeps its invariants.
+//! A fuzz target for consumers. It gives a consumer any bytes as its state, and any input of receivers: pull
+//! requests, acknowledgements and their subjects. The consumer must not panic, and must keep its invariants.
 
 use tidegate_stream::consumer::{
     AckNumbers, AckSubject, Advisory, Consumer, ConsumerSeq, Delivery, Fetch, Identity, Message,
@@ -60,7 +60,7 @@ impl Sink for Nowhere {
     }
 }
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(input: &[u8]) {
     let _ = AckSubject::parse(input);
     let mut state = State::decode(input).unwrap_or_else(|_| State::starting_at(StreamSeq::FIRST));
@@ -78,7 +78,8 @@ pub fn run(input: &[u8]) {
         logged: true,
     };
     if state.delivered().stream_seq > LAST {
-        // No stream of ten messages ever delivered this sequence.
+        // The target's stream has ten messages, so no consumer of it can have delivered a later sequence. The
+        // target replaces a state that says so.
         state = State::starting_at(StreamSeq::FIRST);
     }
     let mut consumer = Consumer::new(1, identity, &config, &state, &mut Ten);

@@ -1,4 +1,5 @@
-//! Any controller stays within its bounds, for any events in any order.
+//! A fuzz target for the engine's controllers. It gives a controller any events in any order. Each decision
+//! must stay within the controller's bounds.
 
 use tidegate::Time;
 use tidegate::controller::{BatchId, Bounds, Choice, Event, Load, Objective, Reason};
@@ -14,7 +15,7 @@ const CHOICES: [Choice; 8] = [
     Choice::StormAimd { ceiling: 1000 },
 ];
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(bytes: &[u8]) {
     let Some((&first, rest)) = bytes.split_first() else {
         return;

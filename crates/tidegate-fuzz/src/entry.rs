@@ -1,9 +1,9 @@
-//! Any bytes as an entry: the decoder returns its commands or an error; decoded commands encode to the same
-//! bytes.
+//! A fuzz target for the decoder of entries. It gives the decoder any bytes. The decoder must return the
+//! commands in the entry, or an error. Decoded commands must encode to the same bytes.
 
 use tidegate_stream::stream::{Command, Encoder, Entry};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(bytes: &[u8]) {
     let Ok(entry) = Entry::decode(bytes) else {
         return;

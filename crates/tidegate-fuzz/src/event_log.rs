@@ -1,8 +1,9 @@
-//! The reader refuses a text, or reads an event log that it reads again after a write.
+//! A fuzz target for the reader of a controller's event log. It gives the reader any text. The reader must
+//! refuse the text, or return a log that is the same after it is written and read again.
 
 use tidegate::controller::{read_log, write_log};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

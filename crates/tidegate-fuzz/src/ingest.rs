@@ -1,5 +1,7 @@
-//! Batches of any messages, with outcomes in any number: acknowledgements name only decided messages and
-//! never go back, and no state remains after the stream is gone.
+//! A fuzz target for the publishing of message batches: atomic ones, and fast ones with flow
+//! acknowledgements. It sends any messages, and lets the stream decide any number of them at a time.
+//! Acknowledgements must name only decided messages and never go back. No state may remain after the stream
+//! is gone.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -13,7 +15,7 @@ use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(data: &[u8]) {
     let limits = AtomicLimits {
         messages_max: 3,

@@ -1,7 +1,8 @@
-//! The bodies of the fuzz targets, as functions of bytes: a target panics if a promise is broken.
+//! The bodies of the fuzz targets. Each is a function of an input, and panics if the code that it tests
+//! breaks a promise.
 //!
-//! The directory `fuzz` of the repository has a libFuzzer program around each of them (`make fuzz`), and
-//! their corpora. The test `replay` runs the corpora on any toolchain.
+//! The directory `fuzz` of the repository has a libFuzzer program for each target, which `make fuzz` runs,
+//! and a corpus of inputs for each. The test `replay` runs the targets on their corpora with any toolchain.
 
 pub mod api;
 pub mod catch_up;
@@ -27,7 +28,8 @@ pub mod streams;
 /// A target: a function that panics on an input that breaks a promise.
 pub type Target = fn(&[u8]);
 
-/// Each target by the name of its program and of its folder in `fuzz/corpus`.
+/// All targets, each with the name of its libFuzzer program, which is also the name of its directory in
+/// `fuzz/corpus`.
 pub const TARGETS: &[(&str, Target)] = &[
     ("api", api::run),
     ("catch_up", catch_up::run),

@@ -1,27 +1,30 @@
-//! Any bytes as frames, replies or handshakes: the scan's guess never changes its result, and decoded values
-//! encode to the same bytes.
+//! A fuzz target for the codecs of the link. It gives them any bytes as frames, replies or handshakes. The
+//! scan for frames, which guesses the sizes of frames, must find the same frames with any guess. Decoded
+//! values must encode to the same bytes.
 
 use tidegate_link::Seq;
 use tidegate_link::frame::{Layout, REPLY_BYTES, Reply};
 use tidegate_link::hello::{Answer, Hello};
 use tidegate_link::proto::opening::{Opening, detect};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(bytes: &[u8]) {
     for layout in [Layout::Plain, Layout::Session, Layout::Checked] {
         frames(layout, bytes);
         if let Some(unit) = bytes.first_chunk::<REPLY_BYTES>() {
             match Reply::decode(layout, unit) {
                 Reply::Unknown(_) => {}
-                // All codes beyond 16 bits decode to the same value.
+                // A bye, the reply with which the server ends a connection, has a code of 16 bits. The
+                // decoder maps each larger code to the same value, which therefore does not encode to the
+                // same bytes.
                 Reply::Bye(_) if unit[2..8] != [0; 6] => {}
                 reply => assert_eq!(reply.encode(), *unit),
             }
         }
     }
     if let Ok(Some((hello, len))) = Hello::decode(bytes) {
-        // A body may be longer than the known fields, and flags may be unknown: the encoder writes the
-        // canonical form.
+        // The encoder writes only the known fields and flags, so it may write fewer bytes than the decoder
+        // read.
         let again = hello.encode();
         assert!(again.len() <= len);
         assert_eq!(
@@ -34,7 +37,7 @@ pub fn run(bytes: &[u8]) {
         let again = answer.encode();
         assert_eq!(Answer::decode(&again), Ok(Some((answer, again.len()))));
     }
-    // The bytes get a valid checksum, so that the fuzzer gets past the check.
+    // The target adds a valid checksum to the bytes, so that the fuzzer gets past the decoder's check.
     let mut sealed = bytes.to_vec();
     let sum = crc(&sealed);
     sealed.extend_from_slice(&sum.to_le_bytes());
@@ -45,7 +48,8 @@ pub fn run(bytes: &[u8]) {
     );
 }
 
-/// Compares the scan with a walk that does not guess.
+/// Checks that the scan, which guesses the sizes of frames, finds the same frames as a walk from frame to
+/// frame.
 fn frames(layout: Layout, bytes: &[u8]) {
     let max = 300;
     let (mut at, mut count) = (0, 0);

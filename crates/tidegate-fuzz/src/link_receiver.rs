@@ -1,5 +1,6 @@
-//! Any client: the receiver hands out its messages once and in order, or ends with an error, within its
-//! bounds.
+//! A fuzz target for the link's receiver, the server's half. It sends the receiver any bytes as those of a
+//! client. The receiver must hand out the client's messages once and in order, or end with an error, and must
+//! stay within its bounds.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tidegate_link::frame::{Layout, Reply};
 use tidegate_link::hello::{SessionId, VERSION, Welcome};
 use tidegate_link::proto::{Receiver, ReceiverConfig, cadence};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(input: &[u8]) {
     let Some((&[kind, done_every, idle], mut input)) = input.split_first_chunk::<3>() else {
         return;
@@ -45,7 +46,7 @@ pub fn run(input: &[u8]) {
     let (mut now, mut buf, mut ended) = (0u64, Vec::new(), false);
     let mut acked = r.acked();
     let mut unit = Vec::new();
-    // Each step gives the number of bytes that arrive, and a further event.
+    // Each step of the input gives the number of bytes that arrive, and a further event.
     while let Some((&[len, what], rest)) = input.split_first_chunk::<2>() {
         let part = &rest[..rest.len().min(len as usize)];
         input = &rest[part.len()..];
@@ -72,7 +73,7 @@ pub fn run(input: &[u8]) {
             }
             r.check_invariants();
         }
-        // The rest is at most one incomplete frame.
+        // The receiver has taken all whole frames, so the buffer holds at most one incomplete frame.
         assert!(ended || buf.len() <= 100 + 12 + 12, "{}", buf.len());
         match what % 6 {
             0 => r.done(at, Seq::new(u64::from(what) * u64::from(done_every))),

@@ -1,4 +1,5 @@
-//! Any server: the sender keeps unacknowledged messages, accepts no impossible answer, and stays within its
+//! A fuzz target for the link's sender, the client's half. It answers the sender with any bytes as those of a
+//! server. The sender must keep unacknowledged messages, accept no impossible answer, and stay within its
 //! bounds.
 
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tidegate_link::frame::Reply;
 use tidegate_link::hello::{Answer, SessionId, VERSION, Welcome};
 use tidegate_link::proto::{Block, Decide, Event, Sender, SenderConfig, SessionConfig, writes};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(input: &[u8]) {
     let Some((&[kind, hold], mut input)) = input.split_first_chunk::<2>() else {
         return;
@@ -42,13 +43,14 @@ pub fn run(input: &[u8]) {
                 s.handle_connected(now);
                 connected = true;
             }
-            // Raw bytes with any meaning.
+            // The server sends any bytes of the input.
             1 if connected => {
                 let (part, rest) = input.split_at(input.len().min(n as usize));
                 input = rest;
                 over = s.handle_read(now, part).is_err();
             }
-            // A welcome that is more or less valid.
+            // The server answers with a welcome. Its fields come from the input, so some contradict the
+            // client.
             2 if connected => {
                 let received = Seq::new(u64::from(n));
                 let answer = Answer::Welcome(Welcome {

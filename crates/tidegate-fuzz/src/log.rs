@@ -1,5 +1,6 @@
-//! Any change to a log's files: inspecting, repairing and opening return an answer, and the log reads no
-//! record that was never written.
+//! A fuzz target for the log's handling of damaged files. It changes the files of a log at any place. The
+//! inspection, the repair and the opening must return a result, and the log must read no record that was
+//! never written.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +8,7 @@ use tidegate_log::{Append, Log, Options, Record, SimDisk, Storage, inspect, repa
 
 const LEN: usize = 200;
 
-/// A small log of two segments, closed.
+/// Returns a simulated disk with a small closed log of two segments, without damage.
 fn sound() -> &'static SimDisk {
     static DISK: OnceLock<SimDisk> = OnceLock::new();
     DISK.get_or_init(|| {
@@ -40,7 +41,7 @@ fn payload(index: u64) -> bytes::Bytes {
     vec![index as u8; LEN].into()
 }
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(bytes: &[u8]) {
     let disk = sound().copy();
     let names = disk.list().expect("the simulated disk lists");

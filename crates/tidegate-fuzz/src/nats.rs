@@ -1,5 +1,5 @@
-//! Any bytes from clients, cut at any place: the node keeps its invariants, and the places of the cuts change
-//! nothing.
+//! A fuzz target for the code that reads the bytes of NATS clients, cut at any place. The node must keep its
+//! invariants, and must answer with the same bytes wherever the input is cut.
 
 use tidegate::Time;
 use tidegate::controller::Load;
@@ -10,7 +10,8 @@ use tidegate_server::config::Settings;
 
 const ANY: Load = Load::new(u64::MAX, u64::MAX);
 
-/// Returns the bytes sent to two clients if the first one sends `input`, cut after every `piece` bytes.
+/// Returns the bytes that the node sends to two clients if the first one sends `input`, cut after every
+/// `piece` bytes.
 fn talk(input: &[u8], piece: usize) -> [Vec<u8>; 2] {
     let settings = Settings {
         sessions: SessionSettings {
@@ -35,7 +36,8 @@ fn talk(input: &[u8], piece: usize) -> [Vec<u8>; 2] {
     let mut held = Vec::new();
     for part in input.chunks(piece.max(1)) {
         held.extend_from_slice(part);
-        // The node stops now and then, so that its driver can look at the time.
+        // The node stops after a bounded amount of work, so that its driver can look at the time; the target
+        // then calls it again.
         let mut more = true;
         while more && node.contains(keys[0]) {
             let received = node.handle_received(now, keys[0], &held, ANY);
@@ -52,7 +54,8 @@ fn talk(input: &[u8], piece: usize) -> [Vec<u8>; 2] {
     sent
 }
 
-/// Runs the target on one input: the length of the pieces, then the bytes.
+/// Runs the fuzz target on one input: one byte with the length of the pieces, and then the bytes of the
+/// client. Panics if the tested code breaks a promise.
 pub fn run(data: &[u8]) {
     let Some((&piece, bytes)) = data.split_first() else {
         return;

@@ -1,4 +1,5 @@
-//! Any text is a configuration, or is refused with a line; the parser neither hangs nor overflows.
+//! A fuzz target for the parsers of configuration files. It gives them any text. They must return settings or
+//! an error, and must neither hang nor overflow the stack.
 
 use std::path::PathBuf;
 
@@ -6,12 +7,12 @@ use tidegate_server::config::Settings;
 use tidegate_server::config::apply;
 use tidegate_server::config::{System, read_nats, read_toml};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    // The fuzzer must not read files of this machine.
+    // The target skips a text with `include`, because the parser would read other files of this machine.
     if text.contains("include") {
         return;
     }

@@ -1,19 +1,22 @@
-//! Any bytes as a message between members: the decoder returns a message or an error, a decoded message
-//! encodes to the same bytes, and no message ends the process of the receiving member.
+//! A fuzz target for the decoder of Raft messages between members. It gives the decoder any bytes. The
+//! decoder must return a message or an error, and a decoded message must encode to the same bytes. No message
+//! may end the process of the receiving member.
 
 use bytes::Bytes;
 use tidegate_cluster::groups::ALL;
 use tidegate_log::Lsn;
 use tidegate_raft::replica::{Group, GroupOptions, Restored, wire};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(data: &[u8]) {
     let bytes = Bytes::copy_from_slice(data);
     if let Ok((group, message)) = wire::decode(&bytes) {
         let again = wire::encode(group, &message).expect("a decoded message");
         assert_eq!(again.concat(), data);
     }
-    // Messages one after the other, each behind its length, with a valid checksum.
+    // The target also hands the input to a member of a group, as a sequence of messages. In front of each
+    // message stand its length and a byte that says which other steps the member takes. The target gives each
+    // message a valid checksum.
     let options = GroupOptions {
         group: ALL,
         id: 1,

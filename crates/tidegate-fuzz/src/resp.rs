@@ -1,11 +1,11 @@
-//! The decoder refuses or reads any bytes as replies, and reads flat replies as the crate redis-protocol
-//! does.
+//! A fuzz target for the decoder of Redis replies. It gives the decoder any bytes. The decoder must return
+//! replies or an error, and must read a reply without nested values as the crate redis-protocol does.
 
 use redis_protocol::resp3::decode::complete::decode;
 use redis_protocol::resp3::types::OwnedFrame;
 use tidegate_redis::Value;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(wire: &[u8]) {
     let Ok(values) = tidegate_redis::decode(wire) else {
         return;

@@ -1,13 +1,15 @@
-//! Any commands in entries: each gets an outcome or an error, the streams keep their invariants, and a
-//! snapshot restores the same streams.
+//! A fuzz target for the streams' state machine. It applies entries with any commands. Each command must get
+//! an outcome or an error, and the streams must keep their invariants. A snapshot of the streams must restore
+//! the same streams.
 
 use tidegate_cluster::groups::GroupId;
 use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
 use tidegate_stream::stream::{AccountLimits, Encoder, Kind, Placement, Streams, VERSION};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(bytes: &[u8]) {
-    // A snapshot of any bytes.
+    // The target first restores the streams from the input as a snapshot, which must return an error and not
+    // panic if the input is none.
     let _ = Streams::restore(bytes, AccountLimits::NONE);
     let mut streams = Streams::new(AccountLimits::NONE);
     let (mut out, mut effects) = (Vec::new(), Vec::new());
@@ -17,7 +19,8 @@ pub fn run(bytes: &[u8]) {
     let create =
         tidegate_stream::stream::Command::new(Kind::CreateStream, StreamNumber::NONE, b"", config);
     encoder.command(&create).expect("it fits");
-    // The directory's entry for a stream that another group keeps, and a stream of another directory.
+    // The target also creates a stream of which the directory only knows that another group keeps it, and a
+    // stream that belongs to another directory.
     for (kept, config) in [
         (
             Placement::Elsewhere {
@@ -42,8 +45,8 @@ pub fn run(bytes: &[u8]) {
     streams
         .apply(8, &first.into(), &mut out, &mut effects)
         .expect("it is well-formed");
-    // Two bytes give the length of the next entry; the target corrects the headers, so that the commands get
-    // decoded.
+    // The input consists of entries, each behind its length in two bytes. The target corrects the header of
+    // each entry, so that the streams decode the commands in it.
     let (mut rest, mut lsn) = (bytes, 64_u64);
     while let Some((len, tail)) = rest.split_first_chunk() {
         let len = usize::from(u16::from_le_bytes(*len));

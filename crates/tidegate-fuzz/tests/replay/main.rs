@@ -1,7 +1,8 @@
-//! Runs each fuzz target on its corpus, `fuzz/corpus/TARGET`, and on its seeds. No fuzzer is needed.
+//! Runs each fuzz target on the inputs in its corpus, `fuzz/corpus/TARGET`, and on its seeds. This test needs
+//! no fuzzer.
 //!
-//! The seeds are valid inputs, made by the encoders and from golden fixtures. `SEEDS=write cargo test -p
-//! tidegate-fuzz --test replay` writes them into the corpus.
+//! The seeds are valid inputs that the encoders make or that golden fixtures hold. `SEEDS=write cargo test -p
+//! tidegate-fuzz --test replay` writes the seeds into the corpus.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -61,7 +62,7 @@ fn the_corpora_break_no_promise() {
     }
 }
 
-/// Each target has a program in `fuzz`, and `make fuzz` runs it.
+/// Checks that each target has a program in `fuzz`, and that `make fuzz` runs it.
 #[test]
 fn each_target_has_its_program() {
     let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();

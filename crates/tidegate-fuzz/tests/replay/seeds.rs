@@ -1,4 +1,4 @@
-//! The seeds of each target: names and bytes.
+//! The seeds of each fuzz target: valid inputs, with their names.
 
 use std::fs;
 
@@ -7,10 +7,10 @@ use tidegate_stream::schema::sequence::StreamSeq;
 
 use super::{hex, root, wire};
 
-/// A seed: its file in the corpus, and its bytes.
+/// A seed: the name of its file in the corpus, and its bytes.
 pub(crate) type Seed = (String, Vec<u8>);
 
-/// Returns the seeds of a target; none of an unknown target.
+/// Returns the seeds of the fuzz target with this name; none if there is no such target.
 pub(crate) fn of(target: &str) -> Vec<Seed> {
     match target {
         "api" => numbered("request", API.iter().map(|text| nul(text))),
@@ -37,18 +37,18 @@ pub(crate) fn of(target: &str) -> Vec<Seed> {
     }
 }
 
-/// Names inputs by their order.
+/// Names each input by this word and its number in the list.
 fn numbered(word: &str, inputs: impl Iterator<Item = Vec<u8>>) -> Vec<Seed> {
     let name = |(n, bytes)| (format!("{word}-{n:02}"), bytes);
     inputs.enumerate().map(name).collect()
 }
 
-/// Takes `|` as the byte 0, which divides the parts of an input.
+/// Replaces each `|` with a zero byte, which divides the parts of an input.
 fn nul(text: &str) -> Vec<u8> {
     text.replace('|', "\0").into_bytes()
 }
 
-/// The sections of a golden fixture of the server, each with its name.
+/// Returns the sections of a golden fixture of the server, each with its name.
 fn sections(fixture: &str) -> Vec<(String, Vec<u8>)> {
     let path = root()
         .join("crates/tidegate-server/tests/golden")
@@ -56,7 +56,7 @@ fn sections(fixture: &str) -> Vec<(String, Vec<u8>)> {
     let text = fs::read_to_string(path).unwrap();
     let names = text.lines().filter_map(|line| line.strip_prefix('['));
     let bytes: Vec<_> = hex::read(&text).iter().map(hex::Section::bytes).collect();
-    // Lines before the first section have no name.
+    // Lines before the first section header form a section without a name, which this skips.
     let skipped = bytes.len() - names.clone().count();
     names
         .map(str::to_owned)
@@ -69,7 +69,8 @@ fn golden(fixture: &str) -> Vec<Seed> {
     numbered("golden", bytes)
 }
 
-/// Frames and greetings, cut into pieces of a few bytes; the list of the members.
+/// Returns the seeds of `cluster_wire`: golden frames and greetings, which the target cuts into pieces of 7
+/// bytes, and a list of the members.
 fn cluster_wire() -> Vec<Seed> {
     let mut all = Vec::new();
     for name in ["frames", "greeting"] {
@@ -83,7 +84,8 @@ fn cluster_wire() -> Vec<Seed> {
     all
 }
 
-/// Commands with arguments of many lengths, each behind its length.
+/// Returns the seeds of `command`: commands with arguments of several lengths, each argument behind its
+/// length.
 fn command() -> Vec<Seed> {
     let commands: [&[&[u8]]; 4] = [
         &[],
@@ -98,7 +100,7 @@ fn command() -> Vec<Seed> {
     numbered("arguments", commands.iter().map(input))
 }
 
-/// Requests of receivers, line by line, and states.
+/// Returns the seeds of `consumer`: requests of receivers, one a line, and encoded states.
 fn consumer() -> Vec<Seed> {
     let mut all = numbered("lines", CONSUMER.iter().map(|s| s.as_bytes().to_vec()));
     for start in [1, 5] {
@@ -108,12 +110,14 @@ fn consumer() -> Vec<Seed> {
     all
 }
 
-/// For each controller 60 events: arrivals, batches that start and end, replies, in steps of a millisecond.
+/// Returns the seeds of `controller`: for each controller 60 events, a millisecond apart: arrivals, batches
+/// that start and end, and replies.
 fn controller() -> Vec<Seed> {
     let events = |choice: u8| {
         let mut input = vec![choice];
         for step in 0..60_u64 {
-            // The target takes the time from the rotated number: its upper half is in the nanoseconds.
+            // The target rotates this number by 32 bits to get the time in nanoseconds, so the seed rotates
+            // the time back.
             let n = (step * 1_000_000).rotate_right(32) | (step % 13) << 3 | 1;
             input.push([0, 1, 2, 3, 5, 6, 4][step as usize % 7]);
             input.extend_from_slice(&n.to_le_bytes());
@@ -123,7 +127,7 @@ fn controller() -> Vec<Seed> {
     numbered("events", (0..8).map(events))
 }
 
-/// The start of each kept event log of the engine.
+/// Returns the seeds of `event_log`: the first lines of each event log among the engine's transcripts.
 fn event_log() -> Vec<Seed> {
     let folder = root().join("crates/tidegate/tests/transcripts");
     let mut paths: Vec<_> = fs::read_dir(folder)
@@ -139,7 +143,8 @@ fn event_log() -> Vec<Seed> {
     numbered("log", paths.iter().map(start))
 }
 
-/// Changes of the log's files: the file, the offset, the new byte, the kind of the change.
+/// Returns the seeds of `log`: lists of changes to the log's files. A change names the file, the offset, the
+/// new byte and the kind of the change.
 fn log() -> Vec<Seed> {
     let change = |file: u8, at: u16, byte: u8, kind: u8| {
         let [low, high] = at.to_le_bytes();
@@ -158,7 +163,8 @@ fn log() -> Vec<Seed> {
     changes.into_iter().map(seed).collect()
 }
 
-/// The bytes of the clients in the server's transcripts, in pieces of a few bytes.
+/// Returns the seeds of `nats`: the bytes that the clients in the server's transcripts send. The target cuts
+/// them into pieces of 7 bytes.
 fn nats() -> Vec<Seed> {
     let folder = root().join("crates/tidegate-server/tests/transcripts");
     let mut all = Vec::new();
@@ -166,7 +172,8 @@ fn nats() -> Vec<Seed> {
         let path = entry.unwrap().path();
         let mut input = vec![7];
         for line in fs::read_to_string(&path).unwrap().lines() {
-            // `A> ` is a line of the client A, `A>> ` text with escapes.
+            // A transcript marks a line of client A with `A> `, and a text of client A with escapes for line
+            // ends with `A>> `.
             if let Some((_, text)) = line.split_once(">> ") {
                 let text = text.replace("\\r", "\r").replace("\\n", "\n");
                 input.extend_from_slice(text.as_bytes());
@@ -181,7 +188,8 @@ fn nats() -> Vec<Seed> {
     all
 }
 
-/// Each message by itself; then the short ones behind their lengths, with every step of the member between.
+/// Returns the seeds of `raft_message`: each golden message by itself, and a sequence of the short ones, each
+/// behind its length and a byte that makes the member do all its other work in between.
 fn raft_message() -> Vec<Seed> {
     let messages = sections("raft/v1/messages.hex");
     let mut all = numbered("golden", messages.iter().map(|(_, bytes)| bytes.clone()));
@@ -196,7 +204,8 @@ fn raft_message() -> Vec<Seed> {
     all
 }
 
-/// The entries of each group, behind their lengths and without their headers; then snapshots.
+/// Returns the seeds of `streams`: the golden entries of each group, each behind its length and without its
+/// header, and a golden snapshot of each group.
 fn streams() -> Vec<Seed> {
     let mut all = Vec::new();
     let entries = sections("entries/v1/entries.hex");
@@ -267,7 +276,8 @@ const CONSUMER: &[&str] = &[
     "$JS.ACK.hub.hash.S.C.1.2.3.1767225601000000000.5.random",
 ];
 
-/// The first byte of each part decides its time and place: a byte that 3 divides (`0`, `3`) brings headers.
+/// In each part, the first byte sets the time and the decided messages. A first byte that 3 divides (`0`,
+/// `3`) says that the rest of the part is a header block; otherwise the rest is a reply subject.
 const INGEST: &[&str] = &[
     "0NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 1\r\n\r\n|3NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 2\r\nNats-Batch-Commit: 1\r\n\r\n",
     "0NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 1\r\n\r\n|0NATS/1.0\r\nNats-Batch-Id: b\r\nNats-Batch-Sequence: 1\r\n\r\n|0NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 3\r\n\r\n",

@@ -1,4 +1,5 @@
-//! The seeds of the link's targets: frames, replies and handshakes, and conversations of both halves.
+//! The seeds of the link's fuzz targets: frames, replies and handshakes, and conversations of a client and a
+//! server.
 
 use tidegate_link::Seq;
 use tidegate_link::frame::{Code, Layout, Reply};
@@ -12,7 +13,7 @@ const LAYOUTS: [(&str, Layout); 3] = [
     ("checked", Layout::Checked),
 ];
 
-/// Three messages from `first` on.
+/// Returns three messages as frames, with numbers from `first` on.
 fn frames(layout: Layout, first: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (seq, payload) in (first..).zip([&b"hello"[..], b"", &[7; 60]]) {
@@ -21,7 +22,7 @@ fn frames(layout: Layout, first: u64) -> Vec<u8> {
     bytes
 }
 
-/// Frames of each layout, each reply, each handshake.
+/// Returns the seeds of `link_codec`: frames of each layout, each kind of reply, and each kind of handshake.
 pub(crate) fn codec() -> Vec<Seed> {
     let mut all: Vec<Seed> = LAYOUTS
         .map(|(name, layout)| (format!("frames-{name}"), frames(layout, 1)))
@@ -65,15 +66,17 @@ pub(crate) fn codec() -> Vec<Seed> {
     all
 }
 
-/// The messages of a client in pieces, with acknowledgements and time between.
+/// Returns the seeds of `link_receiver`: the frames of a client in pieces, with acknowledgements and passing
+/// time in between.
 pub(crate) fn receiver() -> Vec<Seed> {
     let mut all = Vec::new();
-    // The target's kinds, without the lowest bit: plain, with a session, with checksums.
+    // The kinds of receivers that the target knows, without their lowest bit: plain, with a session, with
+    // checksums.
     for (kind, (name, layout)) in [0, 2, 4].into_iter().zip(LAYOUTS) {
         for when_done in [0, 1] {
             let (done_every, idle) = (2, 200);
             let mut input = vec![kind | when_done, done_every, idle];
-            // A session goes on behind the message that the welcome names.
+            // A session continues behind the message that the welcome names as received.
             let first = if kind == 0 {
                 1
             } else {
@@ -94,9 +97,10 @@ pub(crate) fn receiver() -> Vec<Seed> {
     all
 }
 
-/// A server that welcomes, acknowledges, breaks the connection, and welcomes again.
+/// Returns the seeds of `link_sender`: conversations in which the server welcomes the client and acknowledges
+/// messages, or breaks the connection and welcomes the client again.
 pub(crate) fn sender() -> Vec<Seed> {
-    // Each step: its kind, and two numbers.
+    // Each step of a conversation has a kind and two numbers.
     let conversations: [(&str, u8, &[[u8; 3]]); 3] = [
         (
             "session",
@@ -138,7 +142,7 @@ pub(crate) fn sender() -> Vec<Seed> {
             [&[kind, 20], steps.concat().as_slice()].concat(),
         ));
     }
-    // The bytes of replies themselves.
+    // In this conversation the server sends the bytes of encoded replies.
     let mut raw = vec![0, 20, 0, 0, 0, 2, 0, 0, 4, 3, 9, 5, 255, 0, 1, 12, 0];
     raw.extend_from_slice(&ack(2, 1).encode());
     raw.extend_from_slice(&[1, 12, 0]);
