@@ -1,4 +1,5 @@
-//! Measures the cost of a message in the codec and the pure core: encoding it, finding it, handing it out.
+//! Measures the cost of a message in the link's codec and pure core: encoding it, finding it in the read
+//! buffer, and handing it to a handler.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 

@@ -31,7 +31,7 @@ fn main() -> Outcome<()> {
         _ => Duration::ZERO,
     };
 
-    // The client and the server each have a thread.
+    // The clients and the server have one runtime each, with one thread.
     let bytes = Arc::new(AtomicU64::new(0));
     let (server, address) = serve(spin, bytes.clone())?;
     let start = Instant::now();

@@ -1,4 +1,5 @@
-//! The errors of the link, one type per operation. A message says what the link expected and what to do.
+//! The errors of the link, one type per operation. The text of each error says what the link expected and
+//! what the user can do.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,41 +10,41 @@ use crate::hello::{HandshakeError, Refused};
 use crate::proto::{Doubt, ReceiverError, SenderError};
 use crate::tls::TlsError;
 
-/// Settings that contradict each other or mean nothing.
+/// The reasons why the settings of a client or server are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A number outside its range.
+    /// The number that the program gave for a setting is outside of the setting's range.
     #[error("{what} of {given}: give {least} to {most}")]
     Range {
         /// The name of the setting.
         what: &'static str,
-        /// The value given.
+        /// The number that the program gave for this setting.
         given: u64,
-        /// The least allowed.
+        /// The least number that the setting may have.
         least: u64,
-        /// The most allowed.
+        /// The greatest number that the setting may have.
         most: u64,
     },
-    /// The window is too small for one frame.
+    /// The server's window is too small for frames of the largest size.
     #[error(
         "a window of {window} bytes holds no frame of {frame_max}: give a window of at least {least}"
     )]
     WindowBelowFrame {
-        /// The window.
+        /// The server's window in bytes, as the program set it.
         window: u64,
-        /// The largest frame.
+        /// The longest message that the server accepts, in bytes.
         frame_max: u32,
-        /// The smallest window for it.
+        /// The smallest window, in bytes, that the server may have with messages of this length.
         least: u64,
     },
-    /// The token is too long.
+    /// The token that the program set is longer than 1024 bytes.
     #[error("a token of {len} bytes: at most 1024")]
     TokenTooLong {
-        /// The length of the token in bytes.
+        /// The length in bytes of the token that the program set.
         len: usize,
     },
-    /// A setting the plain protocol does not have.
+    /// The program asked for a setting that the plain protocol does not have.
     #[error("the plain protocol has no {0}: use a session")]
     PlainHasNo(&'static str),
     /// A controller that cannot be built.
@@ -51,44 +52,44 @@ pub enum ConfigError {
     Controller(String),
 }
 
-/// The reasons why a client did not connect.
+/// The reasons why a client did not connect to its server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The settings.
+    /// The client's settings are invalid, so the client did not connect.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The address is invalid, no server listens there, or the connection broke at once.
+    /// The address is invalid, no server listens at it, or the connection broke before the session was open.
     #[error("cannot connect to {address}: {error}")]
     Io {
         /// The address of the server.
         address: String,
-        /// The system's error.
+        /// The I/O error that the client got for its attempt.
         error: io::Error,
     },
-    /// The TLS handshake failed.
+    /// The TLS handshake with the server failed.
     #[error("no TLS connection to {address}: {error}")]
     Tls {
         /// The address of the server.
         address: String,
-        /// The error of rustls.
+        /// The error that rustls reported for the TLS handshake.
         error: io::Error,
     },
-    /// The server did not answer in time.
+    /// The server did not answer the handshake within the time that the program had set.
     #[error("{address} did not answer within {within_ms} ms: is it a tidegate server?")]
     NoAnswer {
         /// The address of the server.
         address: String,
-        /// The milliseconds that the client waited.
+        /// The longest time, in milliseconds, that the client waited for the answer.
         within_ms: u64,
     },
-    /// The client would send a token in clear beyond this machine.
+    /// The client has a token, and would send it in clear to another machine.
     #[error("a token is only sent inside TLS or to a loopback address, not to {peer}: set up TLS")]
     TokenInClear {
         /// The address of the server.
         peer: SocketAddr,
     },
-    /// The system has no random numbers, which sessions need.
+    /// The operating system has no random numbers, which the ids of sessions need.
     #[error("no random numbers from the system: {0}")]
     Random(String),
     /// The client ended while it connected: the server refused it, or its answer was invalid.
@@ -96,75 +97,80 @@ pub enum ConnectError {
     Ended(#[from] LinkError),
 }
 
-/// The reasons why a client ended. Every later operation fails with a copy of this.
+/// The reasons why a client ended. Every later operation of the client fails with a copy of the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
     /// The program closed or dropped the client.
     #[error("the client is closed")]
     Closed,
-    /// The server refused the client.
+    /// The server refused the session that the client wanted to open.
     #[error("the server refused the connection: {text} ({code})")]
     Refused {
         /// The reason for the refusal.
         code: Code,
-        /// The reason in the server's words.
+        /// The text of the server's refusal, for people.
         text: String,
     },
-    /// The server ended the connection for a reason that connecting again does not change.
+    /// The server ended the connection for a reason that a new connection would not change; holds the
+    /// reason's code.
     #[error("the server ended the connection: {0}")]
     Bye(Code),
-    /// Another client has taken the session over.
+    /// Another client has taken the session over, so this client has ended.
     #[error("another client has taken this session over: give each client a session of its own")]
     Displaced,
-    /// The server sent something impossible.
+    /// The server sent an answer or a reply that the protocol does not allow.
     #[error("the server broke the protocol: {0}")]
     Protocol(SenderError),
-    /// Messages were waiting, and none of them was acknowledged for the time set.
+    /// Messages of the client were waiting, and the server acknowledged none of them for the time that the
+    /// program had set.
     #[error(
         "no progress for too long: everything up to {acked} is acknowledged, nothing after it up to {last}"
     )]
     Stalled {
-        /// The last position acknowledged.
+        /// The number of the last message that the server has acknowledged.
         acked: Seq,
-        /// The last message that the client has sent or keeps.
+        /// The number of the last message that the client has sent or keeps to send.
         last: Seq,
     },
-    /// The connection broke and was not restored: the plain protocol cannot restore it, or the time for that
-    /// is over.
+    /// The connection broke, and the client did not restore it: the plain protocol cannot restore it, or the
+    /// time for connecting again is over.
     #[error("the connection broke ({cause}); messages {} to {} are in doubt", .acked.next(), .sent)]
     Broken {
-        /// The system's error.
+        /// The reason why the connection broke, as text.
         cause: String,
-        /// The last position acknowledged: the first in doubt follows.
+        /// The number of the last message that the server has acknowledged: the first message in doubt
+        /// follows it.
         acked: Seq,
-        /// The last position sent.
+        /// The number of the last message that the client sent: the last message in doubt.
         sent: Seq,
     },
-    /// The server lost the session's state, and the client's decision was to fail.
+    /// The server lost the session's state, and the program's decision about the messages in doubt was to
+    /// fail.
     #[error("the server lost the state of this session: messages {} to {} may or may not have been handled", .0.first, .0.last)]
     Doubt(Doubt),
 }
 
-/// The reasons why the client did not take a message.
+/// The reasons why a client did not take a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The client has no room now: only from [`try_send`](crate::Client::try_send).
+    /// The client has no room for the message now: only calls that never wait return this, such as
+    /// [`try_send`](crate::Client::try_send).
     #[error("the buffer is full: wait for acknowledgements, or use `send`, which waits")]
     Full,
-    /// The message can never fit.
+    /// The message is longer than the server or the settings of the client allow on this connection.
     #[error("a message of {len} bytes: this connection takes at most {max}")]
     TooLarge {
-        /// The length of the payload in bytes.
+        /// The length of the message's payload in bytes.
         len: usize,
-        /// The longest payload.
+        /// The longest payload that the client takes on this connection, in bytes.
         max: usize,
     },
     /// The client has ended.
     #[error(transparent)]
     Ended(#[from] LinkError),
-    /// The client has no room now, and the thread must not wait for it.
+    /// The client has no room for the message now, and the calling thread must not wait for room.
     #[error("the buffer is full: {0}")]
     WouldBlock(#[from] tidegate::WouldBlock),
 }
@@ -173,39 +179,41 @@ pub enum SendError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerError {
-    /// The first bytes of the peer are no handshake.
+    /// The first bytes of the peer are no valid handshake, so the server closed the connection.
     #[error("{0}")]
     Handshake(HandshakeError),
-    /// The server refused the peer.
+    /// The server refused the peer's session.
     #[error("refused: {}", .0.text)]
     Refused(Refused),
-    /// The peer broke the protocol, or was silent for too long.
+    /// The peer broke the protocol, or the server heard nothing from it for the idle time.
     #[error("{0}")]
     Rules(ReceiverError),
-    /// The handler of the session failed.
+    /// The handler of the peer's session failed.
     #[error("the handler failed: the session is forgotten")]
     Handler,
-    /// The read buffers of all connections took as much memory as they may, and its was the largest.
+    /// The read buffers of all connections took as much memory as they may, and this connection's buffer was
+    /// the largest.
     #[error(
         "the memory for messages on their way in is used up, and this connection had the most of it"
     )]
     Crowded,
 }
 
-/// The reasons why a server did not start.
+/// The reasons why a server of the link did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Invalid settings.
+    /// The program gave the server invalid settings, so the server did not start.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Invalid TLS material.
+    /// The program gave the server an invalid TLS certificate or key, so the server did not start.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The listener failed.
+    /// The operating system reported an error of the server's listener.
     #[error("cannot listen: {0}")]
     Io(#[from] io::Error),
-    /// The server would receive a token in clear from beyond this machine.
+    /// The server asks for a token and listens without TLS on an address that other machines reach, so that
+    /// it would receive tokens in clear.
     #[error(
         "a token is only accepted inside TLS or on a loopback address, not on {address}: set up TLS"
     )]

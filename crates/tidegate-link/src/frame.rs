@@ -1,40 +1,43 @@
 //! The bytes of messages and replies: the frames of both protocols, encoded into blocks and decoded in place.
 //!
-//! Nothing here allocates while decoding, keeps state, or knows why a frame is sent. The handshake's bytes
-//! are in `hello`, the rules in `proto`. The tables stand in docs/link-protocol.md.
+//! Decoding allocates nothing, and no function here keeps state or decides when to send a frame. The
+//! handshake's bytes are in `hello`, the rules in `proto`. docs/link-protocol.md has tables of the bytes.
 
 use crate::Seq;
 
-/// The layout of the frames of one connection.
+/// The layout of the frames that a client sends on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Id (8 bytes), size (4), payload.
+    /// The plain protocol: id (8 bytes), size of the payload (4), payload.
     Plain,
-    /// Size (4 bytes), payload.
+    /// The session protocol: size of the payload (4 bytes), payload.
     Session,
-    /// Size (4 bytes), payload, CRC32C (4) over number, size and payload.
+    /// The session protocol with checksums: size of the payload (4 bytes), payload, and CRC32C (4) over the
+    /// message's number, the size and the payload.
     Checked,
 }
 
-/// The first size of a control frame: in session frames, sizes from this one on are control frames. In
-/// replies, counts from this one on are no acknowledgements.
+/// The lowest value of a size or count field that is no number. In a session frame, a size field of this
+/// value or above marks a control frame. In a reply, a count field of this value or above marks a reply that
+/// is no acknowledgement.
 pub const CONTROL: u32 = 0xFFFF_FFF0;
-/// The size of a control frame: the client sends nothing more, and the server acknowledges everything.
+/// The size field of the close frame: the client sends nothing more, and the server acknowledges everything.
 pub const CLOSE: u32 = 0xFFFF_FFFE;
-/// The size of a control frame that asks for a pong. Also the count of that pong.
+/// The size field of a ping, with which a client asks the server for a pong. Also the count field of that
+/// pong.
 pub const PING: u32 = 0xFFFF_FFFD;
-/// The size of a control frame that 8 bytes follow: the number of the next message. The sender gives up the
-/// messages before that one.
+/// The size field of a skip frame. The number of the client's next message follows in 8 bytes: the client
+/// gives up the messages before it.
 pub const SKIP: u32 = 0xFFFF_FFFC;
-/// The most bytes of a payload in the session protocol.
+/// The greatest number of bytes that a message's payload may have in the session protocol.
 pub const SIZE_MAX: u32 = CONTROL - 1;
-/// The bytes of each unit a server sends.
+/// The length in bytes of each reply that a server sends.
 pub const REPLY_BYTES: usize = 12;
-/// The most acknowledgements one reply may leave out.
+/// The greatest number of acknowledgements that a server may leave out between two that it sends.
 pub const OMITTED_MAX: u32 = CONTROL - 1;
 
 impl Layout {
-    /// Bytes before the payload.
+    /// Returns the number of bytes of a frame before its payload.
     #[must_use]
     pub const fn header(self) -> usize {
         match self {
@@ -43,7 +46,7 @@ impl Layout {
         }
     }
 
-    /// Bytes after the payload.
+    /// Returns the number of bytes of a frame after its payload.
     #[must_use]
     pub const fn trailer(self) -> usize {
         match self {
@@ -52,22 +55,23 @@ impl Layout {
         }
     }
 
-    /// Returns the bytes a frame adds to its payload.
+    /// Returns the number of bytes that a frame adds to its payload.
     #[must_use]
     pub const fn overhead(self) -> usize {
         self.header() + self.trailer()
     }
 
-    /// Returns the bytes on the wire of a message of `len` bytes.
+    /// Returns the number of bytes that a message with a payload of `len` bytes takes on the wire.
     #[must_use]
     pub const fn framed(self, len: usize) -> usize {
         self.overhead() + len
     }
 
-    /// Appends message `seq`. The caller has checked the payload against the connection's maximum.
+    /// Appends the frame of message `seq` to `out`. The caller has checked the payload against the
+    /// connection's maximum.
     ///
     /// # Panics
-    /// If the length of the payload does not fit a size field.
+    /// If the length of the payload does not fit the size field of a frame.
     #[inline]
     pub fn encode(self, seq: Seq, payload: &[u8], out: &mut Vec<u8>) {
         let size = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -85,27 +89,28 @@ impl Layout {
         }
     }
 
-    /// Counts the whole messages at the start of `bytes`, none larger than `frame_max`.
-    /// Does not verify checksums.
+    /// Counts the whole frames at the start of `bytes`, up to the first frame with a payload larger than
+    /// `frame_max`. Does not verify checksums.
     #[must_use]
     pub fn scan(self, bytes: &[u8], frame_max: u32) -> Scan {
         self.walk(bytes, frame_max, usize::MAX, u64::MAX)
     }
 
-    /// Counts whole messages like [`scan`](Self::scan), but at most `count`.
+    /// Counts whole frames like [`scan`](Self::scan), but at most `count`.
     #[must_use]
     pub fn scan_some(self, bytes: &[u8], frame_max: u32, count: u64) -> Scan {
         self.walk(bytes, frame_max, usize::MAX, count)
     }
 
-    /// Returns the bytes of the first `count` frames of `bytes`, which holds at least that many whole frames.
+    /// Returns the length in bytes of the first `count` frames of `bytes`, which holds at least that many
+    /// whole frames.
     #[must_use]
     pub fn span(self, bytes: &[u8], count: u64) -> usize {
         self.walk(bytes, SIZE_MAX, usize::MAX, count).bytes
     }
 
-    /// Returns how many frames of `bytes` begin before the offset `before`, and the end of the last of them.
-    /// `bytes` holds all of these frames whole.
+    /// Counts the frames of `bytes` that begin before the offset `before`. Returns their number and the
+    /// offset at which the last of them ends. The caller passes bytes that hold all of these frames whole.
     #[must_use]
     pub fn begun(self, bytes: &[u8], before: usize) -> (u64, usize) {
         let scan = self.walk(bytes, SIZE_MAX, before, u64::MAX);
@@ -120,7 +125,7 @@ impl Layout {
         }
     }
 
-    /// Iterates over the payloads of `bytes`, which holds whole frames only.
+    /// Returns an iterator over the payloads of the frames in `bytes`. The caller passes whole frames only.
     #[must_use]
     pub const fn payloads(self, bytes: &[u8]) -> Payloads<'_> {
         Payloads {
@@ -134,27 +139,29 @@ impl Layout {
     }
 }
 
-/// The result of a scan.
+/// The result of a scan that counts frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// The number of whole messages.
+    /// The number of whole frames that a scan has found.
     pub count: u64,
-    /// The bytes of these messages.
+    /// The number of bytes that the whole frames found by a scan take together.
     pub bytes: usize,
-    /// The offset at which the last message begins.
+    /// The offset in bytes at which the last whole frame found by a scan begins.
     pub last: usize,
-    /// The reason why the scan ended.
+    /// The reason why the scan of frames ended.
     pub stop: Stop,
 }
 
-/// Why a scan ended.
+/// The reasons why a scan of frames ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The next frame is not complete. Holds the bytes of the whole frame; 0 if its size is not known yet.
+    /// The next frame is not complete. Holds the length of the whole frame in bytes, or 0 if its size field
+    /// is not there yet.
     Incomplete(usize),
-    /// The next frame's size is above the maximum. In a session it may be a control frame.
+    /// The size field of the next frame is above the maximum. In a session that frame may be a control frame.
     Size(u32),
-    /// The scan found the number asked for.
+    /// The scan has found as many frames as the caller asked for, or has reached the offset that the caller
+    /// asked for.
     Enough,
 }
 
@@ -164,8 +171,10 @@ fn size_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*field))
 }
 
-/// Where sizes repeat, the scan guesses that the next frames are as large as the last one: then
-/// no load waits for the one before it, which is the main cost of a walk from frame to frame.
+/// The number of frames that a scan checks at once while sizes repeat: the scan guesses that the next frames
+/// are as large as the last one. The processor can then load their size fields independently of each other.
+/// Without the guess it must wait for one size before it can load the next, which is the main cost of a walk
+/// from frame to frame.
 const GUESS: usize = 8;
 
 fn walk<const H: usize, const T: usize>(
@@ -220,20 +229,21 @@ fn walk<const H: usize, const T: usize>(
     }
 }
 
-/// The payloads of a batch, in order, borrowed from the buffer they were read into.
+/// An iterator over the payloads of a batch, in order, borrowed from the read buffer.
 #[derive(Clone, Debug)]
 pub struct Payloads<'a> {
     bytes: &'a [u8],
     at: usize,
     header: usize,
     overhead: usize,
-    /// The size of the frame returned last, and the number of next frames that are known to have this size.
+    /// The payload size of the frame returned last, and the number of following frames that are known to have
+    /// the same size.
     size: usize,
     known: usize,
 }
 
 impl Payloads<'_> {
-    /// Finds the size of the next frame, and whether the frames after it have the same size.
+    /// Finds the payload size of the next frame, and whether the frames after it have the same size.
     fn look(&mut self) -> Option<()> {
         let field = self.at + self.header - 4;
         let size = size_at(self.bytes, field)?;
@@ -259,13 +269,14 @@ impl<'a> Iterator for Payloads<'a> {
         self.known -= 1;
         let start = self.at + self.header;
         self.at += self.overhead + self.size;
-        // The iterator does not return a frame that is cut short at the end, against the caller's promise.
+        // The caller promises whole frames. If a frame is cut short at the end all the same, the iterator
+        // does not return it.
         self.bytes.get(..self.at)?;
         self.bytes.get(start..start + self.size)
     }
 }
 
-/// Returns the id that this crate's plain clients give message `seq`: they count from 0.
+/// Returns the id that this crate's plain clients give message `seq`: ids count from 0, numbers from 1.
 #[must_use]
 pub const fn plain_id(seq: Seq) -> u64 {
     seq.get().wrapping_sub(1)
@@ -277,14 +288,14 @@ pub const fn plain_seq(id: u64) -> Seq {
     Seq::new(id.wrapping_add(1))
 }
 
-/// Returns the id of the plain frame at `at`.
+/// Returns the id of the plain frame that begins at the offset `at`.
 #[must_use]
 pub fn id_at(frames: &[u8], at: usize) -> u64 {
     let id = frames.get(at..).and_then(<[u8]>::first_chunk);
     id.map_or(0, |id| u64::from_le_bytes(*id))
 }
 
-/// Returns the checksum of message `seq`: over its number (u64), its size (u32) and its payload.
+/// Returns the CRC32C of message `seq`: over its number (u64), the size of its payload (u32) and its payload.
 #[must_use]
 pub fn checksum(seq: Seq, payload: &[u8]) -> u32 {
     let mut head = [0; 12];
@@ -293,13 +304,13 @@ pub fn checksum(seq: Seq, payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&head), payload)
 }
 
-/// Returns the bytes of the control frame `control`.
+/// Returns the bytes of a control frame with the size field `control`.
 #[must_use]
 pub const fn control(control: u32) -> [u8; 4] {
     control.to_le_bytes()
 }
 
-/// Returns the bytes of the control frame that gives up all messages before `next`.
+/// Returns the bytes of the skip frame with which a client gives up all messages before `next`.
 #[must_use]
 pub fn skip(next: Seq) -> [u8; 12] {
     let mut bytes = [0; 12];
@@ -308,25 +319,27 @@ pub fn skip(next: Seq) -> [u8; 12] {
     bytes
 }
 
-/// A unit a server sends once a connection is open: always 12 bytes.
+/// A reply that a server sends on an open connection: always 12 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Acknowledges every message up to `latest`. The server left out `omitted` acknowledgements since the
+    /// Acknowledges every message up to `latest`. The server left out `omitted` acknowledgements since its
     /// previous one.
     Ack {
-        /// The id (plain) or number (session) of the latest message acknowledged.
+        /// The latest message that the server acknowledges: its id in the plain protocol, its number in a
+        /// session.
         latest: u64,
-        /// The number of acknowledgements left out: previous + omitted + 1 = latest.
+        /// The number of acknowledgements that the server left out: the `latest` of its previous
+        /// acknowledgement + `omitted` + 1 = this `latest`.
         omitted: u32,
     },
-    /// Tells the client why the server closes. Session protocol only.
+    /// Tells the client why the server closes the connection. Session protocol only.
     Bye(Code),
-    /// The server is alive and reports its position. Session protocol only.
+    /// Tells the client that the server is alive, and how far it has received. Session protocol only.
     Pong {
-        /// The highest number received with none missing.
+        /// The highest message number that the server has received with none missing.
         received: u64,
     },
-    /// A reply this version does not know. Session protocol only.
+    /// A reply of a kind that this version does not know; holds its count field. Session protocol only.
     Unknown(u32),
 }
 
@@ -349,7 +362,7 @@ impl Reply {
         bytes
     }
 
-    /// Decodes 12 bytes as a reply of `layout`.
+    /// Decodes the 12 bytes of a reply on a connection of `layout`.
     #[must_use]
     pub fn decode(layout: Layout, bytes: &[u8; REPLY_BYTES]) -> Self {
         let (value, n) = bytes.split_at(8);
@@ -371,38 +384,39 @@ impl Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
-    /// 0: the client closed, and the server has acknowledged everything.
+    /// Code 0: the client closed, and the server has acknowledged everything.
     Drained,
-    /// 1: another client has taken the session over.
+    /// Code 1: another client has taken the session over.
     Displaced,
-    /// 2: the server heard nothing for too long.
+    /// Code 2: the server heard nothing from the client for the idle time that it had named.
     Idle,
-    /// 3: the server is closing.
+    /// Code 3: the server is closing.
     Closing,
-    /// 4: the server has as many connections or sessions as it may.
+    /// Code 4: the server has as many connections or sessions as it may.
     Full,
-    /// 5: a version this server does not speak.
+    /// Code 5: the client speaks a version of the protocol that this server does not speak.
     Version,
-    /// 6: the token is missing or wrong.
+    /// Code 6: the client's token is missing or wrong.
     Token,
-    /// 7: the server lacks messages that the client no longer has, or has messages that the client never
+    /// Code 7: the server lacks messages that the client no longer has, or has messages that the client never
     /// sent.
     Gap,
-    /// 8: a frame, or the maximum that the client asked for, is larger than the server allows.
+    /// Code 8: a frame of the client, or the maximum that the client asked for, is larger than the server
+    /// allows.
     TooLarge,
-    /// 9: a frame's checksum is wrong.
+    /// Code 9: the checksum of a client's frame is wrong.
     Checksum,
-    /// 10: the client sent more than the window without an acknowledgement.
+    /// Code 10: the client sent more unacknowledged bytes than the window allows.
     Window,
-    /// 11: bytes that are invalid here.
+    /// Code 11: the client sent bytes that the protocol does not allow.
     Malformed,
-    /// 12: the handler failed.
+    /// Code 12: the handler of the session failed.
     Failed,
-    /// Any other number.
+    /// A code with any other number, which this version does not know.
     Other(u16),
 }
 
-/// Every code with a name, in the order of its number.
+/// Every code that has a name, in the order of their numbers on the wire.
 const CODES: [Code; 13] = [
     Code::Drained,
     Code::Displaced,
@@ -420,7 +434,7 @@ const CODES: [Code; 13] = [
 ];
 
 impl Code {
-    /// Returns the number of the code on the wire.
+    /// Returns the code's number on the wire.
     #[must_use]
     pub fn get(self) -> u16 {
         match self {
@@ -432,7 +446,7 @@ impl Code {
         }
     }
 
-    /// Returns whether connecting again may help.
+    /// Returns whether the client may succeed if it connects again.
     #[must_use]
     pub const fn is_passing(self) -> bool {
         matches!(self, Self::Idle | Self::Closing | Self::Full)
@@ -466,17 +480,19 @@ impl std::fmt::Display for Code {
     }
 }
 
-/// The longest payload that the encoder copies by way of registers.
+/// The longest payload, in bytes, that the encoder copies by way of registers.
 const SMALL: usize = 16;
-/// The bytes that the encoder writes for a small payload, before it cuts the block to the payload's length.
+/// The number of bytes that the encoder writes for a small payload, before it cuts the block to the payload's
+/// length.
 const ROOM: usize = 24;
 
-/// Appends size and payload.
+/// Appends the size field and the payload of a frame.
 ///
 /// A copy of a length the compiler knows is a few moves; a copy of an unknown length is a call, which for a
-/// few bytes costs as much as all the rest. So a small payload goes through registers, in whole words with
-/// zeros behind it, and the function then cuts the block to the payload's length. That needs some room in the
-/// block. Without it the function copies plainly, because a block must not grow for bytes that are cut off.
+/// few bytes costs as much as the rest of the encoding. So a small payload goes through registers, in whole
+/// words with zeros behind it, and the function then cuts the block to the payload's length. The words need
+/// some room in the block. Without that room the function copies plainly, because a block must not grow for
+/// bytes that are cut off.
 #[inline]
 fn append(out: &mut Vec<u8>, payload: &[u8]) {
     let len = payload.len();
@@ -499,9 +515,9 @@ fn append(out: &mut Vec<u8>, payload: &[u8]) {
     }
 }
 
-/// Returns at most 8 bytes as a number, zeros behind them. The function loads each byte once, in the same
-/// pieces in which a copy of this length stored them. A load across two stores in progress waits for both,
-/// which takes longer than all the rest.
+/// Returns at most 8 bytes as a little-endian number. The function loads each byte once, in the same pieces
+/// in which a copy of this length stored them. A load across two stores in progress waits for both, which
+/// takes longer than the rest of the encoding.
 #[inline]
 fn word(bytes: &[u8]) -> u64 {
     if let Some(all) = bytes.first_chunk::<8>() {
@@ -562,7 +578,8 @@ mod tests {
         }
     }
 
-    /// The guess must not change what a scan finds: runs of one size, broken anywhere, cut anywhere.
+    /// The guess of equal sizes must not change the result of a scan: runs of one size, broken anywhere, cut
+    /// anywhere.
     #[test]
     fn a_scan_finds_what_a_walk_finds() {
         for layout in [Layout::Plain, Layout::Session, Layout::Checked] {
@@ -612,7 +629,7 @@ mod tests {
             Reply::decode(Layout::Session, &bytes),
             Reply::Unknown(u32::MAX)
         );
-        // Plain knows nothing but acknowledgements.
+        // The plain protocol has no replies but acknowledgements.
         assert_eq!(Reply::decode(Layout::Plain, &bytes), ack(3, u32::MAX));
         for n in 0..20 {
             assert_eq!(Code::from(n).get(), n);

@@ -1,19 +1,20 @@
-//! The bytes of the handshake: the hello, which opens a session, and the server's answer.
+//! The bytes of the handshake: the hello, with which a client opens a session, and the server's answer.
 //!
-//! All handshakes have one envelope: `tidegate`, 0xFFFFFFFF (where a plain message has its size, and
-//! impossible there), the length of the body (u16), the body, and the CRC32C of everything before it. Bodies
-//! may grow: a decoder ignores the unknown bytes after the known fields. `proto` interprets the fields.
+//! All handshakes have one envelope: `tidegate`, 0xFFFFFFFF (in the place of a plain message's size, where no
+//! valid size is this large), the length of the body (u16), the body, and the CRC32C of everything before it.
+//! Later versions may lengthen bodies: a decoder ignores the unknown bytes after the known fields. `proto`
+//! interprets the fields.
 
 use std::fmt;
 
 use crate::Seq;
 use crate::frame::Code;
 
-/// The version of the protocol that this crate speaks.
+/// The version of the session protocol that this crate speaks.
 pub const VERSION: u16 = 1;
-/// The most bytes a token may have.
+/// The greatest number of bytes that a client's token may have.
 pub const TOKEN_MAX: usize = 1024;
-/// The most bytes a handshake may have, envelope and all.
+/// The greatest number of bytes that a hello or the server's answer may have, envelope included.
 pub const HANDSHAKE_MAX: usize = HEAD + BODY_MAX + 4;
 
 const MAGIC: &[u8; 8] = b"tidegate";
@@ -28,7 +29,7 @@ const FLAG_DONE: u16 = 2;
 const KIND_WELCOME: u16 = 1;
 const KIND_REFUSED: u16 = 2;
 
-/// Names a session: 128 random bits, or an id that a program derives from a name.
+/// The id of a session: 128 random bits, or an id that a program derives from a name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct SessionId(pub [u8; 16]);
 
@@ -44,31 +45,31 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// The message with which a client opens a connection.
+/// The hello: the message with which a client opens a connection of the session protocol.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// The version that the client speaks.
+    /// The protocol version that the client speaks.
     pub version: u16,
     /// True if the client wants a CRC32C on each frame.
     pub checked: bool,
-    /// The session.
+    /// The id of the session.
     pub session: SessionId,
-    /// A random number, drawn once in a client's life. It tells a client that connects again from another
-    /// client of the same session.
+    /// A random number that the client draws once in its life. By this number a server tells a client that
+    /// connects again from another client of the same session.
     pub life: u64,
-    /// The epoch that the client knows; 0 before the first welcome.
+    /// The epoch in the last welcome that the client got from a server; 0 before the first welcome.
     pub epoch: u64,
-    /// The highest number that the client knows to be acknowledged.
+    /// The highest message number that the client knows to be acknowledged.
     pub acked: Seq,
-    /// The highest number that the client ever sent, whole or in part.
+    /// The highest number of a message that the client ever sent, whole or in part.
     pub sent: Seq,
-    /// The largest message the client wants to send; 0 for the server's limit.
+    /// The longest message, in bytes, that the client wants to send; 0 for the server's limit.
     pub frame_max: u32,
-    /// The token; may be empty.
+    /// The secret token that the client shows to the server; may be empty.
     pub token: Vec<u8>,
 }
 
-/// Leaves the token out of the text.
+/// Prints a hello for debugging without its token, which is a secret.
 impl fmt::Debug for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hello")
@@ -85,62 +86,62 @@ impl fmt::Debug for Hello {
     }
 }
 
-/// The answer that lets a client in.
+/// The welcome: the server's answer to a hello that lets the client in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// The version spoken on this connection.
+    /// The protocol version of this connection.
     pub version: u16,
-    /// True if each frame carries a CRC32C, as the client asked.
+    /// True if each frame on this connection carries a CRC32C, as the client asked.
     pub checked: bool,
-    /// True if an acknowledgement means "done" and not only "received".
+    /// True if the server acknowledges a message only once its handler is done with it, and not on receipt.
     pub when_done: bool,
-    /// The session.
+    /// The id of the session.
     pub session: SessionId,
-    /// Names the server's state of this session: a new epoch means a new state.
+    /// The name of the server's state of this session: a new epoch means that the server lost the old state.
     pub epoch: u64,
-    /// The highest number that the server has with none missing.
+    /// The highest message number that the server has received with none missing.
     pub received: Seq,
-    /// The highest number that the server has acknowledged.
+    /// The highest message number that the server has acknowledged.
     pub acked: Seq,
-    /// The most bytes of frames that the client may have unacknowledged.
+    /// The greatest number of bytes of frames that the client may have unacknowledged.
     pub window: u64,
-    /// The largest message allowed.
+    /// The longest message that the server allows, in bytes.
     pub frame_max: u32,
     /// The server closes the connection when it hears nothing for this many milliseconds; 0 for never.
     pub idle_ms: u32,
 }
 
-/// The answer that refuses a client.
+/// The refusal: the server's answer to a hello that refuses the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The reason.
+    /// The reason for the refusal as a code.
     pub code: Code,
-    /// The reason as text for people.
+    /// The reason for the refusal as text for people.
     pub text: String,
 }
 
 /// The server's answer to a hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The client is in.
+    /// The server lets the client in.
     Welcome(Welcome),
-    /// The client is refused.
+    /// The server refuses the client.
     Refused(Refused),
 }
 
-/// Reasons why bytes are no handshake.
+/// The reasons why bytes are no valid handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The bytes do not begin as a handshake.
+    /// The first bytes are not `tidegate` and the mark, with which every handshake begins.
     Magic,
-    /// The body is longer than any this version knows.
+    /// The handshake's body is longer than the 2048 bytes that this version allows; holds its length.
     Length(u16),
-    /// The checksum is wrong.
+    /// The checksum at the end of the handshake does not match its bytes.
     Checksum,
-    /// The body ends too early, or a field in it is impossible.
+    /// The handshake's body ends too early, or a field in it has a value that it cannot have.
     Body,
-    /// The answer is of a kind this version does not know.
+    /// The server's answer to the hello is of a kind that this version does not know; holds the kind.
     Kind(u16),
 }
 
@@ -163,16 +164,17 @@ impl fmt::Display for HandshakeError {
 
 impl std::error::Error for HandshakeError {}
 
-/// Returns whether a connection that begins with `bytes` opens a session, or `None` while that cannot be
-/// told. A connection without a session speaks the plain protocol.
+/// Returns whether a connection that begins with `bytes` opens a session, or `None` while there are fewer
+/// than 12 bytes. A connection without a session speaks the plain protocol.
 #[must_use]
 pub fn opens_session(bytes: &[u8]) -> Option<bool> {
     let size = bytes.get(8..12)?.first_chunk()?;
     Some(u32::from_le_bytes(*size) == MARK)
 }
 
-/// Returns the body at the start of `bytes` and the length of its envelope, or `None` while the envelope is
-/// not complete. Fails as soon as the bytes cannot become an envelope.
+/// Returns the body of the handshake at the start of `bytes`, and the length of the whole envelope in bytes.
+/// Returns `None` while the envelope is not complete, and an error as soon as the bytes cannot become an
+/// envelope.
 fn open(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, HandshakeError> {
     let begins = MAGIC.iter().chain(&[0xFF; 4]);
     if bytes.iter().zip(begins).any(|(a, b)| a != b) {
@@ -208,7 +210,8 @@ fn seal(body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Takes fields from the front of a body.
+/// The bytes of a handshake's body that the decoder has not read yet; each method takes one field off their
+/// front.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -255,10 +258,11 @@ impl Hello {
         seal(&body)
     }
 
-    /// Returns the hello at the start of `bytes` and its length; `None` while the hello is not complete.
+    /// Returns the hello at the start of `bytes` and its length in bytes; `None` while the hello is not
+    /// complete.
     ///
     /// # Errors
-    /// As soon as the bytes cannot become a hello.
+    /// An error as soon as the bytes cannot become a hello.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, HandshakeError> {
         let Some((body, len)) = open(bytes)? else {
             return Ok(None);
@@ -292,7 +296,7 @@ impl Hello {
 }
 
 impl Answer {
-    /// Encodes the answer. A longer text is cut at 512 bytes.
+    /// Encodes the answer. Cuts the text of a refusal at 512 bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(64);
@@ -320,10 +324,11 @@ impl Answer {
         seal(&body)
     }
 
-    /// Returns the answer at the start of `bytes` and its length; `None` while the answer is not complete.
+    /// Returns the answer at the start of `bytes` and its length in bytes; `None` while the answer is not
+    /// complete.
     ///
     /// # Errors
-    /// As soon as the bytes cannot become an answer.
+    /// An error as soon as the bytes cannot become an answer.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, HandshakeError> {
         let Some((body, len)) = open(bytes)? else {
             return Ok(None);
@@ -364,7 +369,7 @@ impl Answer {
     }
 }
 
-/// Finds the places where a text may be cut.
+/// Finds the last place at or before an offset where a text may be cut without splitting a character.
 trait CharBoundary {
     fn floor_char_boundary_at(&self, at: usize) -> usize;
 }

@@ -1,9 +1,10 @@
 //! Small messages over one TCP connection, each one acknowledged, none lost when the connection breaks.
 //!
-//! The sender never waits for an acknowledgement before it sends the next message. The receiver acknowledges
-//! when that pays: one acknowledgement names the latest message and how many acknowledgements were left out
-//! before it. In a session the client keeps messages until they are acknowledged, connects again after a cut
-//! and sends those that the server lacks; the server's handler sees each message once, in order.
+//! The sender never waits for an acknowledgement before it sends the next message. Under load the receiver
+//! sends one acknowledgement for many messages: it names the latest message, and how many acknowledgements
+//! the receiver left out before it. In a session the client keeps messages until they are acknowledged,
+//! connects again after a cut and sends those that the server lacks; the server's handler sees each message
+//! once, in order.
 //!
 //! ```
 //! use tidegate_link::{Batch, Client, Server};

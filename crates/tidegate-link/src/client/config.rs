@@ -10,20 +10,23 @@ use crate::hello::TOKEN_MAX;
 use crate::proto::{Decide, Doubt};
 use crate::tls::ClientTls;
 
-/// How a client connects again after a cut. Each wait is twice the wait before, from `first` to `longest`,
-/// and drawn at random from its upper half, so that many clients do not come back at one moment.
+/// The waits of a client between its attempts to connect again after a cut. The limit of a wait doubles with
+/// each attempt, from `first` to `longest`. The client draws each wait at random between half of its limit
+/// and the limit, so that many clients do not come back at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reconnect {
-    /// The first wait.
+    /// The limit of the client's first wait before it connects again, 20 ms by default.
     pub first: Duration,
-    /// The longest wait.
+    /// The highest limit of a wait between two attempts to connect again, 2 s by default.
     pub longest: Duration,
-    /// How long after a cut the client goes on trying.
+    /// The time after a cut during which the client tries to connect again, one minute by default. After that
+    /// time the client ends with an error.
     pub give_up: Duration,
 }
 
 impl Default for Reconnect {
-    /// Waits of 20 ms, up to 2 s, for one minute.
+    /// Returns the default: waits of up to 20 ms at first and of up to 2 s later, and an end of the client's
+    /// attempts one minute after a cut.
     fn default() -> Self {
         Self {
             first: Duration::from_millis(20),
@@ -33,7 +36,8 @@ impl Default for Reconnect {
     }
 }
 
-/// The callback that decides about messages in doubt after a server has lost the state of their session.
+/// The callback with which a program decides about messages in doubt: the client had sent them before the
+/// server lost the state of their session, and the server may or may not have handled them.
 pub(crate) type OnDoubt = Box<dyn FnMut(&Doubt) -> Decide + Send>;
 
 /// Builds a [`Client`]. Every setting has a default.
@@ -76,45 +80,47 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Resumes this session, which this program began in an earlier life, or which both sides derive from an
-    /// agreed name. If not set, the client draws a new random session.
+    /// Resumes the session `id`, which an earlier run of this program began, or which both sides derive from
+    /// an agreed name. If not set, the client draws a new random session.
     #[must_use]
     pub const fn session(mut self, id: SessionId) -> Self {
         self.session = Some(id);
         self
     }
 
-    /// Speaks the plain protocol of 2015, which has no session: a broken connection ends
-    /// the client, and the error names the messages in doubt.
+    /// Makes the client speak the plain protocol of 2015, which has no session. A broken connection then ends
+    /// the client, and the error names the messages in doubt: those that the server may or may not have
+    /// received.
     #[must_use]
     pub const fn plain(mut self) -> Self {
         self.plain = true;
         self
     }
 
-    /// Puts a CRC32C on every message. Off if not set: TCP has a checksum, and TLS has a better one.
+    /// Puts a CRC32C on every message that the client sends. Off if not set: TCP has a checksum, and TLS has
+    /// a better one.
     #[must_use]
     pub const fn checked(mut self, checked: bool) -> Self {
         self.checked = checked;
         self
     }
 
-    /// The token the client shows to the server, at most 1024 bytes. The client sends it
-    /// only inside TLS or to a loopback address.
+    /// Sets the token that the client shows to the server, at most 1024 bytes. The client sends it only
+    /// inside TLS or to a loopback address.
     #[must_use]
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Self {
         self.token = token.into();
         self
     }
 
-    /// Connects with TLS.
+    /// Makes the client connect with TLS.
     #[must_use]
     pub fn tls(mut self, tls: ClientTls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// The longest message this client will send. A server that allows less refuses the
+    /// Sets the longest message, in bytes, that this client will send. A server that allows less refuses the
     /// connection. If not set, the client accepts the server's limit.
     #[must_use]
     pub const fn frame_max(mut self, bytes: u32) -> Self {
@@ -122,61 +128,66 @@ impl ClientBuilder {
         self
     }
 
-    /// The most bytes the client keeps until they are acknowledged, 4 MiB if not set.
-    /// The server's window may be smaller. At most one more block waits to be sent.
+    /// Sets the greatest number of bytes of messages that the client keeps until the server acknowledges
+    /// them, 4 MiB if not set. One more block of messages may wait beyond this bound. The server's window may
+    /// allow fewer unacknowledged bytes.
     #[must_use]
     pub const fn buffer_bytes(mut self, bytes: usize) -> Self {
         self.buffer_bytes = bytes;
         self
     }
 
-    /// The most bytes that the client's senders gather while the connection is busy, 128 KiB if not set.
+    /// Sets the greatest length of a block in bytes, 128 KiB if not set. The client's senders gather messages
+    /// in the block while the I/O task is busy with earlier messages.
     #[must_use]
     pub const fn block_bytes(mut self, bytes: usize) -> Self {
         self.block_bytes = bytes;
         self
     }
 
-    /// The capacity, in messages, of the queue of [producers](Client::producer), 32,768 if not set.
+    /// Sets the capacity, in messages, of the queue through which [producers](Client::producer) send, 32,768
+    /// if not set.
     #[must_use]
     pub const fn queue_capacity(mut self, messages: usize) -> Self {
         self.queue_capacity = messages;
         self
     }
 
-    /// Ends the client if messages wait and the server acknowledges none of them for
-    /// this time, disconnected time included. 60 s if not set.
+    /// Ends the client if messages wait and the server acknowledges none of them for `time`, time without a
+    /// connection included. 60 s if not set.
     #[must_use]
     pub const fn stalled_after(mut self, time: Duration) -> Self {
         self.stalled_after = time;
         self
     }
 
-    /// The longest that the connection and the server's answer may take, 5 s if not set.
+    /// Sets the longest time that an attempt to connect may take, and the longest time that the server may
+    /// take to answer the handshake; each is 5 s if not set.
     #[must_use]
     pub const fn answer_within(mut self, time: Duration) -> Self {
         self.answer_within = time;
         self
     }
 
-    /// Sets how the client connects again after a cut.
+    /// Sets the waits between attempts to connect again after a cut, and the time after which the client
+    /// gives up.
     #[must_use]
     pub const fn reconnect(mut self, reconnect: Reconnect) -> Self {
         self.reconnect = reconnect;
         self
     }
 
-    /// Sets the callback that decides what the client does after the server has lost the state of this
-    /// session: it is then unknown which of the unacknowledged messages the server had. If not set, the
-    /// client sends all of these messages again: none is lost, and some may arrive twice.
+    /// Sets the callback that decides what the client does after the server has lost the state of the
+    /// client's session: it is then unknown which of the unacknowledged messages the server had. If not set,
+    /// the client sends all of these messages again: none is lost, and some may arrive twice.
     #[must_use]
     pub fn on_doubt(mut self, decide: impl FnMut(&Doubt) -> Decide + Send + 'static) -> Self {
         self.on_doubt = Box::new(decide);
         self
     }
 
-    /// Polls the socket for this long before the I/O task sleeps while messages are unacknowledged:
-    /// this spends a core's time to save the latency of a wake-up. No polling if not set.
+    /// Makes the client's I/O task poll the socket for `time` before it sleeps while messages are
+    /// unacknowledged. Polling spends a core's time to save the latency of a wake-up. No polling if not set.
     #[must_use]
     pub const fn spin(mut self, time: Duration) -> Self {
         self.spin = time;
@@ -186,7 +197,8 @@ impl ClientBuilder {
     /// Connects to `address`, a name or an IP address with a port, and opens the session.
     ///
     /// # Errors
-    /// Invalid settings, no connection, or a server that refuses. The client does not try again.
+    /// Invalid settings, no connection, or a server that refuses the client. The client makes only one
+    /// attempt.
     pub async fn connect(self, address: impl Into<String>) -> Result<Client, ConnectError> {
         self.check()?;
         Client::connect(self, address.into()).await

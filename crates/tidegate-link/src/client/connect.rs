@@ -1,4 +1,5 @@
-//! Making a connection: address, TCP, TLS, each within the time set, and the waits between attempts.
+//! Connects a client to its server (address, TCP, TLS) within the time set, and computes the waits between
+//! attempts.
 
 use std::time::Duration;
 
@@ -12,12 +13,13 @@ use crate::error::ConnectError;
 use crate::tls::ClientTls;
 use crate::transport::{Socket, prepare};
 
-/// The address of a server, and the way to connect.
+/// The address of a server, and the settings of an attempt to connect to it: TLS, and the time limit of the
+/// attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     address: String,
     tls: Option<ClientTls>,
-    /// The client has a token, so the connection must be private.
+    /// True if the client has a token: the connection must then use TLS or stay on this machine.
     private: bool,
     within: Duration,
 }
@@ -32,14 +34,14 @@ impl Route {
         }
     }
 
-    /// Connects to the server; one attempt.
+    /// Makes one attempt to connect to the server, which fails at the time limit.
     pub(super) async fn connect(self) -> Result<Socket, ConnectError> {
         let within = self.within;
         let late = self.no_answer();
         timeout(within, self.attempt()).await.unwrap_or(Err(late))
     }
 
-    /// Returns the error for a server that does not answer in time.
+    /// Returns the error for a server that does not answer within the time limit.
     pub(super) fn no_answer(&self) -> ConnectError {
         ConnectError::NoAnswer {
             address: self.address.clone(),
@@ -47,7 +49,7 @@ impl Route {
         }
     }
 
-    /// Returns the error for a connection that broke before it was open.
+    /// Returns the error for a connection to the server that broke before the session was open.
     pub(super) fn broken(&self, error: std::io::Error) -> ConnectError {
         ConnectError::Io {
             address: self.address.clone(),
@@ -77,9 +79,10 @@ impl Route {
     }
 }
 
-/// Returns the waits between attempts to connect: each about twice the wait before.
+/// Returns the waits between a client's attempts to connect: each is about twice the wait before.
 pub(super) fn waits(reconnect: Reconnect) -> ExponentialBackoff {
-    // The jitter adds up to a whole wait, so the waits begin at half of the configured ones.
+    // The builder's jitter adds a random time of up to one more wait to each wait, so the builder gets half
+    // of the configured waits.
     ExponentialBuilder::default()
         .with_min_delay(reconnect.first / 2)
         .with_max_delay(reconnect.longest / 2)

@@ -1,5 +1,6 @@
 //! A client's I/O task: it writes the senders' blocks to the socket, reads acknowledgements, and connects
-//! again after a cut. `proto::Sender` makes the decisions; the task waits for the first event of any source.
+//! again after a cut. `proto::Sender` makes the decisions. The task sleeps until a sending program, the
+//! socket or the timer wakes it.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -26,15 +27,16 @@ use crate::proto::{Decide, Event, SenderError};
 use crate::stats::bump;
 use crate::transport::Socket;
 
-/// The number of messages that the task takes out of the producers' queue at a time.
+/// The greatest number of messages that the I/O task takes out of the producers' queue at once.
 const SCRATCH: usize = 1024;
-/// How long the task polls an empty queue before it tells the producers that it sleeps. From then on each
-/// push pays for a fence, and the first push for a wake-up.
+/// The nanoseconds for which the I/O task polls an empty queue before it tells the producers that it sleeps.
+/// While the task sleeps, each push of a producer pays for a memory fence, and the first push also pays for a
+/// wake-up.
 const QUEUE_LOOKS_NS: u64 = 50_000;
-/// The number of turns of the loop after which the task lets other tasks run.
+/// The number of turns of the I/O task's loop after which the task lets other tasks of the runtime run.
 const TURNS: usize = 8;
 
-/// An attempt to connect, which the task polls while there is no connection.
+/// An attempt to connect to the server, which the I/O task polls while the client has no connection.
 type Attempt = Pin<Box<dyn Future<Output = Result<Socket, ConnectError>> + Send>>;
 
 pub(super) struct Driver {
@@ -43,30 +45,32 @@ pub(super) struct Driver {
     acked: watch::Sender<Seq>,
     written: watch::Sender<Seq>,
     queue: Option<Consumer<Item>>,
-    /// True if the queue was empty at the last look; `queue_active` is the time since which it is empty.
+    /// True if the producers' queue was empty when the I/O task last looked at it. `queue_active` is the time
+    /// at which the task first found the queue empty.
     queue_idle: bool,
     queue_active: Time,
-    /// Messages that the task took out of the queue and has not encoded yet.
+    /// Messages that the I/O task took out of the producers' queue. The task has encoded the messages before
+    /// index `scratch_at`, and has yet to encode the others.
     scratch: Vec<Item>,
     scratch_at: usize,
     route: Route,
     reconnect: Reconnect,
     waits: ExponentialBackoff,
     attempt: Option<Attempt>,
-    /// The time at which the task made the connection.
+    /// The time at which the I/O task made the current connection.
     attached: Time,
-    /// The time and the cause of the cut; `None` while there is a connection.
+    /// The time and the cause of the loss of the client's last connection; `None` while the session is open.
     broken: Option<(Time, String)>,
     on_doubt: OnDoubt,
 }
 
-/// The next step of the task after a turn.
+/// The next step of a client's I/O task after one turn of its loop.
 enum Turn {
-    /// Another turn: this one made progress.
+    /// The I/O task takes another turn at once, because this turn made progress.
     Again,
-    /// Other tasks run first, then another turn.
+    /// The I/O task lets other tasks of the runtime run, then takes another turn.
     Yield,
-    /// The task has nothing to do until it is woken.
+    /// The I/O task has nothing to do until it is woken.
     Rest,
 }
 
@@ -76,7 +80,7 @@ impl Turn {
     }
 }
 
-/// The parts of which a driver is made.
+/// The parts from which [`Driver::new`] makes a client's I/O task.
 pub(super) struct Begin {
     pub(super) wire: Wire,
     pub(super) shared: Arc<Shared>,
@@ -89,7 +93,7 @@ pub(super) struct Begin {
 }
 
 impl Driver {
-    /// Creates the driver of an open connection.
+    /// Creates the I/O task of a client with an open connection.
     pub(super) fn new(begin: Begin) -> Self {
         Self {
             attached: begin.wire.now(),
@@ -114,7 +118,8 @@ impl Driver {
     /// Runs the I/O task until the client ends.
     pub(super) async fn run(mut self) {
         let why = poll_fn(|cx| self.poll(cx)).await;
-        // The end comes before the drop of the watches: a task that sees a watch end then finds the reason.
+        // The client records the reason of its end before the I/O task drops the watches: a task that sees a
+        // watch end then finds the reason.
         self.shared.end(why);
     }
 
@@ -134,7 +139,8 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Carries out all work that the task can do now, once.
+    /// Does, once, all work that the I/O task can do now: messages, socket and connection. Returns the task's
+    /// next step.
     fn turn(&mut self, cx: &mut Context<'_>) -> Result<Turn, LinkError> {
         let took = self.take_in(cx);
         if !self.wire.is_attached() {
@@ -150,8 +156,8 @@ impl Driver {
         let moved = self.publish();
         let told = self.listen()?;
         if moved {
-            // The task yields so that a task that waited for the acknowledgement runs first: a client in
-            // lock-step gives this task no work before.
+            // The I/O task yields so that a task that waited for the acknowledgement runs first: a client in
+            // lock-step sends nothing before that task has run.
             return Ok(Turn::Yield);
         }
         if took || carried || told {
@@ -170,7 +176,8 @@ impl Driver {
         Ok(wrote | read)
     }
 
-    /// Handles a turn without work: waits for senders, the socket and time.
+    /// Prepares the I/O task's sleep after a turn without work: senders, the socket or the timer will wake
+    /// the task. Returns true if the task must take another turn instead.
     fn rest(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         if self.wire.sender.has_room() && !self.shared.front().sleep(cx.waker()) {
             return Ok(true);
@@ -182,9 +189,8 @@ impl Driver {
         Ok(false)
     }
 
-    // In.
-
-    /// Takes a block from the senders, if there is room for it. Returns whether the senders had a block.
+    /// Moves the block that the client's senders filled into `proto::Sender`, if that has room for it.
+    /// Returns whether messages moved.
     fn take_in(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.wire.sender.has_room() {
             return false;
@@ -210,8 +216,8 @@ impl Driver {
         true
     }
 
-    /// Encodes messages of producers until the block is full or none is left. Returns whether there were any
-    /// messages.
+    /// Encodes messages of producers into the front's block until the block is full or the queue is empty.
+    /// Returns whether messages moved.
     fn drain_queue(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         while self.queue.is_some() || !self.scratch.is_empty() {
@@ -227,7 +233,8 @@ impl Driver {
                 match front.push_queued(item.payload()) {
                     Ok(_) => self.scratch_at += 1,
                     Err(Refused::Full) => break,
-                    // The producer has checked the length, and the front is closed only for other senders.
+                    // Room is the only reason for a refusal here: the producer has checked the message's
+                    // length, and a closed front still takes messages of the queue.
                     Err(refused) => unreachable!("{refused:?}"),
                 }
             }
@@ -242,14 +249,16 @@ impl Driver {
         moved
     }
 
-    /// Takes messages out of the queue; if there are none, registers the task to be woken by the next push.
+    /// Takes messages out of the producers' queue. If the queue is empty, registers the I/O task to be woken
+    /// by the next push.
     fn refill(&mut self, cx: &mut Context<'_>) {
         let Some(queue) = &mut self.queue else { return };
-        // The task reads `closed` before it asks for producers: each message pushed before the close came
-        // from a producer that `has_producers` shows.
+        // The I/O task reads `closed` before `has_producers`. So if a message was pushed before the close,
+        // the task also sees that there is a producer.
         let closed = self.shared.is_closed();
         if !self.shared.has_producers() {
-            // The call that makes the first producer wakes this task.
+            // Without a producer the I/O task need not look at the queue: the call that makes the first
+            // producer wakes the task.
             if closed {
                 self.queue = None;
             }
@@ -274,10 +283,8 @@ impl Driver {
         }
     }
 
-    // Back.
-
-    /// Publishes the acknowledged and the written position to the tasks that wait for them. Returns whether
-    /// the acknowledged position is higher than before.
+    /// Publishes the highest acknowledged and the highest written message number in watches, for the tasks
+    /// that wait on them. Returns whether the acknowledged number is higher than before.
     fn publish(&mut self) -> bool {
         let acked = self.wire.sender.acked();
         let moved = self.acked.send_if_modified(|known| {
@@ -285,12 +292,14 @@ impl Driver {
             *known = acked;
             moved
         });
-        // One receiver belongs to the client itself; no task waits on it.
+        // The client itself holds one receiver of the watch `written`, on which no task waits. Only a further
+        // receiver belongs to a task that waits for a flush.
         if self.written.receiver_count() > 1 {
             let sender = &mut self.wire.sender;
             let written = match sender.unsent_bytes() {
                 0 => sender.last(),
-                // The socket may have taken only a part of the last message.
+                // The socket may have taken only a part of the last message, so that message does not count
+                // as written.
                 _ => Seq::new(sender.sent().get().saturating_sub(1)),
             };
             self.written.send_if_modified(|known| {
@@ -302,7 +311,8 @@ impl Driver {
         moved
     }
 
-    /// Handles the events of the sender.
+    /// Handles the events of `proto::Sender`: a session opened, messages are in doubt, or the server said
+    /// bye. Returns whether an event came.
     fn listen(&mut self) -> Result<bool, LinkError> {
         let mut told = false;
         while let Some(event) = self.wire.sender.poll_event() {
@@ -325,8 +335,6 @@ impl Driver {
         Ok(told)
     }
 
-    // Cuts.
-
     fn cut(&mut self, cut: Cut) -> Result<(), LinkError> {
         // The bytes that arrived before the cut count, so the task publishes their acknowledgements first.
         self.publish();
@@ -343,7 +351,8 @@ impl Driver {
         self.lost(cause)
     }
 
-    /// Handles the loss of the connection: connects again, if the client may.
+    /// Handles the loss of the connection: the client starts to connect again if it has a session and
+    /// [`Reconnect::give_up`] has not passed since the cut.
     fn lost(&mut self, cause: String) -> Result<(), LinkError> {
         self.wire.detach();
         let plain = self.shared.session.is_none();
@@ -360,8 +369,8 @@ impl Driver {
         if now.since(*since) >= nanos(self.reconnect.give_up) {
             return Err(self.give_up(cause));
         }
-        // After a connection that lasted, the first attempt comes at once: most cuts end a connection, not a
-        // server.
+        // If the connection lasted at least as long as the first wait, the client connects again at once:
+        // usually only the connection broke, and the server still runs.
         let lasted = now.since(self.attached);
         if lasted >= nanos(self.reconnect.longest) {
             self.waits = waits(self.reconnect);
@@ -385,7 +394,8 @@ impl Driver {
         }));
     }
 
-    /// Waits for a connection. Returns whether the client is connected now.
+    /// Polls the attempt to connect to the server, and begins one if there is none. Returns whether the I/O
+    /// task must take another turn.
     fn connect(&mut self, cx: &mut Context<'_>) -> Result<bool, LinkError> {
         let Some(attempt) = &mut self.attempt else {
             let wait = self.waits.next();
@@ -429,7 +439,7 @@ impl Driver {
     }
 }
 
-/// Translates the sender's errors into those of the client's user.
+/// Translates an error of `proto::Sender` into the error that the client's user sees.
 pub(super) fn explain(e: SenderError) -> LinkError {
     match e {
         SenderError::Refused(refused) if refused.code == Code::Displaced => LinkError::Displaced,

@@ -1,14 +1,15 @@
 //! The front: the block in which every sender of one client encodes its messages, until the I/O task takes
-//! it.
+//! the block.
 //!
 //! Pure and small: the front sits behind one mutex that a sender holds for the few nanoseconds one message
-//! takes. A sender copies its payload once, straight into the place in the block that will be written. The
-//! I/O task takes the whole block and leaves an empty one. While the task's memory is full it takes nothing,
-//! the block fills up, and senders wait. A sender of many messages borrows the block instead, so that no
-//! foreign code runs under the lock.
+//! takes. A sender copies its payload once, straight into the block that the I/O task will write to the
+//! socket. The I/O task takes the whole block and leaves an empty one. While the task holds as many
+//! unacknowledged bytes as it may, it takes no block; the front's block then fills up, and senders wait. A
+//! sender of many messages borrows the block instead, so that its iterator does not run under the lock.
 //!
-//! Invariants: the block grows only for a single message larger than all of it; the front gives out numbers
-//! in the order of the messages in the block, without gaps; after [`close`](Front::close) it takes nothing.
+//! Invariants: the block grows only for a single message that is larger than a whole block; the front gives
+//! out numbers in the order of the messages in the block, without gaps; after [`close`](Front::close) the
+//! front takes only messages that producers pushed into the queue before the close.
 
 use std::task::Waker;
 
@@ -16,32 +17,33 @@ use crate::Seq;
 use crate::frame::Layout;
 use crate::proto::Block;
 
-/// The reasons why the front does not take a message.
+/// The reasons why a client's front does not take a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The block has no room now: the I/O task makes some.
+    /// The block has no room for the message until the I/O task takes the block.
     Full,
-    /// The message never fits: `max` is the longest payload.
+    /// The message is longer than any block may be: `max` is the longest payload in bytes.
     TooLarge { max: usize },
-    /// The client has ended or is closing.
+    /// The client has ended or is closing, so its front takes no messages of senders.
     Closed,
 }
 
-/// The block that senders fill now.
+/// The block that a client's senders fill now.
 #[derive(Debug)]
 pub(crate) struct Filling {
     bytes: Vec<u8>,
-    /// The most bytes of several messages: the capacity of a block, or 0 while the block takes nothing.
+    /// The length in bytes up to which messages may fill the block: the capacity of a block, or 0 while a
+    /// sender has borrowed the front's block, and after the front's close.
     end: usize,
     count: u64,
-    /// The number of the next message.
+    /// The number that the block's next message gets.
     next: Seq,
     layout: Layout,
     payload_max: usize,
 }
 
 impl Filling {
-    /// Copies `payload` into the block; returns the number of the message.
+    /// Encodes `payload` into the block; returns the number of the message.
     #[inline]
     pub(crate) fn push(&mut self, payload: &[u8]) -> Result<Seq, Refused> {
         let frame = self.layout.framed(payload.len());
@@ -55,7 +57,8 @@ impl Filling {
         Ok(seq)
     }
 
-    /// Checks that a message that fits no block can go alone, in an empty block that grows for it.
+    /// Checks that a message that does not fit into the rest of the block may have a block of its own: the
+    /// block is empty, and will grow for the message.
     #[cold]
     fn check_alone(&self, len: usize) -> Result<(), Refused> {
         if len > self.payload_max {
@@ -68,21 +71,21 @@ impl Filling {
         Ok(())
     }
 
-    /// Returns the number given out last.
+    /// Returns the number of the last message that the block took.
     pub(crate) fn last(&self) -> Seq {
         Seq::new(self.next.get().wrapping_sub(1))
     }
 }
 
-/// The filling block and the state around it. See the module.
+/// A client's front: the block that its senders fill now, and the wakers and flags that its lock protects.
 #[derive(Debug)]
 pub(crate) struct Front {
     filling: Filling,
     capacity: usize,
-    /// The waker of the I/O task, if the task sleeps until the front has messages.
+    /// The waker of the I/O task, if the task sleeps until a sender puts a message into the front's block.
     io: Option<Waker>,
     lent: bool,
-    /// True if a sender found no room because the block was lent.
+    /// True if a sender found no room because the block was lent to another sender.
     missed: bool,
     closed: bool,
 }
@@ -108,7 +111,7 @@ impl Front {
         }
     }
 
-    /// Copies `payload` into the block; returns the number of the message.
+    /// Encodes `payload` into the front's block; returns the number of the message.
     #[inline]
     pub(crate) fn push(&mut self, payload: &[u8]) -> Result<Seq, Refused> {
         match self.filling.push(payload) {
@@ -121,7 +124,8 @@ impl Front {
         }
     }
 
-    /// Takes a message as [`push`](Self::push) does, for a producer that gave it before the front closed.
+    /// Encodes a message that a producer pushed into the queue. A closed front takes it too, because the
+    /// producer gave it before the close.
     #[inline]
     pub(crate) fn push_queued(&mut self, payload: &[u8]) -> Result<Seq, Refused> {
         if self.lent {
@@ -135,7 +139,7 @@ impl Front {
         pushed
     }
 
-    /// Lends the block to one sender; until it comes back other senders find no room.
+    /// Lends the block to one sender. Until that sender gives the block back, other senders find no room.
     pub(crate) fn lend(&mut self) -> Result<Filling, Refused> {
         if self.closed {
             return Err(Refused::Closed);
@@ -154,7 +158,7 @@ impl Front {
         Ok(std::mem::replace(&mut self.filling, kept))
     }
 
-    /// Takes the block back. Returns whether a sender found no room meanwhile and must be woken.
+    /// Takes the lent block back. Returns whether another sender found no room meanwhile and must be woken.
     pub(crate) fn give_back(&mut self, mut filling: Filling) -> bool {
         debug_assert!(self.lent);
         self.lent = false;
@@ -165,8 +169,8 @@ impl Front {
         std::mem::take(&mut self.missed)
     }
 
-    /// Returns the block with all messages since the last call, if there are any; an empty block takes its
-    /// place.
+    /// Returns the block with all messages that senders gave since the last call, if there are any. An empty
+    /// block replaces it.
     pub(crate) fn take(&mut self, spare: impl FnOnce() -> Option<Vec<u8>>) -> Option<Block> {
         let count = std::mem::take(&mut self.filling.count);
         if count == 0 {
@@ -183,8 +187,8 @@ impl Front {
         })
     }
 
-    /// Stores the I/O task's waker and returns true, unless messages wait here already:
-    /// then it returns false.
+    /// Stores the I/O task's waker and returns true. If the block holds messages already, returns false,
+    /// because the task must take them first.
     pub(crate) fn sleep(&mut self, waker: &Waker) -> bool {
         if self.filling.count > 0 {
             return false;
@@ -196,24 +200,25 @@ impl Front {
         true
     }
 
-    /// Takes the I/O task's waker, if the task sleeps. The sender that pushed wakes it, without the lock.
+    /// Takes the I/O task's waker out, if the task sleeps. The sender of a message wakes the task after it
+    /// has released the lock.
     #[inline]
     pub(crate) fn take_sleeper(&mut self) -> Option<Waker> {
         self.io.take()
     }
 
-    /// Closes the front: it takes no more messages.
+    /// Closes the front: it takes no more messages, except those in the producers' queue.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.filling.end = 0;
     }
 
-    /// Returns whether no message will come any more: the front is closed, empty, and not lent.
+    /// Returns whether no sender can add a message any more: the front is closed, empty, and not lent.
     pub(crate) fn is_finished(&self) -> bool {
         self.closed && self.filling.count == 0 && !self.lent
     }
 
-    /// Returns the number given out last.
+    /// Returns the number of the last message that the front took.
     pub(crate) fn last(&self) -> Seq {
         self.filling.last()
     }

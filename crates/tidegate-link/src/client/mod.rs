@@ -1,7 +1,7 @@
-//! The client as its users hold it: sending, waiting for acknowledgements, closing.
+//! The client of a link, as a program uses it: it sends messages, waits for acknowledgements, and closes.
 //!
-//! A send goes into the [front](front) under its lock and wakes the I/O task if the task
-//! sleeps; senders share nothing else. One number comes back: the position acknowledged,
+//! A send copies the message into the [front](front), the block that all senders share under one lock, and
+//! wakes the I/O task if the task sleeps. One number comes back: the highest acknowledged message number,
 //! which the I/O task publishes in a watch.
 
 mod config;
@@ -51,7 +51,7 @@ impl Drop for Owner {
 }
 
 impl Client {
-    /// Returns a builder, for settings other than the defaults.
+    /// Returns a builder of a client, for settings other than the defaults.
     #[must_use]
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
@@ -71,13 +71,12 @@ impl Client {
         &self.own.shared
     }
 
-    // Sending.
-
-    /// Copies `payload` and returns the number of the message. Waits only while there is no room.
+    /// Copies `payload` into the client's block and returns the number of the message. Waits only while the
+    /// client has no room for the message.
     ///
     /// # Errors
-    /// [`SendError::TooLarge`], or the reason why the client has ended. A message taken
-    /// before the end is in doubt: see [`acked`](Self::acked).
+    /// [`SendError::TooLarge`], or the reason why the client has ended. A message that the client took before
+    /// its end is in doubt: see [`acked`](Self::acked).
     pub async fn send(&self, payload: &[u8]) -> Result<Seq, SendError> {
         match self.shared().push(payload) {
             Err(Refused::Full) => self.send_waiting(payload).await,
@@ -97,7 +96,7 @@ impl Client {
         }
     }
 
-    /// Sends like [`send`](Self::send), but never waits.
+    /// Sends `payload` like [`send`](Self::send), but never waits for room.
     ///
     /// # Errors
     /// Those of [`send`](Self::send), and [`SendError::Full`].
@@ -106,21 +105,22 @@ impl Client {
         pushed.map_err(|refused| self.explain(refused, payload.len()))
     }
 
-    /// Copies all `payloads`, in order. Returns the number of the last of them, or of the client's last
-    /// message if `payloads` is empty. Costs much less per message than [`send`](Self::send). Messages of
-    /// other senders may come between.
+    /// Copies all `payloads` into the client's blocks, in order. Returns the number of the last of them, or
+    /// of the client's last message if `payloads` is empty. Costs much less per message than
+    /// [`send`](Self::send). Messages of other senders may come between.
     ///
-    /// If the future is dropped before it is done, the client still sends the messages taken so far.
+    /// If the caller drops the future before it is done, the client still sends the messages taken so far.
     ///
     /// # Errors
-    /// As for [`send`](Self::send). The client sends the messages before the failed one.
+    /// Those of [`send`](Self::send). The client still sends the messages before the failed one.
     pub async fn send_many<I>(&self, payloads: I) -> Result<Seq, SendError>
     where
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
         let mut rest = payloads.into_iter();
-        // The payload that did not fit.
+        // A payload that the iterator has returned and that did not fit into the block; the next turn of the
+        // loop encodes it first.
         let mut held: Option<I::Item> = None;
         loop {
             let mut room = pin!(self.shared().room.notified());
@@ -136,8 +136,8 @@ impl Client {
         }
     }
 
-    /// Waits until the system has accepted all bytes of the messages taken so far. This promises no delivery:
-    /// see [`wait_acked`](Self::wait_acked).
+    /// Waits until the operating system has accepted all bytes of the messages taken so far. A flush promises
+    /// no delivery: see [`wait_acked`](Self::wait_acked).
     ///
     /// # Errors
     /// The reason why the client has ended.
@@ -146,62 +146,61 @@ impl Client {
         self.wait(self.shared().written.clone(), last).await
     }
 
-    /// Returns a producer that sends through the engine's queue: for threads, and for
-    /// the highest message rates. See [`Producer`].
+    /// Returns a producer, which sends through the engine's queue: for programs that send from their own
+    /// threads, and for the highest message rates. See [`Producer`].
     #[must_use]
     pub fn producer(&self) -> Producer {
         Producer::new(&self.own.shared)
     }
 
-    // Coming back.
-
-    /// Returns the last position acknowledged: this message and all before it.
+    /// Returns the highest acknowledged message number: the server has acknowledged that message and all
+    /// before it.
     #[must_use]
     pub fn acked(&self) -> Seq {
         *self.shared().acked.borrow()
     }
 
-    /// Returns a watch of the last position acknowledged. The watch ends when the client does.
+    /// Returns a watch of the highest acknowledged message number. The watch ends when the client does.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Seq> {
         self.shared().acked.clone()
     }
 
-    /// Waits until message `seq` and all before it are acknowledged.
+    /// Waits until the server has acknowledged message `seq` and all before it.
     ///
     /// # Errors
-    /// The reason why the client has ended before that.
+    /// The reason why the client ended before that acknowledgement.
     pub async fn wait_acked(&self, seq: Seq) -> Result<(), LinkError> {
         self.wait(self.shared().acked.clone(), seq).await
     }
 
-    /// Sends `payload` and waits for its acknowledgement: lock-step, if no other clone sends.
+    /// Sends `payload` and waits for its acknowledgement. A program that sends only by this call has one
+    /// message under way at a time.
     ///
     /// # Errors
-    /// As for [`send`](Self::send).
+    /// Those of [`send`](Self::send).
     pub async fn send_acked(&self, payload: &[u8]) -> Result<Seq, SendError> {
         let seq = self.send(payload).await?;
         self.wait_acked(seq).await?;
         Ok(seq)
     }
 
-    /// Closes the client for all clones: it takes no more messages, sends those it has, waits
-    /// until all of them are acknowledged, and ends. Returns the last position acknowledged.
+    /// Closes the client for all clones: it takes no more messages, sends those it has, waits until the
+    /// server has acknowledged all of them, and ends. Returns the highest acknowledged message number.
     ///
     /// # Errors
-    /// The reason why the client ended before that. The messages after [`acked`](Self::acked) are in doubt.
+    /// The reason why the client ended before the last acknowledgement. The messages after
+    /// [`acked`](Self::acked) are in doubt.
     pub async fn close(self) -> Result<Seq, LinkError> {
         self.shared().close();
         let mut acked = self.shared().acked.clone();
-        // Waits until the I/O task has ended, in any event.
+        // The I/O task owns the watch's sender, so this loop ends when the task ends.
         while acked.changed().await.is_ok() {}
         match self.shared().ended() {
             LinkError::Closed => Ok(*acked.borrow()),
             why => Err(why),
         }
     }
-
-    // Identity.
 
     /// Returns the number of the last message that the server had when this client opened the session. The
     /// first message of this client has the next number, so a program that ships a file starts there.
@@ -210,26 +209,24 @@ impl Client {
         self.shared().resumed_at
     }
 
-    /// Returns the session; `None` for a plain connection.
+    /// Returns the id of the client's session; `None` for a plain connection.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         self.shared().session
     }
 
-    /// Returns whether an acknowledgement means that the server's handler is done with the message, rather
-    /// than that it was received.
+    /// Returns whether the server acknowledges a message only once its handler is done with it, rather than
+    /// on receipt.
     #[must_use]
     pub fn acks_when_done(&self) -> bool {
         self.shared().when_done
     }
 
-    /// Returns the client's counters.
+    /// Returns the client's counters, as they are now.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         self.shared().counters.snapshot()
     }
-
-    // Inside.
 
     async fn wait(&self, mut watched: watch::Receiver<Seq>, seq: Seq) -> Result<(), LinkError> {
         match watched.wait_for(|position| *position >= seq).await {

@@ -1,5 +1,5 @@
-//! The start of a client: the first connection, the handshake, and the client made from
-//! the server's answer. An error ends the start; nothing is tried twice here.
+//! The start of a client: the first connection, the handshake, and the client made from the server's answer.
+//! The client makes only one attempt: if any of these steps fails, the program gets the error.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::hello::SessionId;
 use crate::proto::{self, Event, Sender, SenderConfig, SenderError, SessionConfig};
 use crate::stats::ClientCounters;
 
-/// Connects, opens the session, and starts the I/O task.
+/// Connects to the server, opens the session, and starts the client's I/O task.
 pub(super) async fn start(
     config: ClientBuilder,
     address: String,
@@ -115,7 +115,7 @@ fn random<const N: usize>() -> Result<[u8; N], ConnectError> {
     Ok(bytes)
 }
 
-/// The facts that the client takes from the server's welcome.
+/// The facts about the session that the client takes from the server's answer to its hello.
 struct Opened {
     received: Seq,
     when_done: bool,

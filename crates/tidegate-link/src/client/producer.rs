@@ -1,5 +1,5 @@
-//! Sending through the engine's queue: each producer has a buffer of its own, and its
-//! messages reach the I/O task in batches.
+//! A producer: the sending end of a client that sends through the engine's queue. Each producer has a buffer
+//! of its own, and its messages reach the client's I/O task in batches.
 
 use std::sync::Arc;
 
@@ -9,21 +9,22 @@ use tidegate::queue::{self, FlushError, PushError};
 use super::shared::Shared;
 use crate::error::SendError;
 
-/// The longest payload stored inside its item; a longer payload is boxed.
+/// The longest payload, in bytes, that an item of the queue stores inside itself; a longer payload is boxed.
 const INLINE_MAX: usize = 22;
-/// The most messages that a producer's buffer holds; the engine adapts the number that it fills.
+/// The greatest number of messages that a producer gathers in its buffer before it hands them to the queue.
+/// The engine's controller chooses a number up to this one.
 const BUFFER_MAX: usize = 1024;
 
-/// A message on its way through the queue.
+/// A message on its way through the producers' queue.
 #[derive(Clone, Debug)]
 pub(super) enum Item {
-    /// A short payload.
+    /// A payload of at most 22 bytes, stored inside the queue's item.
     Inline {
-        /// The number of bytes of `bytes` that the payload takes.
+        /// The number of bytes at the start of `bytes` that are the payload.
         len: u8,
         bytes: [u8; INLINE_MAX],
     },
-    /// A longer payload.
+    /// A payload of more than 22 bytes, stored on the heap.
     Boxed(Box<[u8]>),
 }
 
@@ -44,19 +45,21 @@ impl Item {
     #[inline]
     pub(super) fn payload(&self) -> &[u8] {
         match self {
-            // The length is that of a slice that fitted into `bytes`.
+            // `len` is the length of a payload that fitted into `bytes`, so the range always exists.
             Self::Inline { len, bytes } => bytes.get(..*len as usize).unwrap_or(bytes),
             Self::Boxed(payload) => payload,
         }
     }
 }
 
-/// Sends from a thread or a task of its own, one message at a time, at the cost of one store each.
+/// Sends messages from a thread or a task of its own, one at a time. A push only copies the message into the
+/// producer's buffer.
 ///
-/// Messages of one producer stay in order. They get their numbers when the I/O task takes
-/// them out of the queue, so a push returns none. [`Client::flush`](super::Client::flush)
-/// and [`Client::close`](super::Client::close) cover only messages taken out: call
-/// [`flush`](Self::flush) and drop producers first. A producer ends with its client.
+/// Messages of one producer stay in order. They get their numbers when the client's I/O task takes them out
+/// of the queue, so a push returns no number. [`Client::flush`](super::Client::flush) and
+/// [`Client::close`](super::Client::close) cover only messages that the task has taken out of the queue: call
+/// [`flush`](Self::flush) and drop the producers first. Once the client has ended, every call of its
+/// producers fails.
 #[derive(Debug)]
 pub struct Producer {
     inner: queue::Producer<Item>,
@@ -77,20 +80,21 @@ impl Producer {
         }
     }
 
-    /// Copies `payload`; waits as a task while the queue is full.
+    /// Copies `payload` into the producer's buffer; waits without blocking the thread while the queue is
+    /// full.
     ///
     /// # Errors
-    /// [`SendError::TooLarge`], or that the client has ended.
+    /// [`SendError::TooLarge`], or the reason why the client has ended.
     pub async fn push(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.check(payload)?;
         let pushed = self.inner.push(Item::new(payload)).await;
         pushed.map_err(|error| self.refused(&error))
     }
 
-    /// Copies `payload` like [`push`](Self::push); blocks the thread while the queue is full.
+    /// Copies `payload` like [`push`](Self::push), but blocks the thread while the queue is full.
     ///
     /// # Errors
-    /// As for [`push`](Self::push); [`SendError::WouldBlock`] where the thread must not wait.
+    /// Those of [`push`](Self::push), and [`SendError::WouldBlock`] on a thread that must not wait.
     #[inline]
     pub fn blocking_push(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.check(payload)?;
@@ -98,7 +102,7 @@ impl Producer {
         pushed.map_err(|error| self.refused(&error))
     }
 
-    /// Copies `payload` like [`push`](Self::push), but never waits.
+    /// Copies `payload` like [`push`](Self::push), but never waits for room in the queue.
     ///
     /// # Errors
     /// Those of [`push`](Self::push), and [`SendError::Full`].
@@ -108,19 +112,20 @@ impl Producer {
         pushed.map_err(|error| self.refused(&error))
     }
 
-    /// Hands the buffered messages on to the queue; waits as a task while the queue is full.
+    /// Hands the messages in the producer's buffer on to the queue; waits without blocking the thread while
+    /// the queue is full.
     ///
     /// # Errors
-    /// The client has ended.
+    /// The reason why the client has ended.
     pub async fn flush(&mut self) -> Result<(), SendError> {
         let flushed = self.inner.flush().await;
         flushed.map_err(|error| self.not_flushed(error))
     }
 
-    /// Hands on messages like [`flush`](Self::flush); blocks the thread while the queue is full.
+    /// Hands messages on like [`flush`](Self::flush), but blocks the thread while the queue is full.
     ///
     /// # Errors
-    /// As for [`flush`](Self::flush); [`SendError::WouldBlock`] where the thread must not wait.
+    /// Those of [`flush`](Self::flush), and [`SendError::WouldBlock`] on a thread that must not wait.
     pub fn blocking_flush(&mut self) -> Result<(), SendError> {
         let flushed = self.inner.blocking_flush();
         flushed.map_err(|error| self.not_flushed(error))

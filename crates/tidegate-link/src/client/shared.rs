@@ -12,24 +12,26 @@ use crate::error::LinkError;
 use crate::stats::ClientCounters;
 use crate::{Seq, SessionId};
 
-/// The shared state of one client. See the module.
+/// The front, the counters and the flags that the senders of one client share with its I/O task.
 #[derive(Debug)]
 pub(crate) struct Shared {
     front: Mutex<Front>,
-    /// Notified when the front has room again.
+    /// Wakes the senders that wait for room, once the front's block has room for messages again.
     pub(super) room: Notify,
-    /// The last position acknowledged. The I/O task owns the watch's sender, so the watch ends with the task.
+    /// The highest acknowledged message number. The I/O task owns the watch's sender, so the watch ends with
+    /// the task.
     pub(super) acked: watch::Receiver<Seq>,
-    /// The last position handed to the system.
+    /// The highest number of a message that the operating system has accepted whole.
     pub(super) written: watch::Receiver<Seq>,
     pub(super) queue: Queue<Item>,
-    /// The reason why the I/O task ended; set before the watches end.
+    /// The reason why the client's I/O task ended. The task sets the reason before the watches end, so that a
+    /// task that sees a watch end finds it.
     ended: OnceLock<LinkError>,
-    /// True if there is, or was, a producer: then the I/O task must look at the queue.
+    /// True if the client has, or had, a producer: then the I/O task must look at the queue.
     producers: AtomicBool,
-    /// True if the client takes no more messages.
+    /// True if the client is closed and takes no more messages.
     closed: AtomicBool,
-    /// True if the last handle of the client is gone: the I/O task then ends at once.
+    /// True if the program has dropped the last handle of the client: the I/O task then ends at once.
     stopped: AtomicBool,
     pub(super) counters: Arc<ClientCounters>,
     pub(super) resumed_at: Seq,
@@ -38,7 +40,7 @@ pub(crate) struct Shared {
     pub(super) payload_max: usize,
 }
 
-/// The facts a client learns when its connection opens.
+/// The facts about a client that its I/O task learns from the first connection and that do not change later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) resumed_at: Seq,
@@ -75,8 +77,8 @@ impl Shared {
 
     /// Locks the front. Senders copy payloads under the lock, so each must hold it only briefly.
     pub(super) fn front(&self) -> MutexGuard<'_, Front> {
-        // A panic in an iterator of `send_many` leaves the front consistent: the front
-        // takes each message whole or not at all.
+        // A panic in an iterator of `send_many` leaves the front consistent, because the front takes each
+        // message whole or not at all.
         self.front.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,8 +94,9 @@ impl Shared {
         Ok(seq)
     }
 
-    /// Takes the items of `rest` until the iterator ends or an item does not fit; that item stays in `held`.
-    /// The iterator runs without the lock, so it may block or send.
+    /// Encodes the items of `rest` until the iterator ends or an item does not fit; that item stays in
+    /// `held`. The front's lock is free while the iterator runs, so the iterator may block or send messages
+    /// itself.
     pub(super) fn push_many<T: AsRef<[u8]>>(
         &self,
         rest: &mut impl Iterator<Item = T>,
@@ -115,12 +118,12 @@ impl Shared {
         Ok(filling.last())
     }
 
-    /// Returns the number of the message taken last.
+    /// Returns the number of the last message that the client took from a sender.
     pub(super) fn last(&self) -> Seq {
         self.front().last()
     }
 
-    /// Closes the client for senders; the I/O task drains the messages that they gave before.
+    /// Closes the client for senders; the I/O task still sends the messages that they gave before the close.
     pub(super) fn close(&self) {
         self.queue.close();
         self.closed.store(true, Ordering::SeqCst);
@@ -134,7 +137,7 @@ impl Shared {
         }
     }
 
-    /// Records that there is a producer.
+    /// Records that the client has a producer, and wakes the I/O task so that it looks at the queue.
     pub(super) fn add_producer(&self) {
         self.producers.store(true, Ordering::SeqCst);
         let sleeper = self.front().take_sleeper();
@@ -151,7 +154,7 @@ impl Shared {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Ends the I/O task at once.
+    /// Makes the I/O task end at once; the task waits for no acknowledgement.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.close();
@@ -161,20 +164,21 @@ impl Shared {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Ends the client: records the reason for the tasks that wait. The I/O task's watches end after this.
+    /// Ends the client: records the reason for the tasks that wait on it. The watches end after this call.
     pub(super) fn end(&self, why: LinkError) {
-        // If several reasons arrive, the first one counts.
+        // The first reason for the client's end counts: a later one does not replace it.
         let _ = self.ended.set(why);
         self.close();
     }
 
-    /// Returns why the client ended.
+    /// Returns the reason why the client ended.
     pub(super) fn ended(&self) -> LinkError {
         self.ended.get().cloned().unwrap_or(LinkError::Closed)
     }
 }
 
-/// The block on loan to one sender. Its drop gives the block back, also in a panic.
+/// The front's block while one sender borrows it. Its drop gives the block back to the front, also in a
+/// panic.
 struct Loan<'a> {
     filling: Option<Filling>,
     shared: &'a Shared,
@@ -189,8 +193,8 @@ impl Drop for Loan<'_> {
         let missed = front.give_back(filling);
         let sleeper = front.take_sleeper();
         drop(front);
-        // The drop wakes other senders only if needed: the borrower itself waits for room that only the I/O
-        // task makes.
+        // The sender that borrowed the block wakes other senders only if one of them found the block lent. It
+        // wakes no sender that waits for room, because only the I/O task makes room.
         if missed {
             self.shared.room.notify_waiters();
         }

@@ -1,5 +1,5 @@
-//! The connection half of a client's I/O task: a socket, the sender that decides which bytes go through it,
-//! and one timer. The half carries bytes and time between them and decides nothing.
+//! The connection half of a client's I/O task: a socket, the `proto::Sender` that decides which bytes go
+//! through the socket, and one timer. This half carries bytes and time between them and decides nothing.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,25 +14,28 @@ use crate::proto::{Sender, SenderError};
 use crate::stats::{ClientCounters, add, bump};
 use crate::transport::Socket;
 
-/// The bytes of one read: more than a thousand acknowledgements.
+/// The greatest number of bytes that the client reads at once: more than a thousand acknowledgements of 12
+/// bytes.
 const READ_BYTES: usize = 16 << 10;
-/// The number of slices of one write.
+/// The greatest number of pieces of blocks that the client hands to the operating system in one vectored
+/// write.
 const SLICES: usize = 16;
-/// How often a connection that spins looks at the socket between two turns of the runtime.
+/// The number of times that a client with `ClientBuilder::spin` looks at its socket before its I/O task
+/// returns to the runtime.
 const LOOKS: usize = 16;
 
-/// How a connection ended.
+/// The reasons why a client's connection ended.
 #[derive(Debug)]
 pub(super) enum Cut {
-    /// The peer closed its direction.
+    /// The server closed its direction of the connection, so no more replies follow.
     End,
-    /// The system reported an error.
+    /// The operating system reported an error of the client's socket.
     Io(io::Error),
-    /// The peer broke the rules, or missed a deadline.
+    /// The server broke the protocol, or missed a deadline.
     Rules(SenderError),
 }
 
-/// The connection half of the I/O task. See the module.
+/// The connection half of a client's I/O task: the socket, `proto::Sender` and the timer.
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) sender: Sender,
@@ -42,9 +45,10 @@ pub(super) struct Wire {
     origin: Instant,
     buffer: Box<[u8]>,
     timer: Pin<Box<Sleep>>,
-    /// The time at which the timer fires; it may be earlier than needed, never later.
+    /// The time at which the connection's timer fires. It may be earlier than the sender's next deadline,
+    /// never later.
     armed: Time,
-    /// True after a write of bytes that the encryption may hold back.
+    /// True after a write, while TLS may hold back some of the bytes.
     unflushed: bool,
     shut: bool,
     spin_ns: u64,
@@ -81,7 +85,7 @@ impl Wire {
         self.clock.now()
     }
 
-    /// Attaches a fresh connection.
+    /// Takes over a new connection to the server, and begins the handshake.
     pub(super) fn attach(&mut self, socket: Socket) {
         self.socket = Some(socket);
         self.unflushed = false;
@@ -91,7 +95,7 @@ impl Wire {
         self.sender.handle_connected(self.active);
     }
 
-    /// Releases the connection.
+    /// Gives up the connection to the server, which closes the socket.
     pub(super) fn detach(&mut self) {
         self.socket = None;
     }
@@ -100,7 +104,7 @@ impl Wire {
         self.socket.is_some()
     }
 
-    /// Writes the bytes that are due, once. Returns whether it wrote any.
+    /// Writes once the bytes that `proto::Sender` wants to send now. Returns whether the socket took any.
     pub(super) fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         let Some(socket) = &mut self.socket else {
             return Ok(false);
@@ -128,8 +132,8 @@ impl Wire {
         }
     }
 
-    /// Handles a turn without bytes to write: flushes those that the encryption holds back, and closes the
-    /// connection's direction at the end.
+    /// Handles a turn without bytes to write: flushes the bytes that TLS holds back, and closes the client's
+    /// direction of the connection once a plain client has sent everything.
     fn settle(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         let Some(socket) = &mut self.socket else {
             return Ok(false);
@@ -151,7 +155,7 @@ impl Wire {
         Ok(false)
     }
 
-    /// Reads once. Returns whether the socket had bytes.
+    /// Reads once from the socket. Returns whether the socket had bytes.
     pub(super) fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         let Some(socket) = &mut self.socket else {
             return Ok(false);
@@ -174,8 +178,9 @@ impl Wire {
         taken.map_err(Cut::Rules)
     }
 
-    /// Polls the socket for a while if spinning is set and an acknowledgement is due. Returns whether bytes
-    /// arrived, or whether the task must poll again at once.
+    /// Looks at the socket several times, if the program has set `ClientBuilder::spin` and an acknowledgement
+    /// is missing. Wakes the I/O task again until no bytes have moved for the spin time. Returns whether
+    /// bytes arrived.
     pub(super) fn spin(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         if self.spin_ns == 0 || self.sender.acked() >= self.sender.last() {
             return Ok(false);
@@ -195,7 +200,8 @@ impl Wire {
         Ok(false)
     }
 
-    /// Gives the sender the time if a deadline is due, and arms the timer.
+    /// Tells `proto::Sender` the time if one of its deadlines is due, and arms the timer for the next
+    /// deadline.
     pub(super) fn keep_time(&mut self, cx: &mut Context<'_>) -> Result<(), Cut> {
         loop {
             let Some(due) = self.sender.poll_timeout() else {
@@ -204,14 +210,16 @@ impl Wire {
             let now = self.clock.now();
             if due <= now {
                 self.sender.handle_timeout(now).map_err(Cut::Rules)?;
-                // The driver carries out the sender's response in this turn or the next one.
+                // If a deadline is still due, the I/O task must first carry out the response of
+                // `proto::Sender`, so the task wakes itself for another turn.
                 if self.sender.poll_timeout().is_some_and(|again| again <= now) {
                     cx.waker().wake_by_ref();
                     return Ok(());
                 }
                 continue;
             }
-            // Deadlines move with every message; the timer catches up only when it fires.
+            // Every message moves the deadlines to a later time. The timer follows only when it fires,
+            // because setting it for every message would cost more.
             if due < self.armed {
                 self.armed = due;
                 let at = self.origin + Duration::from_nanos(due.as_nanos());

@@ -1,8 +1,10 @@
-//! Decides when an acknowledgement leaves, by a controller of the engine, which weighs its cost.
+//! Decides when a receiver's acknowledgement leaves, by a controller of the engine that weighs the cost of
+//! acknowledgements.
 //!
-//! The receiver decides which messages it must acknowledge at once (a quarter of the window used, closing).
-//! The controller decides the rest. The default one acknowledges a lone message at once, acknowledges under
-//! load as often as one per cent of a core pays for, and never waits longer than 5 ms.
+//! The receiver itself decides which messages it must acknowledge at once: when the client has used a quarter
+//! of its window, and before the connection closes. The controller decides the rest. The default controller
+//! acknowledges a lone message at once, acknowledges under load as often as one per cent of a core pays for,
+//! and never waits longer than 5 ms.
 
 use std::time::Duration;
 
@@ -12,12 +14,13 @@ use tidegate::controller::{
     BatchId, Bounded, Bounds, Controller, Knee, Load, Objective, Reason, Snapshot,
 };
 
-/// The longest that an acknowledgement may wait after the first message it covers could be acknowledged.
+/// The longest time that an acknowledgement may wait, from the moment at which the first message that it
+/// covers could be acknowledged.
 const AGE_MAX: Duration = Duration::from_millis(5);
-/// The share of a core that acknowledgements may cost.
+/// The share of a core that the acknowledgements of one connection may cost.
 const BUDGET: f64 = 0.01;
 
-/// Returns the default controller of acknowledgements.
+/// Returns the default controller of a receiver's acknowledgements.
 #[must_use]
 pub fn cadence() -> Box<dyn Controller> {
     paced(BUDGET, AGE_MAX).unwrap_or_else(|| unreachable!("the defaults are valid"))
@@ -33,11 +36,10 @@ fn paced(budget: f64, age_max: Duration) -> Option<Box<dyn Controller>> {
     Some(Box::new(Bounded::new(knee, bounds).ok()?))
 }
 
-/// The boundary of one receiver's acknowledgements: the controller that decides when they leave, within
-/// bounds.
+/// Decides when one receiver's acknowledgements leave: the engine's boundary around their controller.
 pub(super) struct Cadence {
     boundary: Boundary,
-    /// The acknowledgement that the driver writes now.
+    /// The id of the acknowledgement that the server writes to the socket now.
     sending: Option<BatchId>,
 }
 
@@ -49,15 +51,16 @@ impl Cadence {
         }
     }
 
-    /// Returns whether the receiver is to acknowledge the messages that wait since
-    /// `oldest` now. Repeated calls are harmless.
+    /// Returns whether the receiver must now acknowledge the messages that wait since `oldest`. Repeated
+    /// calls are harmless.
     pub(super) fn allows(&mut self, now: Time, backlog: Load, oldest: Time) -> bool {
         let now = self.boundary.at(now);
         let step = self.boundary.poll(now, backlog, oldest);
         matches!(step.unwrap_or_else(impossible), Step::Take(_))
     }
 
-    /// Records that an acknowledgement of `batch` goes out, for the controller's reason or for `forced`.
+    /// Records that an acknowledgement of the messages in `batch` leaves now. The reason is `forced` or, if
+    /// that is `None`, the controller's reason. Returns the reason.
     pub(super) fn started(&mut self, now: Time, batch: Load, forced: Option<Reason>) -> Reason {
         let reason = forced.unwrap_or_else(|| self.boundary.reason());
         let (now, left) = (self.boundary.at(now), Load::default());
@@ -66,7 +69,7 @@ impl Cadence {
         reason
     }
 
-    /// Records that the acknowledgement is out, at this cost.
+    /// Records that the driver has written the acknowledgement, at a cost of `cost_ns` nanoseconds.
     pub(super) fn finished(&mut self, now: Time, cost_ns: u64) {
         if let Some(id) = self.sending.take() {
             let now = self.boundary.at(now);
@@ -75,7 +78,7 @@ impl Cadence {
         }
     }
 
-    /// Returns the time of the next poll.
+    /// Returns the time at which the receiver must ask the controller again, if no message arrives before.
     pub(super) const fn due(&self) -> Option<Time> {
         self.boundary.due()
     }
@@ -85,13 +88,15 @@ impl Cadence {
     }
 }
 
-/// Returns a boundary around `controller`, which has its hard bounds inside.
+/// Returns the engine's boundary around `controller`. The boundary adds no limit, because the controller
+/// keeps its bounds itself.
 pub(super) fn boundary(controller: Box<dyn Controller>) -> Boundary {
     let boundary = Boundary::new(controller, Bounds::items(1, u64::MAX));
     boundary.unwrap_or_else(|e| unreachable!("bounds without a limit: {e}"))
 }
 
-/// Panics: the boundary refuses only calls that contradict each other, and the receiver makes none.
+/// Panics, because the engine's boundary refuses only calls that contradict each other, and the link makes
+/// none.
 #[cold]
 pub(super) fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("the link keeps to the order of calls: {error}")

@@ -1,7 +1,8 @@
-//! The faults of the other side, its silence included: one enum for each half of the link.
+//! The faults of the other side of a link, such as a wrong frame or silence: one enum for each half of the
+//! link.
 //!
-//! Both enums name what this side expected. They say after which faults a connection may
-//! be made again; the drivers decide what to do about them.
+//! The error texts name what this side expected. [`SenderError::is_passing`] says after which faults the
+//! client may connect again; the drivers decide what to do about them.
 
 use std::fmt;
 
@@ -10,53 +11,54 @@ use crate::Seq;
 use crate::frame::Code;
 use crate::hello::{HandshakeError, Refused, VERSION};
 
-/// The faults of a client.
+/// The faults of a client, as the server's receiver finds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReceiverError {
-    /// A message is larger than allowed.
+    /// The client sent a message larger than the server allows.
     TooLarge {
-        /// The size of the message.
+        /// The length in bytes of the message that the client sent.
         size: u32,
-        /// The largest allowed.
+        /// The length in bytes of the longest message that the server allows.
         max: u32,
     },
-    /// A checksum does not fit its message.
+    /// The checksum of a client's message is wrong.
     Checksum {
-        /// The number of the message.
+        /// The number of the message with the wrong checksum.
         seq: Seq,
     },
-    /// The client sent more than the window allows.
+    /// The client sent more unacknowledged bytes than the window allows.
     Window {
-        /// The bytes without an acknowledgement.
+        /// The number of bytes of frames that the client has sent and the server has not acknowledged.
         unacked: u64,
-        /// The window.
+        /// The greatest number of bytes that the client may have unacknowledged.
         window: u64,
     },
-    /// A control frame this version does not know.
+    /// The client sent a control frame of a kind that this version does not know; holds the kind.
     Control(u32),
-    /// A skip of messages is not the first frame, or goes back.
+    /// The client skips messages in another place than the first frame of its connection, or skips back to a
+    /// message that the server already has.
     Skip {
-        /// The number of the message to which the client skips.
+        /// The number of the next message after the client's skip.
         next: Seq,
-        /// The highest number the server has.
+        /// The number of the last message that the server has received.
         received: Seq,
     },
-    /// A frame follows the close frame.
+    /// The client sent more bytes after its close frame, which should be its last.
     AfterClose,
-    /// The connection ended inside a frame.
+    /// The connection ended while the server had received only a part of a client's frame.
     Truncated {
-        /// The bytes of the frame that had arrived.
+        /// The number of bytes of the unfinished frame that the server has received.
         bytes: usize,
     },
-    /// The server heard nothing for too long.
+    /// The server heard nothing from the client for the idle time of the connection.
     Idle,
-    /// The client does not read the server's replies.
+    /// The client did not read the server's replies for the idle time of the connection.
     Stuck,
 }
 
 impl ReceiverError {
-    /// The code the server sends to the client.
+    /// Returns the code of the bye that tells the client about this fault.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
@@ -106,71 +108,74 @@ impl fmt::Display for ReceiverError {
 
 impl std::error::Error for ReceiverError {}
 
-/// The faults of the server.
+/// The faults of a server, as the client's sender finds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SenderError {
-    /// The server's answer is no handshake.
+    /// The server's answer is no valid handshake.
     Handshake(HandshakeError),
-    /// The server does not let this client in.
+    /// The server refuses the client's session.
     Refused(Refused),
-    /// The server speaks another version.
+    /// The server speaks another version of the session protocol; holds that version.
     Version(u16),
-    /// The welcome contradicts the client's request; the text says how.
+    /// The server's welcome contradicts the client's request; the text says how.
     Welcome(&'static str),
-    /// The server lacks messages that were acknowledged, or has some that were never sent.
+    /// The server lacks messages that it had acknowledged, or has messages that the client never sent.
     Gap {
-        /// The highest number the server has.
+        /// The number of the last message that the server has received.
         received: Seq,
-        /// The last message this client does not have: the server acknowledged it, or another life of the
-        /// client sent it.
+        /// The number of the last message that this client cannot send again: the server acknowledged it, or
+        /// another life of the client sent it.
         acked: Seq,
-        /// The last message ever sent.
+        /// The number of the last message that the client ever sent.
         sent: Seq,
     },
-    /// An acknowledgement of messages that were acknowledged before.
+    /// The server acknowledged messages that it had acknowledged before.
     Repeated {
-        /// The message that the acknowledgement names.
+        /// The number of the message that the new acknowledgement names.
         latest: Seq,
-        /// The message that the previous acknowledgement named.
+        /// The number of the message that the acknowledgement before it named.
         previous: Seq,
     },
-    /// An acknowledgement that does not follow from the previous one: some messages are missing, or there is
-    /// one too many.
+    /// The count in the server's acknowledgement does not match the number of messages since its previous
+    /// acknowledgement.
     Missing {
-        /// The message that the acknowledgement names.
+        /// The number of the message that the acknowledgement names.
         latest: Seq,
-        /// The message that the acknowledgement should name by its count.
+        /// The number of the message that the acknowledgement should name, by the previous acknowledgement
+        /// and this one's count.
         expected: Seq,
     },
-    /// An acknowledgement of messages that were never sent.
+    /// The server acknowledged messages that the client never sent.
     Impossible {
-        /// The message that the acknowledgement names.
+        /// The number of the message that the acknowledgement names.
         latest: Seq,
-        /// The last message sent.
+        /// The number of the last message that the client has sent on this connection.
         sent: Seq,
     },
-    /// A reply of a kind this version does not know.
+    /// The server sent a reply of a kind that this version does not know; holds the kind.
     Reply(u32),
-    /// The server closed in the middle of a reply.
+    /// The server closed the connection in the middle of a reply.
     Truncated,
-    /// The server did not answer the hello in time.
+    /// The server did not answer the hello within the time that the client allows.
     Unanswered,
-    /// The server was silent for longer than it promised.
+    /// The server was silent for longer than the idle time that it had named.
     Silent,
-    /// Messages waited for too long, and the server acknowledged none of them.
+    /// Messages of the client waited for longer than the program allows, and the server acknowledged none of
+    /// them.
     Stalled {
-        /// The last message acknowledged.
+        /// The number of the last message that the server has acknowledged.
         acked: Seq,
-        /// The last message that the client has sent or keeps.
+        /// The number of the last message that the client has sent or keeps to send.
         last: Seq,
     },
-    /// The connection is gone, and it is unknown whether these messages were handled.
+    /// The connection, or the server's state of the session, is gone, and the client does not know whether
+    /// the server's handler had the messages that this value names.
     InDoubt(Doubt),
 }
 
 impl SenderError {
-    /// Returns whether another connection may help: the client loses nothing by it.
+    /// Returns whether the client may connect again after this fault. A new connection loses no message.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         match self {

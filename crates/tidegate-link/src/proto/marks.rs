@@ -1,36 +1,38 @@
-//! Where batches ended: maps a message's number to a position in bytes and, in the plain protocol, to an id.
+//! The marks of a receiver: where batches of messages end. A mark maps the number of a batch's last message
+//! to a position in bytes and, in the plain protocol, to the id of that message.
 //!
-//! A receiver that acknowledges after the handler must know, for a number the handler names later, how much
-//! of the window is used and which id the acknowledgement repeats. Storing that for each message would cost
-//! more than the message, so the receiver stores a mark for each batch. Where there are too many marks, it
-//! forgets every second one. The receiver rounds positions between two marks.
+//! The handler reports later that it is done with the messages up to a number. The receiver must then know
+//! how many bytes of the client's window are free, and which id the acknowledgement repeats. Storing that for
+//! each message would cost more than the message, so the receiver stores a mark for each batch. A receiver
+//! with 1024 marks forgets every second one. A number between two marks counts as the mark before it.
 
 use std::collections::VecDeque;
 
 use crate::Seq;
 
-/// The most marks that a receiver keeps.
+/// The greatest number of marks that a receiver keeps.
 const MARKS_MAX: usize = 1024;
 
-/// The end of a batch.
+/// A receiver's record of the end of one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// The last message of the batch.
+    /// The number of the batch's last message.
     pub(super) end: Seq,
-    /// The bytes of frames up to the end of the batch, since the connection began.
+    /// The number of bytes of frames up to the end of the batch, since the connection began.
     pub(super) pos: u64,
     /// The plain id of the batch's last message; 0 in a session.
     pub(super) id: u64,
 }
 
-/// The marks the handler has not reached yet, in order.
+/// The marks of batches that the handler is not done with, in the order of their messages.
 #[derive(Debug, Default)]
 pub(super) struct Marks(VecDeque<Mark>);
 
 impl Marks {
     pub(super) fn push(&mut self, mark: Mark) {
         if self.0.len() >= MARKS_MAX {
-            // Every second mark goes; the last one stays, so that everything received can be acknowledged.
+            // A receiver with as many marks as it may have forgets every second one. It keeps the last mark,
+            // so that it can acknowledge every message received.
             let mut odd = self.0.len().is_multiple_of(2);
             self.0.retain(|_| {
                 odd = !odd;
@@ -40,7 +42,7 @@ impl Marks {
         self.0.push_back(mark);
     }
 
-    /// Forgets the marks up to `seq`; returns the last of them.
+    /// Forgets the marks of batches that end at message `seq` or before; returns the last of them.
     pub(super) fn reach(&mut self, seq: Seq) -> Option<Mark> {
         let mut last = None;
         while self.0.front().is_some_and(|m| m.end <= seq) {
@@ -49,7 +51,7 @@ impl Marks {
         last
     }
 
-    /// Returns the first mark that the handler has not reached.
+    /// Returns the mark of the first batch that the handler is not done with.
     pub(super) fn next(&self) -> Option<Mark> {
         self.0.front().copied()
     }

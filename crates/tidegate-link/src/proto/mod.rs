@@ -1,5 +1,5 @@
-//! The link's rules, pure: inputs are the time as `now` and bytes as slices; outputs are
-//! the next actions as data.
+//! The link's rules, pure: inputs are the time as `now` and bytes as slices; outputs are the driver's next
+//! actions as data.
 //!
 //! [`Sender`] is the client's half, [`Receiver`] the server's, and [`opening`] is the start of a connection.
 //! The rules read no clock, draw no random number and touch no socket; everything is bounded. The drivers in
@@ -11,18 +11,19 @@
 //! 2. [`Sender::handle_read`] with the bytes read, then [`Sender::poll_event`] until no event is left.
 //! 3. [`Sender::push`] with blocks of frames, once [`Event::Opened`] has said where numbering begins.
 //! 4. [`Sender::poll_transmit`] and [`Sender::wrote`] until nothing is left or the socket is full.
-//! 5. [`Sender::poll_timeout`] arms one timer; [`Sender::handle_timeout`] answers it, then 4.
-//! 6. [`Sender::handle_cut`] when the connection broke; a session that has not ended goes back to 1.
+//! 5. [`Sender::poll_timeout`] arms one timer; [`Sender::handle_timeout`] answers it, then step 4.
+//! 6. [`Sender::handle_cut`] when the connection broke; a session that has not ended goes back to step 1.
 //!
 //! # The receiver's cycle
 //!
-//! 1. [`Receiver::handle_read`] with the buffer's content. The batch goes to the
-//!    handler; 3; again until nothing is taken.
-//! 2. [`Receiver::done`] when the handler has done it. Acknowledgements on receipt need none.
+//! 1. [`Receiver::handle_read`] with the buffer's content. The batch goes to the handler; then step 3. The
+//!    driver repeats this until the receiver takes nothing more.
+//! 2. [`Receiver::done`] when the handler is done with messages. Acknowledgements on receipt do not need this
+//!    call.
 //! 3. [`Receiver::poll_transmit`] and [`Receiver::wrote`] until nothing is left or the socket is full.
-//! 4. [`Receiver::poll_timeout`] arms one timer; [`Receiver::handle_timeout`] answers it, then 3.
-//! 5. [`Receiver::handle_eof`] when the client will send nothing more. [`Receiver::is_finished`]: close the
-//!    socket.
+//! 4. [`Receiver::poll_timeout`] arms one timer; [`Receiver::handle_timeout`] answers it, then step 3.
+//! 5. [`Receiver::handle_eof`] when the client will send nothing more. Once [`Receiver::is_finished`] is
+//!    true, the driver closes the socket.
 //!
 //! Between connections a server keeps [`Receiver::received`], [`Receiver::ready`] and [`Receiver::acked`] of
 //! a session.

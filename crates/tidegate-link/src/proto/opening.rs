@@ -1,5 +1,5 @@
-//! The start of a connection on the server's side: detects the protocol, and decides
-//! whether to let a session's client in.
+//! The start of a connection on the server's side: detects the protocol, and decides whether to let a
+//! session's client in.
 //!
 //! Pure: the driver passes in the kept state of the session and a random number for a new epoch.
 
@@ -7,27 +7,27 @@ use crate::Seq;
 use crate::frame::Code;
 use crate::hello::{HandshakeError, Hello, Refused, VERSION, Welcome, opens_session};
 
-/// The protocol a connection speaks.
+/// The protocol that a client's connection speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// Too early to tell: the driver reads on. The decision needs at most
+    /// The bytes are too few to tell the protocol: the driver reads on. The decision needs at most
     /// [`HANDSHAKE_MAX`](crate::hello::HANDSHAKE_MAX) bytes.
     More,
     /// The connection speaks the plain protocol, from its first byte on.
     Plain,
     /// The connection opens a session.
     Session {
-        /// The client's hello.
+        /// The hello that the client sent.
         hello: Hello,
-        /// The number of bytes of the hello; frames follow.
+        /// The length of the hello in bytes; frames follow it.
         bytes: usize,
     },
 }
 
-/// Detects the protocol from `bytes`, all bytes read so far.
+/// Detects a connection's protocol from `bytes`, all bytes read so far.
 ///
 /// # Errors
-/// As soon as the bytes fit neither protocol.
+/// An error as soon as the bytes fit neither protocol.
 pub fn detect(bytes: &[u8]) -> Result<Opening, HandshakeError> {
     match opens_session(bytes) {
         None => Ok(Opening::More),
@@ -39,29 +39,31 @@ pub fn detect(bytes: &[u8]) -> Result<Opening, HandshakeError> {
     }
 }
 
-/// The state a server kept of a session.
+/// The state of a session that a server keeps between connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// The name of this state: never 0.
+    /// The epoch that names this state: never 0.
     pub epoch: u64,
-    /// The highest number received with none missing.
+    /// The highest message number that the server has received with none missing.
     pub received: Seq,
-    /// The highest number acknowledged, by the server's rule: at most `received`.
+    /// The highest message number acknowledged, on receipt or when done, as the server is set: at most
+    /// `received`.
     pub acked: Seq,
-    /// The life of the client that had the session last; `None` if the server no longer knows it.
+    /// The life of the client that had the session last; `None` if the server no longer knows that client.
     pub life: Option<u64>,
 }
 
-/// The terms a server offers every session.
+/// The terms of every session, which the server sets and names in its welcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// The most bytes of frames a client may have unacknowledged.
+    /// The greatest number of bytes of frames that a client may have unacknowledged.
     pub window: u64,
-    /// The largest message.
+    /// The longest message that the server accepts from a client, in bytes.
     pub frame_max: u32,
-    /// True if acknowledgements wait for the handler.
+    /// True if the server acknowledges a message only once the handler is done with it.
     pub when_done: bool,
-    /// The milliseconds of silence after which the server closes: see [`Welcome::idle_ms`].
+    /// The milliseconds without a sign of the client after which the server closes the connection: see
+    /// [`Welcome::idle_ms`].
     pub idle_ms: u32,
 }
 
@@ -116,8 +118,8 @@ pub fn admit(
     })
 }
 
-/// Returns `fresh`, or another number if `fresh` is 0, which is no epoch, or `gone`, the epoch of the lost
-/// state.
+/// Returns `fresh` as a new epoch. Returns another number if `fresh` is 0, which is no epoch, or equals
+/// `gone`, the epoch of the lost state.
 const fn another(fresh: u64, gone: u64) -> u64 {
     match fresh {
         0 => another(1, gone),
@@ -126,9 +128,11 @@ const fn another(fresh: u64, gone: u64) -> u64 {
     }
 }
 
-/// Admits a client that returns to a session the server knows.
+/// Decides about a client that returns to a session of which the server has the state: lets it in or refuses
+/// it.
 fn returned(hello: &Hello, kept: Kept) -> Result<Kept, Refused> {
-    // A client in a new life asks for the session's position and takes over.
+    // A client in a new life (epoch 0), such as a restarted program, knows nothing of the session: it asks
+    // for the session's position and takes the session over.
     if hello.epoch == 0 {
         return Ok(kept);
     }
@@ -146,7 +150,7 @@ fn returned(hello: &Hello, kept: Kept) -> Result<Kept, Refused> {
     Ok(kept)
 }
 
-/// Returns the answer that refuses a client for this reason, with a text for people.
+/// Returns the answer that refuses a client for the reason `code`, with a text for people.
 #[must_use]
 pub fn refused(code: Code, text: impl Into<String>) -> Refused {
     Refused {

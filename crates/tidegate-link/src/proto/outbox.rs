@@ -1,32 +1,35 @@
-//! The blocks of frames a sender keeps until they are acknowledged, and how far they are sent.
+//! The outbox of a sender: the blocks of frames that the sender keeps until they are acknowledged, and how
+//! far it has sent them.
 //!
 //! Blocks hold whole frames, and the outbox works on blocks: sending takes slices of them, and an
-//! acknowledgement releases those it covers. The outbox finds a message inside its block by a walk from frame
-//! to frame, and only when needed: when the window is nearly full, after a cut, and for an acknowledgement of
-//! a block that is not out yet. Each walk begins at the end of the walk before.
+//! acknowledgement releases the blocks it covers. The outbox finds a message inside its block by a walk from
+//! frame to frame, and only when needed: when the window is nearly full, after a cut, and for an
+//! acknowledgement of a block that is not sent whole. Each walk begins at the end of the walk before.
 //!
-//! Invariants: numbers and positions are contiguous over the blocks; front <= cursor <= peak <= end.
+//! Invariants: the numbers of messages and the positions in bytes are contiguous over the blocks; the bytes
+//! released <= the next byte to send <= the bytes ever sent <= the end of the last block.
 
 use std::collections::VecDeque;
 
 use crate::Seq;
 use crate::frame::Layout;
 
-/// Whole frames, in order.
+/// A block of whole frames of consecutive messages, in order, as the client hands it to its sender.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// The frames.
+    /// The bytes of the block's frames.
     pub bytes: Vec<u8>,
-    /// The number of the first frame.
+    /// The number of the block's first message.
     pub first: Seq,
-    /// The number of frames: at least one.
+    /// The number of frames in the block, one for each message. A block without frames is not allowed.
     pub count: u64,
 }
 
 #[derive(Debug)]
 struct Retained {
     block: Block,
-    /// The position of the block's first byte.
+    /// The position of the block's first byte: the number of bytes of frames before the block since the
+    /// session began.
     pos: u64,
 }
 
@@ -40,8 +43,8 @@ impl Retained {
     }
 }
 
-/// The end of the last walk: the frames up to `seq` end at `pos`. `asked` is the position that the walk was
-/// for.
+/// The end of the outbox's last walk from frame to frame: the frames up to message `seq` end at position
+/// `pos`. The caller of the walk had asked for the position `asked`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Walk {
     seq: Seq,
@@ -49,7 +52,8 @@ struct Walk {
     asked: u64,
 }
 
-/// The most spare blocks kept for filling; blocks that grew for a large message are not kept.
+/// The greatest number of released blocks that the outbox keeps, so that senders fill their memory again. The
+/// outbox keeps no block larger than 512 KiB for that: such a block grew for a large message.
 const SPARES_MAX: usize = 4;
 const SPARE_BYTES_MAX: usize = 512 << 10;
 
@@ -57,16 +61,16 @@ const SPARE_BYTES_MAX: usize = 512 << 10;
 pub(super) struct Outbox {
     layout: Layout,
     blocks: VecDeque<Retained>,
-    /// The number the next message has.
+    /// The number that the next message pushed into the outbox gets.
     next: Seq,
-    /// Positions count bytes of frames since the beginning. The outbox has released everything before
-    /// `front`. `cursor` is the next byte to send, `peak` is beyond the last byte ever sent, `end` beyond the
-    /// last byte kept.
+    /// Positions among all bytes of frames, counted from the first frame of the client. The outbox has
+    /// released the bytes before `front`. The next byte to send is at `cursor`. No byte at or beyond `peak`
+    /// was ever sent. The kept bytes end at `end`.
     front: u64,
     cursor: u64,
     peak: u64,
     end: u64,
-    /// The bytes of memory that the blocks hold.
+    /// The number of bytes of memory that the kept blocks take, by their capacity.
     held: usize,
     acked_walk: Walk,
     sent_walk: Walk,
@@ -90,7 +94,7 @@ impl Outbox {
         }
     }
 
-    /// Sets the number of the next message. The outbox must be empty.
+    /// Sets the number of the next message, once the server's welcome has named it. The outbox must be empty.
     pub(super) fn begin(&mut self, next: Seq) {
         assert!(self.end == 0, "numbering begins once");
         self.next = next;
@@ -99,8 +103,8 @@ impl Outbox {
         self.sent_walk.seq = seq;
     }
 
-    /// Keeps `block`, and copies it into the last block's memory if it fits there: the
-    /// memory of many nearly empty blocks would add up.
+    /// Keeps `block` until it is acknowledged. If the block is nearly empty and fits into the last block's
+    /// memory, the outbox copies it there, because the memory of many such blocks would add up.
     pub(super) fn push(&mut self, block: Block) {
         assert!(
             block.first == self.next && block.count > 0,
@@ -129,7 +133,7 @@ impl Outbox {
         }
     }
 
-    /// Returns an empty block that was used before.
+    /// Returns the memory of a released block, so that senders fill it again.
     pub(super) fn take_spare(&mut self) -> Option<Vec<u8>> {
         self.spares.pop()
     }
@@ -138,12 +142,13 @@ impl Outbox {
         self.held
     }
 
-    /// Returns the number of the last message that was pushed.
+    /// Returns the number of the last message that the outbox took.
     pub(super) fn last(&self) -> Seq {
         Seq::new(self.next.get().wrapping_sub(1))
     }
 
-    /// Returns the number of the last message before those that the outbox holds: released, or never pushed.
+    /// Returns the number of the message before the first message that the outbox holds. That message is
+    /// released, or was never pushed.
     pub(super) fn gone(&self) -> Seq {
         let first = self.blocks.front().map_or(self.next, |b| b.block.first);
         Seq::new(first.get().wrapping_sub(1))
@@ -171,14 +176,15 @@ impl Outbox {
         n
     }
 
-    /// Records that the socket took `n` bytes.
+    /// Records that the socket has taken the next `n` bytes of the blocks.
     pub(super) fn sent(&mut self, n: u64) {
         self.cursor += n;
         assert!(self.cursor <= self.end, "more was sent than there is");
         self.peak = self.peak.max(self.cursor);
     }
 
-    /// Releases the blocks with acknowledged messages only, those up to `acked`.
+    /// Releases the blocks in which every message is acknowledged: those that end at message `acked` or
+    /// before.
     pub(super) fn release(&mut self, acked: Seq) {
         while self.blocks.front().is_some_and(|b| b.last() <= acked)
             && let Some(b) = self.blocks.pop_front()
@@ -187,29 +193,30 @@ impl Outbox {
             self.held -= b.block.bytes.capacity();
             self.give_back(b.block.bytes);
         }
-        // Acknowledged bytes need not be sent again.
+        // The sender never sends released bytes again, so the cursor moves past them.
         self.cursor = self.cursor.max(self.front);
         self.peak = self.peak.max(self.front);
     }
 
-    /// Continues sending after `seq`.
+    /// Moves the next byte to send to the end of message `seq`, so that the sender goes on with the message
+    /// after it.
     pub(super) fn rewind(&mut self, seq: Seq) {
         self.cursor = self.end_of(seq);
-        // The sender may have sent only a part of a message that it gave up.
+        // The client may have given up a message that was sent only in part; its end then lies beyond `peak`.
         self.peak = self.peak.max(self.cursor);
     }
 
-    /// Returns the last message sent on this connection, whole or in part.
+    /// Returns the number of the last message sent on this connection, whole or in part.
     pub(super) fn sent_now(&mut self) -> Seq {
         self.begun_before(self.cursor)
     }
 
-    /// Returns the last message ever sent, whole or in part.
+    /// Returns the number of the last message ever sent, whole or in part.
     pub(super) fn sent_ever(&mut self) -> Seq {
         self.begun_before(self.peak)
     }
 
-    /// Returns whether the socket took `seq`, whole or in part, on this connection.
+    /// Returns whether the socket has taken message `seq`, whole or in part, on this connection or earlier.
     pub(super) fn has_left(&mut self, seq: Seq) -> bool {
         match self.block_of(seq) {
             _ if seq >= self.next => false,
@@ -218,8 +225,8 @@ impl Outbox {
         }
     }
 
-    /// Returns how many bytes, counted from the cursor, may be sent before `window` is
-    /// used up; the window begins at the end of `acked`.
+    /// Returns how many of the next `want` bytes the sender may send before `window` bytes are
+    /// unacknowledged. The window begins at the end of message `acked`.
     pub(super) fn allowance(&mut self, acked: Seq, window: u64, want: u64) -> u64 {
         let rough = self
             .front
@@ -232,7 +239,7 @@ impl Outbox {
         exact.saturating_sub(self.cursor).min(want)
     }
 
-    /// Returns the bytes of messages that are not acknowledged.
+    /// Returns the number of bytes of the frames after message `acked`, sent or not.
     pub(super) fn unacked(&mut self, acked: Seq) -> u64 {
         self.end - self.end_of(acked)
     }
@@ -243,7 +250,8 @@ impl Outbox {
             .checked_sub(1)
     }
 
-    /// Returns the position at which message `seq` ends. Released messages end at the front.
+    /// Returns the position in bytes at which message `seq` ends. A released message counts as ending at
+    /// `front`.
     fn end_of(&mut self, seq: Seq) -> u64 {
         let Some(b) = self.block_of(seq).map(|i| &self.blocks[i]) else {
             return self.front;
@@ -267,7 +275,7 @@ impl Outbox {
         pos
     }
 
-    /// Returns the last message that begins before `pos`.
+    /// Returns the number of the last message that begins before position `pos`.
     fn begun_before(&mut self, pos: u64) -> Seq {
         let i = self.blocks.partition_point(|b| b.pos < pos);
         let Some(b) = i.checked_sub(1).map(|i| &self.blocks[i]) else {

@@ -1,9 +1,12 @@
-//! The server's half: takes frames in, decides which messages to acknowledge and when, and why it closes.
+//! The server's half of a link: takes frames in, decides which messages to acknowledge and when, and why to
+//! close the connection.
 //!
 //! The receiver never copies a message: it reads the driver's buffer and returns the place of the next batch
-//! there. The receiver sends units of 12 bytes, one at a time, so that no unit is ever cut by another.
+//! in that buffer. The receiver sends replies of 12 bytes, called units. It completes each unit before it
+//! begins the next.
 //!
-//! Invariants: acked <= done <= received; acknowledgements only go up; at most one unit is on its way.
+//! Invariants, as numbers of messages: acknowledged <= done by the handler <= received; acknowledgements only
+//! go up; the driver sends at most one unit at a time.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -18,62 +21,67 @@ use crate::Seq;
 use crate::frame::{self, CLOSE, Code, Layout, OMITTED_MAX, PING, REPLY_BYTES, Reply, SKIP, Stop};
 use crate::hello::Welcome;
 
-/// The settings of a receiver besides the handshake.
+/// The settings of a server's receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverConfig {
-    /// The largest message taken.
+    /// The longest message that the receiver takes, in bytes.
     pub frame_max: u32,
-    /// The most bytes of frames that may be unacknowledged. The receiver acknowledges at once when a quarter
-    /// of this is used.
+    /// The greatest number of bytes of frames that the client may have unacknowledged. The receiver
+    /// acknowledges at once when a quarter of this is used.
     pub window: u64,
-    /// True if acknowledgements wait for [`Receiver::done`].
+    /// True if the receiver acknowledges messages only after [`Receiver::done`], and not on receipt.
     pub when_done: bool,
-    /// The receiver closes a connection on which it hears nothing for this long; zero for never.
+    /// The time for which the client may be silent before the receiver closes the connection; zero for no
+    /// limit.
     pub idle: Duration,
 }
 
-/// The place of the next messages in the buffer.
+/// The place of the next whole messages in the driver's read buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The number of the first message.
+    /// The number of the batch's first message.
     pub first: Seq,
-    /// The number of messages; 0 if no whole message is there.
+    /// The number of messages in the batch; 0 if the buffer holds no whole message.
     pub count: u64,
-    /// The place of the messages' frames, for [`Layout::payloads`].
+    /// The range of the buffer in which the frames of the batch's messages are, for [`Layout::payloads`].
     pub frames: Range<usize>,
-    /// The bytes of the buffer that the receiver has finished: at least up to the end of the frames.
+    /// The number of bytes of the buffer that the receiver has finished: at least up to the end of the
+    /// frames.
     pub taken: usize,
-    /// The length of the next frame, or 0 if it is unknown: the buffer must have room for the whole frame.
+    /// The length of the next frame in bytes, or 0 if it is unknown. The buffer must have room for the whole
+    /// frame.
     pub wants: usize,
 }
 
-/// The counters of a receiver.
+/// The counters of one connection's receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverStats {
-    /// Messages received.
+    /// The number of messages that the receiver has received on this connection.
     pub messages: u64,
-    /// Bytes of the frames of these messages.
+    /// The number of bytes of the frames of all messages that the receiver has received on this connection.
     pub bytes: u64,
-    /// Acknowledgements sent.
+    /// The number of acknowledgements that the receiver has sent on this connection.
     pub acks: u64,
-    /// Acknowledgements by the reason why they were sent.
+    /// The number of acknowledgements that the receiver has sent, counted by the reason why each one left.
     pub acks_by_reason: ByReason,
 }
 
-/// The phases of a connection, from open to finished.
+/// The phases of a connection on the server's side, from open to finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Messages arrive.
+    /// The connection is open, and messages arrive.
     Open,
-    /// No more messages arrive; the receiver acknowledges those it has, then sends the code, if any.
+    /// The client sends no more messages. The receiver acknowledges the messages that it has, then sends a
+    /// bye with the code, if there is a code.
     Draining(Option<Code>),
-    /// The receiver acknowledges the messages it can, then sends the code.
+    /// The server closes the connection. The receiver acknowledges the messages that are ready, then sends a
+    /// bye with the code, if there is a code.
     Leaving(Option<Code>),
-    /// The receiver has sent everything.
+    /// The receiver has sent everything, so the driver may close the socket.
     Finished,
 }
 
-/// The kind of the unit of 12 bytes that the driver sends now.
+/// The kind of the reply of 12 bytes that the driver is sending now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Ack,
@@ -81,32 +89,37 @@ enum Unit {
     Bye,
 }
 
-/// The server's half of one connection. See the [module](super) for its cycle.
+/// The server's half of one connection. The [module](super) lists the order of its calls.
 #[derive(Debug)]
 pub struct Receiver {
     layout: Layout,
     config: ReceiverConfig,
     phase: Phase,
-    /// The highest number received, and the bytes of frames up to its end since the beginning of this
-    /// connection.
+    /// The number of the last message received. It ends at position `received_pos`, the number of bytes of
+    /// frames since the beginning of this connection.
     received: Seq,
     received_pos: u64,
-    /// The last message that may be acknowledged, and the lowest position in bytes at which it can end.
+    /// The number of the last message that the receiver may acknowledge now. `ready_pos` is the lowest
+    /// position in bytes at which this message can end: the receiver knows only the positions at the ends of
+    /// batches.
     ready: Seq,
     ready_pos: u64,
     ready_exact: bool,
     ready_since: Time,
     acked: Seq,
-    /// The lowest and the highest position in bytes at which message `acked` can end.
+    /// The lowest (`acked_pos`) and the highest (`acked_most`) position in bytes at which the last
+    /// acknowledged message, `acked`, can end.
     acked_pos: u64,
     acked_most: u64,
     /// The id that a plain client gave to the message `ready`.
     ready_id: u64,
     done: Seq,
     marks: Marks,
-    /// The messages between the two numbers were given up: if the first number is done, so is the second.
+    /// The messages that the client gave up, as two numbers: the messages after the first number, up to the
+    /// second. Once the handler is done with all messages up to the first number, the receiver counts those
+    /// up to the second as done.
     skipped: Option<(Seq, Seq)>,
-    /// True until the first frame comes.
+    /// True until the client's first frame arrives: only that frame may be a skip.
     untouched: bool,
     unit: Option<Unit>,
     out: [u8; REPLY_BYTES],
@@ -121,13 +134,14 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Creates the receiver of a connection that speaks plain.
+    /// Creates the receiver of a connection that speaks the plain protocol.
     #[must_use]
     pub fn plain(now: Time, config: ReceiverConfig, controller: Box<dyn Controller>) -> Self {
         Self::new(now, Layout::Plain, config, Seq::NONE, Seq::NONE, controller)
     }
 
-    /// Creates the receiver of a connection that was answered `welcome`, which also holds its settings.
+    /// Creates the receiver of a connection to which the server answered `welcome`. The welcome also holds
+    /// the receiver's settings.
     #[must_use]
     pub fn session(now: Time, welcome: &Welcome, controller: Box<dyn Controller>) -> Self {
         let layout = if welcome.checked {
@@ -197,13 +211,13 @@ impl Receiver {
     /// Finds the next batch of whole messages in `bytes`, which begin where the last batch ended. The driver
     /// calls this after each batch until [`Batch::taken`] is 0.
     ///
-    /// A batch is at most a quarter of the window, or one message: the driver must call
+    /// A batch is at most a quarter of the window, or one message. The driver must call
     /// [`poll_transmit`](Self::poll_transmit) between batches, so that acknowledgements leave before half of
     /// the window is used.
     ///
     /// # Errors
-    /// Returns the client's breach of the protocol, once earlier calls have returned all messages before it.
-    /// The driver must close the connection once [`poll_transmit`](Self::poll_transmit) has nothing left.
+    /// The client's breach of the protocol, once earlier calls have returned all messages before it. The
+    /// driver must close the connection once [`poll_transmit`](Self::poll_transmit) has nothing left.
     pub fn handle_read(&mut self, now: Time, bytes: &[u8]) -> Result<Batch, ReceiverError> {
         self.heard = now;
         let read = self.read(now, bytes);
@@ -273,7 +287,8 @@ impl Receiver {
         }
     }
 
-    /// Finds the next batch of whole messages, and verifies their checksums.
+    /// Finds the next batch of whole messages, of at most a quarter of the window, and verifies their
+    /// checksums.
     fn scan(&self, bytes: &[u8]) -> Result<frame::Scan, ReceiverError> {
         let max = self.config.frame_max;
         let most = usize::try_from(self.config.window / 4).unwrap_or(usize::MAX);
@@ -294,7 +309,7 @@ impl Receiver {
         Ok(scan)
     }
 
-    /// Returns how many frames from the first on have a correct checksum.
+    /// Returns how many frames at the start of `frames` have a correct checksum.
     fn verify(&self, frames: &[u8]) -> u64 {
         let mut seq = self.received;
         let mut at = 0;
@@ -346,7 +361,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Handles a control frame at the start of `bytes`; returns its length, 0 if it is not complete.
+    /// Handles a control frame at the start of `bytes`; returns its length in bytes, or 0 if it is not
+    /// complete.
     fn control(&mut self, now: Time, kind: u32, bytes: &[u8]) -> Result<usize, ReceiverError> {
         match kind {
             CLOSE => self.phase = Phase::Draining(Some(Code::Drained)),
@@ -378,8 +394,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Records that the handler has done everything up to `seq`. Numbers beyond the last
-    /// message received do not count.
+    /// Records that the handler is done with every message up to `seq`. Numbers beyond the last message
+    /// received do not count.
     pub fn done(&mut self, now: Time, seq: Seq) {
         if !self.config.when_done {
             return;
@@ -400,7 +416,9 @@ impl Receiver {
         self.done = seq;
         let mark = self.marks.reach(seq);
         match (mark, self.layout) {
-            // A plain acknowledgement repeats only ids that the client sent.
+            // A plain acknowledgement can only repeat an id of the client, and the receiver knows ids only at
+            // the ends of batches. So a report that the handler is done with a part of a batch makes no
+            // message ready.
             (None, Layout::Plain) => {}
             (Some(mark), Layout::Plain) => self.ready_to(now, mark),
             (mark, _) => {
@@ -422,8 +440,8 @@ impl Receiver {
         self.ready_id = mark.id;
     }
 
-    /// Handles the end of the client's direction. `left` is the number of bytes in the buffer that the
-    /// receiver has not finished. The receiver still acknowledges the messages it has.
+    /// Handles the end of the client's direction of the connection. `left` is the number of bytes in the
+    /// buffer that the receiver has not finished. The receiver still acknowledges the messages that it has.
     ///
     /// # Errors
     /// The connection ended inside a frame.
@@ -439,7 +457,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Closes the connection from the server's side: acknowledges the messages it can, then sends the reason.
+    /// Closes the connection from the server's side: the receiver acknowledges the messages that are ready,
+    /// then sends the reason.
     pub fn close(&mut self, code: Code) {
         self.leave(Some(code));
     }
@@ -452,7 +471,7 @@ impl Receiver {
 
     // ---- outputs
 
-    /// Returns the bytes to send next: the rest of one unit. Then call [`wrote`](Self::wrote).
+    /// Returns the bytes to send next: the rest of one reply of 12 bytes. Then call [`wrote`](Self::wrote).
     pub fn poll_transmit(&mut self, now: Time) -> Option<&[u8]> {
         if self.unit.is_none() {
             let (unit, reply) = self.next_unit(now)?;
@@ -508,15 +527,16 @@ impl Receiver {
         let reason = self.cadence.started(now, backlog, forced);
         self.stats.acks += 1;
         self.stats.acks_by_reason.add(reason, 1);
-        // A count above the field's range goes out in several acknowledgements.
+        // The count field of an acknowledgement is bounded: more messages than it can count go out in several
+        // acknowledgements.
         let items = items.min(u64::from(OMITTED_MAX) + 1);
         let omitted = (items - 1) as u32;
         self.acked = self.acked.plus(items);
         self.acked_pos = self.ready_pos;
         self.acked_most = match self.ready_exact {
             true => self.ready_pos,
-            // The position inside a batch that is done in part is unknown, so the position of the next mark
-            // counts.
+            // The handler is done with a part of a batch. The receiver does not know where that part ends, so
+            // it takes the position at the end of the batch.
             false => self.marks.next().map_or(self.received_pos, |m| m.pos),
         };
         let latest = match self.layout {
@@ -526,7 +546,8 @@ impl Receiver {
         Some(Reply::Ack { latest, omitted })
     }
 
-    /// Returns the reason to acknowledge at once, regardless of the controller.
+    /// Returns the reason why the receiver must acknowledge at once, regardless of the controller, if there
+    /// is one.
     fn forced(&self) -> Option<Reason> {
         if self.phase != Phase::Open {
             return Some(Reason::Closing);
@@ -535,7 +556,7 @@ impl Receiver {
         (used >= self.config.window / 4).then_some(Reason::Memory)
     }
 
-    /// Records that the socket took `n` of the polled bytes, at a cost of `cost_ns`.
+    /// Records that the socket took `n` of the polled bytes, at a cost of `cost_ns` nanoseconds.
     pub fn wrote(&mut self, now: Time, n: usize, cost_ns: u64) {
         let Some(unit) = self.unit else {
             assert!(n == 0, "nothing was to be written");
@@ -558,8 +579,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the latest time to call [`handle_timeout`](Self::handle_timeout); the driver polls everything
-    /// again after that call.
+    /// Returns the latest time at which the driver must call [`handle_timeout`](Self::handle_timeout); after
+    /// that call the driver polls everything again.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         if self.phase == Phase::Finished {
@@ -575,13 +596,13 @@ impl Receiver {
         [due, alive, self.silence()].into_iter().flatten().min()
     }
 
-    /// Returns the time of the next sign of life, which tells the client that the server is alive.
+    /// Returns the time of the receiver's next sign of life, which tells the client that the server is alive.
     fn keepalive(&self) -> Option<Time> {
         (self.idle_ns > 0).then(|| self.spoke.after(self.idle_ns / 3))
     }
 
-    /// Returns the time at which the client has been silent for too long. While the server owes the client an
-    /// acknowledgement, the client may be silent, unless it does not read the server's replies.
+    /// Returns the time from which the client counts as silent for too long. While the server owes the client
+    /// an acknowledgement, the client may be silent, unless it does not read the server's replies.
     fn silence(&self) -> Option<Time> {
         let since = match self.unit {
             Some(_) => self.spoke,
@@ -591,7 +612,7 @@ impl Receiver {
         (self.idle_ns > 0).then(|| since.after(self.idle_ns))
     }
 
-    /// Handles deadlines that are due at `now`.
+    /// Handles the receiver's deadlines that are due at `now`.
     ///
     /// # Errors
     /// The client was silent, or read nothing, for too long: the driver must close the connection.
@@ -615,51 +636,52 @@ impl Receiver {
         self.layout
     }
 
-    /// Returns the highest number received with none missing.
+    /// Returns the highest message number that the server has received with none missing.
     #[must_use]
     pub const fn received(&self) -> Seq {
         self.received
     }
 
-    /// Returns the highest number acknowledged.
+    /// Returns the highest message number that the server has acknowledged.
     #[must_use]
     pub const fn acked(&self) -> Seq {
         self.acked
     }
 
-    /// Returns the highest number that may be acknowledged: the last message received or, if acknowledgements
-    /// wait for the handler, done or given up. A server keeps this and [`received`](Self::received) of a
-    /// session.
+    /// Returns the highest message number that the receiver may acknowledge: the last message received or, if
+    /// acknowledgements wait for the handler, the last one done or given up. A server keeps this and
+    /// [`received`](Self::received) of a session.
     #[must_use]
     pub fn ready(&self) -> Seq {
         self.ready
     }
 
-    /// Returns whether no more messages come and the socket may be closed as soon as nothing is left to send.
+    /// Returns whether the receiver takes no more messages, so that the driver may close the socket as soon
+    /// as nothing is left to send.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.phase != Phase::Open
     }
 
-    /// Returns whether the receiver has sent everything: the driver must close the socket.
+    /// Returns whether the receiver has sent everything: the driver must then close the socket.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
 
-    /// Returns the counters.
+    /// Returns the counters of this connection's receiver.
     #[must_use]
     pub const fn stats(&self) -> &ReceiverStats {
         &self.stats
     }
 
-    /// Returns the state of the controller of acknowledgements.
+    /// Returns the state of the controller that decides when acknowledgements leave.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.cadence.snapshot()
     }
 
-    /// Asserts the invariants; for tests.
+    /// Asserts the receiver's invariants; for tests.
     ///
     /// # Panics
     /// If an invariant does not hold.
