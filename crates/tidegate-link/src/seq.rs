@@ -1,4 +1,4 @@
-//! Numbers of messages.
+//! The numbers of a link's messages.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use std::fmt;
 pub struct Seq(u64);
 
 impl Seq {
-    /// The number before the first message.
+    /// The number that comes before the number of the first message: 0.
     pub const NONE: Self = Self(0);
-    /// The number of the first message.
+    /// The number of a session's first message: 1.
     pub const FIRST: Self = Self(1);
 
-    /// The highest number either side accepts from the other. Higher numbers are invalid, and leave room to
-    /// count.
+    /// The highest message number that either side accepts from the other. Higher numbers are invalid, and
+    /// leave room to count without overflow.
     pub const LAST: Self = Self(u64::MAX >> 1);
 
-    /// Returns the number `n` of a message, [`Seq::NONE`] for 0.
+    /// Returns message number `n`; [`Seq::NONE`] for 0.
     #[must_use]
     pub const fn new(n: u64) -> Self {
         Self(n)
@@ -29,20 +29,21 @@ impl Seq {
         self.0
     }
 
-    /// Returns the next number. Numbers do not run out: at a billion a second they last for centuries.
+    /// Returns the next message number. Numbers do not run out: at a billion messages a second they last for
+    /// centuries.
     #[must_use]
     pub const fn next(self) -> Self {
         self.plus(1)
     }
 
-    /// Returns the number `n` after this one.
+    /// Returns the message number `n` after this one.
     #[must_use]
     pub const fn plus(self, n: u64) -> Self {
         Self(self.0.wrapping_add(n))
     }
 
-    /// Returns how many messages follow `earlier` up to and including this one; 0 if `earlier` is not
-    /// earlier.
+    /// Returns how many messages follow `earlier` up to and including this one; 0 if `earlier` is not earlier
+    /// than this one.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

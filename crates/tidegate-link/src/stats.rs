@@ -3,61 +3,65 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The counters of a client.
+/// The counters of a client of the link, read at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
-    /// Bytes handed to the system; those of messages that were sent again count again.
+    /// The number of bytes that the client has handed to the operating system since its start. Messages that
+    /// the client sent again count again.
     pub bytes_written: u64,
-    /// Calls that wrote.
+    /// The number of calls in which the client wrote bytes to its socket.
     pub writes: u64,
-    /// Calls that read something.
+    /// The number of calls in which the client read bytes from its socket.
     pub reads: u64,
-    /// Acknowledgements that came.
+    /// The number of acknowledgements that the client has received. One acknowledgement covers any number of
+    /// messages.
     pub acks: u64,
-    /// Connections made, the first included.
+    /// The number of connections that the client has made, the first included.
     pub connections: u64,
-    /// Attempts to connect that failed.
+    /// The number of the client's attempts to connect again that failed.
     pub connect_failures: u64,
-    /// Blocks handed from senders to the I/O task.
+    /// The number of blocks of messages that the client's I/O task has taken from the senders.
     pub blocks: u64,
 }
 
-/// The counters of a server.
+/// The counters of a server of the link, read at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStats {
-    /// Connections accepted.
+    /// The number of connections that the server has accepted since its start.
     pub connections: u64,
-    /// Connections open now.
+    /// The number of the server's connections that are open now.
     pub connections_open: u64,
-    /// Sessions known now.
+    /// The number of sessions that the server knows now.
     pub sessions: u64,
-    /// Messages handed to handlers.
+    /// The number of messages that the server has handed to handlers since its start.
     pub messages: u64,
-    /// Batches handed to handlers.
+    /// The number of batches that the server has handed to handlers since its start.
     pub batches: u64,
-    /// Bytes read.
+    /// The number of bytes that the server has read from all connections since its start.
     pub bytes_read: u64,
-    /// Calls that read something.
+    /// The number of calls in which the server read bytes from a socket.
     pub reads: u64,
-    /// Acknowledgements sent.
+    /// The number of acknowledgements that the server has sent on all connections.
     pub acks: u64,
-    /// The cost of sending acknowledgements, nanoseconds.
+    /// The time that the server has spent on sending acknowledgements and other replies, in nanoseconds.
     pub ack_cost_ns: u64,
-    /// Connections that ended because the peer broke the protocol.
+    /// The number of connections that ended because the client broke the protocol.
     pub errors_protocol: u64,
-    /// Connections refused: limits, tokens, unavailable sessions.
+    /// The number of connections that the server refused because there were too many, because of a wrong
+    /// token, or because their session was not available.
     pub refused: u64,
-    /// Connections that broke.
+    /// The number of connections that failed by an error of the network or of the TLS handshake.
     pub errors_io: u64,
-    /// Connections ended by an error of their handler.
+    /// The number of connections that ended because their handler failed or panicked.
     pub errors_handler: u64,
-    /// Connections that ended because another one took their session over.
+    /// The number of connections that ended because a newer connection took their session over.
     pub displaced: u64,
-    /// Connections that ended because the server heard nothing.
+    /// The number of connections that ended because the server heard nothing from the client for the idle
+    /// time.
     pub idle: u64,
-    /// Connections ended because the read buffers of all took too much memory.
+    /// The number of connections that ended because the read buffers of all connections used up their memory.
     pub crowded: u64,
 }
 

@@ -9,7 +9,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// The TLS settings of a client: the certificates it trusts, and the name the server must prove.
+/// The TLS settings of a client: the certificates it trusts, and the name that the server must prove.
 #[derive(Clone)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
@@ -17,8 +17,8 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// Trusts only the certificates of `ca_pem`; the server must prove to be `name`, a
-    /// DNS name or an IP address.
+    /// Trusts only the certificates of `ca_pem`. The server must prove to be `name`, a DNS name or an IP
+    /// address.
     ///
     /// # Errors
     /// Text without a certificate, or an invalid name.
@@ -37,10 +37,11 @@ impl ClientTls {
         Self::from_config(Arc::new(config), name)
     }
 
-    /// Uses a configuration that the caller made: client certificates, the system's roots.
+    /// Uses a rustls configuration that the caller made, for example with a client certificate or the
+    /// system's roots.
     ///
     /// # Errors
-    /// An invalid name.
+    /// The name is neither a DNS name nor an IP address.
     pub fn from_config(config: Arc<ClientConfig>, name: &str) -> Result<Self, TlsError> {
         let name =
             ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))?;
@@ -60,7 +61,7 @@ impl fmt::Debug for ClientTls {
     }
 }
 
-/// The TLS settings of a server: its certificate and key.
+/// The TLS settings of a server: its certificate chain and key.
 #[derive(Clone)]
 pub struct ServerTls(Arc<ServerConfig>);
 
@@ -68,7 +69,7 @@ impl ServerTls {
     /// Uses a certificate chain, the server's own first, and its private key.
     ///
     /// # Errors
-    /// Text without a certificate or key, or a key that does not belong to the certificate.
+    /// The text has no certificate or no key, or the key does not belong to the certificate.
     pub fn from_pem(certificate_pem: &[u8], key_pem: &[u8]) -> Result<Self, TlsError> {
         let chain = certificates(certificate_pem)?;
         let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(|_| TlsError::NoKey)?;
@@ -81,7 +82,8 @@ impl ServerTls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Uses a configuration that the caller made: client authentication, several certificates.
+    /// Uses a rustls configuration that the caller made, for example with client authentication or several
+    /// certificates.
     #[must_use]
     pub fn from_config(config: Arc<ServerConfig>) -> Self {
         Self(config)
@@ -98,17 +100,17 @@ impl fmt::Debug for ServerTls {
     }
 }
 
-/// TLS material that cannot be used.
+/// The reasons why the TLS settings of a client or server are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// No certificate in the text.
+    /// The PEM text that the program gave has no certificate.
     #[error("no certificate found: expected PEM text with a CERTIFICATE section")]
     NoCertificate,
-    /// No key in the text.
+    /// The PEM text that the program gave has no private key.
     #[error("no private key found: expected PEM text with a PRIVATE KEY section")]
     NoKey,
-    /// A server name that is neither a DNS name nor an IP address.
+    /// The server name that the program gave is neither a DNS name nor an IP address; holds the name.
     #[error("`{0}` is no server name: give a DNS name or an IP address")]
     Name(String),
     /// rustls does not accept the material.

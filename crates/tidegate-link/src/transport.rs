@@ -1,4 +1,4 @@
-//! The bytes of one connection: TCP, or TLS over it. This module does not know frames.
+//! The connection below the link's protocol: TCP, or TLS over it. This module does not know frames.
 
 use std::io::{self, IoSlice, Read as _};
 use std::net::SocketAddr;
@@ -10,17 +10,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-/// A connected socket.
+/// The connected socket of a client or server.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// A socket in clear.
+    /// A TCP socket without encryption.
     Tcp(TcpStream),
-    /// An encrypted socket.
+    /// A TCP socket with TLS.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Socket {
-    /// Reads into `buf`, which is not empty; returns 0 at the end.
+    /// Reads into `buf`, which is not empty; returns the number of bytes read, 0 at the end of the
+    /// connection.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -34,7 +35,7 @@ impl Socket {
         Poll::Ready(Ok(buf.filled().len()))
     }
 
-    /// Writes as much of `bufs` as the socket has room for.
+    /// Writes as many bytes of `bufs` as the socket has room for; returns their number.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -46,7 +47,7 @@ impl Socket {
         }
     }
 
-    /// Flushes the bytes that the encryption holds back. Does nothing on a socket in clear.
+    /// Flushes the bytes that TLS holds back. Does nothing on a socket without TLS.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(_) => Poll::Ready(Ok(())),
@@ -54,7 +55,7 @@ impl Socket {
         }
     }
 
-    /// Tells the peer that no more bytes follow.
+    /// Tells the other side that no more bytes follow from this one.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
@@ -63,8 +64,8 @@ impl Socket {
     }
 
     /// Reads from the socket itself rather than through the runtime, for connections that spin: a runtime
-    /// that is never idle learns of new bytes late. Returns `None` if there are no bytes, and always with
-    /// TLS, which cannot tell.
+    /// that is never idle learns of new bytes late. Returns `None` if the socket has no bytes, and always
+    /// with TLS, because such a read would bypass the decryption.
     pub(crate) fn read_now(&mut self, buf: &mut [u8]) -> Option<io::Result<usize>> {
         let Self::Tcp(tcp) = self else { return None };
         match (&*SockRef::from(&*tcp)).read(buf) {
@@ -74,8 +75,8 @@ impl Socket {
         }
     }
 
-    /// Returns whether the connection is safe from eavesdroppers: TLS, or a connection
-    /// that does not leave this machine.
+    /// Returns whether the connection is safe from eavesdroppers: it uses TLS, or does not leave this
+    /// machine.
     pub(crate) fn is_private(&self) -> bool {
         match self {
             Self::Tls(_) => true,
@@ -83,24 +84,25 @@ impl Socket {
         }
     }
 
-    /// Closes with a reset, so that the bytes sent do not stay in the kernel for a peer that does not read.
+    /// Closes the connection with a reset, so that the bytes sent do not stay in the kernel for a peer that
+    /// does not read.
     pub(crate) fn abort(&self) {
         let tcp = match self {
             Self::Tcp(tcp) => tcp,
             Self::Tls(tls) => tls.get_ref().0,
         };
-        // A socket that refuses this option closes in the ordinary way.
+        // A socket that refuses the linger option closes in the ordinary way.
         let _ = SockRef::from(tcp).set_linger(Some(std::time::Duration::ZERO));
     }
 }
 
-/// Returns whether `address` is this machine itself.
+/// Returns whether `address` is a loopback address, so that bytes to it do not leave this machine.
 pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// Sets the options of a fresh socket, on both sides. The link merges messages before
-/// the socket, so Nagle's algorithm would gain nothing.
+/// Sets the options of a fresh socket, on both sides. The link merges messages before they reach the socket,
+/// so Nagle's algorithm would gain nothing.
 pub(crate) fn prepare(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     SockRef::from(tcp).set_keepalive(true)

@@ -137,7 +137,8 @@ async fn an_iterator_may_use_its_own_client() {
     let client = client.await.unwrap();
     let inner = client.clone();
     let payloads = (0..10).map(move |i| {
-        // While the iterator holds the block there is no room, and no deadlock either.
+        // While the iterator holds the block, the client has no room for other messages. It refuses the
+        // message at once, so there is no deadlock.
         assert_eq!(inner.try_send(b"x").unwrap_err(), SendError::Full);
         payload(i)
     });
@@ -427,8 +428,8 @@ async fn a_server_that_reads_nothing_fills_no_more_than_the_buffers() {
             Err(other) => panic!("{other}"),
         }
     };
-    // The client holds the bytes not yet acknowledged, one block beyond their limit, and one
-    // block that it fills.
+    // The client holds its limit of unacknowledged bytes, one block beyond the limit, and one block that
+    // senders fill.
     assert!(taken <= (256 + 16 + 16) << 10, "{taken}");
     assert!(matches!(why, LinkError::Stalled { .. }), "{why}");
 }

@@ -168,7 +168,7 @@ async fn noise() {
     serves(&server).await;
 }
 
-/// A reset in the middle of a message: the server keeps the complete messages, and the
+/// The connection is reset in the middle of a message: the server keeps the complete messages, and the
 /// session's next connection continues after them.
 #[tokio::test]
 async fn a_reset_in_the_middle_of_a_message() {
@@ -199,8 +199,8 @@ async fn a_reset_in_the_middle_of_a_message() {
     assert_eq!(seen.numbers(), [1, 2, 3, 4]);
 }
 
-/// Peers that send parts of long messages and no more: the server's memory has a bound over all of them, and
-/// a client's long message still arrives.
+/// Clients send parts of long messages and then nothing: the server's memory for all of them has a bound, and
+/// another client's long message still arrives.
 #[tokio::test]
 async fn parts_of_long_messages_share_a_bound() {
     let builder = Server::builder()
@@ -225,7 +225,7 @@ async fn parts_of_long_messages_share_a_bound() {
         let _ = socket.write_all(&message[..50_000]).await;
         peers.push(socket);
     }
-    // Each needs 60 KiB: no more than four fit.
+    // Each of the twelve connections needs 60 KiB, and the server has memory for at most four of them.
     until("most of them are closed", || server.stats().crowded >= 8).await;
     let client = Client::builder().connect(server.local_addr().to_string());
     let client = timeout(PATIENCE, client).await.unwrap().unwrap();
@@ -268,8 +268,9 @@ async fn a_client_that_never_listens() {
     assert_eq!(previous, n - 1);
 }
 
-/// If the server fell back to the last message done, the messages received after it would be missing, and a
-/// new life does not have them. So the server admits the new life only after all received messages are done.
+/// A client in a new life takes a session over. If the server could fall back to the last message done, the
+/// later messages would be missing, and the new client does not have them. So the server admits the new
+/// client only after all received messages are done.
 #[tokio::test]
 async fn a_new_life_waits_until_what_came_before_is_done() {
     let stuck = Stuck::default();
@@ -295,8 +296,8 @@ async fn a_new_life_waits_until_what_came_before_is_done() {
     assert_eq!(welcome.received, Seq::new(5));
 }
 
-/// Forwards bytes in parts of any size, and breaks each of the first connections after at most
-/// some thousand bytes.
+/// Starts a proxy that forwards bytes in parts of random size, and breaks each of the first `breaks`
+/// connections after at most some thousand bytes.
 async fn bad_network(target: std::net::SocketAddr, breaks: u64, mut seed: u64) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -314,7 +315,7 @@ async fn bad_network(target: std::net::SocketAddr, breaks: u64, mut seed: u64) -
                     .wrapping_add(1_442_695_040_888_963_407);
                 seed >> 33
             };
-            // Messages go up, and only acknowledgements come down. Either direction may break.
+            // Messages go to the server, and only acknowledgements come back. Either direction may break.
             let (up, down) = match (n < breaks, random() % 3) {
                 (false, _) => (u64::MAX, u64::MAX),
                 (true, 0) => (u64::MAX, random() % 300),
@@ -325,7 +326,7 @@ async fn bad_network(target: std::net::SocketAddr, breaks: u64, mut seed: u64) -
             tokio::spawn(async move {
                 let (near_read, near_write) = near.into_split();
                 let (far_read, far_write) = far.into_split();
-                // The direction that ends first ends the other.
+                // The direction that ends first also ends the other direction.
                 tokio::select! {
                     () = forward(near_read, far_write, up, part) => {}
                     () = forward(far_read, near_write, down, part) => {}
@@ -365,7 +366,7 @@ async fn a_bad_network() {
         } else {
             Acks::OnReceipt
         };
-        // Another thread reports the messages done, and later, as a disk does.
+        // As a disk would, another thread reports the messages as done, some time later.
         let (disk, stored) = std::sync::mpsc::sync_channel::<(Done, Seq)>(1000);
         let storing = std::thread::spawn(move || {
             while let Ok((done, seq)) = stored.recv() {
@@ -388,7 +389,7 @@ async fn a_bad_network() {
             longest: Duration::from_millis(5),
             ..Reconnect::default()
         };
-        // The first connection may break before the client is connected.
+        // The proxy may break the first connection before the client has opened its session.
         let client = loop {
             let client = Client::builder()
                 .checked(seed % 3 == 0)
@@ -399,8 +400,8 @@ async fn a_bad_network() {
         };
         for n in 1..=N {
             client.send(&n.to_le_bytes()).await.unwrap();
-            // The client sends one message after the other, so that the connections live and
-            // break among messages.
+            // The client waits for an acknowledgement after each hundred messages, so that connections live
+            // long enough to break among messages.
             if n % 100 == 0 {
                 let acked = timeout(PATIENCE, client.wait_acked(Seq::new(n))).await;
                 assert!(matches!(acked, Ok(Ok(()))), "seed {seed}: {acked:?}");
@@ -552,8 +553,8 @@ async fn a_server_that_breaks_off_inside_an_acknowledgement() {
     assert_eq!(client.stats().connections, 2);
 }
 
-/// A server that reads nothing: the client holds as much as its limit permits, refuses more,
-/// and finally returns the error that nothing moves.
+/// A server that reads nothing: the client holds as much as its limit permits, refuses more, and finally
+/// returns the error that it makes no progress.
 #[tokio::test]
 async fn a_server_that_stops_reading() {
     let (listener, address) = strange_server().await;

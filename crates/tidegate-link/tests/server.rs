@@ -44,7 +44,7 @@ async fn an_old_plain_client_is_acknowledged_to_the_last_byte() {
     let mut ack = [0; 12];
     socket.read_exact(&mut ack).await.unwrap();
     assert_eq!(ack, [0; 12]);
-    // The client sends one byte at a time, and numbers its messages itself.
+    // The client sends one byte at a time, and gives its messages ids of its own.
     for byte in [plain(1, b"a"), plain(2, b"")].concat() {
         socket.write_all(&[byte]).await.unwrap();
     }
@@ -136,7 +136,7 @@ async fn sessions_are_bounded_and_the_idle_one_is_forgotten() {
     until("it is gone", || server.stats().connections_open == 1).await;
     let third = open(3).await.unwrap();
     assert_eq!(server.stats().sessions, 2);
-    // Clients use both sessions.
+    // Clients are connected to both sessions, so the server cannot forget one of them.
     let why = open(2).await.unwrap_err();
     assert!(
         matches!(
@@ -175,7 +175,7 @@ async fn a_token_is_asked_for() {
         .await
         .unwrap();
     client.send_acked(b"in").await.unwrap();
-    // Plain has no token.
+    // The plain protocol has no token.
     let mut socket = raw(&server).await;
     socket.write_all(&plain(0, b"x")).await.unwrap();
     assert_eq!(rest_of(socket).await, b"");
@@ -201,7 +201,7 @@ async fn acknowledgements_wait_until_the_handler_is_done() {
     stuck.report(Seq::new(4));
     client.wait_acked(Seq::new(4)).await.unwrap();
     assert_eq!(client.acked(), Seq::new(4));
-    // Reports come from another thread, first beyond the last message received, then back.
+    // The reports come from another thread: first one beyond the last message received, then an earlier one.
     std::thread::spawn(move || {
         stuck.report(Seq::new(99));
         stuck.report(Seq::FIRST);
@@ -293,7 +293,7 @@ async fn a_handler_that_panics_ends_no_other_connection() {
     until("it is counted", || server.stats().errors_handler == 1).await;
 }
 
-/// A store that remembers positions, as a durable one would.
+/// A session store that remembers the position of one session, as a durable store would.
 struct Remembers(Position);
 
 impl SessionStore for Remembers {

@@ -1,12 +1,13 @@
-//! The client's half: sends messages, keeps them until they are acknowledged, and checks acknowledgements.
+//! The client's half of a link: sends messages, keeps them until they are acknowledged, and checks
+//! acknowledgements.
 //!
 //! One sender lives as long as its client and through any number of connections. It keeps blocks of frames
-//! until the server has acknowledged them, sends no more than the window allows, and after a cut goes on
-//! from the server's position. `replies` reads the server's bytes; `config` holds the
-//! types between sender and client.
+//! until the server has acknowledged them, sends no more than the window allows, and after a cut goes on from
+//! the server's position. `replies` reads the server's bytes; `config` holds the types between sender and
+//! client.
 //!
-//! Invariants: acked <= sent <= last; acknowledgements only go up; the sender never sends a
-//! byte again of a message that the server has; memory held is at most the bound and one block.
+//! Invariants: acknowledged <= sent <= pushed by the client; acknowledgements only go up; the sender never
+//! sends a message again that the server has; the sender holds at most its memory bound and one block more.
 
 mod config;
 mod replies;
@@ -27,33 +28,34 @@ use crate::hello::{Hello, VERSION};
 enum Phase {
     /// The sender has no connection.
     Apart,
-    /// The sender has queued or sent the hello.
+    /// The sender has queued or sent the hello, and waits for the server's answer.
     Opening {
         until: Time,
     },
-    /// The client must decide about messages in doubt.
+    /// The server has lost the session's state, and the client's program must decide about messages in doubt.
     Doubtful(Doubt),
     Open,
-    /// The sender has queued or sent the close frame.
+    /// The sender has queued or sent the close frame, and waits for the last acknowledgements.
     Closing,
-    /// The server said bye: the sender neither sends nor takes more on this connection.
+    /// The server said bye: the sender neither sends nor reads more on this connection.
     Left,
-    /// The sender has ended for good.
+    /// The sender has ended for good, and does not connect again.
     Ended,
 }
 
-/// The client's half of a session, or of a plain connection. See the [module](super) for its cycle.
+/// The client's half of a session, or of a plain connection. The [module](super) lists the order of its
+/// calls.
 pub struct Sender {
     config: SenderConfig,
     layout: Layout,
     phase: Phase,
     outbox: Outbox,
-    /// Handshake and control frames, which the sender sends before any block.
+    /// Handshake and control frames, which the sender sends before any block of messages.
     control: Vec<u8>,
     control_at: usize,
-    /// The bytes of an answer or a reply that is not complete.
+    /// The bytes of the server's answer or reply that the sender has read so far, while it is not complete.
     input: Vec<u8>,
-    /// The last acknowledgement on this connection.
+    /// The number of the message that the server's last acknowledgement on this connection named.
     previous: Seq,
     acked: Seq,
     /// The messages given up, until the server has confirmed that it skips them.
@@ -61,7 +63,7 @@ pub struct Sender {
     epoch: u64,
     window: u64,
     idle_ns: u64,
-    /// True if the client will push no more blocks.
+    /// True if the client has closed and will push no more blocks.
     closing: bool,
     heard: Time,
     spoke: Time,
@@ -82,7 +84,7 @@ impl std::fmt::Debug for Sender {
     }
 }
 
-/// Returns the default controller of writes: in bytes, at most `write_max`.
+/// Returns the default controller of writes. It decides how many bytes a write takes: at most `write_max`.
 #[must_use]
 pub fn writes(write_max: u64) -> Box<dyn Controller> {
     let bounds = Bounds {
@@ -100,8 +102,8 @@ pub fn writes(write_max: u64) -> Box<dyn Controller> {
 }
 
 impl Sender {
-    /// Creates a sender that is not connected. `writes` decides how much a write takes:
-    /// [`writes`] by default.
+    /// Creates a sender without a connection. `writes` decides how many bytes a write takes: [`writes`] by
+    /// default.
     #[must_use]
     pub fn new(now: Time, config: SenderConfig, writes: Box<dyn Controller>) -> Self {
         let layout = match &config.session {
@@ -135,8 +137,8 @@ impl Sender {
 
     // ---- inputs
 
-    /// Handles a new connection: a session sends its hello, a plain connection begins at once. A plain sender
-    /// connects only once.
+    /// Handles a new connection to the server: a session sends its hello, a plain connection begins at once.
+    /// A plain sender connects only once.
     pub fn handle_connected(&mut self, now: Time) {
         assert!(
             self.phase == Phase::Apart,
@@ -172,11 +174,11 @@ impl Sender {
         };
     }
 
-    /// Handles `bytes` from the server.
+    /// Handles `bytes` read from the server.
     ///
     /// # Errors
-    /// The fault of the server. Unless [`SenderError::is_passing`], the sender has
-    /// ended; otherwise the driver must cut the connection.
+    /// The fault of the server. If [`SenderError::is_passing`] is true, the driver must cut the connection;
+    /// otherwise the sender has ended.
     pub fn handle_read(&mut self, now: Time, bytes: &[u8]) -> Result<(), SenderError> {
         self.heard = now;
         let read = self.read(now, bytes);
@@ -190,7 +192,7 @@ impl Sender {
         e
     }
 
-    /// Decides the fate of the messages in doubt.
+    /// Carries out the client's decision about the messages in doubt.
     ///
     /// # Errors
     /// [`SenderError::InDoubt`] if the decision is to fail the session.
@@ -216,7 +218,7 @@ impl Sender {
     ///
     /// # Errors
     /// A plain connection had messages that were not acknowledged, or the server stopped in the middle of a
-    /// reply and the session had nothing left to send.
+    /// reply. A session returns no error.
     pub fn handle_cut(&mut self) -> Result<(), SenderError> {
         self.control.clear();
         self.control_at = 0;
@@ -247,7 +249,7 @@ impl Sender {
     /// its bound.
     ///
     /// # Errors
-    /// The block, for which there is no room now.
+    /// The block, for which the sender has no room now.
     ///
     /// # Panics
     /// If the block's first number does not follow the last message's, or after [`close`](Self::close).
@@ -263,20 +265,20 @@ impl Sender {
         Ok(())
     }
 
-    /// Returns whether the sender would take a block.
+    /// Returns whether the sender has room for another block.
     #[must_use]
     pub const fn has_room(&self) -> bool {
         self.outbox.held() < self.config.held_max
     }
 
-    /// Returns an empty block that was used before, to be filled again.
+    /// Returns the memory of a block that the server has acknowledged, so that the client fills it again.
     pub fn take_spare(&mut self) -> Option<Vec<u8>> {
         self.outbox.take_spare()
     }
 
-    /// Ends the messages: the client will push no more. After all blocks the sender tells the server, which
-    /// says bye once it has acknowledged everything. On a plain connection the driver closes its direction
-    /// once nothing is left to send.
+    /// Ends the sending: the client will push no more messages. Once all blocks are sent, the sender of a
+    /// session tells the server, and the server says bye after it has acknowledged everything. On a plain
+    /// connection the driver closes its direction once nothing is left to send.
     pub fn close(&mut self) {
         self.closing = true;
         self.reclose();
@@ -293,7 +295,7 @@ impl Sender {
 
     // ---- outputs
 
-    /// Returns the next event, oldest first.
+    /// Returns the oldest event that the client has not taken yet.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events[0].take();
         self.events.swap(0, 1);
@@ -303,12 +305,13 @@ impl Sender {
     fn tell(&mut self, event: Event) {
         match &mut self.events {
             [first @ None, _] => *first = Some(event),
-            // The newer event counts: the event that it replaces is older news of the same connection.
+            // The newer event replaces the older one, because both are about the same connection.
             [_, second] => *second = Some(event),
         }
     }
 
-    /// Fills `slices` with the bytes to write next; returns their number. Then call [`wrote`](Self::wrote).
+    /// Fills `slices` with the bytes to write next; returns the number of slices filled. Then call
+    /// [`wrote`](Self::wrote).
     pub fn poll_transmit<'a>(&'a mut self, now: Time, slices: &mut [&'a [u8]]) -> usize {
         if self.control_at < self.control.len() {
             let Some(slot) = slices.first_mut() else {
@@ -331,7 +334,7 @@ impl Sender {
         }
     }
 
-    /// Records that the socket took `n` of the polled bytes, at a cost of `cost_ns`.
+    /// Records that the socket took `n` of the polled bytes, at a cost of `cost_ns` nanoseconds.
     pub fn wrote(&mut self, now: Time, n: usize, cost_ns: u64) {
         if n == 0 {
             return;
@@ -358,8 +361,8 @@ impl Sender {
         self.reclose();
     }
 
-    /// Returns the latest time to call [`handle_timeout`](Self::handle_timeout); the driver polls everything
-    /// again after that call.
+    /// Returns the latest time at which the driver must call [`handle_timeout`](Self::handle_timeout); after
+    /// that call the driver polls everything again.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let opening = match self.phase {
@@ -386,7 +389,8 @@ impl Sender {
         )
     }
 
-    /// Returns the time of the next ping, which can only stand between two frames: after everything is sent.
+    /// Returns the time of the next ping. A ping can only stand between two frames, so the sender sends it
+    /// after everything else.
     fn ping_due(&self) -> Option<Time> {
         let quiet =
             self.phase == Phase::Open && self.outbox.unsent() == 0 && self.control.is_empty();
@@ -402,10 +406,10 @@ impl Sender {
         (waiting && self.stall_ns > 0).then(|| self.progress.after(self.stall_ns))
     }
 
-    /// Handles deadlines that are due at `now`.
+    /// Handles the sender's deadlines that are due at `now`.
     ///
     /// # Errors
-    /// The server did not answer, was silent, or made no progress for too long.
+    /// The server did not answer the hello, was silent, or acknowledged nothing for too long.
     pub fn handle_timeout(&mut self, now: Time) -> Result<(), SenderError> {
         let past = |t: Option<Time>| t.is_some_and(|t| now >= t);
         if past(self.stalled()) {
@@ -435,7 +439,7 @@ impl Sender {
         self.layout
     }
 
-    /// Returns the highest number acknowledged, or given up.
+    /// Returns the highest number of a message that the server has acknowledged or the client has given up.
     #[must_use]
     pub const fn acked(&self) -> Seq {
         self.acked
@@ -447,61 +451,62 @@ impl Sender {
         self.outbox.last()
     }
 
-    /// Returns the last message sent, whole or in part.
+    /// Returns the number of the last message ever sent, whole or in part.
     pub fn sent(&mut self) -> Seq {
         self.outbox.sent_ever()
     }
 
-    /// Returns the bytes of frames that are not sent on this connection.
+    /// Returns the number of bytes of frames that the sender has yet to send on this connection.
     #[must_use]
     pub const fn unsent_bytes(&self) -> u64 {
         self.outbox.unsent()
     }
 
-    /// Returns the bytes of frames that are not acknowledged.
+    /// Returns the number of bytes of the frames that the server has not acknowledged.
     pub fn unacked_bytes(&mut self) -> u64 {
         self.outbox.unacked(self.acked)
     }
 
-    /// Returns the bytes of memory held by blocks that are not acknowledged.
+    /// Returns the number of bytes of memory of the blocks that the server has not acknowledged.
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.outbox.held()
     }
 
-    /// Returns whether messages can flow.
+    /// Returns whether the connection is open: the handshake is over, and the server has not said bye.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.is_open()
     }
 
-    /// Returns whether the sender has ended for good: a session that has not may connect again.
+    /// Returns whether the sender has ended for good. A session that has not ended may connect again.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.phase == Phase::Ended
     }
 
-    /// Returns whether everything is acknowledged after [`close`](Self::close).
+    /// Returns whether the client has called [`close`](Self::close) and the server has acknowledged all
+    /// messages.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.closing && self.acked == self.outbox.last()
     }
 
-    /// Returns whether the driver must close a plain connection's direction: all bytes are out after
-    /// [`close`](Self::close). A session keeps its direction open, because a middlebox may treat one closed
-    /// direction as both.
+    /// Returns whether the driver must close the client's direction of a plain connection: after
+    /// [`close`](Self::close) all bytes are out. A session keeps its direction open, because a middlebox may
+    /// treat one closed direction as both.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.layout == Layout::Plain && matches!(self.phase, Phase::Closing | Phase::Ended)
     }
 
-    /// Returns the state of the controller of writes.
+    /// Returns the state of the controller that decides how many bytes a write takes.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.writes.snapshot()
     }
 
-    /// Asserts the invariants; for tests.
+    /// Asserts the sender's invariants; for tests.
     ///
     /// # Panics
     /// If an invariant does not hold.

@@ -1,9 +1,9 @@
-//! The batch that a handler receives.
+//! The batch of messages that a session's handler receives.
 
 use crate::frame::{Layout, Payloads};
 use crate::{Seq, SessionId};
 
-/// Messages of one session, in order, borrowed from the buffer they were read into: an iterator of payloads.
+/// Messages of one session, in order, borrowed from the read buffer: an iterator of payloads.
 #[derive(Clone, Debug)]
 pub struct Batch<'a> {
     payloads: Payloads<'a>,
@@ -42,21 +42,21 @@ impl<'a> Batch<'a> {
         self.first.plus(self.len - 1)
     }
 
-    /// Returns the number of messages of which the batch was made: at least one. Messages taken out since
-    /// still count.
+    /// Returns the number of messages of which the server made the batch: at least one. Messages that the
+    /// iterator has returned still count.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // A batch is never empty.
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Returns the bytes that the batch's messages took on the wire, framing included.
+    /// Returns the number of bytes that the batch's messages took on the wire, framing included.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the session of the messages; `None` on a plain connection.
+    /// Returns the session that the messages belong to; `None` on a plain connection.
     #[must_use]
     pub const fn session(&self) -> Option<SessionId> {
         self.session

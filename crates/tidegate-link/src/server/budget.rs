@@ -1,21 +1,23 @@
-//! The memory that the read buffers of all connections may take together.
+//! The budget of memory that the read buffers of all connections of a server may take together.
 //!
-//! Each connection has a small buffer of its own, outside of the budget. It takes what its buffer has beyond
-//! that from the budget. If a message needs more than is left, the connection with the largest buffer gives
-//! its part back; of several the newest. It shrinks its buffer if that holds little, and ends otherwise: a
-//! peer that makes the server hold much loses first, and the others' messages find room. The connection that
-//! needs room waits for that.
+//! Each connection has a small buffer of its own, outside of the budget. It takes the memory of a larger
+//! buffer from the budget. If a message needs more than the budget has left, the budget asks the connection
+//! with the largest buffer for its memory; if several have that size, the newest of them. The asked
+//! connection shrinks its buffer if the buffer holds little, and ends otherwise. So a peer that makes the
+//! server hold much loses first, and the messages of other peers find room. The connection that needs room
+//! waits until the memory is back.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// The budget is used up, and this connection has the largest buffer: it ends.
+/// The error of a connection that must end: the budget is used up, and this connection has the largest
+/// buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Crowded;
 
-/// The bytes that all connections may take together.
+/// The budget of bytes that the read buffers of all connections may take together.
 #[derive(Debug)]
 pub(super) struct Budget {
     max: usize,
@@ -25,23 +27,24 @@ pub(super) struct Budget {
 #[derive(Debug, Default)]
 struct State {
     used: usize,
-    /// The number of the last share.
+    /// The number of the share that the budget gave to its newest connection.
     last: u64,
-    /// The shares that have something, by their numbers: a newer one has a higher number.
+    /// The shares of the budget that hold bytes, by their numbers: a newer share has a higher number.
     holders: HashMap<u64, Holder>,
-    /// The shares that wait for room.
+    /// The wakers of the shares that wait for bytes of the budget, by the shares' numbers.
     waiters: HashMap<u64, Waker>,
 }
 
 #[derive(Debug)]
 struct Holder {
     bytes: usize,
-    /// It gives its bytes back as soon as its connection looks.
+    /// True if the budget has asked this share's connection for the share's bytes. The connection gives them
+    /// back as soon as its task runs.
     asked: bool,
     request: Arc<Request>,
 }
 
-/// A request to give bytes back, and the waker of the connection.
+/// The budget's request to a connection to give its bytes back, and the waker of the connection's task.
 #[derive(Debug, Default)]
 struct Request {
     made: AtomicBool,
@@ -58,7 +61,8 @@ impl Request {
         }
     }
 
-    /// Returns whether the request is made; it wakes `waker` once it is.
+    /// Returns whether the budget has asked the connection for its bytes. If not, the budget wakes `waker`
+    /// once it asks.
     fn poll(&self, waker: &Waker) -> bool {
         let mut slot = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *slot {
@@ -80,7 +84,8 @@ impl Budget {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics under the lock.
+        // No code panics while it holds the lock of the budget, so the state is whole even under a poisoned
+        // lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -97,7 +102,8 @@ impl State {
         holder.bytes = share.bytes;
     }
 
-    /// Asks the largest holders for their bytes until those that come back are enough.
+    /// Asks the largest shares for their bytes, until the shares asked hold at least `missing` bytes. Fails
+    /// if share `for_share`, which needs the bytes, is itself the largest.
     fn ask(&mut self, missing: usize, for_share: u64) -> Result<(), Crowded> {
         let asked = self.holders.values().filter(|h| h.asked);
         let mut coming: usize = asked.map(|h| h.bytes).sum();
@@ -116,7 +122,7 @@ impl State {
     }
 }
 
-/// The part of the budget that one connection has. It gives the part back when it is dropped.
+/// The part of the budget that one connection has. Its drop gives the bytes back.
 #[derive(Debug)]
 pub(super) struct Share {
     budget: Arc<Budget>,
@@ -126,7 +132,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Creates an empty share.
+    /// Creates a share without bytes.
     pub(super) fn of(budget: &Arc<Budget>) -> Self {
         let mut state = budget.lock();
         state.last += 1;
@@ -138,7 +144,8 @@ impl Share {
         }
     }
 
-    /// Takes `more` bytes if no other connection waits for them.
+    /// Takes `more` bytes if the budget has them and no other connection waits for bytes. Returns whether it
+    /// took them.
     pub(super) fn try_grow(&mut self, more: usize) -> bool {
         let budget = Arc::clone(&self.budget);
         let mut state = budget.lock();
@@ -150,7 +157,8 @@ impl Share {
         grows
     }
 
-    /// Takes `more` bytes, and waits until others have given back as many as that needs.
+    /// Takes `more` bytes of the budget. If the budget has too few left, asks the largest shares for theirs
+    /// and waits until enough are back.
     pub(super) fn poll_grow(
         &mut self,
         cx: &mut Context<'_>,
@@ -172,12 +180,13 @@ impl Share {
         Poll::Pending
     }
 
-    /// Returns whether others need the bytes of this share. Wakes the task once they do.
+    /// Returns whether the budget asks this share for its bytes. If not, wakes the connection's task once the
+    /// budget asks.
     pub(super) fn poll_asked(&self, cx: &Context<'_>) -> bool {
         self.bytes > 0 && self.request.poll(cx.waker())
     }
 
-    /// Gives all bytes back.
+    /// Gives all bytes of this share back to the budget.
     pub(super) fn release(&mut self) {
         let mut state = self.budget.lock();
         state.used -= self.bytes;
@@ -216,13 +225,13 @@ mod tests {
             shares.iter().map(|s| s.poll_asked(&cx())).collect()
         };
         assert_eq!(asked(&shares), [false, false, true, false]);
-        // A second look does not ask more of them.
+        // The second poll of the waiting share does not ask further shares for their bytes.
         assert!(shares[3].poll_grow(&mut cx(), 10).is_pending());
         assert_eq!(asked(&shares), [false, false, true, false]);
         shares[2].release();
         assert_eq!(shares[3].poll_grow(&mut cx(), 10), Poll::Ready(Ok(())));
         assert_eq!(asked(&shares), [false; 4]);
-        // The largest that needs more ends itself.
+        // The largest share that needs more is refused, so that its connection ends.
         assert!(shares[0].try_grow(30));
         assert_eq!(shares[0].poll_grow(&mut cx(), 1), Poll::Ready(Err(Crowded)));
         drop(shares);
@@ -240,7 +249,7 @@ mod tests {
         assert!(shares[4].poll_grow(&mut cx(), 60).is_pending());
         let asked = shares.iter().filter(|s| s.poll_asked(&cx())).count();
         assert_eq!(asked, 3);
-        // Nothing is taken for company while a message waits.
+        // While a message waits for bytes, a share does not grow merely to make reads larger.
         drop(shares.remove(3));
         assert!(!shares[0].try_grow(1));
         drop(shares.drain(1..3));

@@ -16,12 +16,12 @@ use crate::hello::TOKEN_MAX;
 use crate::proto::cadence;
 use crate::tls::ServerTls;
 
-/// The most memory of all read buffers, if nothing else is set.
+/// The greatest number of bytes of memory for all read buffers of a server, unless the program sets a bound.
 const BUFFERS_BYTES: usize = 256 << 20;
-/// More than the head of any frame.
+/// The greatest number of bytes that a frame adds to its payload, rounded up generously.
 const FRAME_HEAD_MAX: usize = 64;
 
-/// Makes the controller of one connection's acknowledgements.
+/// Makes the controller that decides when one connection's acknowledgements leave.
 pub(crate) type MakeController = Box<dyn Fn() -> Box<dyn Controller> + Send + Sync>;
 
 /// The callback that receives the reason why a peer's connection ended.
@@ -71,72 +71,74 @@ impl Default for ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// The most bytes that a client may have unacknowledged, 4 MiB if not set; at least one frame of the
-    /// largest size.
+    /// Sets the greatest number of bytes that a client may have unacknowledged, 4 MiB if not set. The window
+    /// holds at least two frames of the largest size.
     #[must_use]
     pub const fn window(mut self, bytes: u64) -> Self {
         self.window = bytes;
         self
     }
 
-    /// The longest message accepted, 1 MiB if not set. A connection takes that much
-    /// memory when such a message arrives.
+    /// Sets the length in bytes of the longest message that the server accepts, 1 MiB if not set. A
+    /// connection takes that much memory when such a message arrives.
     #[must_use]
     pub const fn frame_max(mut self, bytes: u32) -> Self {
         self.frame_max = bytes;
         self
     }
 
-    /// The meaning of an acknowledgement. [`Acks::OnReceipt`] if not set.
+    /// Sets the meaning of an acknowledgement, [`Acks::OnReceipt`] if not set.
     #[must_use]
     pub const fn acks(mut self, acks: Acks) -> Self {
         self.acks = acks;
         self
     }
 
-    /// The most connections at a time, 1024 if not set. The server refuses further connections, and tells a
-    /// client that speaks the session protocol why.
+    /// Sets the greatest number of connections at a time, 1024 if not set. The server refuses further
+    /// connections, and tells a client that speaks the session protocol why.
     #[must_use]
     pub const fn connections_max(mut self, connections: usize) -> Self {
         self.connections_max = connections;
         self
     }
 
-    /// The most sessions kept, 65,536 if not set. Beyond that, the server forgets the
-    /// session idle for longest.
+    /// Sets the greatest number of sessions that the server keeps, 65,536 if not set. If a further session
+    /// opens, the server forgets the session that has had no connection for longest.
     #[must_use]
     pub const fn sessions_max(mut self, sessions: usize) -> Self {
         self.sessions_max = sessions;
         self
     }
 
-    /// Closes a connection on which the server hears nothing for this long, 120 s if not
-    /// set. Clients know the time and send a sign of life.
+    /// Closes a connection on which the server hears nothing for `time`, 120 s if not set. The server tells
+    /// clients the time, and they send a sign of life.
     #[must_use]
     pub const fn idle(mut self, time: Duration) -> Self {
         self.idle = time;
         self
     }
 
-    /// How long a connection may take to open: TLS, the handshake, and the end of an
-    /// older connection of its session. 5 s if not set.
+    /// Sets the longest time that each step of a connection's start may take, 5 s if not set. The steps are
+    /// the TLS handshake, the link's handshake, and the wait for the end of an older connection of the
+    /// session.
     #[must_use]
     pub const fn hello_within(mut self, time: Duration) -> Self {
         self.hello_within = time;
         self
     }
 
-    /// The most bytes that the server reads at once from each connection, 256 KiB if not set.
+    /// Sets the greatest number of bytes that the server reads at once from each connection, 256 KiB if not
+    /// set.
     #[must_use]
     pub const fn read_bytes(mut self, bytes: usize) -> Self {
         self.read_bytes = bytes;
         self
     }
 
-    /// The most memory that the read buffers of all connections take together, beside 4 KiB for
-    /// each: 256 MiB if not set, or four of the longest messages if that is more. If a message
-    /// finds no room, the connection with the largest buffer gives its memory back. It ends with
-    /// [`PeerError::Crowded`] if the buffer holds a part of a message; its client can connect
+    /// Sets the greatest number of bytes of memory that the read buffers of all connections take together,
+    /// beside 4 KiB for each: 256 MiB if not set, or four of the longest messages if that is more. If a
+    /// message finds no room, the connection with the largest buffer gives its memory back. That connection
+    /// ends with [`PeerError::Crowded`] if its buffer holds a part of a message; its client can connect
     /// again. Before a client has opened its session, its connection has only the 4 KiB.
     #[must_use]
     pub const fn buffers_max(mut self, bytes: usize) -> Self {
@@ -144,31 +146,31 @@ impl ServerBuilder {
         self
     }
 
-    /// Speaks only TLS.
+    /// Makes the server speak only TLS.
     #[must_use]
     pub fn tls(mut self, tls: ServerTls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Lets in only sessions that show this token, at most 1024 bytes, and no plain connection, as
-    /// the plain protocol has no token. Needs TLS, unless the server listens on a loopback address.
+    /// Lets in only clients that show this token, at most 1024 bytes, and no plain connection, because the
+    /// plain protocol has no token. Needs TLS, unless the server listens on a loopback address.
     #[must_use]
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// The store that keeps the positions of sessions over a restart. Without a store
-    /// every restart is a new epoch.
+    /// Sets the store that keeps the positions of sessions over a restart of the server. Without a store the
+    /// sessions begin a new epoch at every restart.
     #[must_use]
     pub fn store(mut self, store: impl SessionStore) -> Self {
         self.store = Mutex::new(Box::new(store));
         self
     }
 
-    /// Polls the socket for this long before a connection sleeps: this spends a core's
-    /// time to save the latency of a wake-up. No polling if not set.
+    /// Makes each connection's task poll its socket for `time` before it sleeps. Polling spends a core's time
+    /// to save the latency of a wake-up. No polling if not set.
     #[must_use]
     pub const fn spin(mut self, time: Duration) -> Self {
         self.spin = time;
@@ -196,8 +198,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets a callback for every connection that its peer or its handler ended by a fault, for a log.
-    /// Failures of the network are only counted. The connection's task calls it, so it should not block.
+    /// Sets a callback, for a log, that the server calls for every connection that ends by a fault of its
+    /// peer or its handler. Failures of the network are only counted. The connection's task calls it, so it
+    /// should not block.
     #[must_use]
     pub fn on_error(
         mut self,
@@ -207,8 +210,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Serves on `listener`, in the background of the calling runtime. `make` makes the
-    /// handler of each session and of each plain connection; its error refuses the session.
+    /// Serves on `listener`, in the background of the calling runtime. `make` makes the handler of each
+    /// session and of each plain connection; an error of `make` refuses the session.
     ///
     /// # Errors
     /// Invalid settings.
@@ -224,7 +227,7 @@ impl ServerBuilder {
         Server::start(self, listener, make)
     }
 
-    /// Returns the most memory of all read buffers.
+    /// Returns the greatest number of bytes of memory for all read buffers.
     pub(super) fn buffers_bytes(&self) -> usize {
         let four = (self.frame_max as usize + FRAME_HEAD_MAX).saturating_mul(4);
         self.buffers_max.unwrap_or_else(|| four.max(BUFFERS_BYTES))

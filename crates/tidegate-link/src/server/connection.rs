@@ -1,7 +1,7 @@
-//! The I/O of one open connection: reads, hands batches to the handler, writes the
-//! receiver's replies, and ends. `proto::Receiver` makes the decisions.
+//! The I/O of one open connection of a server: reads, hands batches to the handler, writes the receiver's
+//! replies, and ends. `proto::Receiver` makes the decisions.
 //!
-//! While a handler waits, acknowledgements still leave, but the connection reads nothing more.
+//! While the handler works on a batch, acknowledgements still leave, but the connection reads nothing more.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -23,32 +23,33 @@ use crate::proto::{Receiver, ReceiverError};
 use crate::stats::{ServerCounters, add, bump};
 use crate::transport::Socket;
 
-/// How a connection ended.
+/// The reasons why a server's connection ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// Both sides have finished.
+    /// The connection ended in order: neither the client nor the server had more to send.
     Finished,
-    /// The connection broke.
+    /// The connection to the client broke by an error of the network.
     Io,
-    /// The client broke the rules, or missed a deadline.
+    /// The client broke the protocol, or missed a deadline.
     Rules(ReceiverError),
-    /// The handler failed: the server forgets the session.
+    /// The handler of the session failed, so the server forgets the session.
     Handler,
-    /// The read buffers of all connections are full, and this one has the largest.
+    /// The memory for all read buffers is used up, and this connection has the largest buffer.
     Crowded,
 }
 
-/// Resolves with the reason when the server wants to end the connection.
+/// A future that resolves, with the reason, when the server must end the connection.
 pub(super) type Leave = Pin<Box<dyn Future<Output = Code> + Send>>;
 
-/// How long the peer of a connection that the server ends may take to read the reason.
+/// The time that a client has to read the server's last replies before the server cuts its connection.
 const LINGER: Duration = Duration::from_secs(1);
-/// The most bytes from the peer that the server discards during [`LINGER`].
+/// The greatest number of bytes from the client that the server discards during [`LINGER`].
 const LINGER_BYTES: usize = 16 << 20;
-/// How often a connection that spins looks at the socket between two turns of the runtime.
+/// The number of times that a connection with `ServerBuilder::spin` looks at its socket before its task
+/// returns to the runtime.
 const LOOKS: usize = 16;
 
-/// One open connection. See the module.
+/// One open connection of a server: receiver, socket, read buffer and timer.
 pub(super) struct Connection {
     pub(super) receiver: Receiver,
     socket: Socket,
@@ -61,7 +62,7 @@ pub(super) struct Connection {
     clock: Clock,
     origin: Instant,
     timer: Pin<Box<Sleep>>,
-    /// The time at which the timer fires; it may be earlier than needed, never later.
+    /// The time at which the timer fires. It may be earlier than the receiver's next deadline, never later.
     armed: Time,
     unflushed: bool,
     eof: bool,
@@ -70,7 +71,7 @@ pub(super) struct Connection {
     acks: u64,
 }
 
-/// The parts of which a connection is made.
+/// The parts from which [`Connection::new`] makes an open connection.
 pub(super) struct Parts {
     pub(super) receiver: Receiver,
     pub(super) socket: Socket,
@@ -111,7 +112,8 @@ impl Connection {
         }
     }
 
-    /// Serves the connection to its end; the caller then calls [`farewell`](Self::farewell).
+    /// Serves the connection to its end, with `handler` for its messages. The caller then calls
+    /// [`farewell`](Self::farewell).
     pub(super) async fn run<H: Handler>(&mut self, handler: &mut H) -> Ended {
         loop {
             let now = self.clock.now();
@@ -128,8 +130,8 @@ impl Connection {
                 }
             }
             let layout = self.receiver.layout();
-            // The handler borrows the buffer while the rest of the connection is driven,
-            // so the two part here.
+            // The handler borrows the read buffer while the connection goes on sending acknowledgements, so
+            // the buffer is taken out of the connection for that time.
             let input = std::mem::replace(&mut self.input, Input::placeholder());
             let frames = &input.bytes()[found.frames];
             let batch = Batch::new(layout, frames, found.first, found.count, self.session);
@@ -144,7 +146,7 @@ impl Connection {
         }
     }
 
-    /// Gives a batch to the handler; meanwhile acknowledgements leave.
+    /// Hands a batch to the handler. Acknowledgements leave while the handler works.
     async fn hand_over<H: Handler>(
         &mut self,
         handler: &mut H,
@@ -155,7 +157,7 @@ impl Connection {
         let handled = poll_fn(|cx| {
             let handled = handling.as_mut().poll(cx);
             if broken.is_none() {
-                // If the connection breaks now, the handler still finishes the batch.
+                // If the connection breaks while the handler works, the handler still finishes its batch.
                 broken = self.speak(cx).err();
             }
             handled
@@ -167,7 +169,8 @@ impl Connection {
         broken.map_or(Ok(()), Err)
     }
 
-    /// Waits for bytes, and handles deadlines meanwhile. Returns false if no more bytes will come.
+    /// Waits for bytes from the client, and handles the connection's deadlines meanwhile. Returns false if no
+    /// more bytes will come.
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Ended>> {
         if let Some(leave) = &mut self.leave
             && let Poll::Ready(code) = leave.as_mut().poll(cx)
@@ -186,7 +189,8 @@ impl Connection {
             return Poll::Pending;
         }
         if ready!(self.input.poll_make_room(cx)).is_err() {
-            // The memory is free before the client has read the reason.
+            // The server refuses this connection because memory is short, so the connection gives its
+            // buffer's memory back before the client has read the reason.
             self.input = Input::placeholder();
             self.receiver.close(Code::Full);
             return Poll::Ready(Err(Ended::Crowded));
@@ -213,7 +217,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// Polls the socket for a while before the task sleeps, if spinning is set.
+    /// Looks at the socket several times before the task sleeps, if the program has set
+    /// `ServerBuilder::spin`.
     fn spin(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Ended>> {
         if self.spin_ns == 0 {
             return Poll::Pending;
@@ -230,7 +235,7 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Sends the receiver's replies, as far as the socket takes them, and handles deadlines.
+    /// Sends the receiver's replies, as far as the socket takes them, and handles the receiver's deadlines.
     fn speak(&mut self, cx: &mut Context<'_>) -> Result<(), Ended> {
         if self.when_done {
             self.reports.register(cx.waker());
@@ -258,7 +263,8 @@ impl Connection {
                 }
                 continue;
             }
-            // Deadlines move with every message; the timer catches up only when it fires.
+            // Every message moves the deadlines to a later time. The timer follows only when it fires,
+            // because setting it for every message would cost more.
             if due < self.armed {
                 self.armed = due;
                 let at = self.origin + Duration::from_nanos(due.as_nanos());
@@ -300,8 +306,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the last replies, and waits a moment for the peer to read them: a close of a socket with unread
-    /// bytes would discard the replies.
+    /// Sends the last replies, and waits up to one second for the client to read them: closing a socket with
+    /// unread bytes would discard the replies.
     pub(super) async fn farewell(mut self) {
         let hear = async {
             poll_fn(|cx| {

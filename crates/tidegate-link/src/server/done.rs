@@ -1,5 +1,5 @@
-//! Reports of a handler that stores messages, from any thread, to the connection that its session has at that
-//! time.
+//! The reports with which a session's handler says that it is done with messages. They come from any thread
+//! and go to the connection that the session has at that time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,8 @@ use std::task::Waker;
 
 use crate::Seq;
 
-/// Reports of one session: the highest number done, and the waker of the connection's task.
+/// The reports of one session's handler: the highest number of a message that the handler is done with, and
+/// the waker of the connection's task.
 #[derive(Debug)]
 pub(crate) struct Reports {
     done: AtomicU64,
@@ -15,7 +16,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Creates the reports of a session in which everything up to `done` is done.
+    /// Creates the reports of a session in which every message up to `done` is done.
     pub(crate) fn new(done: Seq) -> Self {
         Self {
             done: AtomicU64::new(done.get()),
@@ -23,12 +24,12 @@ impl Reports {
         }
     }
 
-    /// Returns the highest number reported.
+    /// Returns the highest message number that the handler has reported as done.
     pub(crate) fn done(&self) -> Seq {
         Seq::new(self.done.load(Ordering::Acquire))
     }
 
-    /// Wakes `waker` at the next report.
+    /// Stores `waker`, which the handler's next report wakes.
     pub(crate) fn register(&self, waker: &Waker) {
         let mut slot = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *slot {
@@ -38,8 +39,8 @@ impl Reports {
     }
 }
 
-/// Reports which messages a handler has done, with [`Acks::WhenDone`](crate::Acks::WhenDone). A clone can be
-/// sent to any thread, and stays good across connections of the session.
+/// Reports which messages a handler has done, with [`Acks::WhenDone`](crate::Acks::WhenDone). A program can
+/// send a clone to any thread, and the clone stays valid across connections of the session.
 #[derive(Clone, Debug)]
 pub struct Done(pub(crate) Arc<Reports>);
 

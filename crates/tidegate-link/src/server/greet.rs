@@ -1,5 +1,5 @@
-//! The start of a connection: TLS, the protocol, the token, the session and the welcome.
-//! Then the connection is served.
+//! The start of a connection on the server: TLS, the protocol, the token, the session and the welcome. Then
+//! the server serves the connection.
 
 use std::future::poll_fn;
 use std::io::IoSlice;
@@ -27,8 +27,8 @@ use crate::proto::{Receiver, ReceiverConfig};
 use crate::stats::{ServerCounters, bump};
 use crate::transport::{Socket, prepare};
 
-/// Serves one connection from its first byte to its last. With `refuse` the server only tells the client that
-/// there are too many connections.
+/// Serves one connection from its first byte to its last. If `refuse` is true, the server only tells the
+/// client that there are too many connections.
 pub(super) async fn serve<H, M>(
     core: Arc<Core<H, M>>,
     tcp: TcpStream,
@@ -48,7 +48,7 @@ pub(super) async fn serve<H, M>(
     let mut control = core.control.clone();
     let greeting = tokio::select! {
         greeting = read_opening(&core, &mut socket, &mut input) => greeting,
-        // A server that closes does not wait for a client that has sent nothing yet.
+        // A server that is closing ends the connection of a client that has sent nothing yet.
         () = left(&mut control) => return,
     };
     let greeting = match greeting {
@@ -82,7 +82,7 @@ pub(super) async fn serve<H, M>(
     }
 }
 
-/// Counts a connection while it is open.
+/// Counts a connection as open from its creation to its drop.
 struct Open(Arc<ServerCounters>);
 
 impl Open {
@@ -109,14 +109,14 @@ async fn encrypt<H, M>(core: &Core<H, M>, tcp: TcpStream) -> Option<Socket> {
     Some(Socket::Tls(Box::new(TlsStream::Server(tls))))
 }
 
-/// The reasons why a connection ended before it was open.
+/// The reasons why a client's connection ended before it was open.
 enum Rude {
     Protocol(HandshakeError),
     Io,
 }
 
-/// Reads until the protocol is clear. A silent connection has the idle time for that; a
-/// connection that has begun has the time of a handshake.
+/// Reads until the bytes show which protocol the client speaks. A client that has sent nothing has the idle
+/// time for its first bytes, and then `hello_within` for the rest of its handshake.
 async fn read_opening<H, M>(
     core: &Core<H, M>,
     socket: &mut Socket,
@@ -149,7 +149,7 @@ async fn read(socket: &mut Socket, input: &mut Input, within: Duration) -> Resul
     }
 }
 
-/// A connection that is about to be served.
+/// A client's connection that the server is about to serve.
 struct Visit<'a, H, M> {
     core: &'a Core<H, M>,
     socket: Socket,
@@ -197,15 +197,17 @@ where
         if let Err(refused) = self.check(&hello, refuse) {
             return self.refuse(refused).await;
         }
-        // The server waits less than the client does, so that the client receives the reason.
+        // The server waits for the end of an older connection of the session for half of the handshake's time
+        // only. The client waits for the whole time, so it still receives the reason of a refusal.
         let patience = core.config.hello_within / 2;
         let mut lease = match core.sessions.claim(&hello, patience).await {
             Ok(lease) => lease,
             Err(unavailable) => return self.refuse(explain(unavailable)).await,
         };
         core.count_sessions();
-        // A new life begins after the messages received. If these were not done, a crash could take the
-        // server back to those that are done, and this client could not send the missing messages.
+        // A client in a new life, such as a restarted program, begins after the messages received. If the
+        // handler were not done with these, a crash could take the server back to the messages that are done,
+        // and this client could not send the missing messages.
         let new_life = hello.epoch == 0 && core.config.acks == Acks::WhenDone;
         if new_life && timeout(patience, lease.settled()).await.is_err() {
             let text = "what an earlier client of this session sent is still being handled";
@@ -234,7 +236,8 @@ where
         };
         count(core, peer, &ended);
         if !matches!(ended, Ended::Handler) {
-            // Messages given up count as done: no handler will report them.
+            // Messages that the client gave up count as done, because no handler receives them and reports
+            // them.
             Done(reports.clone()).done(connection.receiver.ready());
             lease.keep(Kept {
                 handler,
@@ -244,14 +247,14 @@ where
                 acked: connection.receiver.acked(),
             });
         }
-        // The next connection of the session need not wait until this one has been closed.
+        // The next connection of the session may take the session over now, before this connection is closed.
         drop(lease);
         if !matches!(ended, Ended::Io) {
             connection.farewell().await;
         }
     }
 
-    /// Checks everything that does not depend on the session's state.
+    /// Checks the parts of a hello that do not depend on the session's state.
     fn check(&self, hello: &Hello, refuse: bool) -> Result<(), Refused> {
         if refuse {
             return Err(refused(Code::Full, Code::Full.to_string()));
@@ -275,7 +278,8 @@ where
         }
     }
 
-    /// Returns the session's state: the state kept, or the state in the store, or a new one.
+    /// Returns the session's state and the welcome: the state that the server kept, or the state in the
+    /// store, or a new one.
     fn resume(&self, hello: &Hello, lease: &mut Lease<H>) -> Result<(Kept<H>, Welcome), Refused> {
         let core = self.core;
         let terms = Terms {
@@ -380,11 +384,11 @@ where
             let _ = poll_fn(|cx| socket.poll_shutdown(cx)).await;
             while let Ok(1..) = poll_fn(|cx| socket.poll_read(cx, &mut scrap)).await {}
         };
-        // The server cuts a client that does not read.
+        // The server gives the client a second to read the refusal, then cuts the connection.
         let _ = timeout(Duration::from_secs(1), hear).await;
     }
 
-    /// Sends all of `answer`; returns whether it went out in time.
+    /// Sends all bytes of `answer` to the client; returns whether they went out within the handshake's time.
     async fn answer(&mut self, answer: &[u8]) -> bool {
         let socket = &mut self.socket;
         let send = async {
@@ -411,7 +415,8 @@ fn explain(unavailable: Unavailable) -> Refused {
     }
 }
 
-/// Resolves when the server, or a newer connection, wants to end this connection.
+/// Returns a future that resolves, with the reason, when the server or a newer connection of the session
+/// wants to end this connection.
 fn leave<H: Send + 'static>(lease: &Lease<H>, control: watch::Receiver<Control>) -> Leave {
     let displaced = lease.displaced();
     Box::pin(async move {
@@ -455,7 +460,7 @@ fn fresh_epoch() -> Result<u64, String> {
         .map_err(|e| e.to_string())
 }
 
-/// Compares in constant time, wherever the two values differ.
+/// Compares two tokens in constant time, so that the time does not tell where they differ.
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

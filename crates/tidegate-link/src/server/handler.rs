@@ -10,13 +10,14 @@ use crate::{Seq, SessionId};
 
 /// Receives the messages of one session, in batches, in order, each message once.
 ///
-/// A handler belongs to its session, not to a connection: the server makes it when the session is first
-/// opened and keeps it while it knows the session. While [`handle`](Self::handle) waits, the server reads
-/// nothing more from that connection and the client runs out of window; other connections are not affected.
+/// A handler belongs to its session, not to a connection: the server makes the handler when the session is
+/// first opened and keeps it while the server knows the session. While [`handle`](Self::handle) waits, the
+/// server reads nothing more from that connection and the client runs out of window; other connections are
+/// not affected.
 ///
 /// A closure that takes a [`Batch`] and returns a `Result` at once is a handler, too.
 pub trait Handler: Send + 'static {
-    /// The reason why the handler failed. The server uses only the text of it.
+    /// The reason why the handler failed. The server uses only its text.
     type Error: Display + Send;
 
     /// Handles a batch: at least one message, borrowed from the read buffer.
@@ -41,34 +42,37 @@ where
 /// The facts about a session that opens, for the function that makes its handler.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    /// The session; `None` for a connection that speaks the plain protocol.
+    /// The id of the session; `None` for a connection that speaks the plain protocol.
     pub session: Option<SessionId>,
     /// The address of the client.
     pub peer: SocketAddr,
-    /// The highest number the session has received: the next message has the next number.
+    /// The number of the last message that the session has received: the next message has the next number.
     pub received: Seq,
-    /// For [`Acks::WhenDone`](crate::Acks::WhenDone): reports which messages are done.
+    /// Reports to the server which messages the handler is done with, for
+    /// [`Acks::WhenDone`](crate::Acks::WhenDone).
     pub done: Done,
 }
 
-/// The question a store gets when a session opens that the server does not know, or no longer knows.
+/// The server's question to a session store, when a client opens a session that the server does not know, or
+/// no longer knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Opening {
-    /// The session.
+    /// The id of the session.
     pub session: SessionId,
-    /// The highest number that the session's client knows to be acknowledged: 0 for a new session.
+    /// The highest message number that the session's client knows to be acknowledged: 0 for a new session.
     pub acked: Seq,
     /// A fresh random epoch, for a session that the store does not know.
     pub fresh_epoch: u64,
 }
 
-/// The position at which a session continues.
+/// The position at which a session continues after a restart of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Names the state to which this position belongs. A lost state must never come back under an old epoch.
+    /// The epoch that names the state to which this position belongs. A lost state must never come back under
+    /// an old epoch.
     pub epoch: u64,
-    /// The highest number received, with none missing.
+    /// The highest message number that the server has received, with none missing.
     pub received: Seq,
 }
 
@@ -77,17 +81,17 @@ pub struct Position {
 ///
 /// A durable store answers with the position that its handlers have stored, together with their data.
 pub trait SessionStore: Send + 'static {
-    /// Returns the session's position. For an unknown session, it returns
-    /// [`Opening::start`], which a durable store keeps.
+    /// Returns the session's position. For an unknown session, it returns [`Opening::start`], which a durable
+    /// store keeps.
     ///
     /// # Errors
-    /// The server refuses the session; the text is for its statistics and not sent to the client.
+    /// An error makes the server refuse the session; the server does not send the text to the client.
     fn open(&mut self, opening: Opening) -> Result<Position, String>;
 }
 
 impl Opening {
-    /// Returns the position of an unknown session: a fresh epoch, and the last number that the client knows
-    /// to be acknowledged.
+    /// Returns the position of an unknown session: a fresh epoch, and the highest message number that the
+    /// client knows to be acknowledged.
     #[must_use]
     pub const fn start(&self) -> Position {
         Position {
@@ -97,7 +101,7 @@ impl Opening {
     }
 }
 
-/// A store that keeps nothing beyond the server's own memory.
+/// A session store that keeps nothing beyond the server's own memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Forgetful;
 

@@ -1,27 +1,27 @@
-//! The read buffer of one connection: bytes read and not dealt with, in one piece. It
-//! grows with the input up to a bound, and beyond the bound only for a larger message. All
-//! buffers together keep to the server's [`Budget`].
+//! The read buffer of one connection. It holds, in one piece, the bytes that the server has read and the
+//! receiver has not finished. The buffer grows while reads fill it, up to a bound, and grows beyond the bound
+//! only for a larger message. All buffers of a server together keep to the server's [`Budget`].
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::budget::{Budget, Crowded, Share};
 
-/// The bytes of a quiet connection's buffer.
+/// The number of bytes of the read buffer of a new or quiet connection.
 const START_BYTES: usize = 4 << 10;
 
-/// The read buffer of one connection. See the module.
+/// The read buffer of one connection: the bytes from `start` to `end` are read and not finished.
 #[derive(Debug)]
 pub(super) struct Input {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
     max: usize,
-    /// The number of bytes that the next frame needs in one piece.
+    /// The number of bytes that the connection's next frame needs in one piece.
     wants: usize,
-    /// True if the last read filled the buffer, so that more room is useful.
+    /// True if the last read filled the buffer, so that a larger buffer is useful.
     filled: bool,
-    /// The part of the budget that it has; `None` for the placeholder of a buffer that is lent.
+    /// The buffer's share of the budget; `None` for the placeholder of a buffer that is lent.
     share: Option<Share>,
 }
 
@@ -36,7 +36,8 @@ impl Input {
         }
     }
 
-    /// Creates the placeholder of a buffer that is lent or given up. Nothing is read into it.
+    /// Creates the placeholder of a buffer that is lent or given up. The server reads nothing into a
+    /// placeholder.
     pub(super) const fn placeholder() -> Self {
         Self {
             bytes: Vec::new(),
@@ -49,12 +50,13 @@ impl Input {
         }
     }
 
-    /// Returns the bytes that are read and not yet finished.
+    /// Returns the bytes that the server has read and the receiver has not finished.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Removes the first `n` bytes; the frame after them needs `wants` in one piece.
+    /// Removes the first `n` bytes, which the receiver has finished. The frame after them needs `wants` bytes
+    /// in one piece.
     pub(super) fn consume(&mut self, n: usize, wants: usize) {
         self.start += n;
         debug_assert!(self.start <= self.end);
@@ -65,13 +67,14 @@ impl Input {
         }
     }
 
-    /// Makes room for the next read, and waits for it while the budget is used up. Gives memory back if
-    /// others need it.
+    /// Makes room for the next read, and waits for room while the budget is used up. Gives the buffer's
+    /// memory back if the budget asks for it.
     ///
     /// # Errors
-    /// Others need the memory, and the buffer holds a part of a message: the connection ends.
+    /// Other connections need the memory, and the buffer holds a part of a message: the connection ends.
     pub(super) fn poll_make_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Crowded>> {
-        // The rest of the last read is less than one frame: moving it costs little beside reading.
+        // The bytes that the receiver has not finished are less than one frame, so moving them to the front
+        // costs little beside a read.
         if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -97,8 +100,8 @@ impl Input {
                 self.bytes.resize(to, 0);
             }
         }
-        // A long message gets its room as its bytes arrive: an announcement costs the
-        // peer nothing, so it must cost nothing here.
+        // The buffer grows for a long message as the message's bytes arrive: the announcement of a size costs
+        // the peer nothing, so it must cost the server nothing.
         let (len, need) = (self.bytes.len(), self.end + 1);
         if need > len {
             let to = (len * 2).clamp(need, self.wants.max(need));
@@ -108,13 +111,13 @@ impl Input {
         Poll::Ready(Ok(()))
     }
 
-    /// The room for the next read. Not empty once [`Input::poll_make_room`] is ready, nor before the end of
-    /// the handshake, which is shorter than the first buffer.
+    /// Returns the room for the next read. It is not empty once [`Input::poll_make_room`] is ready, nor
+    /// before the end of the handshake, which is shorter than the first buffer.
     pub(super) fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[self.end..]
     }
 
-    /// Records that `n` bytes were read into the room.
+    /// Records that the server has read `n` bytes into the buffer's room.
     pub(super) fn filled(&mut self, n: usize) {
         self.end += n;
         self.filled = self.end == self.bytes.len();
@@ -132,7 +135,7 @@ mod tests {
         made.map_ok(|()| input.room().len())
     }
 
-    /// Fills all the room there is, and returns how much that was.
+    /// Fills all the room of the buffer with bytes, and returns their number.
     fn fill(input: &mut Input) -> usize {
         let Poll::Ready(Ok(n)) = make_room(input) else {
             panic!("no room");
@@ -160,7 +163,8 @@ mod tests {
         input.room()[..10].copy_from_slice(b"aaaaabbbbb");
         input.filled(10);
         input.consume(5, 40);
-        // The rest moves to the front; the buffer allocates nothing for a header's announcement.
+        // The bytes left move to the front; the buffer allocates nothing for the size that a header
+        // announces.
         assert_eq!(make_room(&mut input), Poll::Ready(Ok(11)));
         assert_eq!(input.bytes(), b"bbbbb");
         let mut sizes = Vec::new();
@@ -184,18 +188,20 @@ mod tests {
             }
             input
         };
-        // A buffer of 32 KiB, 28 KiB of them in the budget.
+        // A buffer of 32 KiB, of which 28 KiB come from the budget.
         let mut large = hold(4);
         let mut small = hold(2);
         assert_eq!(large.bytes().len(), 32 << 10);
-        // The small one needs 8 KiB, and the budget has 8 KiB. Then it needs 16 KiB more: the large one ends.
+        // The small buffer needs 8 KiB, which the budget still has. Then the small buffer needs 16 KiB more,
+        // which the budget lacks, so the large buffer's connection ends.
         fill(&mut small);
         assert!(make_room(&mut small).is_pending());
         assert_eq!(make_room(&mut large), Poll::Ready(Err(Crowded)));
         assert!(make_room(&mut small).is_pending());
         drop(large);
         fill(&mut small);
-        // A large buffer with little in it shrinks, and its connection goes on.
+        // A large buffer that holds only a few bytes shrinks when the budget asks, and its connection goes
+        // on.
         small.consume(32 << 10, 0);
         let mut other = hold(3);
         assert!(make_room(&mut other).is_pending());

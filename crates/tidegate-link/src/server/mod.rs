@@ -1,7 +1,7 @@
-//! The server: accepts connections, gives each session its handler, and acknowledges.
+//! The server of a link: accepts connections, gives each session its handler, and acknowledges messages.
 //!
-//! Each connection has one task ([`connection`]), and one more task accepts; the tasks
-//! share sessions ([`sessions`]).
+//! Each connection has one task ([`connection`]), and one more task accepts; the tasks share sessions
+//! ([`sessions`]).
 
 mod batch;
 mod budget;
@@ -40,14 +40,14 @@ use sessions::Sessions;
 /// The meaning of an acknowledgement, which the server tells its clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Acks {
-    /// The server has received the message and gives it to the handler.
+    /// The server acknowledges a message once it has received the message for the handler.
     #[default]
     OnReceipt,
-    /// The handler has reported it as [done](Done).
+    /// The server acknowledges a message once the handler has reported it as [done](Done).
     WhenDone,
 }
 
-/// A server that runs in the background of its runtime. A drop of the server stops it.
+/// A server that runs in the background of its runtime. A drop of this handle stops the server.
 #[derive(Debug)]
 pub struct Server {
     control: watch::Sender<Control>,
@@ -56,16 +56,17 @@ pub struct Server {
     address: SocketAddr,
 }
 
-/// The state that the server's handle sets for its tasks.
+/// The command that the server's handle gives to the server's tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     Serve,
-    /// The server accepts nothing more, and finishes the messages received.
+    /// The server accepts no more connections, and acknowledges the messages that it has received.
     Drain,
     Stop,
 }
 
-/// The most connections that the server lets in only to refuse them with the reason.
+/// The greatest number of connections above the limit that the server accepts in order to refuse them with a
+/// reason. The server drops further connections without an answer.
 const REFUSALS_MAX: usize = 64;
 
 /// The state that all connections of a server share.
@@ -74,14 +75,14 @@ struct Core<H, M> {
     make: M,
     sessions: Sessions<H>,
     counters: Arc<ServerCounters>,
-    /// The memory of all read buffers.
+    /// The memory budget of all read buffers.
     budget: Arc<Budget>,
     clock: Clock,
     control: watch::Receiver<Control>,
 }
 
 impl<H, M> Core<H, M> {
-    /// Reports to the user's callback why a peer's connection ended.
+    /// Reports to the program's callback why a peer's connection ended.
     fn tell(&self, peer: SocketAddr, why: &PeerError) {
         (self.config.on_error)(peer, why);
     }
@@ -93,7 +94,7 @@ impl<H, M> Core<H, M> {
 }
 
 impl Server {
-    /// Returns a builder, for settings other than the defaults.
+    /// Returns a builder of a server, for settings other than the defaults.
     #[must_use]
     pub fn builder() -> ServerBuilder {
         ServerBuilder::default()
@@ -150,7 +151,7 @@ impl Server {
 
     /// Drains the server: it accepts nothing more, lets every connection finish and acknowledge the messages
     /// it has received, tells clients that it closes, and ends. The server cuts connections that take longer
-    /// than `patience`. Returns whether it cut none.
+    /// than `patience`. Returns whether the server cut none.
     pub async fn drain(mut self, patience: Duration) -> bool {
         self.control.send_replace(Control::Drain);
         let in_time = timeout(patience, self.ended.wait_for(|ended| *ended)).await;
@@ -159,10 +160,11 @@ impl Server {
         all
     }
 
-    /// Cuts all connections and ends.
+    /// Cuts all connections at once and ends the server.
     pub async fn stop(mut self) {
         self.control.send_replace(Control::Stop);
-        // The watch ends without a value only together with its runtime.
+        // If this wait fails, the runtime has ended, and the accepting task with it, so nothing is left to
+        // wait for.
         let _ = self.ended.wait_for(|ended| *ended).await;
     }
 }
@@ -205,9 +207,10 @@ where
     tasks.shutdown().await;
 }
 
-/// Resolves when the server must stop serving.
+/// Returns once the server must drain or stop.
 async fn left(control: &mut watch::Receiver<Control>) {
-    // The watch's sender belongs to the server's handle, which sends `Stop` on drop.
+    // This wait ends at the latest when the program drops the server's handle: the handle owns the watch's
+    // sender, and sends `Stop` on drop.
     let _ = control.wait_for(|control| *control != Control::Serve).await;
 }
 
@@ -215,15 +218,16 @@ async fn stopped(control: &mut watch::Receiver<Control>) {
     let _ = control.wait_for(|control| *control == Control::Stop).await;
 }
 
-/// Counts the end of a connection's task. A handler that panics ends its connection and its session, and
-/// nothing else.
+/// Counts a connection's task that panicked as a failed handler. The panic ends the connection and its
+/// session, and nothing else.
 fn count<H, M>(core: &Core<H, M>, ended: &Result<(), JoinError>) {
     if ended.as_ref().is_err_and(JoinError::is_panic) {
         bump(&core.counters.errors_handler);
     }
 }
 
-/// Starts a connection's task, if the server may have one more.
+/// Starts the task of a new connection. If the server has as many connections as it may, the task only
+/// refuses the client.
 fn admit<H, M>(core: &Arc<Core<H, M>>, tasks: &mut JoinSet<()>, tcp: TcpStream, peer: SocketAddr)
 where
     H: Handler,
@@ -239,8 +243,8 @@ where
     tasks.spawn(async move { greet::serve(core, tcp, peer, open >= max).await });
 }
 
-/// Pauses after an error of accept: a process without free descriptors would otherwise get the error without
-/// end.
+/// Pauses for 50 ms after an error of accept. Without the pause, a process that has no free file descriptors
+/// would get the error again at once, without end.
 async fn pause_after<H, M>(core: &Core<H, M>, error: &io::Error) {
     bump(&core.counters.errors_io);
     let of_the_peer = [

@@ -1,31 +1,35 @@
-//! A controller around the controller of acknowledgements, for clients that wait for each acknowledgement.
+//! A controller around another controller of acknowledgements, for clients that wait for each
+//! acknowledgement.
 //!
-//! A budget makes acknowledgements wait for company. A client in lock-step sends nothing
-//! until it has its acknowledgement, so no company arrives and the client spends all its
-//! time waiting. The controller detects this: a wait ends with no more messages than it
-//! began with. After a few such waits in a row acknowledgements leave at once for a while;
-//! then one more wait tests again. A message that arrives during a wait ends the exception.
+//! The inner controller's budget makes an acknowledgement wait until more messages share it. A client in
+//! lock-step sends nothing until it has its acknowledgement, so no message arrives and the client spends all
+//! its time waiting. The outer controller detects this: a wait ends with no more messages than it began with.
+//! After four such waits in a row acknowledgements leave at once for 250 ms; then one more wait tests again.
+//! A message that arrives during a wait ends the exception.
 //!
-//! The exception costs the budget for as long as the client waits for each
-//! acknowledgement: the budget gives way to the client's throughput. Pure.
+//! The exception overruns the budget for as long as the client waits for each acknowledgement: the budget
+//! gives way to the client's throughput. Pure.
 
 use tidegate::Time;
 use tidegate::controller::{Controller, Decision, Event, Reason, Snapshot, When};
 
-/// The number of futile waits in a row that start the exception: at a few arrivals a wait, chance alone does
-/// not produce so many.
+/// The number of futile waits in a row after which acknowledgements leave at once. If a few messages usually
+/// arrive in a wait, chance alone does not produce so many futile ones.
 const VAIN: u32 = 4;
-/// How long the controller relies on the result before it tests again, nanoseconds.
+/// The nanoseconds for which acknowledgements leave at once, before one more wait tests whether the client
+/// still waits for each of them.
 const BELIEVED_NS: u64 = 250_000_000;
 
-/// The controller for clients in lock-step. See the module.
+/// The controller that acknowledges at once for clients in lock-step, and otherwise as its inner controller
+/// decides.
 pub(super) struct Patience<C> {
     inner: C,
-    /// The number of messages when the wait began.
+    /// The number of unacknowledged messages when the current wait of an acknowledgement began; `None` if
+    /// none waits.
     wait: Option<u64>,
-    /// Waits in a row during which no message arrived.
+    /// The number of waits of an acknowledgement in a row during which no message arrived.
     vain: u32,
-    /// The time until which acknowledgements do not wait.
+    /// The time until which acknowledgements leave at once.
     eager_until: Time,
 }
 
@@ -90,8 +94,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Simulates an acknowledgement of `items` that arrived at `now` and `later` more of
-    /// them before it left; returns how long it waited.
+    /// Simulates an acknowledgement of `items` messages that arrived at `now`, and of `later` more that
+    /// arrived before it left. Returns the nanoseconds that the acknowledgement waited.
     fn ack(c: &mut impl Controller, now: u64, items: u64, later: u64) -> u64 {
         let oldest = Time::from_nanos(now);
         let mut at = oldest;

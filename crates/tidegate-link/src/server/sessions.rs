@@ -1,10 +1,12 @@
-//! The ownership of sessions. A session outlives its connections: the server keeps its position, its handler
-//! and its epoch between them. The newest of several connections that claim a session wins.
+//! The ownership of a server's sessions. A session outlives its connections: between two connections the
+//! server keeps the session's position, handler and epoch. If several connections claim a session, the newest
+//! wins.
 //!
-//! Each session is one entry with one lock that the owning connection holds as long as it lives. A newcomer
-//! raises the entry's count of claims, which the owner watches; the owner lets go after the batch in its
-//! handler's hands, and the newcomer takes over. Bounded: with as many sessions as allowed, the server
-//! forgets the session that is idle for longest; if none is idle it refuses a new one.
+//! Each session is one entry with one lock, which the connection that owns the session holds as long as it
+//! lives. A newer connection raises the entry's count of claims, which the owner watches. The owner finishes
+//! the batch that its handler has and releases the lock; then the newer connection takes over. Bounded: if
+//! the server has as many sessions as it may, it forgets the session that has had no connection for longest.
+//! If every session has a connection, the server refuses a new session.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -19,11 +21,11 @@ use super::done::Reports;
 use crate::hello::Hello;
 use crate::{Seq, SessionId};
 
-/// The state the server keeps of a session without a connection.
+/// The state of a session that a server keeps while the session has no connection.
 #[derive(Debug)]
 pub(crate) struct Kept<H> {
     pub(crate) handler: H,
-    /// The place where the handler reports messages as done.
+    /// The place where the session's handler reports messages as done.
     pub(crate) reports: Arc<Reports>,
     pub(crate) epoch: u64,
     pub(crate) received: Seq,
@@ -40,18 +42,20 @@ pub(crate) struct Sessions<H> {
 #[derive(Debug)]
 struct Entries<H> {
     by_id: HashMap<SessionId, Arc<Entry<H>>>,
-    /// Counts uses, to find the session that is idle for longest.
+    /// A count of all openings of sessions. Each entry stores the count at its last opening, so the lowest
+    /// stored count marks the session to forget first.
     clock: u64,
 }
 
 #[derive(Debug)]
 struct Entry<H> {
-    /// The connection that owns the session holds this lock. `None`: the server has no state, yet or any
-    /// more.
+    /// The lock that the connection holds while it owns the session. It contains `None` while the server has
+    /// no state of the session, because the session is new or its state was dropped.
     turn: Arc<Turn<Option<Kept<H>>>>,
-    /// The number of connections that have claimed the session: only the newest may keep it.
+    /// The number of connections that have claimed the session so far. Only the newest of them may own the
+    /// session.
     claims: watch::Sender<u64>,
-    /// The life of the client that came last: see [`Hello::life`].
+    /// The life of the client that claimed the session last: see [`Hello::life`].
     client: Mutex<Option<u64>>,
     used: AtomicU64,
 }
@@ -59,15 +63,16 @@ struct Entry<H> {
 /// The reasons why a connection cannot get its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unavailable {
-    /// All sessions are in use.
+    /// The server has as many sessions as it may, and all of them are in use.
     Full,
-    /// A newer connection claimed the session meanwhile.
+    /// A newer connection claimed the session before this connection got it, or another client had taken the
+    /// session from this client.
     Displaced,
-    /// The connection that owns the session does not release it.
+    /// The connection that owns the session did not release it in the time that this connection waited.
     Held,
 }
 
-/// A session in the hands of one connection.
+/// A session that one connection owns until it drops this lease.
 #[derive(Debug)]
 pub(crate) struct Lease<H> {
     kept: OwnedMutexGuard<Option<Kept<H>>>,
@@ -87,8 +92,10 @@ impl<H> Sessions<H> {
         }
     }
 
-    /// Takes over the session that `hello` names. Waits at most `patience` for the connection that owns it. A
-    /// displaced client cannot take the session back from the client that displaced it.
+    /// Makes the connection that said `hello` the owner of its session. First tells the present owner to
+    /// release the session, and waits for that up to `patience`; after that time it fails with
+    /// [`Unavailable::Held`]. If another client has taken the session over, the earlier client cannot take it
+    /// back.
     pub(crate) async fn claim(
         &self,
         hello: &Hello,
@@ -130,7 +137,7 @@ impl<H> Sessions<H> {
             return Ok(entry.clone());
         }
         if entries.by_id.len() >= self.max {
-            // An idle entry has no other clone: connections clone entries under this lock.
+            // Connections clone entries only under this lock, so an entry without another clone is idle.
             let idle = entries
                 .by_id
                 .iter()
@@ -153,13 +160,14 @@ impl<H> Sessions<H> {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Entries<H>> {
-        // Nothing panics under the lock.
+        // No code panics while it holds the lock of the sessions, so the entries are whole even under a
+        // poisoned lock.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<H> Lease<H> {
-    /// Resolves when everything received is done.
+    /// Returns a future that resolves when the session's handler is done with every message received.
     pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<H> {
         let kept = self.kept.as_ref();
         let owed = kept.map(|kept| (kept.reports.clone(), kept.received));
@@ -175,21 +183,22 @@ impl<H> Lease<H> {
         })
     }
 
-    /// Takes the kept state out; [`keep`](Self::keep) puts it back. The server forgets a state that is not
-    /// put back.
+    /// Takes the session's state out; [`keep`](Self::keep) puts it back. If the connection does not put the
+    /// state back, the server forgets it.
     pub(crate) fn take(&mut self) -> Option<Kept<H>> {
         self.kept.take()
     }
 
-    /// Keeps the state for the next connection.
+    /// Stores the session's state for the next connection of the session.
     pub(crate) fn keep(&mut self, kept: Kept<H>) {
         *self.kept = Some(kept);
     }
 
-    /// Resolves when a newer connection wants the session.
+    /// Returns a future that resolves when a newer connection claims the session.
     pub(crate) fn displaced(&self) -> impl Future<Output = ()> + Send + use<H> {
         let (mut claims, mine) = (self.claims.clone(), self.mine);
-        // The sender lives in the entry, and an entry in use is not forgotten.
+        // The wait cannot fail: the watch's sender lives in the session's entry, and the server does not
+        // forget the entry of a session that has a connection.
         async move { drop(claims.wait_for(|claims| *claims != mine).await) }
     }
 }

@@ -1,4 +1,5 @@
-//! Shared parts of the driver tests: handlers that remember, a server, and a proxy that cuts connections.
+//! Parts that several test files of the link share: handlers that remember messages, a server, and a proxy
+//! that cuts connections.
 
 #![allow(dead_code, clippy::unwrap_used)] // Each test uses a part of it.
 
@@ -12,14 +13,14 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// The limit on each wait in these tests. Each waits for a condition.
+/// The time limit of each wait of these tests for a condition. A test that reaches it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The messages that the handlers of one server have seen, from all sessions.
 #[derive(Clone, Default)]
 pub(crate) struct Seen(Arc<Mutex<Vec<Message>>>);
 
-/// A number and a payload.
+/// The number and the payload of a message.
 type Message = (u64, Vec<u8>);
 
 impl Seen {
@@ -68,7 +69,7 @@ pub(crate) async fn remembering(builder: ServerBuilder) -> (Server, Seen) {
     (server, seen)
 }
 
-/// Keeps the reports of handlers, so that a test decides which messages are done.
+/// Keeps the handlers' ways to report messages as done, so that the test decides when messages are done.
 #[derive(Clone, Default)]
 pub(crate) struct Stuck(Arc<Mutex<Vec<Done>>>);
 
@@ -80,7 +81,7 @@ impl Stuck {
     }
 }
 
-/// Starts a server that acknowledges the messages that `stuck` reports.
+/// Starts a server that acknowledges a message only once the test has reported it as done through `stuck`.
 pub(crate) async fn remembering_when_done(stuck: Stuck) -> (Server, Seen) {
     let seen = Seen::default();
     let handlers = seen.clone();
@@ -117,7 +118,7 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     assert!(in_time.is_ok(), "never: {what}");
 }
 
-/// A proxy between clients and a server, which cuts all connections on command.
+/// A proxy between clients and a server, which cuts all connections when a test asks for it.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     cuts: watch::Sender<u64>,

@@ -1,4 +1,4 @@
-//! The cost and the lag of acknowledgements: target T9 and related bounds.
+//! The cost and the lag of acknowledgements, in virtual time.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ struct Outcome {
     max_ns: u64,
 }
 
-/// Sends `n` Poisson messages at `per_s`; each acknowledgement costs `cost_ns`.
+/// Simulates `n` messages with Poisson arrivals at `per_s` a second; the server spends `cost_ns` on each
+/// acknowledgement.
 fn acknowledge(per_s: f64, n: u64, cost_ns: u64) -> Outcome {
     let config = ReceiverConfig {
         frame_max: 1000,
@@ -30,7 +31,7 @@ fn acknowledge(per_s: f64, n: u64, cost_ns: u64) -> Outcome {
     for seq in 1..=n {
         let uniform = (rng.below(1 << 53) + 1) as f64 / (1u64 << 53) as f64;
         arrival = arrival.after((-uniform.ln() / per_s * 1e9) as u64);
-        // Sends the acknowledgements that fall due before the message.
+        // The receiver sends the acknowledgements that fall due before the next message arrives.
         loop {
             while let Some(len) = r.poll_transmit(now).map(<[u8]>::len) {
                 now = now.after(cost_ns);
@@ -60,8 +61,8 @@ fn acknowledge(per_s: f64, n: u64, cost_ns: u64) -> Outcome {
     }
 }
 
-/// T9: acknowledgements take at most 1 % of a core. Their lag is at most twice the cost of one,
-/// divided by that share.
+/// Acknowledgements take at most 1 % of a core. An acknowledgement lags at most by twice its cost, divided by
+/// that share.
 #[test]
 fn acknowledgements_keep_to_their_budget_and_are_not_late() {
     for cost_ns in [5 * US, 10 * US, 20 * US] {
@@ -77,7 +78,7 @@ fn acknowledgements_keep_to_their_budget_and_are_not_late() {
     }
 }
 
-/// The limit on the age applies if the budget alone would wait longer.
+/// An acknowledgement waits at most 5 ms, even if the budget of 1 % of a core would make it wait longer.
 #[test]
 fn none_is_later_than_five_milliseconds() {
     let o = acknowledge(10_000.0, 50_000, 200 * US);

@@ -21,7 +21,7 @@ const TERMS: Terms = Terms {
     idle_ms: 30_000,
 };
 
-/// A client and a server side by side, with a transcript of their bytes.
+/// A client's sender and a server's receiver side by side, with a transcript of their bytes.
 struct Talk {
     now: Time,
     sender: Sender,

@@ -37,7 +37,7 @@ fn messages(layout: Layout, n: u64, len: usize) -> Vec<u8> {
     out
 }
 
-/// Numbers and windows of any size cause no harm.
+/// Numbers and windows of any size cause no panic and no overflow.
 #[test]
 fn enormous_numbers() {
     let mut s = sender(true);

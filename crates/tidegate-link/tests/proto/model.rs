@@ -36,14 +36,14 @@ fn payload(n: u64) -> Vec<u8> {
 
 #[derive(Clone, Debug)]
 enum Given {
-    /// This many messages join the bytes to send.
+    /// The client encodes this many more messages.
     Messages(u8),
     Ping,
-    /// This many of those bytes arrive.
+    /// This many of the encoded bytes arrive at the receiver.
     Arrive(u16),
-    /// This many more messages are done.
+    /// The handler reports this many more messages as done.
     Done(u8),
-    /// The socket accepts this many bytes.
+    /// The server's socket accepts this many bytes of replies.
     Take(u8),
     Pass(u32),
 }
@@ -62,8 +62,8 @@ fn given() -> impl Strategy<Value = Given> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// The receiver returns the messages in order. Its acknowledgements are cumulative, count
-    /// correctly, and never exceed the last message done.
+    /// The receiver hands out the messages in order. Its acknowledgements are cumulative, count correctly,
+    /// and never exceed the last message done.
     #[test]
     fn receiver(checked: bool, when_done: bool, ops in prop::collection::vec(given(), 1..200)) {
         let layout = if checked { Layout::Checked } else { Layout::Session };
@@ -160,9 +160,9 @@ proptest! {
 
 #[derive(Clone, Debug)]
 enum Wanted {
-    /// A block of this many messages.
+    /// The client pushes a block of this many messages.
     Push(u8),
-    /// The socket accepts this many bytes.
+    /// The client's socket accepts this many bytes.
     Take(u16),
     /// The server acknowledges this many more of the messages that it has.
     Ack(u8),
@@ -184,8 +184,8 @@ fn wanted() -> impl Strategy<Value = Wanted> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// The server gets each message once and in order, and never more than the window beyond
-    /// its last acknowledgement. After a cut the client sends no message that the server has.
+    /// The server gets each message once and in order, and its client never sends more than the window beyond
+    /// the last acknowledgement. After a cut the client sends no message that the server has.
     #[test]
     fn sender(checked: bool, ops in prop::collection::vec(wanted(), 1..200)) {
         let layout = if checked { Layout::Checked } else { Layout::Session };
@@ -199,8 +199,8 @@ proptest! {
         };
         let mut s = Sender::new(Time::ZERO, config, writes(1 << 16));
         let (mut now, mut next) = (Time::ZERO, 1u64);
-        // The state of the server: the bytes of this connection, the messages it has, and the
-        // messages it acknowledged, in all and on this connection.
+        // The simulated server: the bytes of this connection, the messages that it has, and the messages that
+        // it acknowledged, in all and on this connection.
         let (mut buf, mut received, mut acked) = (Vec::new(), 0u64, 0u64);
         let connect = |s: &mut Sender, now, received, acked| {
             s.handle_connected(now);

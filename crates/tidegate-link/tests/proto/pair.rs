@@ -1,8 +1,8 @@
-//! Both halves on a virtual clock: clients, a server with its sessions, and connections that
-//! delay, split, stop and break.
+//! A simulation of both halves of the link on a virtual clock: clients, a server with its sessions, and
+//! connections that delay, split, stop and break.
 //!
-//! The number of a message determines its content, so the handler can check each message as it
-//! arrives. The world checks all invariants after every step. A seed determines the whole run.
+//! The number of a message determines its content, so the simulated handler can check each message as it
+//! arrives. The simulation checks all invariants after every step. A seed determines the whole run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tidegate_link::{Seq, SessionId};
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 
-/// SplitMix64.
+/// A random generator with a seed: SplitMix64.
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
@@ -64,9 +64,9 @@ pub(crate) struct Options {
     pub(crate) frame_max: u32,
     pub(crate) idle_ms: u32,
     pub(crate) stall: Duration,
-    /// The most bytes that one read or write moves.
+    /// The greatest number of bytes that one read or write moves.
     pub(crate) chunk: usize,
-    /// The bytes that a socket buffers in each direction.
+    /// The greatest number of bytes that a socket buffers in each direction.
     pub(crate) socket: usize,
     pub(crate) latency_ns: u64,
     /// The time from the handler's receipt of a batch until it reports the batch done.
@@ -98,16 +98,16 @@ impl Default for Options {
     }
 }
 
-/// One direction of a connection.
+/// One direction of a simulated connection.
 #[derive(Default)]
 pub(crate) struct Pipe {
     flight: VecDeque<(Time, Vec<u8>)>,
     len: usize,
-    /// Bytes that have arrived at the other end.
+    /// The number of bytes that have arrived at the other end.
     pub(crate) delivered: u64,
-    /// The writer has closed it.
+    /// True if the writing side has closed this direction.
     closed: bool,
-    /// The connection breaks here: no byte after this many arrives.
+    /// The number of bytes after which the connection breaks: no later byte arrives.
     pub(crate) cut_at: Option<u64>,
     pub(crate) broken: bool,
 }
@@ -180,7 +180,7 @@ pub(crate) enum Side {
     Gone,
 }
 
-/// The state that a server keeps of a session.
+/// The state that the simulated server keeps of a session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Session {
     pub(crate) epoch: u64,
@@ -197,7 +197,7 @@ pub(crate) struct Client {
     pub(crate) sender: Sender,
     pub(crate) conn: Option<usize>,
     pub(crate) next: Option<u64>,
-    /// The number of the last message to send.
+    /// The number of the last message that this client sends.
     pub(crate) until: u64,
     pub(crate) events: Vec<Event>,
     pub(crate) errors: Vec<SenderError>,
@@ -216,10 +216,11 @@ pub(crate) struct World {
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) server_errors: Vec<ReceiverError>,
     epochs: u64,
-    /// The byte at which the next connection breaks: upwards, downwards.
+    /// The numbers of bytes after which the next connection breaks, in the direction to the server and in the
+    /// direction to the client.
     pub(crate) cut: (Option<u64>, Option<u64>),
     pub(crate) trace: Option<Vec<String>>,
-    /// The server may have lost messages that it acknowledged, so its sessions may start again
+    /// True if the server may have lost messages that it acknowledged, so that its sessions may start again
     /// from the beginning.
     pub(crate) forgetful: bool,
 }
@@ -320,7 +321,7 @@ impl World {
         self.note(|| format!("client {client} connects"));
     }
 
-    /// Breaks a connection; the flags say which sides notice it now.
+    /// Breaks a connection. `client` and `server` say which side notices it now.
     pub(crate) fn break_up(&mut self, conn: usize, client: bool, server: bool) {
         self.note(|| format!("connection {conn} breaks: client {client}, server {server}"));
         if client && let Some(i) = self.conns[conn].client.take() {
@@ -362,8 +363,8 @@ impl World {
         }
         if keeps {
             for s in self.sessions.values_mut() {
-                // A handler that stores keeps only the messages that are done, and does not
-                // keep the last life of the session.
+                // A handler that stores its messages keeps only those that are done, and does not remember
+                // the last client of the session.
                 if self.options.when_done {
                     s.received = s.done;
                     s.pending.clear();
@@ -501,7 +502,7 @@ impl World {
         moved
     }
 
-    /// Reports batches of the handlers as done. Handlers outlive connections.
+    /// Makes handlers report the batches that are due as done. A handler outlives its connections.
     fn step_handlers(&mut self) -> bool {
         let mut moved = false;
         for s in self.sessions.values_mut() {
@@ -631,8 +632,8 @@ impl World {
             }
         };
         let id = hello.session;
-        // A new life waits until all received messages are done. If the server fell back to the
-        // last message done, the new life could not send the missing ones.
+        // A new life waits until all received messages are done. If the server could fall back to the last
+        // message done, the new life could not send the missing ones.
         if hello.epoch == 0
             && let Some(s) = self.sessions.get(&id)
             && s.done < s.received
@@ -668,7 +669,8 @@ impl World {
             done: welcome.acked.get(),
             ..Session::default()
         });
-        // The new connection displaces the old one, which learns of it if it still listens.
+        // The new connection displaces the old one. The old client learns of it if its connection still
+        // works.
         let same = s.life == Some(hello.life);
         let old = s.conn.replace(i);
         s.epoch = welcome.epoch;
@@ -766,8 +768,8 @@ impl World {
             let acked = c.sender.acked();
             assert!(acked >= c.acked_before, "acknowledgements only go up");
             c.acked_before = acked;
-            // A new block may take the last byte of the limit, and its memory may be twice the
-            // size asked for.
+            // The sender may accept one block more when it has just less than its limit, and the block's
+            // memory may be twice the size asked for.
             assert!(
                 c.sender.held_bytes() < o.held_max + 2 * o.block + 2048,
                 "{}",
@@ -833,7 +835,7 @@ impl World {
             .min()
     }
 
-    /// Steps until nothing moves at this moment.
+    /// Steps until no more happens at the present time.
     pub(crate) fn settle(&mut self) {
         for _ in 0..1_000_000 {
             if !self.step() {

@@ -102,7 +102,8 @@ fn cut_at_every_byte() {
     }
 }
 
-/// Plain does not resend: its error names the messages without an acknowledgement.
+/// The plain protocol does not send messages again: the client's error names the messages without an
+/// acknowledgement.
 #[test]
 fn a_plain_cut_names_what_is_in_doubt() {
     let options = Options {
@@ -123,7 +124,8 @@ fn a_plain_cut_names_what_is_in_doubt() {
     }
 }
 
-/// The client has lost its connection, and the server has not noticed: the new connection wins at once.
+/// The client has lost its connection, and the server has not noticed: the client's new connection takes the
+/// session over at once.
 #[test]
 fn half_open_on_the_server() {
     let mut w = World::new(Options::default());

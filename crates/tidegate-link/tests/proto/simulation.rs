@@ -35,7 +35,7 @@ fn disturb(w: &mut World, rng: &mut Rng) {
                 .filter(|&i| w.conns[i].client.is_some())
                 .collect();
             if let Some(&conn) = live.get(rng.below(live.len() as u64) as usize) {
-                // Without an idle time neither side would ever notice a half-open connection.
+                // If there is no idle time, neither side ever notices that the other has lost the connection.
                 let half = w.options.idle_ms > 0;
                 match rng.below(3) {
                     0 if half => w.break_up(conn, false, true),
@@ -88,7 +88,7 @@ fn simulate(seed: u64, trace: bool) -> World {
             w.step();
         }
     }
-    // After that, nothing disturbs the run, and it must finish.
+    // The rest of the run has no disturbance, so it must finish.
     w.run();
     let last = w.clients.iter().rev().find(|c| c.sender.is_drained());
     let told = w.clients.iter().flat_map(|c| &c.errors).count() > 0

@@ -1,4 +1,4 @@
-//! A sender's settings, the events for its client, and the decision the client may have to make.
+//! A sender's settings, its events for the client, and the client's decision about messages in doubt.
 
 use std::time::Duration;
 
@@ -6,76 +6,81 @@ use crate::Seq;
 use crate::frame::Code;
 use crate::hello::SessionId;
 
-/// The settings of a sender.
+/// The settings of a client's sender.
 #[derive(Clone, Debug)]
 pub struct SenderConfig {
-    /// The session; `None` for the plain protocol.
+    /// The settings of the session; `None` for the plain protocol.
     pub session: Option<SessionConfig>,
-    /// The most bytes of memory for blocks that are not acknowledged. The sender may hold one block more.
+    /// The greatest number of bytes of memory for blocks that are not acknowledged. The sender may hold one
+    /// block more.
     pub held_max: usize,
-    /// The most bytes a plain connection may have unacknowledged. A session's server names its window.
+    /// The greatest number of bytes that a plain connection may have unacknowledged. In a session the server
+    /// names the window.
     pub plain_window: u64,
-    /// The most bytes one write takes.
+    /// The greatest number of bytes that one write takes.
     pub write_max: u64,
-    /// The longest a server may take for its answer to a hello.
+    /// The longest time that a server may take to answer a hello.
     pub opening: Duration,
-    /// The longest that messages may wait without an acknowledgement of any of them,
-    /// through cuts. Zero for ever.
+    /// The longest time that messages may wait while the server acknowledges none of them, time without a
+    /// connection included. Zero for no limit.
     pub stall: Duration,
 }
 
-/// The fields of a session's hello.
+/// The client's fields of a session's hello.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// The session.
+    /// The id of the session.
     pub id: SessionId,
-    /// A random number: see [`Hello::life`](crate::hello::Hello::life).
+    /// A random number that names one life of a client: see [`Hello::life`](crate::hello::Hello::life).
     pub life: u64,
     /// True if each frame carries a CRC32C.
     pub checked: bool,
-    /// The largest message to be sent; 0 for the server's limit.
+    /// The length in bytes of the longest message that the client will send; 0 for the server's limit.
     pub frame_max: u32,
-    /// The token; may be empty.
+    /// The client's token; may be empty.
     pub token: Vec<u8>,
 }
 
-/// An event for the client.
+/// An event that the sender reports to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The connection is open, and messages flow. The next message has the number after the last message
-    /// kept. If the sender keeps none, it has the number after `received`.
+    /// The connection is open, and messages flow. The next message has the number after the last message that
+    /// the sender keeps, or the number after `received` if the sender keeps none.
     Opened {
-        /// The highest number that the server has.
+        /// The number of the last message that the server has received.
         received: Seq,
-        /// True if an acknowledgement means done.
+        /// True if the server acknowledges a message only once its handler is done with it.
         when_done: bool,
-        /// The bytes of the largest message allowed.
+        /// The longest message that the server allows, in bytes.
         frame_max: u32,
     },
-    /// The server has lost the session's state. No messages flow until
-    /// [`Sender::decide`](super::Sender::decide).
+    /// The server has lost the session's state, so messages are in doubt. No messages flow until the client
+    /// calls [`Sender::decide`](super::Sender::decide).
     Doubt(Doubt),
-    /// The server closes the connection.
+    /// The server said bye: it closes the connection for the reason that the code names.
     Bye(Code),
 }
 
-/// Messages that the server may have handled: sent and never acknowledged, and the server's state is gone.
+/// Messages in doubt: the client sent them and got no acknowledgement, and the connection or the server's
+/// state is gone. The server may or may not have handled them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// The first message in doubt.
+    /// The number of the first message in doubt.
     pub first: Seq,
-    /// The last message in doubt.
+    /// The number of the last message in doubt.
     pub last: Seq,
 }
 
-/// The fate of messages in doubt.
+/// The client's decision about messages in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decide {
-    /// The sender sends the messages again; the server may handle them twice.
+    /// The sender sends the messages in doubt again. The server's handler may then get some of them twice.
     Resend,
-    /// The sender gives the messages up; the server may never handle them. The sender skips their numbers.
+    /// The sender gives the messages in doubt up and skips their numbers. The server's handler may never get
+    /// some of them.
     Drop,
-    /// The session ends with [`SenderError::InDoubt`](super::SenderError::InDoubt).
+    /// The sender sends none of the messages in doubt again: it ends the session with the error
+    /// [`SenderError::InDoubt`](super::SenderError::InDoubt), which names them.
     Fail,
 }

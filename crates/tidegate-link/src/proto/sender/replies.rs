@@ -1,4 +1,5 @@
-//! Reads the server's bytes: its answer to the hello, and acknowledgements. An impossible reply is an error.
+//! Reads the server's bytes for a sender: the answer to the hello, and acknowledgements. An impossible reply
+//! is an error.
 
 use tidegate::Time;
 
@@ -11,7 +12,8 @@ use crate::proto::SenderError;
 impl Sender {
     pub(super) fn read(&mut self, now: Time, mut bytes: &[u8]) -> Result<(), SenderError> {
         if let Phase::Opening { .. } = self.phase {
-            // The sender takes a complete answer off the front; the rest of the input consists of replies.
+            // The sender takes a complete answer off the front of the input; the rest of the input consists
+            // of replies.
             let before = self.input.len();
             self.input
                 .extend_from_slice(&bytes[..bytes.len().min(crate::hello::HANDSHAKE_MAX)]);
@@ -81,7 +83,8 @@ impl Sender {
         }
         self.dropped = self.dropped.filter(|d| w.received < d.last);
         let resumed = self.dropped.map_or(w.received, |d| d.last);
-        // A client that began after the messages of another client cannot send those.
+        // The client does not hold the messages of an earlier client of the session, so it cannot send them
+        // again.
         if known && resumed < self.outbox.gone() {
             let (received, acked) = (w.received, self.outbox.gone());
             return Err(SenderError::Gap {
@@ -118,13 +121,15 @@ impl Sender {
         Ok(())
     }
 
-    /// Returns the last message that the server has acknowledged; messages given up since do not count.
+    /// Returns the number of the last message that the server has acknowledged. Messages that the client gave
+    /// up since do not count.
     pub(super) fn confirmed(&self) -> Seq {
         self.dropped
             .map_or(self.acked, |d| Seq::new(d.first.get() - 1))
     }
 
-    /// Lets messages flow, after a skip of those given up.
+    /// Opens the connection for messages. If the client gave up messages, the sender first tells the server
+    /// to skip them.
     pub(super) fn go_on(&mut self) {
         self.phase = Phase::Open;
         if let Some(d) = self.dropped {

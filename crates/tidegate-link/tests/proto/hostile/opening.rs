@@ -33,12 +33,12 @@ fn a_connection_shows_what_it_is_as_early_as_it_can() {
     };
     assert_eq!(detect(&[&bytes[..], b"frames"].concat()), Ok(opened));
     assert_eq!(detect(&messages(Layout::Plain, 1, 5)), Ok(Opening::Plain));
-    // The mark of a session, with another byte before it.
+    // The bytes have the mark of a session, but not the magic number before it.
     let mut bytes = bytes;
     bytes[0] = b'T';
     assert_eq!(detect(&bytes[..12]), Err(HandshakeError::Magic));
     assert!(hello().encode().len() < HANDSHAKE_MAX);
-    // A client that knows no server has sent nothing, and no client has more messages acknowledged than sent.
+    // A client without an epoch has sent nothing yet, and no client has more messages acknowledged than sent.
     for (epoch, acked, sent) in [(0, 0, 1), (0, 1, 1), (3, 5, 4)] {
         let (acked, sent) = (Seq::new(acked), Seq::new(sent));
         let bytes = Hello {

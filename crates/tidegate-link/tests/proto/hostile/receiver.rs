@@ -202,7 +202,8 @@ fn more_than_the_window() {
     );
 }
 
-/// The number of marks for messages that are never done stays within its limit.
+/// The handler reports no message as done: the number of marks that the receiver keeps stays within its
+/// limit.
 #[test]
 fn nothing_is_ever_done() {
     let welcome = Welcome {

@@ -148,7 +148,7 @@ fn hostile_answers_to_a_sender() {
             },
         ),
         (true, vec![ack(5, 4), unknown], 5, E::Reply(0xFFFF_FFF7)),
-        // Plain counts from 0, and 0xFFFFFFFE is an ordinary count.
+        // The plain protocol counts from 0 and has no control frames, so 0xFFFFFFFE is an ordinary count.
         (
             false,
             vec![ack(0, 0), ack(5, 4)],
@@ -340,8 +340,8 @@ fn a_session_that_is_not_the_one_it_was() {
     }
 }
 
-/// A life begins after message 10, and the server falls back to message 4. The client must not
-/// send message 11 as the fifth.
+/// A new life begins after message 10, and the server then falls back to message 4. The client must not send
+/// message 11 as message 5.
 #[test]
 fn a_server_that_fell_back_behind_where_a_life_began() {
     let mut s = sender(true);
@@ -421,7 +421,7 @@ fn a_plain_server_that_stops_in_the_middle_of_a_reply() {
     assert_eq!(s.handle_cut(), Err(SenderError::Truncated));
 }
 
-/// A less important event must not replace an earlier one.
+/// A bye replaces no earlier event that the client has not taken yet.
 #[test]
 fn a_bye_after_all_is_still_told() {
     let mut s = sending(true);
