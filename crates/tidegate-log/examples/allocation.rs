@@ -26,7 +26,7 @@ enum Mode {
     Allocated,
     Zeroed,
     Recycled,
-    /// Recycled, and no longer in the page cache; batches end inside a page.
+    /// The file is recycled, and is no longer in the page cache; batches end inside a page.
     RecycledCold,
     /// Like `RecycledCold`, with each write padded by zeros to the end of its last page.
     RecycledColdPadded,
@@ -41,7 +41,7 @@ const MODES: [(Mode, &str); 6] = [
     (Mode::RecycledColdPadded, "the same, padded to pages"),
 ];
 
-/// The result of one cell.
+/// The measurements of one cell: one kind of file, one batch length and one number of threads.
 #[derive(Clone, Copy)]
 struct Cell {
     syncs_per_s: f64,
@@ -143,8 +143,8 @@ fn fill(file: &File, byte: u8) -> io::Result<()> {
     (0..FILE_BYTES >> 20).try_for_each(|n| file.write_all_at(&block, n << 20))
 }
 
-/// Writes and syncs until the time or the file is used up. Returns the duration of each pair,
-/// in microseconds.
+/// Writes batches to the file, each with a sync, until the time or the file is used up. Returns the duration
+/// of each pair of a write and a sync, in microseconds.
 fn write(file: &File, mode: Mode, batch: usize) -> io::Result<Vec<f64>> {
     let (start, mut at, mut took) = (Instant::now(), 0, Vec::new());
     let mut bytes = vec![0x5A; batch + 8192];

@@ -23,7 +23,7 @@ use tidegate_log::{
 const RUN: Duration = Duration::from_millis(1500);
 const SEGMENT: u64 = 64 << 20;
 
-/// The result of a run.
+/// The measurements of one run of the log or of the bare loop.
 #[derive(Clone, Copy, Default)]
 struct Outcome {
     records_per_s: f64,
@@ -32,7 +32,8 @@ struct Outcome {
     bytes_a_sync: f64,
     p50_us: f64,
     p99_us: f64,
-    /// The CPU time of the whole process for a record or, in the bare loop, for a sync.
+    /// The CPU time of the whole process, in microseconds: for each record or, in the bare loop, for each
+    /// sync.
     cpu_us: f64,
 }
 
@@ -115,8 +116,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Opens a log in an empty directory, and fills it until it recycles every file, like a log
-/// that has run for long.
+/// Opens a log in an empty directory, and fills it until every new segment gets the file of a released one,
+/// as in a log that has run for long.
 fn seasoned(storage: Arc<dyn Storage>, waits: bool) -> Result<Opened, Box<dyn std::error::Error>> {
     let mut options = Options::default()
         .segment_bytes(SEGMENT)
@@ -166,7 +167,7 @@ fn pipelined(dir: &Path, len: usize) -> Result<Outcome, Box<dyn std::error::Erro
         payload: vec![0x5A; len].into(),
         ..Record::default()
     };
-    // Each append holds as many records as one turn of an event loop would bring.
+    // Each append holds as many records as one turn of an event loop would append together.
     let batch = vec![record; (16 << 10) / (len + 32) + 1];
     let (before, start, cpu) = (opened.log.stats(), Instant::now(), cpu_us());
     let mut last = Lsn::ZERO;
@@ -204,8 +205,8 @@ fn outcome(
     }
 }
 
-/// Runs callers that each wait for their record before they append the next, in one thread that
-/// the log wakes.
+/// Runs callers that each append the next record once their last one is durable. All callers run in one
+/// thread, which the log wakes.
 fn closed_loop(
     dir: &Path,
     slow: Duration,
@@ -284,7 +285,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// A disk with slower syncs.
+/// A real disk on which each sync takes longer by `slow`.
 struct Slow {
     disk: Arc<Disk>,
     slow: Duration,

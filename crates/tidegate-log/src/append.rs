@@ -1,7 +1,8 @@
-//! Appending: the appender places a batch and hands it to the log thread, or refuses it without a change.
+//! The appender: gives each batch its position in the log and hands the batch to the log thread, or refuses
+//! the batch and changes nothing.
 //!
-//! A log has one appender, which is not shared: positions need no lock. A program with
-//! several threads puts a queue, or a lock, before the appender.
+//! A log has one appender, which is not shared, so positions need no lock. A program with several threads
+//! puts a queue or a lock before the appender.
 
 use std::sync::Arc;
 #[cfg(feature = "sim")]
@@ -20,7 +21,8 @@ use crate::shared::Shared;
 use crate::writer::Accepted;
 use crate::{AppendError, Failure, KIND_LOST, Log, Lsn, Record};
 
-/// Records to be kept or lost together, and the callback that reports their outcome.
+/// A batch to append: the records, of which a crash keeps all or none, and the callback to which the log
+/// thread reports the outcome.
 #[derive(Default)]
 pub struct Append {
     records: Vec<Record>,
@@ -29,7 +31,7 @@ pub struct Append {
 }
 
 impl Append {
-    /// Creates an append of these records, in this order, for one caller.
+    /// Creates a batch to append from these records, in this order. The batch counts as one waiting caller.
     #[must_use]
     pub const fn new(records: Vec<Record>) -> Self {
         Self {
@@ -39,17 +41,18 @@ impl Append {
         }
     }
 
-    /// Sets the number of callers that wait for the batch: the more of them are known to
-    /// return, the longer a sync may wait.
+    /// Sets the number of callers that wait for the batch; 1 if not set. The controller that decides about
+    /// syncs counts them: the more callers are about to return with the next record, the longer it may delay
+    /// a sync for them.
     #[must_use]
     pub const fn callers(mut self, callers: u64) -> Self {
         self.callers = callers;
         self
     }
 
-    /// Calls `done` on the log thread with the batch's position once it is durable, or
-    /// with the failure after which its state is unknown. The log thread calls in the
-    /// order of the batches, and its next sync waits for the call, so it must be brief.
+    /// Calls `done` on the log thread with the batch's position once the batch is durable, or with the
+    /// failure after which the batch's state is unknown. The log thread calls the callbacks in the order of
+    /// the batches, and starts its next sync only afterwards, so `done` must be brief.
     #[must_use]
     pub fn then(mut self, done: impl FnOnce(Result<Lsn, Failure>) + Send + 'static) -> Self {
         self.done = Some(Box::new(done));
@@ -57,10 +60,11 @@ impl Append {
     }
 }
 
-/// The source of an appender's time.
+/// The clock from which the appender takes the arrival time of each batch.
 pub(crate) enum Now {
     Clock(Clock),
-    /// The simulation that steps the log sets this time.
+    /// The clock shows a virtual time, in nanoseconds. The simulation that does the work of the log's threads
+    /// sets this time.
     #[cfg(feature = "sim")]
     Told(Arc<AtomicU64>),
 }
@@ -75,20 +79,21 @@ impl Now {
     }
 }
 
-/// The place a batch will have in the log.
+/// The positions in the log that the appender gave to an accepted batch and to its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// The beginning of the batch.
+    /// The log position at which the batch begins.
     pub at: Lsn,
-    /// The end of the batch: the batch is durable as soon as [`Log::durable`] has come this far.
+    /// The log position at which the batch ends. The batch is durable once [`Log::durable`] has reached this
+    /// position.
     pub end: Lsn,
-    /// The segment that holds the batch.
+    /// The number of the segment into which the log writes the batch.
     pub segment: u64,
-    /// The position of each record of the batch, in order.
+    /// The log position of each record of the batch, in the order of the records.
     pub records: Vec<Lsn>,
 }
 
-/// The entry of all batches. A drop of the appender closes the log once all accepted batches are durable.
+/// Accepts the batches of a log. A drop of the appender closes the log once all accepted batches are durable.
 pub struct Appender {
     pub(crate) shared: Arc<Shared>,
     pub(crate) queue: Queue<Pending>,
@@ -96,18 +101,19 @@ pub struct Appender {
     pub(crate) now: Now,
     pub(crate) pending_bytes_max: u64,
     pub(crate) pending_batches_max: usize,
-    /// The segments that the keeper allocates ahead.
+    /// The number of spare segments that the keeper thread keeps allocated, an option of the log. The
+    /// appender asks the keeper for one segment more only while the log has at most this many spare segments.
     pub(crate) spares: usize,
     pub(crate) threads: Vec<JoinHandle<()>>,
 }
 
 impl Appender {
-    /// Accepts a batch, or returns it with the reason. Never blocks. An accepted batch has a
-    /// place, and its callback reports when it is durable; acceptance promises nothing more.
+    /// Accepts a batch, or returns the batch with the reason for the refusal. Never blocks. An accepted batch
+    /// has a position but is not yet durable: its callback, or [`Log::durable`], says when it is.
     ///
     /// # Errors
-    /// See [`AppendError`]; [`AppendError::Full`], [`AppendError::NotReady`] and
-    /// [`AppendError::DiskFull`] are temporary: the log calls the waker when the caller may try again.
+    /// See [`AppendError`]; [`AppendError::Full`], [`AppendError::NotReady`] and [`AppendError::DiskFull`]
+    /// are temporary: the log calls the waker when the caller may try again.
     pub fn append(&mut self, append: Append) -> Result<Appended, (Append, AppendError)> {
         let bytes = batch_bytes(&append.records);
         match self.admit(&append.records, bytes) {
@@ -116,9 +122,8 @@ impl Appender {
         }
     }
 
-    /// Returns whether the log would accept a batch of this many bytes ([`batch_bytes`])
-    /// now, for callers that must know before they build the batch. The answer holds
-    /// until the next append, unless the log fails.
+    /// Checks whether the log would accept a batch of `bytes` bytes ([`batch_bytes`]) now, for callers that
+    /// must know before they build the batch. The answer holds until the next append, unless the log fails.
     ///
     /// # Errors
     /// The reason why [`append`](Self::append) would refuse the batch.
@@ -126,17 +131,17 @@ impl Appender {
         self.place(&mut self.planner.clone(), bytes).map(drop)
     }
 
-    /// Returns the bytes of batches ([`batch_bytes`]) for which the allocated segments
-    /// have room. While a disk is full this is all the room there is: a caller that must
-    /// append then, to make space, keeps other appends from using the last of it.
+    /// Returns the number of bytes of batches ([`batch_bytes`]) for which the allocated segments have room.
+    /// While the disk is full, the log gets no more room than this. A caller that must still append then, for
+    /// instance a purge that frees space, refuses other appends early enough to keep room for its own.
     #[must_use]
     pub fn room_left(&self) -> u64 {
         self.planner.left(self.shared.ready.load(Ordering::Acquire))
     }
 
-    /// Returns the bytes that [`room_left`](Self::room_left) will give once batches of these bytes
-    /// ([`batch_bytes`]) are appended in this order, or `None` if the allocated segments cannot take all. A
-    /// batch that is too large for the rest of a segment leaves that rest unused.
+    /// Returns the number of bytes that [`room_left`](Self::room_left) will return once batches of these
+    /// bytes ([`batch_bytes`]) are appended in this order, or `None` if the allocated segments cannot take
+    /// all of them. A batch that is too large for the rest of a segment leaves that rest unused.
     #[must_use]
     pub fn room_behind(&self, batches: impl IntoIterator<Item = u64>) -> Option<u64> {
         let ready = self.shared.ready.load(Ordering::Acquire);
@@ -150,10 +155,11 @@ impl Appender {
         Some(planner.left(ready))
     }
 
-    /// Asks for one segment more than the log allocates ahead, for callers that keep room back behind a large
-    /// batch. If the disk has no space for it, [`Log::disk_full`] says so until there is space, or until a
-    /// segment is released: then a caller that still lacks room asks again. The log calls the waker in each
-    /// of these cases.
+    /// Asks the keeper thread to allocate one spare segment more than the option `spares` says, for a caller
+    /// that is about to append a large batch and needs free room behind it. If the disk has no space for the
+    /// segment, [`Log::disk_full`] returns true until the disk has space or the log releases a segment. A
+    /// caller that still lacks room after a release asks again. The log calls the waker in each of these
+    /// cases.
     pub fn ask_for_room(&self) {
         let ready = self.shared.ready.load(Ordering::Acquire);
         if self.planner.ahead(ready) <= self.spares as u64 {
@@ -219,7 +225,8 @@ impl Appender {
         };
         match self.queue.try_push(pending) {
             Ok(()) => {}
-            // The log failed a moment ago: the batch fails like those accepted before it.
+            // The log failed after the appender had last looked for a failure. So this batch fails, too, like
+            // the batches that the appender accepted before the failure.
             Err(PushError::Closed(pending)) => self.answer_failed(pending),
             Err(_) => {
                 unreachable!("the ring has room for every batch the bound on batches lets in")
@@ -239,8 +246,9 @@ impl Appender {
         }
     }
 
-    /// Waits until the log may accept this batch, can never accept it, or finds the disk full; at most until
-    /// `deadline`. Returns whether an append is worth a try.
+    /// Blocks until the log may accept this batch, can never accept it, or finds the disk full, but at most
+    /// until `deadline`. Returns false if the deadline passed first, and true if the caller should try to
+    /// append the batch.
     #[must_use]
     pub fn wait_for_room(&self, append: &Append, deadline: Option<Instant>) -> bool {
         let bytes = batch_bytes(&append.records);
@@ -266,7 +274,7 @@ impl Appender {
         }
     }
 
-    /// Returns a handle to everything but appending.
+    /// Returns a handle to this log for reads, waits, releases and counters.
     #[must_use]
     pub fn log(&self) -> Log {
         Log::new(Arc::clone(&self.shared))
@@ -286,7 +294,8 @@ impl Appender {
     fn end(&mut self) {
         self.queue.close();
         for thread in self.threads.drain(..) {
-            // The panic of the thread has been printed; there is no caller to pass it to.
+            // If a callback panicked and so ended the log's thread, the panic hook has printed the panic
+            // already. `end` runs in `drop`, which cannot return an error.
             let _ = thread.join();
         }
     }

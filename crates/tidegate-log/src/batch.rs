@@ -1,46 +1,48 @@
-//! The batch: the records of one append, kept or cut off as a whole, and its bytes.
+//! The byte format of a batch: the records of one append, which a recovery keeps or cuts off as a whole.
 //!
 //! ```text
 //! 0       4     8         16     24       32      36        40      44      48
 //! | magic | crc | segment | lsn  | synced | bytes | records | epoch | flags | records ...
 //! ```
 //!
-//! `synced` is the highest position known to be durable when the header was made. It tells
-//! a torn tail from damage: nothing below the highest `synced` of a log may be unreadable.
-//! `epoch` counts how often the log was opened: bytes that a crash left in an earlier life
-//! do not continue this one. The header's CRC begins with the segment's salt.
+//! `synced` is the highest position that the writer knew to be durable when it made the header. With
+//! `synced`, a recovery tells a torn tail from damage: all bytes below the highest `synced` of a log were
+//! durable, so they must be readable. `epoch` counts how often the log was opened. Epochs never fall from one
+//! batch to the next, so a recovery ignores bytes of a lower epoch, which a crash left in the file. The
+//! header's CRC begins with the segment's salt.
 //!
-//! A *marker* is a header without records that records how far the log is durable. It
-//! takes no position: the log writes the next batch over it.
+//! A *marker* is a header without records that says how far the log is durable. A marker takes no position:
+//! the writer writes the next batch over it.
 
 use crate::record::Seed;
 use crate::wire::{u32_at, u64_at};
 use crate::{Lsn, Record};
 
-/// Bytes before the first record.
+/// The length of a batch header, in bytes.
 pub(crate) const BATCH_HEADER: usize = 48;
 pub(crate) const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"TgB1");
 
 const FLAG_MARKER: u32 = 1;
 const FLAG_CLOSED: u32 = 2;
 
-/// The purpose of a header.
+/// The kind of a batch header: records follow the header, or the header is a marker without records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BatchKind {
     Records,
-    /// Records how far the log is durable.
+    /// The header is a marker: no records follow it, and it says how far the log is durable.
     Marker,
-    /// A marker written when the log was closed.
+    /// The header is a marker that the writer wrote at the close of the log. An opening that finds it knows
+    /// that the log was closed in order.
     Closed,
 }
 
-/// A batch's header as it stands in the log.
+/// The header of a batch, as the log stores it in front of the batch's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchHeader {
     pub(crate) segment: u64,
     pub(crate) lsn: Lsn,
     pub(crate) synced: Lsn,
-    /// The bytes of the records, without this header.
+    /// The length of the batch's records in bytes, without this header.
     pub(crate) bytes: u32,
     pub(crate) records: u32,
     pub(crate) epoch: u32,
@@ -68,7 +70,8 @@ impl BatchHeader {
         out
     }
 
-    /// Decodes the header at the front of `bytes`, which stand at `at`; `None` if they are not a header.
+    /// Decodes the batch header at the front of `bytes`, which come from log position `at`. Returns `None` if
+    /// `bytes` do not begin with an intact header that was written for this position.
     pub(crate) fn decode(bytes: &[u8], seed: Seed, at: Lsn) -> Option<Self> {
         let bytes = bytes.get(..BATCH_HEADER)?;
         if u32_at(bytes, 0) != BATCH_MAGIC
@@ -94,7 +97,8 @@ impl BatchHeader {
         (header.lsn == at).then_some(header)
     }
 
-    /// Returns the position at which the next batch begins.
+    /// Returns the position at which the next batch begins: the end of this batch, or the marker's own
+    /// position.
     pub(crate) const fn end(&self) -> Lsn {
         match self.kind {
             BatchKind::Records => self.lsn.after(BATCH_HEADER as u64 + self.bytes as u64),
@@ -103,7 +107,7 @@ impl BatchHeader {
     }
 }
 
-/// Returns the bytes a batch of these records takes in the log.
+/// Returns the number of bytes that a batch of these records takes in the log, with the batch header.
 #[must_use]
 pub fn batch_bytes(records: &[Record]) -> u64 {
     BATCH_HEADER as u64 + records.iter().map(Record::stored_bytes).sum::<u64>()

@@ -1,14 +1,16 @@
-//! The catalog: the list of the log's segments. Without it a lost file would look like a released one.
+//! The catalog: a file with the list of the log's segments. Without the catalog, a lost segment would look
+//! like a released one.
 //!
 //! ```text
 //! | magic | crc | version | count | epoch | 0 | (segment, salt) * count |
 //! ```
 //!
-//! The keeper writes it whole under another name and renames it, so that a crash leaves the old catalog
-//! or the new one. A segment joins it, allocated and durable, before the first batch is written to it,
-//! and leaves it before its file is used again or removed. The catalog also keeps the salts, so that a
-//! segment with an unreadable first page can be read. And it counts epochs: each opening of the log
-//! takes a new epoch before it writes anything, even if no header records the epoch before.
+//! The keeper writes the whole catalog under another name and renames it, so that a crash leaves the old
+//! catalog or the new one. The keeper adds a segment, allocated and durable, before the writer writes the
+//! first batch to it. It removes a segment from the catalog before it deletes the segment's file or uses the
+//! file again. The catalog also holds the salts, so that a segment with an unreadable first page can still be
+//! read. And it counts epochs: each opening of the log takes a new epoch before it writes anything, even if
+//! the log wrote no batch in the previous epoch.
 
 use crate::segment::FORMAT_VERSION;
 use crate::wire::{u32_at, u64_at};
@@ -19,15 +21,15 @@ const CATALOG_MAGIC: u32 = u32::from_le_bytes(*b"TgC1");
 const HEADER: usize = 24;
 const ENTRY: usize = 16;
 
-/// The segments of the log, by number, with their salts.
+/// The decoded catalog: the number and the salt of each of the log's segments, in the order of the numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Catalog {
-    /// The last epoch that was given out.
+    /// The epoch of the log's latest opening. The epoch counts how often the log was opened.
     pub(crate) epoch: u32,
     segments: Vec<(u64, u64)>,
 }
 
-/// Why a catalog cannot be read.
+/// The reasons why a catalog file cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CatalogError {
     Newer(u32),
@@ -35,13 +37,13 @@ pub(crate) enum CatalogError {
 }
 
 impl Catalog {
-    /// Creates a catalog of these segments, in any order.
+    /// Creates a catalog from the number and the salt of each segment, in any order.
     pub(crate) fn new(epoch: u32, mut segments: Vec<(u64, u64)>) -> Self {
         segments.sort_unstable();
         Self { epoch, segments }
     }
 
-    /// Returns the segments with their salts, in order of their numbers.
+    /// Returns the number and the salt of each segment that the catalog lists, in the order of the numbers.
     pub(crate) fn segments(&self) -> &[(u64, u64)] {
         &self.segments
     }
@@ -55,7 +57,7 @@ impl Catalog {
         self.segments.retain(|&(s, _)| s != segment);
     }
 
-    /// Returns the length of the catalog's file in bytes.
+    /// Returns the length of the encoded catalog, and so of the catalog's file, in bytes.
     pub(crate) const fn encoded_bytes(&self) -> u64 {
         (HEADER + ENTRY * self.segments.len()) as u64
     }

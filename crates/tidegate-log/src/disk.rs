@@ -1,4 +1,4 @@
-//! Storage on a real disk: a directory, `pwritev`, `fdatasync`, `flock`. Makes no decisions.
+//! Storage on a real disk: a directory, `pwritev`, `fdatasync`, `flock`. This module makes no decisions.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -16,11 +16,12 @@ use crate::storage::{Storage, StorageFile};
 /// The access rights of a log's directory: only the directory's owner can enter it.
 const MODE_DIR: u32 = 0o700;
 const MODE_FILE: u32 = 0o600;
-/// The most parts one system call takes.
+/// The greatest number of buffers that Linux accepts in one `pwritev` call (`IOV_MAX`). The disk splits a
+/// write of more buffers into several calls.
 const PARTS_MAX: usize = 1024;
 const LOCK: &str = "lock";
 
-/// A directory on a disk.
+/// A directory on a real disk that holds a log.
 #[derive(Debug)]
 pub struct Disk {
     path: PathBuf,
@@ -29,7 +30,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Opens the directory at `path`, and makes it if there is none.
+    /// Opens the directory at `path`, and creates it if it does not exist.
     ///
     /// # Errors
     /// The system's error.
@@ -63,9 +64,10 @@ impl Disk {
     }
 }
 
-/// Makes a directory and the missing ones above it. All of them must survive a crash, so
-/// this syncs each in its parent before it makes anything in it: a directory with
-/// content is durable, and an empty one may be left from a crash.
+/// Creates a directory and its missing parent directories so that all of them survive a crash: syncs each new
+/// directory in its parent before it creates anything inside. So a directory with content is always durable.
+/// An empty directory may be the leftover of a crash and not durable, so the deepest directory that exists
+/// already is synced in its parent, too.
 fn make(path: &Path) -> io::Result<()> {
     let mut missing = Vec::new();
     let mut above = path.ancestors().filter(|p| !p.as_os_str().is_empty());
@@ -77,7 +79,8 @@ fn make(path: &Path) -> io::Result<()> {
         is_there
     });
     match there.map(sync_in_parent) {
-        // A directory that this process may not sync belongs to another user, and existed before.
+        // If the system forbids this sync, the directory belongs to another user. No earlier run of this
+        // process created such a directory, so it needs no sync.
         Some(Err(e)) if e.kind() != io::ErrorKind::PermissionDenied => return Err(e),
         _ => {}
     }
@@ -112,7 +115,8 @@ impl Storage for Disk {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
-            // A name that is not valid text is not a file of the log.
+            // The log's file names are ASCII. A name that is not UTF-8 is no file of the log, so the list
+            // leaves it out.
             if let Some(name) = name.to_str().filter(|&n| n != LOCK) {
                 names.push(name.to_owned());
             }
@@ -150,7 +154,8 @@ impl StorageFile for DiskFile {
         for parts in parts.chunks(PARTS_MAX) {
             let bytes: usize = parts.iter().map(|p| p.len()).sum();
             let mut written = rustix::io::retry_on_intr(|| pwritev(&self.0, parts, at))?;
-            // A write to a file rarely ends early; the rest then follows part by part.
+            // If `pwritev` wrote fewer bytes than asked, which is rare for a file, each remaining part takes
+            // a write of its own.
             if written < bytes {
                 let mut skip = written;
                 for part in parts {
@@ -179,8 +184,8 @@ impl StorageFile for DiskFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // The disk does not repeat an interrupted sync: a second one may not report the error that the first
-        // found.
+        // An interrupted `fdatasync` is an error, and the log does not repeat the call: the kernel may report
+        // a lost write only once, so a second call could succeed although bytes are lost.
         Ok(fdatasync(&self.0)?)
     }
 
@@ -195,7 +200,7 @@ impl StorageFile for DiskFile {
         }
         match fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => Ok(()),
-            // Some file systems cannot reserve space: there the disk writes zeros to take the space.
+            // This file system cannot reserve space, so `reserve` writes zeros to take the space.
             Err(rustix::io::Errno::OPNOTSUPP) => {
                 let zeros = vec![0; 1 << 20];
                 let mut at = had.min(bytes);
@@ -248,7 +253,7 @@ mod tests {
         let disk = Disk::open(dir.path()).unwrap();
         let file = disk.create("a").unwrap();
         file.reserve(10_000).unwrap();
-        // More parts than one call takes.
+        // The file must split this write of 3000 buffers, because one `pwritev` call accepts only 1024.
         let parts: Vec<_> = (0..3000).map(|_| IoSlice::new(b"ab")).collect();
         file.write_at(&parts, 5).unwrap();
         file.sync().unwrap();

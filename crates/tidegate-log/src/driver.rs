@@ -1,9 +1,10 @@
-//! The log thread: takes appended batches, asks [`Gather`] for the next step, lets the
-//! [`Writer`] carry it out, and reports the outcome. [`Driver::run`] is the loop of the
-//! thread; no other function blocks, so that a simulation can take its place (`steps`).
+//! The log thread: takes appended batches from the queue, asks [`Gather`] for the next step, lets the
+//! [`Writer`] carry out the step, and reports the outcome. [`Driver::run`] is the loop of the thread. No
+//! other function waits for batches, so that a simulation can call them in place of the thread (`steps`).
 //!
-//! After a sync the thread tells the callers by one store and one call of the waker, and
-//! begins the next write at once: other threads send the acks while the next sync runs.
+//! After a sync the log thread notifies the callers by one store of the durable position and one call of the
+//! waker, and begins the next write at once: other threads send the acknowledgements while the next sync
+//! runs.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,10 +21,12 @@ use crate::shared::{Shared, lock};
 use crate::writer::{Accepted, Writer};
 use crate::{Failure, Lsn};
 
-/// The callback for a batch that is durable, or has failed.
+/// The callback of an appended batch. The log thread calls it once: with the batch's position once the batch
+/// is durable, or with the failure of the log.
 pub(crate) type Done = Box<dyn FnOnce(Result<Lsn, Failure>) + Send>;
 
-/// A batch on its way to the log thread.
+/// An accepted batch on its way from the appender to the log thread, with its size, its callers, its arrival
+/// time and its callback.
 pub(crate) struct Pending {
     pub(crate) batch: Accepted,
     pub(crate) bytes: u64,
@@ -32,28 +35,33 @@ pub(crate) struct Pending {
     pub(crate) done: Option<Done>,
 }
 
-/// The batches that one decision took. The thread writes and syncs those of each segment in turn.
+/// The batches that the log thread writes and syncs because of one decision of the controller. If they lie in
+/// several segments, the thread writes and syncs the batches of one segment after the other.
 struct Running {
     batches: Vec<Accepted>,
-    /// The number of these batches that the thread has written.
+    /// The number of batches, counted from the front of `batches`, that the log thread has written. It writes
+    /// the others, which lie in later segments, after the next sync.
     written: usize,
     bytes: u64,
     done: Vec<(Done, Lsn)>,
     since: Time,
 }
 
-/// The next action of the thread, or the simulation, that runs a [`Driver`].
+/// The action that the log thread must take next. A simulation that runs a [`Driver`] in place of the thread
+/// must take it, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Sync the written batches, and report it by [`Driver::handle_synced`].
+    /// The log thread must sync the written batches, and pass the result to [`Driver::handle_synced`].
     Sync,
-    /// Wait until a batch arrives, at most until this time, and call [`Driver::step`].
+    /// The log thread must wait until a batch arrives, but at most until this time, if there is one, and then
+    /// call [`Driver::step`].
     Wait(Option<Time>),
-    /// End: everything is written, and no batch can arrive.
+    /// The log thread must end: all batches are durable, and no more can arrive.
     End,
 }
 
-/// Decides which batches are written when, without waiting. See the [module](self).
+/// The logic of the log thread: takes batches, writes them when the controller decides so, and reports their
+/// outcomes. See the [module](self).
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     consumer: Consumer<Pending>,
@@ -62,7 +70,9 @@ pub(crate) struct Driver {
     marker_after: Duration,
     waiting: VecDeque<Pending>,
     running: Option<Running>,
-    /// The time since which no batch has arrived.
+    /// The time at which the log became idle while its end was not yet recorded as durable by a header or
+    /// marker. The log thread writes a marker `marker_after` later. The arrival of a batch sets the field to
+    /// `None`.
     idle: Option<Time>,
 }
 
@@ -90,8 +100,9 @@ impl Driver {
     /// fails.
     pub(crate) fn run(mut self, clock: Clock) {
         let _end = End(Arc::clone(&self.shared));
-        // A hold takes some microseconds; by default the kernel ends a timed wait up to 50 microseconds late.
-        // If the thread cannot set a shorter slack, it only waits longer.
+        // The controller may hold a batch for only some microseconds, but by default the kernel ends a timed
+        // wait up to 50 microseconds late. So the log thread asks for a slack of 1 microsecond. If the kernel
+        // refuses that, the thread only waits longer.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1_000));
         let mut ended = false;
         let outcome = loop {
@@ -130,8 +141,9 @@ impl Driver {
         }
     }
 
-    /// Takes the batches that arrived and writes those that are due. `ended` says that no more can arrive.
-    /// The caller must not call this while a sync is due.
+    /// Takes the arrived batches from the queue. If the controller starts a sync now, writes the batches that
+    /// this sync covers. `ended` is true if no more batches can arrive. After a [`Next::Sync`], the caller
+    /// must not call this function before that sync has ended.
     pub(crate) fn step(&mut self, now: Time, ended: bool) -> Result<Next, Failure> {
         self.receive();
         let step = self.gather.poll(now, ended);
@@ -178,8 +190,9 @@ impl Driver {
         }
     }
 
-    /// Handles the end of the sync. Returns whether another sync is due, because the thread has now written
-    /// the batches of the next segment.
+    /// Handles the end of a sync. The sync covers only the batches in one segment. If the controller's
+    /// decision took further batches, which lie in the next segment, writes those and returns true: the
+    /// caller must then sync again.
     pub(crate) fn handle_synced(
         &mut self,
         now: Time,
@@ -205,7 +218,8 @@ impl Driver {
         }
     }
 
-    /// Reports the outcome of batches.
+    /// Ends the batches of one decision of the controller: reports their outcome to their callers and to the
+    /// controller, and wakes the threads that wait for the log.
     fn finish(
         &mut self,
         now: Time,
@@ -232,8 +246,8 @@ impl Driver {
         outcome
     }
 
-    /// Handles a log without waiting batches: after a while the log records how far it
-    /// is durable, and then sleeps until a batch arrives.
+    /// Handles an idle log: after `marker_after` without a batch, writes a marker that says how far the log
+    /// is durable. The log thread then sleeps until a batch arrives.
     fn rest(&mut self, now: Time) -> Result<Next, Failure> {
         if !self.writer.needs_marker() {
             return Ok(Next::Wait(None));
@@ -246,7 +260,8 @@ impl Driver {
         Ok(Next::Wait(None))
     }
 
-    /// Tells all waiting callers that the log failed, until no more can arrive.
+    /// Fails every batch that waits in the queue or still arrives, with this failure of the log, until the
+    /// appender is dropped.
     fn refuse(&mut self, failure: &Failure) {
         loop {
             if !self.refuse_waiting(failure) && self.consumer.blocking_wait().is_err() {
@@ -255,7 +270,8 @@ impl Driver {
         }
     }
 
-    /// Fails the batches that wait now; returns whether any batch waited.
+    /// Closes the queue from the appender, and fails all batches in it with this failure of the log. Returns
+    /// whether the queue held any batch.
     pub(crate) fn refuse_waiting(&mut self, failure: &Failure) -> bool {
         self.consumer.close();
         self.receive();
@@ -268,14 +284,15 @@ impl Driver {
         any
     }
 
-    /// Syncs the written batches.
+    /// Syncs the batches that the writer has written to the current segment.
     pub(crate) fn sync_written(&self) -> Result<(), Failure> {
         self.writer.sync()
     }
 }
 
-/// Ends the keeper with the log thread. If a callback's panic ended the thread, fails the
-/// log for all callers: the batches being written are as uncertain as after a failed sync.
+/// The guard of the log thread. Its drop ends the keeper together with the log thread. If the panic of a
+/// callback ended the log thread, the drop also fails the log, because it is unknown then if the batches in
+/// progress are durable, as after a failed sync.
 struct End(Arc<Shared>);
 
 impl Drop for End {

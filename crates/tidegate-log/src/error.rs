@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use crate::{Damage, Lsn};
 
-/// The reason why the log accepts nothing more: a write or a sync failed. Bytes written
-/// since the last sync may or may not be durable, and no later sync could tell: the
-/// process should end, and learn their state by opening the log again.
+/// The reason why the log accepts nothing more: a write or a sync failed. Bytes that the log wrote since the
+/// last successful sync may or may not be durable, and no later sync can show which of them are. So the
+/// process should end, and learn the state of these bytes by opening the log again.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The operation that failed.
     pub doing: &'static str,
     /// The system's error.
     pub error: Arc<io::Error>,
-    /// The log is durable up to this position, and never reported a later one as durable.
+    /// The position up to which the log is durable. The log has reported no later position as durable.
     pub durable: Lsn,
 }
 
@@ -39,22 +39,23 @@ impl std::error::Error for Failure {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has locked the directory.
+    /// Another process has opened the log and holds the lock of the log's directory.
     InUse,
-    /// A file was written by a newer version.
+    /// A newer version of this crate wrote a file of the log, in a format that this version does not know.
     Newer {
         /// The name of the file.
         name: String,
-        /// The version of the file.
+        /// The format version that the file names, which this crate cannot read.
         version: u32,
     },
-    /// Bytes that were durable are gone or cannot be read.
+    /// Bytes of the log that were durable are gone or cannot be read.
     Damaged(Box<Damage>),
-    /// There is no log, although [`Options::must_be_there`](crate::Options::must_be_there) requires one.
+    /// The directory has no log, although the option
+    /// [`Options::must_be_there`](crate::Options::must_be_there) requires that it has one.
     Gone,
-    /// An option is impossible.
+    /// One of the log's options has a value that the log cannot use. The text names the fault.
     Options(&'static str),
-    /// The system reported an error.
+    /// The operating system reported an error while it worked on the log's files.
     Io {
         /// The operation that failed.
         doing: &'static str,
@@ -100,31 +101,35 @@ impl std::error::Error for OpenError {
     }
 }
 
-/// The reasons why the log did not accept a batch. The log is unchanged.
+/// The reasons why the log did not accept a batch. A refused append has changed nothing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AppendError {
     /// The batch has no records.
     Empty,
-    /// A record has the kind that is reserved for the log.
+    /// A record of the batch has kind 255, which is reserved for the log's own placeholders.
     Kind,
-    /// The batch would not fit into a segment of its own.
+    /// The batch has more bytes than one segment of the log can hold, so the log can never accept it.
     TooLarge {
-        /// The bytes of the batch.
+        /// The number of bytes that the refused batch would take in the log.
         bytes: u64,
-        /// The most a batch may take.
+        /// The greatest number of bytes that a batch may take in the log: the room of one segment.
         most: u64,
     },
-    /// The backlog is full: try again when more has become durable.
+    /// The accepted batches that are not yet durable have reached the log's bound on their bytes or their
+    /// number. The caller tries again once more of them are durable.
     Full {
-        /// The missing bytes; 0 if the number of batches is the limit.
+        /// The number of bytes by which the refused batch would exceed the bound on bytes; 0 if the bound on
+        /// the number of batches is the reason for the refusal.
         missing_bytes: u64,
     },
-    /// The keeper is allocating the next segment: try again at the next wake-up.
+    /// The batch needs the next segment, which the keeper is still allocating. The caller tries again when
+    /// the log next calls the waker.
     NotReady,
-    /// There is no space for the next segment: make some, or release segments, and try again.
+    /// The batch needs the next segment, for which the disk has no space. The caller frees disk space or
+    /// releases segments, and tries again.
     DiskFull,
-    /// A write or a sync of the log failed before.
+    /// A write or a sync of the log failed earlier, so the log accepts no more batches.
     Failed(Failure),
 }
 
@@ -154,25 +159,26 @@ impl fmt::Display for AppendError {
 
 impl std::error::Error for AppendError {}
 
-/// The reasons why a record cannot be read.
+/// The reasons why the log cannot return a record.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The log is not yet durable at this position.
+    /// The log is not yet durable at the position that the caller wants to read.
     NotDurable {
-        /// The end of the durable part of the log.
+        /// The position up to which the log is durable at the time of the read.
         durable: Lsn,
     },
-    /// The segment of the record was released.
+    /// The log has released the segment that held the record, so the record is gone.
     Released,
-    /// The bytes at the position are not the record that was written, or no record begins there.
+    /// The bytes at the position differ from the record that the log wrote there, or no record begins at that
+    /// position.
     Damaged {
-        /// The position of these bytes.
+        /// The log position at which the caller wanted to read a record.
         at: Lsn,
     },
-    /// A repair of the log could not save the record.
+    /// The record was lost: a repair of the log could not save it, and put a placeholder in its place.
     Lost,
-    /// The system failed to read.
+    /// The operating system failed to read the log's file.
     Io(io::Error),
 }
 
@@ -207,13 +213,14 @@ impl std::error::Error for ReadError {
     }
 }
 
-/// The reasons why a segment was not released.
+/// The reasons why the log refuses to release a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// There is no segment of this number.
+    /// The log has no segment with the number that the caller wants to release.
     Unknown,
-    /// The log still writes to the segment, or nothing behind the segment is durable yet.
+    /// The log still writes to the segment that the caller wants to release, or no record behind that segment
+    /// is durable yet.
     Open,
 }
 

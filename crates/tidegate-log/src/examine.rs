@@ -1,4 +1,5 @@
-//! Inspects a closed log: its content, and whether all of it can be read. Changes nothing.
+//! Inspects a closed log: reports its content, and says if all of it can be read. The inspection changes
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,66 +11,70 @@ use crate::recovery::Verdict;
 use crate::storage::Storage;
 use crate::{KIND_LOST, Lsn, OpenError};
 
-/// The content of a log.
+/// The content of a closed log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// The log's segments, oldest first, without those that cannot be read at all.
+    /// The segments of the log that have a readable header, oldest first.
     pub segments: Vec<SegmentReport>,
-    /// Segments allocated and not yet written to.
+    /// The number of spare segments: allocated by the log, and not yet written to.
     pub spares: usize,
-    /// The state of the log's end.
+    /// The state of the log's end: whole, torn by a crash, or damaged.
     pub verdict: Verdict,
-    /// The durable positions that cannot be read.
+    /// The damaged segments, with the positions that were durable and cannot be read; `None` if the log has
+    /// no damage.
     pub damage: Option<Damage>,
 }
 
-/// The content of a segment.
+/// The content of one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentReport {
     /// The number of the segment.
     pub segment: u64,
-    /// The positions that the segment has.
+    /// The log positions that the segment covers, from its first batch to the end of its last one.
     pub range: Range<Lsn>,
-    /// Records that can be read.
+    /// The number of records in the segment that can be read.
     pub records: u64,
-    /// True if the segment has a sound index, so that an opening need not read all of the segment.
+    /// True if the segment has an intact index, so that an opening need not read all of the segment.
     pub indexed: bool,
     /// The length of the segment's file in bytes.
     pub file_bytes: u64,
-    /// How often the log had been opened when it last wrote to this segment.
+    /// The latest epoch of the segment's batches: the number of times that the log had been opened when it
+    /// last wrote to this segment.
     pub epoch: u32,
-    /// The content of each group in the segment.
+    /// The records that the segment holds of each group, by the group's number.
     pub groups: BTreeMap<u32, GroupReport>,
-    /// The bytes that a repair replaced with placeholders.
+    /// The number of bytes in the segment that placeholders take, with which a repair replaced lost records.
     pub lost_bytes: u64,
 }
 
-/// The content of a group in a segment.
+/// The content of one segment for one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupReport {
-    /// The number of records of the group in the segment.
+    /// The number of the group's records in the segment.
     pub records: u64,
-    /// The bytes of the payloads of these records.
+    /// The total length of the payloads of the group's records in the segment, in bytes.
     pub bytes: u64,
-    /// The index of the group's first record in the segment.
+    /// The index that the group's first record in the segment has within the group.
     pub first: u64,
-    /// The index of the group's last record in the segment.
+    /// The index that the group's last record in the segment has within the group.
     pub last: u64,
 }
 
-/// Reports the content of the log from its indices, where it has any: quick, but damage
-/// inside sealed segments goes unnoticed.
+/// Reports the content of the log in `storage`. Reads only the index of each segment that has one. This is
+/// quick, but does not find damage to the records of these segments.
 ///
 /// # Errors
-/// The log is in use, is newer, or cannot be read. Damage is not an error: the report lists it.
+/// Another process uses the log, a newer version of this crate wrote it, or the system cannot read it. Damage
+/// is not an error: the report lists it.
 pub fn inspect(storage: &dyn Storage) -> Result<Report, OpenError> {
     examine(storage, true)
 }
 
-/// Reads every byte of the log and checks it.
+/// Reports as [`inspect`] does, and calls `visit` with every record of the log, in the order in which the log
+/// wrote them.
 ///
 /// # Errors
 /// As for [`inspect`].
@@ -119,7 +124,8 @@ pub(crate) fn examine_locked(storage: &dyn Storage, by_index: bool) -> Result<Re
         })?;
         let indexed = match by_index {
             true => !content.scanned,
-            // An index with a sound checksum is as it was written, so only its presence matters here.
+            // The read before ignored the index of the segment, to check every byte. This second read only
+            // finds out if the segment has an intact index.
             false => !read_segment(*header, &**file, follows, true, &mut |_| ())?.scanned,
         };
         segment.note(&content, indexed);

@@ -1,10 +1,10 @@
-//! Group commit: decides which of the waiting batches the next sync covers, and when it
-//! starts. Pure: it gets the time as an argument and knows only numbers; the engine's
-//! controller decides, and fits the cost of the disk. `driver` carries out the decisions.
+//! Group commit: decides which of the waiting batches the next sync covers, and when that sync starts. Pure:
+//! the log thread passes the time as an argument. The engine's controller decides, and learns the cost of the
+//! disk's syncs. `driver` carries out the decisions.
 //!
-//! The order of calls: `handle_arrived` for every batch that arrived, with the time of its
-//! arrival; then `poll`, and the step it returns. After a sync first `handle_arrived` for
-//! the batches of the meantime, then `handle_done`, then `poll` again. One sync at a time.
+//! The log thread calls `handle_arrived` for every batch, with the time of its arrival, and then `poll`,
+//! which returns the next step. After a sync it first calls `handle_arrived` for the batches that arrived
+//! meanwhile, then `handle_done`, and then `poll` again. One sync runs at a time.
 
 use std::collections::VecDeque;
 
@@ -12,12 +12,12 @@ use tidegate::Time;
 use tidegate::boundary::{self, Boundary, BoundaryError, Cut};
 use tidegate::controller::{BatchId, Load, Snapshot};
 
-/// Decides which waiting batches a sync covers, and when the sync starts.
+/// Decides which waiting batches the next sync covers, and when the sync starts.
 pub(crate) struct Gather {
     boundary: Boundary,
     waiting: VecDeque<Waiting>,
     backlog: Load,
-    /// The running sync.
+    /// The controller's id of the batches that the running sync covers; `None` while no sync is running.
     running: Option<BatchId>,
 }
 
@@ -27,14 +27,15 @@ struct Waiting {
     since: Time,
 }
 
-/// The next step.
+/// The next step that the controller's decision asks of the log thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Write and sync this many of the waiting batches, the oldest first.
+    /// The log thread must write and sync this many of the waiting batches, the oldest first.
     Take(usize),
-    /// Wait until a batch arrives, at most until this time, and poll again.
+    /// The log thread must wait until a batch arrives, at most until this time, and then poll again: the
+    /// controller holds the waiting batches back so that more can join them.
     Hold(Time),
-    /// Nothing waits.
+    /// No batch waits, so the log thread must rest until a batch arrives.
     Rest,
 }
 
@@ -48,7 +49,8 @@ impl Gather {
         }
     }
 
-    /// Records that a batch arrived, for this many waiting callers.
+    /// Adds a batch of `bytes` bytes that arrived at `at`, and for which `callers` callers wait, to the
+    /// backlog.
     pub(crate) fn handle_arrived(&mut self, at: Time, callers: u64, bytes: u64) {
         let load = Load::new(callers, bytes);
         self.backlog.items += callers;
@@ -58,7 +60,8 @@ impl Gather {
         told.unwrap_or_else(impossible);
     }
 
-    /// Returns the step at `now`; with `closing` no batch waits for company.
+    /// Returns the next step of the log thread at the time `now`. If `closing` is true, no more batches can
+    /// arrive, so the waiting batches are due at once.
     pub(crate) fn poll(&mut self, now: Time, closing: bool) -> Turn {
         debug_assert!(self.running.is_none(), "one sync at a time");
         let Some(oldest) = self.waiting.front() else {
@@ -74,7 +77,8 @@ impl Gather {
         }
     }
 
-    /// Takes as many batches as the limit allows, at least one.
+    /// Takes the oldest waiting batches for the next sync: at least one batch, and otherwise as many as the
+    /// controller's limit of callers and bytes allows.
     fn take(&mut self, now: Time, limit: Load) -> Turn {
         let (mut taken, mut batch) = (0, Load::default());
         while let Some(next) = self.waiting.front() {
@@ -96,7 +100,8 @@ impl Gather {
         Turn::Take(taken)
     }
 
-    /// Records the end of the sync.
+    /// Tells the controller that the running sync ended, and whether it succeeded, so that the controller can
+    /// learn the cost of a sync.
     pub(crate) fn handle_done(&mut self, now: Time, ok: bool) {
         if let Some(id) = self.running.take() {
             let done = self.boundary.done(self.boundary.at(now), id, ok);
@@ -109,7 +114,8 @@ impl Gather {
     }
 }
 
-/// Panics: the boundary refuses only calls that contradict each other, and [`Gather`] makes none.
+/// Panics because the controller's boundary refused a call. The boundary refuses only calls in an impossible
+/// order, and [`Gather`] makes no such calls.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("the log thread keeps to the order of calls: {error}")

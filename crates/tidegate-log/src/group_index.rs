@@ -1,15 +1,15 @@
-//! The positions of a group's records: eight bytes a record, found by index. A help for
-//! users; the log does not need it.
+//! An index from the record numbers of a group to log positions, in memory, at eight bytes a record. Users of
+//! the log may keep such an index; the log itself does not need it.
 
 use std::collections::VecDeque;
 
 use crate::{Lsn, RecordInfo};
 
-/// The positions of consecutive indices of one group.
+/// The log positions of one group's records, which have consecutive indices.
 ///
-/// The last write wins, as consensus requires: an index that appears again replaces its
-/// old record and everything after it. So the records that
-/// [`Log::open`](crate::Log::open) visits can be pushed in their order.
+/// The last write wins, as Raft requires: a record with a known index replaces the earlier record of this
+/// index and all records behind that one. So a caller can push the records in the order in which
+/// [`Log::open`](crate::Log::open) visits them.
 #[derive(Clone, Debug, Default)]
 pub struct GroupIndex {
     first: u64,
@@ -17,7 +17,7 @@ pub struct GroupIndex {
 }
 
 impl GroupIndex {
-    /// Creates an index without records.
+    /// Creates a group index that has no record yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -26,8 +26,8 @@ impl GroupIndex {
         }
     }
 
-    /// Adds a record of the group. An index beyond the next one leaves a gap: then the
-    /// earlier positions are forgotten.
+    /// Adds a record of the group at position `lsn`. If `index` leaves a gap, or lies before the first
+    /// record, the group index first forgets all earlier positions.
     pub fn push(&mut self, index: u64, lsn: Lsn) {
         let next = self.first + self.positions.len() as u64;
         if self.positions.is_empty() || index > next || index < self.first {
@@ -39,26 +39,27 @@ impl GroupIndex {
         self.positions.push_back(lsn);
     }
 
-    /// Adds a record of the group as [`push`](Self::push) does, by the record's entry in an index.
+    /// Adds a record of the group as [`push`](Self::push) does. `entry` holds the record's index and
+    /// position.
     pub fn push_record(&mut self, entry: &RecordInfo) {
         self.push(entry.index, entry.lsn);
     }
 
-    /// Returns the position of the record with this index.
+    /// Returns the position of the record with this index; `None` if the group index does not have it.
     #[must_use]
     pub fn get(&self, index: u64) -> Option<Lsn> {
         let at = index.checked_sub(self.first)?;
         self.positions.get(usize::try_from(at).ok()?).copied()
     }
 
-    /// Returns the first and the last index; `None` if the group has no record.
+    /// Returns the indices of the first and the last record in the group index; `None` if it has no record.
     #[must_use]
     pub fn range(&self) -> Option<(u64, u64)> {
         let len = self.positions.len() as u64;
         (len > 0).then(|| (self.first, self.first + len - 1))
     }
 
-    /// Forgets everything before this index.
+    /// Forgets the positions of all records of the group before this index.
     pub fn trim_before(&mut self, index: u64) {
         let gone = index
             .saturating_sub(self.first)

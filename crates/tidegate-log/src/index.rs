@@ -1,18 +1,20 @@
-//! The index of a sealed segment: its records and their places, so that a restart need not read them.
+//! The index of a sealed segment: a list of the segment's records and their positions, so that an opening of
+//! the log need not read the records themselves.
 //!
-//! It stands after the last batch. Its trailer, the file's last 64 bytes: magic, crc, segment, base, end (the
-//! position after the last batch), index offset, index bytes, records, epoch, index crc, 0. The index is one
-//! entry a record, in order: a byte of flags, then as varints the differences from the expected values.
+//! The index stands behind the segment's last batch. The last 64 bytes of the file are the index's trailer:
+//! magic, crc, segment, base, end (the position after the last batch), index offset, index bytes, records,
+//! epoch, index crc, 0. The index has one entry a record, in order: a byte of flags, then, as varints, those
+//! values that differ from the expected ones.
 //!
-//! | flag | then | otherwise |
-//! | --- | --- | --- |
-//! | 1 a batch begins here | its header comes first | follows the record before |
-//! | 2 group | the group | that of the record before, first 0 |
-//! | 4 index | the index | the group's last in this segment + 1, first 1 |
-//! | 8 term | the term | the group's last, first 0 |
-//! | 16 kind | the kind | that of the record before, first 0 |
+//! | bit | value | if the bit is set | if it is not set |
+//! | --- | --- | --- | --- |
+//! | 1 | position | a batch header stands before the record | it follows the record before directly |
+//! | 2 | group | the entry holds it | the group of the record before; 0 for the segment's first record |
+//! | 4 | index | the entry holds it | the group's last index in this segment, plus 1; 1 for its first |
+//! | 8 | term | the entry holds it | the group's last term in this segment; 0 for its first record |
+//! | 16 | kind | the entry holds it | the kind of the record before; 0 for the segment's first record |
 //!
-//! Every entry ends with the payload's length. An entry takes about five bytes.
+//! Every entry ends with the payload's length in bytes. An entry takes about five bytes.
 
 use std::collections::HashMap;
 
@@ -30,18 +32,18 @@ const INDEX: u8 = 4;
 const TERM: u8 = 8;
 const KIND: u8 = 16;
 
-/// The entry of a record in an index.
+/// The entry of one record in the index of a segment: the record's position and header, without the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordInfo {
-    /// The position of the record, as [`Reader::read`](crate::Reader::read) takes it.
+    /// The log position of the record. [`Reader::read`](crate::Reader::read) takes this position.
     pub lsn: Lsn,
     /// The group of the record.
     pub group: u32,
     /// The kind of the record.
     pub kind: u8,
-    /// The number that the group gives the record.
+    /// The record's number in its group, which the appending caller chose.
     pub index: u64,
-    /// The term that the group gives the record.
+    /// The record's term in its group, which the appending caller chose.
     pub term: u64,
     /// The length of the record's payload in bytes.
     pub len: u32,
@@ -59,19 +61,21 @@ impl RecordInfo {
         }
     }
 
-    /// Returns the bytes the record takes in the log: header, payload and padding.
+    /// Returns the number of bytes that the record takes in the log: header, payload and padding.
     #[must_use]
     pub const fn stored_bytes(&self) -> u64 {
         crate::record::stored(self.len as usize) as u64
     }
 }
 
-/// The expected values of the next entry, the same for the writer and the reader.
+/// The values that encoder and decoder of a segment's index both expect in the next entry. An entry stores
+/// only the values that differ from the expected ones.
 #[derive(Clone, Debug, Default)]
 struct Expected {
     kind: u8,
     group: u32,
-    /// The index and term of the current group's last record; `others` keeps those of the other groups.
+    /// The index and term of the entry before the next one; `others` keeps the last index and term of each
+    /// other group.
     last: (u64, u64),
     others: HashMap<u32, (u64, u64)>,
 }
@@ -94,7 +98,7 @@ impl Expected {
     }
 }
 
-/// Builds the index of the segment that the log writes to.
+/// Builds the index of the segment to which the log is writing, one entry for each record.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexBuilder {
     bytes: Vec<u8>,
@@ -113,7 +117,8 @@ impl IndexBuilder {
         }
     }
 
-    /// Adds the next record; only its batch's header, if it is the batch's first, may stand before it.
+    /// Adds the entry of the next record of the segment. The record must follow the record before it
+    /// directly, or with one batch header between them.
     pub(crate) fn push(&mut self, entry: &RecordInfo) {
         let (index, term) = self.expected.of(entry.group);
         let mut flags = 0;
@@ -149,7 +154,8 @@ impl IndexBuilder {
     }
 }
 
-/// The place of an index, and the totals of its segment.
+/// The trailer in the last bytes of a sealed segment's file. It says where the index stands, and what the
+/// segment holds in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) segment: u64,
@@ -199,7 +205,8 @@ impl Trailer {
             .then_some(trailer)
     }
 
-    /// Visits the entries of the trailer's index, in order; returns `None` if the bytes are not that index.
+    /// Decodes `index`, the index that this trailer describes, and calls `each` with every entry in order.
+    /// Returns `None` if `index` is damaged; `each` may then have got some entries.
     pub(crate) fn entries(&self, index: &[u8], mut each: impl FnMut(RecordInfo)) -> Option<()> {
         if index.len() != self.index_bytes as usize || crc32c::crc32c(index) != self.index_crc {
             return None;

@@ -1,5 +1,6 @@
-//! The keeper: allocates segments ahead, and releases old ones. Only the keeper writes the catalog. It
-//! blocks, and has a thread of its own, so that neither appends nor syncs ever wait for an allocation.
+//! The keeper: a thread that allocates segments ahead and releases old ones. Only the keeper writes the
+//! catalog of an open log. Its calls block; so it has a thread of its own, and neither appends nor syncs ever
+//! wait for an allocation.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, IoSlice};
@@ -12,41 +13,50 @@ use crate::segment::{FIRST_BATCH, PAGE, name, parse_name};
 use crate::shared::{Errand, Shared, Spare, lock};
 use crate::storage::{Storage, StorageFile, is_full};
 
-/// The keeper's state. See the [module](self).
+/// The keeper's state: the catalog, and the segments to allocate, to recycle and to release. See the
+/// [module](self).
 pub(crate) struct Keeper {
     pub(crate) shared: Arc<Shared>,
     pub(crate) catalog: Catalog,
-    /// The number of the next segment to allocate.
+    /// The number that the next allocated segment gets.
     pub(crate) next: u64,
-    /// Files of released segments, by number.
+    /// The numbers of released segments that still have files. The keeper renames these files for new
+    /// segments, or removes them.
     pub(crate) recyclable: VecDeque<u64>,
     pub(crate) recycled_max: usize,
     pub(crate) spares: usize,
     pub(crate) segment_bytes: u64,
     pub(crate) seed: u64,
-    /// Segments that are released but still in the catalog, because there is no space to write another one.
+    /// The numbers of released segments that the catalog on the disk still lists, because the disk had no
+    /// space for a new catalog.
     pub(crate) deferred: BTreeSet<u64>,
-    /// A caller needs one spare more than usual. Until this spare is there, or a segment is released, the
-    /// disk counts as full.
+    /// True while a caller waits for one spare segment more than usual. While the disk has no space for that
+    /// segment, the log reports a full disk.
     pub(crate) one_more: bool,
-    /// The file of the next segment. No catalog lists it, because the disk had no space for another catalog.
-    /// The keeper holds the file, because its space could be lost.
+    /// The allocated file of the next segment, kept while the disk has no space for a catalog that lists the
+    /// segment. The keeper uses the file in its next attempt; if it deleted the file, another program could
+    /// take the space.
     pub(crate) unlisted: Option<Arc<dyn StorageFile>>,
 }
 
-/// The interval at which the keeper removes surplus files.
+/// The keeper removes one file of a released segment in each interval of this length, while more than
+/// `recycled_max` such files exist.
 const REMOVE_EVERY: Duration = Duration::from_millis(250);
 
-/// A reserve file: the keeper gives up its space to write a catalog that releases segments.
+/// The name of the reserve file. On a full disk the keeper deletes this file to get space for a catalog
+/// without the released segments.
 pub(crate) const RESERVE: &str = "reserve";
 const RESERVE_BYTES: u64 = 64 << 10;
-/// The least bytes of a reserve: the keeper makes no smaller one, even on a full disk.
+/// The least length of the reserve file, in bytes. If the disk lacks the space even for this length, the
+/// keeper makes no reserve file.
 const RESERVE_BYTES_MIN: u64 = PAGE;
-/// The number of catalogs for which the reserve has room: the next catalog may be a page longer.
+/// The reserve file has room for this many catalogs of the present length, because the next catalog may be
+/// longer.
 const RESERVED_CATALOGS: u64 = 2;
 
 impl Keeper {
-    /// Carries out errands, on a thread of its own, until the log closes or fails.
+    /// Runs the keeper's thread until the log closes or fails: carries out errands, and removes surplus files
+    /// between errands.
     pub(crate) fn run(mut self) {
         loop {
             let surplus = self.recyclable.len() > self.recycled_max;
@@ -58,12 +68,13 @@ impl Keeper {
         }
     }
 
-    /// Waits for an errand, for at most `patience` if given; returns an empty errand if there was none.
+    /// Waits for the next errand, a request of another thread to allocate or release segments. Waits at most
+    /// for `patience` if that is given, and returns an empty errand once `patience` is over.
     pub(crate) fn next(&self, patience: Option<Duration>) -> Errand {
         self.shared.errands.next(patience)
     }
 
-    /// Carries out an errand.
+    /// Carries out an errand, or, if the errand is empty, removes one surplus file.
     pub(crate) fn step(&mut self, errand: Errand) {
         let idle = !errand.top_up && errand.release.is_empty();
         let done = match idle {
@@ -76,8 +87,9 @@ impl Keeper {
         self.shared.wake();
     }
 
-    /// Removes one surplus file. Only one at a time: on file systems that discard freed
-    /// blocks on the disk at once, each removal delays the next sync.
+    /// Removes the file of one released segment if more than `recycled_max` such files exist. It removes only
+    /// one at a time, because on file systems that discard freed blocks at once, each removal delays the next
+    /// sync.
     fn remove_one(&mut self) -> io::Result<()> {
         match self.recyclable.len() > self.recycled_max {
             true => match self.recyclable.pop_back() {
@@ -90,13 +102,15 @@ impl Keeper {
 
     fn handle(&mut self, errand: Errand) -> io::Result<()> {
         self.release(&errand.release)?;
-        // Released segments may be room enough: a caller that still lacks room asks again. A request that
-        // stayed would let the disk count as full although a spare is there.
+        // A release drops the request for one more spare segment, because the released files may be room
+        // enough; a caller that still lacks room asks again. If the request stayed, the log would report a
+        // full disk although a spare exists.
         self.one_more = errand.release.is_empty() && (self.one_more || errand.one_more);
         self.top_up()
     }
 
-    /// Allocates the missing segments. No space is not an error but a state, which ends when there is space.
+    /// Allocates the missing spare segments. A full disk is no error: the keeper sets `disk_full`, and clears
+    /// it in a later call that finds space.
     pub(crate) fn top_up(&mut self) -> io::Result<()> {
         let wanted = self.spares + usize::from(self.one_more);
         while lock(&self.shared.spares).len() < wanted {
@@ -140,16 +154,17 @@ impl Keeper {
         Ok(())
     }
 
-    /// Makes the file of a segment that is in no catalog yet: durable, and blank at the
-    /// places the log reads first.
+    /// Makes the file of a new segment that no catalog lists yet, from the file of a released segment if
+    /// there is one. The file is durable when this function returns, and holds zeros in place of the headers
+    /// that the log reads first.
     fn blank(&mut self, segment: u64) -> io::Result<Arc<dyn StorageFile>> {
         let (storage, wanted) = (Arc::clone(&self.shared.storage), name(segment));
         while let Some(&old) = self.recyclable.front() {
             let file = storage.open(&name(old))?;
             match file.reserve(self.segment_bytes) {
                 Ok(()) => {
-                    // Blanks the segment's header and the place of the first batch's header:
-                    // the log must not read those of an earlier use.
+                    // The file of a released segment still has a segment header and a first batch header from
+                    // its earlier use. The keeper writes zeros over both, so that the log does not read them.
                     let blank = vec![0; (FIRST_BATCH + PAGE) as usize];
                     file.write_at(&[IoSlice::new(&blank)], 0)?;
                     file.sync()?;
@@ -158,8 +173,8 @@ impl Keeper {
                     count(&self.shared.counters.recycled);
                     return Ok(file);
                 }
-                // A crash cut this file short, and the disk has no space for the rest. The files behind it
-                // may be whole.
+                // A crash left this file shorter than a segment, and the disk has no space to extend it. The
+                // keeper deletes it and tries the next file, which may have its whole length.
                 Err(e) if is_full(&e) => {
                     storage.remove(&name(old))?;
                     self.recyclable.pop_front();
@@ -176,10 +191,11 @@ impl Keeper {
         Ok(file)
     }
 
-    /// Releases segments: first out of the table, so that no new reader finds them, then
-    /// durably out of the catalog. Only then the keeper uses their files again or removes them.
+    /// Releases segments: takes them first out of the table, so that no new reader finds them, and then
+    /// durably out of the catalog. Only afterwards may the keeper delete their files or use the files again.
     pub(crate) fn release(&mut self, numbers: &[u64]) -> io::Result<()> {
-        // A caller may release a segment again before the keeper has taken it out of the table.
+        // The filter drops repeated requests: a caller may release a segment again before the keeper has
+        // taken it out of the table.
         let there = |n: &&u64| self.catalog.segments().iter().any(|&(s, _)| s == **n);
         let numbers: Vec<u64> = numbers.iter().filter(there).copied().collect();
         self.deferred.extend(numbers);
@@ -196,14 +212,15 @@ impl Keeper {
         let storage = Arc::clone(&self.shared.storage);
         let mut written = force_catalog(&*storage, &catalog);
         if written.as_ref().is_err_and(is_full) && self.unlisted.take().is_some() {
-            // A released segment's file takes the place of the removed file once the keeper has written the
-            // catalog.
+            // The disk has no space for the new catalog, so the keeper deletes the unlisted file of the next
+            // segment. The next segment gets the file of a released segment once the new catalog is written.
             storage.remove(&name(self.next))?;
             written = force_catalog(&*storage, &catalog);
         }
         match written {
             Ok(()) => self.catalog = catalog,
-            // The old catalog still names the segments, and their files exist: the next errand tries again.
+            // The disk is still full. The catalog on the disk lists the released segments, and their files
+            // exist, so a start of the log finds no damage. The keeper tries again with its next errand.
             Err(e) if is_full(&e) => return Ok(()),
             Err(e) => return Err(e),
         }
@@ -216,7 +233,8 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Writes the catalog like [`write_catalog`]; gives up the reserve if there is no space.
+/// Writes the catalog as [`write_catalog`] does. On a full disk, deletes the reserve file and tries once
+/// more.
 pub(crate) fn force_catalog(storage: &dyn Storage, catalog: &Catalog) -> io::Result<()> {
     match write_catalog(storage, catalog) {
         Err(e) if is_full(&e) => {}
@@ -228,7 +246,8 @@ pub(crate) fn force_catalog(storage: &dyn Storage, catalog: &Catalog) -> io::Res
     }
 }
 
-/// Makes the reserve as large as the next catalog may need, or as the space allows.
+/// Extends the reserve file to the length that the next catalog may need. If the disk lacks the space, tries
+/// half of the length, and half again, down to the least length.
 pub(crate) fn keep_reserve(storage: &dyn Storage, catalog: &Catalog) -> io::Result<()> {
     let had = match storage.open(RESERVE) {
         Ok(file) => file.bytes()?,
@@ -242,7 +261,7 @@ pub(crate) fn keep_reserve(storage: &dyn Storage, catalog: &Catalog) -> io::Resu
     Ok(())
 }
 
-/// Makes a reserve of `had` bytes larger. Returns whether there was space for that.
+/// Extends the reserve file from `had` bytes to `bytes` bytes. Returns whether the disk had space for that.
 fn make_reserve(storage: &dyn Storage, had: u64, bytes: u64) -> io::Result<bool> {
     let made = match had {
         0 => storage.create(RESERVE),
@@ -252,7 +271,8 @@ fn make_reserve(storage: &dyn Storage, had: u64, bytes: u64) -> io::Result<bool>
     match (grown, had) {
         (Ok(()), _) => Ok(true),
         (Err(e), _) if !is_full(&e) => Err(e),
-        // Other files can make better use of the space that this attempt got before the disk was full.
+        // The attempt to make a reserve may have taken space before the disk was full. The keeper removes the
+        // file, because other files can make better use of that space.
         (Err(_), 0) => match storage.remove(RESERVE) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             _ => Ok(false),
@@ -261,7 +281,7 @@ fn make_reserve(storage: &dyn Storage, had: u64, bytes: u64) -> io::Result<bool>
     }
 }
 
-/// Returns the salt of a segment: the seed and the segment's number, well mixed (splitmix64).
+/// Returns the salt of a segment: the seed and the segment's number, mixed by splitmix64.
 fn salt(seed: u64, segment: u64) -> u64 {
     let mut z = seed.wrapping_add(segment.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -269,7 +289,8 @@ fn salt(seed: u64, segment: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Puts this catalog in place of the one before, durably.
+/// Replaces the catalog file durably: writes a new file, syncs it and renames it, so that a crash leaves the
+/// old catalog or the new one.
 pub(crate) fn write_catalog(storage: &dyn Storage, catalog: &Catalog) -> io::Result<()> {
     let bytes = catalog.encode();
     let file = storage.create(CATALOG_NEW)?;
@@ -279,8 +300,8 @@ pub(crate) fn write_catalog(storage: &dyn Storage, catalog: &Catalog) -> io::Res
     storage.sync_names()
 }
 
-/// Removes the leftovers of a crash: files of segments that are not in the catalog.
-/// Returns those that can be used again.
+/// Removes the segment files that a crash left behind and that the catalog does not list. Keeps at most
+/// `recycled_max` of them as files for new segments, and returns their numbers.
 pub(crate) fn tidy(
     storage: &dyn Storage,
     catalog: &Catalog,
@@ -295,7 +316,8 @@ pub(crate) fn tidy(
         if catalog.segments().iter().any(|&(s, _)| s == number) {
             continue;
         }
-        // A later segment with this number will get a new file.
+        // A file with a number of `next` or higher would be in the way of the new segment with that number,
+        // so the keeper keeps only files with lower numbers.
         if number < next && recyclable.len() < recycled_max {
             recyclable.push_back(number);
         } else {

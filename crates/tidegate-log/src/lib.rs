@@ -1,11 +1,11 @@
-//! A segmented, durable log: many groups share it, and one sync serves all batches that
-//! gathered during the sync before.
+//! A segmented, durable log: many groups share the log, and one sync serves all batches that gathered during
+//! the sync before.
 //!
-//! **producer -> [`Appender`] -> controller -> one write, one sync -> durable position.**
-//! The appender gives a batch its position ([`Lsn`]) and never blocks. The log thread
-//! writes and syncs the batches that gathered. The log reports the position up to which it
-//! is durable by a [waker](Options::waker), a [callback](Append::then) or a
-//! [wait](Log::wait_durable). The engine's controller decides how many batches go together.
+//! **producer -> [`Appender`] -> controller -> one write, one sync -> durable position.** The appender gives
+//! a batch its position ([`Lsn`]) and never blocks. The log thread writes and syncs the batches that
+//! gathered. The log reports the position up to which it is durable by a [waker](Options::waker), a
+//! [callback](Append::then) or a [wait](Log::wait_durable). The engine's controller decides how many batches
+//! go together.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -23,9 +23,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! An opening reports the state of the log after a crash as one of four cases, never
-//! silently: see [`Verdict`]. After a failed write or sync the log accepts nothing more
-//! ([`Failure`]). docs/log-format.md describes the bytes.
+//! An opening always reports the state of the log after a crash, as one of the four cases of [`Verdict`].
+//! After a failed write or sync the log accepts nothing more ([`Failure`]). docs/log-format.md describes the
+//! bytes.
 
 mod append;
 mod batch;

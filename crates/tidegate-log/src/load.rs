@@ -1,7 +1,7 @@
-//! Reads a log's directory: its files, the state of each, and their content. Changes nothing.
+//! Reads a log's directory: the catalog, the state of each segment's file, and the records. Writes nothing.
 //!
-//! A sealed segment is trusted by its trailer and index. A segment without an index, and
-//! the last one, are read from end to end.
+//! If both the trailer and the index of a sealed segment are intact, the module reads only these two. It
+//! reads any other segment from end to end.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,12 +17,12 @@ use crate::storage::{Storage, StorageFile, read_all};
 use crate::wire::{ALIGN, u32_at, u64_at};
 use crate::{Lsn, OpenError};
 
-/// The damage to a log that cannot be opened.
+/// The damage that an opening or an inspection found in a log. A damaged log does not open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// The list of segments cannot be read, or is gone.
+    /// True if the catalog, which lists the segments, cannot be read or is gone.
     pub catalog: bool,
-    /// The damaged segments, in order.
+    /// The damaged segments of the log, in the order of their numbers.
     pub segments: Vec<SegmentDamage>,
 }
 
@@ -33,8 +33,8 @@ pub struct SegmentDamage {
     pub segment: u64,
     /// The kind of the damage.
     pub what: DamageKind,
-    /// The positions that cannot be read, as far as they are known. Each range covers one or more whole
-    /// records and the bytes around them.
+    /// The ranges of log positions in the segment that cannot be read; empty if they are not known. Each
+    /// range covers one or more whole records and the bytes around them.
     pub lost: Vec<Range<Lsn>>,
 }
 
@@ -44,11 +44,12 @@ pub struct SegmentDamage {
 pub enum DamageKind {
     /// The segment's file is gone.
     Missing,
-    /// The first page of the file cannot be read.
+    /// The header of the segment, in the first page of its file, cannot be read.
     Header,
-    /// Batches cannot be read.
+    /// Batches of the segment that were durable cannot be read.
     Batches,
-    /// The file is shorter than at its creation: durable batches may have stood in the missing part.
+    /// The segment's file is shorter than at its creation: durable batches may have stood in the missing
+    /// part.
     Shortened,
 }
 
@@ -76,7 +77,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// The file of a segment that the catalog lists.
+/// A segment that the catalog lists, with the state of its file.
 pub(crate) struct Found {
     pub(crate) segment: u64,
     pub(crate) salt: u64,
@@ -86,29 +87,30 @@ pub(crate) struct Found {
 /// The state of a segment's file.
 pub(crate) enum State {
     Missing,
-    /// The log never wrote to the file.
+    /// The file is that of a spare segment: the log never wrote to it.
     Spare,
     BadHeader(Arc<dyn StorageFile>),
     Used(SegmentHeader, Arc<dyn StorageFile>),
 }
 
-/// The files of a log.
+/// The catalog of a log, and the segments that it lists.
 pub(crate) struct Files {
     pub(crate) catalog: Catalog,
     pub(crate) found: Vec<Found>,
-    /// The catalog cannot be read; this one is rebuilt from the files.
+    /// True if the catalog cannot be read. `catalog` is then rebuilt from the segments' files.
     pub(crate) rebuilt: bool,
 }
 
 impl Files {
-    /// Returns the number of segments to which the log never wrote.
+    /// Returns the number of spare segments: the log never wrote to them.
     pub(crate) fn spares(&self) -> usize {
         let spare = |f: &&Found| matches!(f.state, State::Spare);
         self.found.iter().filter(spare).count()
     }
 }
 
-/// Reads the state of every file of the log; `None` if there is no log yet.
+/// Reads the catalog of a log and the header of every segment; returns `None` if the directory has no log
+/// yet.
 pub(crate) fn look(storage: &dyn Storage) -> Result<Option<Files>, OpenError> {
     let names = storage
         .list()
@@ -140,7 +142,8 @@ pub(crate) fn look(storage: &dyn Storage) -> Result<Option<Files>, OpenError> {
             state,
         });
     }
-    // Spares come last. A blank file before a used segment is no spare: it has lost its header.
+    // The log uses its segments in order, so spares come last. A blank file before a used segment is no
+    // spare: it has lost its header.
     let last = found.iter().rposition(|f| !matches!(f.state, State::Spare));
     for f in &mut found[..last.unwrap_or(0)] {
         if let State::Spare = f.state {
@@ -191,7 +194,7 @@ fn look_at(storage: &dyn Storage, segment: u64) -> Result<State, OpenError> {
     }
 }
 
-/// The content of a segment.
+/// The content of a segment, as a read found it in the segment's index, or in all of the segment's bytes.
 pub(crate) struct Content {
     pub(crate) end: Lsn,
     pub(crate) epoch: u32,
@@ -199,22 +202,25 @@ pub(crate) struct Content {
     pub(crate) sealed: bool,
     pub(crate) closed: bool,
     pub(crate) verdict: Verdict,
-    /// All of the segment was read.
+    /// True if the read went through the segment's file from end to end; false if it used only the index.
     pub(crate) scanned: bool,
 }
 
-/// The beginning of the segment after another one.
+/// The position at which the segment behind the present one begins, as far as a reader of the present segment
+/// knows it.
 #[derive(Clone, Copy)]
 pub(crate) enum Follows {
-    /// No segment follows.
+    /// No later segment exists.
     Nothing,
-    /// A segment follows, not necessarily the next that was written.
+    /// A later segment exists, but the log may have released segments before it. So its beginning does not
+    /// show where the present segment ends.
     Something,
-    /// The next segment begins here, directly behind this one.
+    /// The next segment begins at this position, directly behind the present one.
     At(Lsn),
 }
 
-/// Reads a segment: its index if it has one and `by_index` is set, all of it otherwise.
+/// Reads a segment and calls `each` with every record. Reads only the segment's index if `by_index` is true
+/// and the index is intact, and otherwise all of the segment.
 pub(crate) fn read_segment(
     header: SegmentHeader,
     file: &dyn StorageFile,
@@ -224,16 +230,17 @@ pub(crate) fn read_segment(
 ) -> Result<Content, OpenError> {
     let io = OpenError::io;
     if let Follows::Nothing = follows {
-        // The scan is about to accept bytes that a killed process wrote and did not
-        // sync: they must be durable, and must be read from the disk. The log synced
-        // earlier segments before it wrote to the next.
+        // The scan is about to accept bytes that a killed process wrote and did not sync. So the bytes are
+        // synced, and the system's cache is dropped, to make sure that the scan reads durable bytes from the
+        // disk. Earlier segments need no sync, because the log synced them before it wrote to the next one.
         file.sync().map_err(io("syncing the last segment"))?;
         file.forget_cached()
             .map_err(io("reading the last segment"))?;
     }
     let sealed = read_sealed(header, file, follows)?;
     if let (true, Some((trailer, index))) = (by_index, &sealed) {
-        // The entries were checked before: a visit cannot be undone.
+        // `read_sealed` has decoded all entries of the index once before, so this call cannot fail halfway,
+        // after some calls of `each`.
         let _ = trailer.entries(index, &mut *each);
         return Ok(Content {
             end: trailer.end,
@@ -248,7 +255,8 @@ pub(crate) fn read_segment(
     let all = read_all(file).map_err(io("reading a segment"))?;
     let followed = match follows {
         Follows::At(lsn) => Some(lsn),
-        // The log seals a segment when all of it is durable.
+        // The log seals a segment only once all of it is durable, so the trailer names the segment's durable
+        // end.
         Follows::Nothing | Follows::Something => sealed.map(|(trailer, _)| trailer.end),
     };
     let mut records = 0;
@@ -270,7 +278,9 @@ pub(crate) fn read_segment(
     })
 }
 
-/// Judges a segment that another follows: all of it was durable, so anything cut off there is damage.
+/// Changes the verdict of a scan to damage if the scan cut off batches of a segment that a later segment
+/// follows. The log synced all of the segment before it began the later one, so a crash cannot have torn
+/// these batches.
 fn judge_sealed(scanned: &mut Scanned, followed: Option<Lsn>) {
     let durable = match scanned.verdict {
         Verdict::Clean if followed.is_none_or(|lsn| lsn == scanned.end) => return,
@@ -284,7 +294,7 @@ fn judge_sealed(scanned: &mut Scanned, followed: Option<Lsn>) {
     };
 }
 
-/// Reads the trailer and the index of a segment that has both intact.
+/// Reads the trailer and the index of a sealed segment. Returns `None` if one of them is missing or damaged.
 fn read_sealed(
     header: SegmentHeader,
     file: &dyn StorageFile,
@@ -321,7 +331,8 @@ fn read_sealed(
     Ok(whole.then_some((trailer, index)))
 }
 
-/// Makes the header of a segment with an unreadable one from its first readable batch.
+/// Rebuilds the unreadable header of a segment from the first readable batch header in `bytes`, the segment's
+/// file. Returns `None` if the file has no readable batch header.
 pub(crate) fn infer_header(segment: u64, salt: u64, bytes: &[u8]) -> Option<SegmentHeader> {
     let seed = Seed::new(salt, segment);
     let batches = bytes.get(FIRST_BATCH as usize..)?;

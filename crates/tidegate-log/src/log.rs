@@ -1,5 +1,5 @@
-//! The handle for everything but appending: how far the log is durable, its content, and
-//! the release of segments.
+//! The handle of a log for everything but appends: the durable position, the segments, reads, and the release
+//! of segments.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::segment::SEGMENT_HEADER;
 use crate::shared::{Shared, lock};
 use crate::{Failure, Lsn, ReleaseError};
 
-/// A handle to a log; clones are handles to the same log. The log's threads end with its
+/// A handle to a log. Clones are handles to the same log. The log's threads end with its
 /// [`Appender`](crate::Appender), not with this handle.
 #[derive(Clone)]
 pub struct Log {
@@ -25,9 +25,9 @@ pub struct Log {
 pub struct SegmentInfo {
     /// The number of the segment.
     pub segment: u64,
-    /// The durable positions in the segment.
+    /// The log positions in the segment that are durable, from the segment's beginning.
     pub range: Range<Lsn>,
-    /// The number of records in the segment.
+    /// The number of durable records in the segment.
     pub records: u64,
     /// True if the segment is full and the log is durable beyond it, so that it can be released.
     pub sealed: bool,
@@ -35,29 +35,31 @@ pub struct SegmentInfo {
     pub file_bytes: u64,
 }
 
-/// The counters of a log since it was opened.
+/// The counters of a log since this process opened the log, and the present state of its appends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Syncs, including those for markers and for sealing.
+    /// The number of syncs since the log was opened, including those of markers and of sealed segments.
     pub syncs: u64,
-    /// Markers written while idle.
+    /// The number of markers that the log wrote since it was opened, while it was idle or at its close. A
+    /// marker says how far the log is durable.
     pub markers: u64,
-    /// Batches written.
+    /// The number of batches that the log wrote since it was opened.
     pub batches: u64,
-    /// Records written.
+    /// The number of records that the log wrote since it was opened.
     pub records: u64,
-    /// Bytes of batches written, without the padding of pages.
+    /// The number of bytes of batches that the log wrote since it was opened, without the padding of pages.
     pub bytes: u64,
-    /// Time spent in writes and syncs of batches.
+    /// The total time that writes and syncs of batches took since the log was opened, in nanoseconds.
     pub sync_ns: u64,
-    /// Segments that got a newly created file.
+    /// The number of segments for which the keeper created a new file since the log was opened.
     pub allocated: u64,
-    /// Segments that got the file of a released one.
+    /// The number of segments to which the keeper gave the file of a released segment since the log was
+    /// opened.
     pub recycled: u64,
-    /// Bytes accepted and not yet durable, now.
+    /// The number of bytes of batches that the log has accepted and that are not yet durable at the moment.
     pub pending_bytes: u64,
-    /// The state of the syncs' controller after the last sync.
+    /// The state of the controller that decides when the log syncs, as of the last sync.
     pub controller: Snapshot,
 }
 
@@ -66,16 +68,17 @@ impl Log {
         Self { shared }
     }
 
-    /// Everything before this position is durable. It never goes back.
+    /// Returns the position up to which the log is durable. The position never goes back.
     #[must_use]
     pub fn durable(&self) -> Lsn {
         self.shared.durable()
     }
 
-    /// Waits until everything before `lsn` is durable, at most until `deadline`; returns whether it is.
+    /// Blocks until everything in the log before `lsn` is durable, but at most until `deadline`, or without a
+    /// limit if `deadline` is `None`. Returns true if it is durable, and false if the deadline passed first.
     ///
     /// # Errors
-    /// The log failed before.
+    /// The log has failed before `lsn` became durable.
     pub fn wait_durable(&self, lsn: Lsn, deadline: Option<Instant>) -> Result<bool, Failure> {
         let shared = &self.shared;
         let done = || shared.durable() >= lsn || shared.failure().is_some();
@@ -87,19 +90,20 @@ impl Log {
         }
     }
 
-    /// Returns the failure, if the log has failed.
+    /// Returns the failed write or sync after which the log accepts nothing more; `None` if the log has not
+    /// failed.
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {
         self.shared.failure().cloned()
     }
 
-    /// Returns a reader of records.
+    /// Returns a reader, which reads records of this log by position.
     #[must_use]
     pub fn reader(&self) -> Reader {
         Reader::new(Arc::clone(&self.shared))
     }
 
-    /// Returns the segments of the log, oldest first.
+    /// Returns the segments of the log that hold or may hold records, oldest first.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let durable = self.durable();
@@ -115,7 +119,8 @@ impl Log {
         info.collect()
     }
 
-    /// Returns the first position that was not released.
+    /// Returns the position at which the log begins: the beginning of the oldest segment that the log has not
+    /// released.
     #[must_use]
     pub fn first(&self) -> Lsn {
         let segments = &self.shared.segments;
@@ -127,11 +132,11 @@ impl Log {
             .unwrap_or_else(|| self.durable())
     }
 
-    /// Releases a sealed segment that no caller needs any more. The keeper soon uses its file again or
-    /// removes it; reads of the segment fail from then on.
+    /// Releases a sealed segment that no caller needs any more. The keeper soon deletes the segment's file or
+    /// uses it again; reads of the segment fail from then on.
     ///
-    /// The newest segment with durable records always stays, because a start continues at the positions
-    /// behind it.
+    /// The newest segment with durable records always stays, because the next opening continues at the
+    /// positions behind it.
     ///
     /// # Errors
     /// There is no such segment, or it is not sealed, or nothing behind it is durable yet.
@@ -149,21 +154,22 @@ impl Log {
         Ok(())
     }
 
-    /// Releases every sealed segment that ends at `lsn` or before; returns their number.
+    /// Releases every sealed segment that ends at `lsn` or before. Returns the number of these segments.
     pub fn release_before(&self, lsn: Lsn) -> usize {
         let segments = self.segments();
         let old = segments.iter().filter(|s| s.sealed && s.range.end <= lsn);
         old.filter(|s| self.release(s.segment).is_ok()).count()
     }
 
-    /// Returns whether the last attempt to allocate a segment ahead found no space. The
-    /// rest of the current segment can still be used.
+    /// Returns whether the keeper's last attempt to allocate a segment found no disk space. Appends can still
+    /// use the rest of the current segment.
     #[must_use]
     pub fn disk_full(&self) -> bool {
         self.shared.disk_full.load(Ordering::Acquire)
     }
 
-    /// Asks the keeper to try again to allocate the missing segments; the log calls the waker afterwards.
+    /// Asks the keeper to try again to allocate spare segments for which the disk had no space; the log calls
+    /// the waker afterwards.
     pub fn ask_for_space(&self) {
         self.shared.errands.ask(|errand| errand.top_up = true);
     }
@@ -188,11 +194,13 @@ impl Log {
     }
 }
 
-/// Returns the segment to copy forward and release next. A candidate is a sealed segment in
-/// which the records still needed, by `live_bytes`, take at most `live_share_max` of the
-/// file. The candidate with the smallest share comes first; among equals, the older one.
+/// Returns the segment that a compaction should copy forward and release next. A candidate is a sealed
+/// segment in which the records that are still needed take at most the share `live_share_max` of the file.
+/// `live_bytes` returns the bytes of these records for the number of a segment. The candidate with the
+/// smallest share comes first; among equal ones, the older one.
 ///
-/// Segments without any such record come first: they need no copying.
+/// A segment without any needed record comes before all other candidates, because the compaction has nothing
+/// to copy from it.
 pub fn compaction_candidate(
     segments: &[SegmentInfo],
     live_share_max: f64,

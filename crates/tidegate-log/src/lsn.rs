@@ -1,36 +1,37 @@
-//! Positions in the log.
+//! The type [`Lsn`]: a position in the log, as the number of bytes of batches before it.
 
 use std::fmt;
 
-/// A position: the number of bytes of batches before it, over the whole life of the log.
-/// It never goes back and is never used twice for bytes that were durable. A segment knows
-/// the position of its first byte, so a position maps directly to a file and an offset.
+/// A position in the log: the number of bytes of batches before it, over the whole life of the log. Positions
+/// never go back, and the log never uses a position again for other bytes once its bytes were durable. A
+/// segment knows the position of its first batch, so a position maps directly to a file and an offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(u64);
 
 impl Lsn {
-    /// The position of the first byte ever written.
+    /// The log position of the first byte that a log ever wrote.
     pub const ZERO: Self = Self(0);
 
-    /// Returns the position `at` bytes from the beginning.
+    /// Returns the log position that is `at` bytes behind the log's first byte.
     #[must_use]
     pub const fn new(at: u64) -> Self {
         Self(at)
     }
 
-    /// Returns the bytes of batches before this position.
+    /// Returns the number of bytes of batches before this position.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Returns the position `bytes` further on; the last position if that exceeds the range.
+    /// Returns the position `bytes` bytes behind this one, or the highest possible position if the sum
+    /// overflows.
     #[must_use]
     pub const fn after(self, bytes: u64) -> Self {
         Self(self.0.saturating_add(bytes))
     }
 
-    /// Returns the bytes from `earlier` to this position, 0 if `earlier` is not before it.
+    /// Returns the number of bytes from `earlier` to this position; 0 if `earlier` is not before it.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

@@ -1,4 +1,5 @@
-//! Opening a log: reports its state, cuts off a torn tail, and finds the place where writing continues.
+//! Opens a log: reports its state, cuts off a torn tail, and finds the position at which the writer
+//! continues.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -27,47 +28,49 @@ use crate::storage::{Storage, StorageFile, read_all};
 use crate::writer::Writer;
 use crate::{Log, Lsn, OpenError, Options};
 
-/// An open log.
+/// An open log, and the report of its opening.
 pub struct Opened {
-    /// The entry for batches.
+    /// The log's appender, which accepts batches.
     pub appender: Appender,
-    /// The handle for everything else.
+    /// The handle of the log for reads, waits, releases and counters.
     pub log: Log,
     /// The report of the opening.
     pub recovery: Recovery,
 }
 
-/// The state in which an opening found the log.
+/// The report of an opening: the state in which the opening found the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// The state of the log's end. Each opening reports it again until a batch is appended.
+    /// The state of the log's end: whole, or torn by a crash and cut off. Later openings report the same
+    /// until the log has taken a batch.
     pub verdict: Verdict,
-    /// The first position that the log still has.
+    /// The first log position that the log still has; it has released all positions before this one.
     pub first: Lsn,
-    /// The position at which the log ends and continues.
+    /// The log position at which the log ends, and at which the next batch begins.
     pub end: Lsn,
-    /// The number of records.
+    /// The number of records that the opening found in the log.
     pub records: u64,
-    /// The number of segments.
+    /// The number of segments with batches that the opening found in the log.
     pub segments: usize,
-    /// The number of segments that the opening read from end to end, for lack of an index.
+    /// The number of segments without an intact index, which the opening had to read from end to end.
     pub scanned: usize,
-    /// True if the log had been closed.
+    /// True if the process that last used the log closed it in order.
     pub closed: bool,
-    /// The last segment's file is shorter than when it was made. No crash causes that, and durable bytes
-    /// may have stood there: unlike an interrupted write this is damage, regardless of the verdict.
+    /// True if the file of the last segment is shorter than at its creation. No crash causes that, and
+    /// durable bytes may have stood in the missing part: unlike a torn write this is damage, regardless of
+    /// the verdict.
     pub shortened: bool,
 }
 
-/// The end of the log, where writing continues, as the files have it.
+/// The last segment of the log, in which the writer continues.
 struct Tail {
     segment: Arc<Segment>,
     index: IndexBuilder,
     room: u64,
 }
 
-/// The segments loaded from their files.
+/// The segments of the log, as the opening loaded them from their files.
 struct Loaded {
     segments: Vec<Arc<Segment>>,
     tail: Option<Tail>,
@@ -76,14 +79,14 @@ struct Loaded {
 }
 
 impl Log {
-    /// Opens the log in `storage`, or makes one; calls `visit` with every record of the
-    /// log, in the order they were written.
+    /// Opens the log in `storage`, or creates one there. Calls `visit` with every record of the log, in the
+    /// order in which the log wrote them.
     ///
-    /// The opening cuts off a batch that a crash left half written at the end; [`Recovery::verdict`]
-    /// reports it. It never cuts off damage to durable bytes: then the log does not open.
+    /// The opening cuts off a batch that a crash left half written at the end; [`Recovery::verdict`] reports
+    /// that. If durable bytes are damaged, the opening cuts nothing off and fails.
     ///
     /// # Errors
-    /// See [`OpenError`]. The directory is unchanged then.
+    /// See [`OpenError`]. The opening leaves a log that is in use, newer, gone or damaged unchanged.
     pub fn open(
         storage: Arc<dyn Storage>,
         options: Options,
@@ -100,7 +103,8 @@ impl Log {
     }
 }
 
-/// A log without its threads, and the work of these threads.
+/// An open log without its threads, and the log thread's driver and the keeper, which threads or a simulation
+/// must run.
 pub(crate) struct Parts {
     pub(crate) opened: Opened,
     pub(crate) driver: Driver,
@@ -138,12 +142,14 @@ impl Parts {
             };
             return Err(OpenError::Damaged(Box::new(damage)));
         }
-        // The directory changes from here on.
+        // The opening has made all its checks, which change nothing. From here on, it changes the directory.
         let mut catalog = files.map(|files| files.catalog).unwrap_or_default();
-        // Headers may have later epochs only if the catalog was rebuilt.
+        // This opening takes the epoch after the latest one. That is mostly the catalog's; only if the
+        // catalog was rebuilt, a batch header may have a later epoch.
         catalog.epoch = catalog.epoch.max(loaded.epoch) + 1;
         let (catalog, mut following) = without_spares(catalog, &loaded);
-        // A crash may have left the next segment's file in no catalog. The keeper uses its space again.
+        // A crash may have left files of further segments that no catalog lists. The opening skips their
+        // numbers, and the keeper uses the files again.
         while storage.open(&name(following)).is_ok() {
             following += 1;
         }
@@ -152,7 +158,7 @@ impl Parts {
     }
 }
 
-/// Assembles a log around the loaded segments.
+/// Builds the appender, the log thread's driver and the keeper around the loaded segments.
 fn assemble(
     storage: Arc<dyn Storage>,
     mut options: Options,
@@ -225,7 +231,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
         .map_err(OpenError::io("starting a thread"))
 }
 
-/// Creates the keeper, removes the leftovers of a crash and allocates the first spares.
+/// Creates the keeper, removes the leftovers of a crash and allocates the first spare segments.
 fn keeper(
     shared: &Arc<Shared>,
     options: &Options,
@@ -234,7 +240,8 @@ fn keeper(
 ) -> Result<Keeper, OpenError> {
     let io = OpenError::io;
     let storage = &*shared.storage;
-    // Abandoned spares are the first files to be used again.
+    // The previous run left spare segments, which this opening abandons. The keeper uses their files first,
+    // so it must keep at least as many files as it needs spares.
     let recycled_max = options.recycled_max.max(options.spares);
     let recyclable = tidy(storage, &catalog, next, recycled_max);
     keep_reserve(storage, &catalog).map_err(io("reserving space"))?;
@@ -257,8 +264,9 @@ fn keeper(
     Ok(keeper)
 }
 
-/// Returns the catalog without segments that were never used, and the number after all of them. A crash
-/// may have left pieces of a first batch in such a segment, so its number and its salt are not used again.
+/// Returns the catalog without the spare segments, and the number that follows on the highest number of a
+/// segment. A crash may have left pieces of a first batch in a spare segment, so the log uses neither its
+/// number nor its salt again.
 fn without_spares(mut catalog: Catalog, loaded: &Loaded) -> (Catalog, u64) {
     let next = catalog.segments().last().map_or(0, |&(s, _)| s + 1);
     let used = |n: u64| loaded.segments.iter().any(|s| s.header.segment == n);
@@ -272,7 +280,7 @@ fn without_spares(mut catalog: Catalog, loaded: &Loaded) -> (Catalog, u64) {
     (catalog, next)
 }
 
-/// Makes the first segment of a log that has none.
+/// Turns a spare segment into the first segment of an empty log.
 fn first_segment(shared: &Shared, base: Lsn) -> Result<Tail, OpenError> {
     let spare: Option<Spare> = lock(&shared.spares).pop_front();
     let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
@@ -292,7 +300,8 @@ fn first_segment(shared: &Shared, base: Lsn) -> Result<Tail, OpenError> {
     })
 }
 
-/// Reads every segment; fails if durable bytes cannot be read.
+/// Reads every segment, and calls `visit` with the records from `visit_from` on. Fails if durable bytes
+/// cannot be read.
 fn load(
     files: Option<&Files>,
     visit_from: Lsn,
@@ -351,7 +360,8 @@ fn load(
             loaded.tail = Some(Tail {
                 segment,
                 index,
-                // A segment with an index is full, even if no segment follows it yet.
+                // A segment with an index is full, because the log sealed it, even if a crash came before the
+                // next segment was begun.
                 room: match content.sealed {
                     true => content.end.since(header.base),
                     false => room(header.bytes),
@@ -379,7 +389,8 @@ fn note(loaded: &mut Loaded, content: &Content, first: bool, base: Lsn) {
     recovery.verdict = content.verdict.clone();
 }
 
-/// Returns the damage that shows before any batch is read.
+/// Returns the damage that is known before a batch is read: an unreadable catalog, missing files, and
+/// unreadable segment headers. Returns `None` if the log has no such damage.
 pub(crate) fn missing(files: &Files) -> Option<Damage> {
     let damaged = |f: &Found| {
         let what = match f.state {
@@ -400,7 +411,8 @@ pub(crate) fn missing(files: &Files) -> Option<Damage> {
     (damage != Damage::default()).then_some(damage)
 }
 
-/// Returns the segments with content, in order.
+/// Returns the header and the file of each segment to which the log has written, in the order of their
+/// numbers.
 pub(crate) fn used(files: &Files) -> Vec<(SegmentHeader, Arc<dyn StorageFile>)> {
     let used = files.found.iter().filter_map(|f| match &f.state {
         State::Used(header, file) => Some((*header, Arc::clone(file))),
@@ -412,13 +424,14 @@ pub(crate) fn used(files: &Files) -> Vec<(SegmentHeader, Arc<dyn StorageFile>)> 
 pub(crate) fn follows(used: &[(SegmentHeader, Arc<dyn StorageFile>)], n: usize) -> Follows {
     match used.get(n + 1) {
         None => Follows::Nothing,
-        // Consecutive numbers: no segment in between can have been released.
+        // The present segment and the next one have consecutive numbers, so the log has released no segment
+        // between them.
         Some((next, _)) if next.segment == used[n].0.segment + 1 => Follows::At(next.base),
         Some(_) => Follows::Something,
     }
 }
 
-/// Lists the unreadable parts of a segment that was durable up to `durable`.
+/// Reads a damaged segment that was durable up to log position `durable`, and lists its unreadable parts.
 pub(crate) fn damaged(
     header: SegmentHeader,
     file: &dyn StorageFile,

@@ -1,4 +1,5 @@
-//! The options of a log at its opening. Every bound of the log is here; all of them have defaults.
+//! The options with which a log is opened. Every bound of the log is one of these options, and each has a
+//! default.
 
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use crate::batch::BATCH_HEADER;
 use crate::segment::{FIRST_BATCH, PAGE, SEGMENT_BYTES_MAX};
 use crate::{Lsn, OpenError};
 
-/// The callback after every sync and whenever a caller may try a refused append again.
+/// The function that the log calls after every sync, and whenever a caller may try a refused append again.
 pub(crate) type Waker = Box<dyn Fn() + Send + Sync>;
 
-/// Options of a log.
+/// The options of a log, with their defaults.
 pub struct Options {
     pub(crate) segment_bytes: u64,
     pub(crate) pending_bytes_max: u64,
@@ -52,109 +53,117 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The length of a segment's file: whole pages, at least four, at most
-    /// [`SEGMENT_BYTES_MAX`]. 64 MiB if not set. Existing segments keep their length.
+    /// Sets the length of a segment's file in bytes: whole pages of 4096 bytes, at least four of them, at
+    /// most [`SEGMENT_BYTES_MAX`]; 64 MiB if not set. Existing segments keep their length.
     #[must_use]
     pub const fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
         self
     }
 
-    /// The most bytes accepted and not yet durable; 16 MiB if not set. A single larger batch is accepted
-    /// alone.
+    /// Sets the greatest number of bytes of accepted batches that are not durable yet; 16 MiB if not set. The
+    /// log accepts a larger batch if no other batch waits.
     #[must_use]
     pub const fn pending_bytes_max(mut self, bytes: u64) -> Self {
         self.pending_bytes_max = bytes;
         self
     }
 
-    /// The most batches accepted and not yet durable; 4096 if not set.
+    /// Sets the greatest number of accepted batches that are not durable yet; 4096 if not set.
     #[must_use]
     pub const fn pending_batches_max(mut self, batches: usize) -> Self {
         self.pending_batches_max = batches;
         self
     }
 
-    /// The most bytes one sync covers, regardless of the controller; 8 MiB if not set.
+    /// Sets the greatest number of bytes of batches that one sync covers, regardless of the controller; 8 MiB
+    /// if not set.
     #[must_use]
     pub const fn sync_bytes_max(mut self, bytes: u64) -> Self {
         self.sync_bytes_max = bytes;
         self
     }
 
-    /// The number of segments allocated ahead, at least one; one if not set. The keeper
-    /// takes their space before the log accepts a batch that needs it.
+    /// Sets the number of spare segments that the keeper allocates ahead, at least one; one if not set. So
+    /// the log has disk space for a batch before it accepts the batch.
     #[must_use]
     pub const fn spares(mut self, segments: usize) -> Self {
         self.spares = segments;
         self
     }
 
-    /// The most files of released segments kept to be used again; 4 if not set. The keeper removes
-    /// others, four a second while it has no other work, and may use them again until then.
+    /// Sets the greatest number of files of released segments that the keeper thread keeps for new segments;
+    /// 4 if not set. The keeper removes the other files, at most four a second and only while it has no other
+    /// work. Until it has removed them, it may use these files for new segments, too.
     #[must_use]
     pub const fn recycled_max(mut self, files: usize) -> Self {
         self.recycled_max = files;
         self
     }
 
-    /// The time without an append after which the log records once how far it is durable; 100 ms if not set.
-    /// Until then damage to the last bytes written cannot be told from a torn write.
+    /// Sets the time without an append after which the log writes a marker that says how far it is durable;
+    /// 100 ms if not set. Until the marker is written, a recovery cannot tell damage to the last bytes from a
+    /// torn write.
     #[must_use]
     pub const fn marker_after(mut self, idle: Duration) -> Self {
         self.marker_after = idle;
         self
     }
 
-    /// Skips the records before this position when the opening visits records.
+    /// Makes the opening call `visit` only with records at this log position or behind it; with all records
+    /// if not set.
     #[must_use]
     pub const fn visit_from(mut self, lsn: Lsn) -> Self {
         self.visit_from = lsn;
         self
     }
 
-    /// Sets whether to refuse a directory without a log instead of making one there; off
-    /// if not set. For callers that know that there was a log.
+    /// Sets whether the opening refuses a directory without a log instead of creating a log there; off if not
+    /// set. A caller that knows that the directory had a log sets it, so that the loss of the log does not go
+    /// unnoticed.
     #[must_use]
     pub const fn must_be_there(mut self, must: bool) -> Self {
         self.must_be_there = must;
         self
     }
 
-    /// Sets whether to refuse a log if the file of its last segment is shorter than at its creation; off if
-    /// not set. Without this option the log opens, and [`Recovery::shortened`](crate::Recovery::shortened)
-    /// reports it.
+    /// Sets whether the opening refuses a log if the file of its last segment is shorter than at its
+    /// creation; off if not set. Without this option the log opens, and
+    /// [`Recovery::shortened`](crate::Recovery::shortened) reports the short file.
     #[must_use]
     pub const fn refuse_shortened(mut self, refuse: bool) -> Self {
         self.refuse_shortened = refuse;
         self
     }
 
-    /// The seed of the salts; drawn from the system if not set. For simulations: the same seed writes the
-    /// same bytes. An attacker who knows the salts can make payloads that look like batches to a recovery.
+    /// Sets the seed of the segments' salts; drawn from the system if not set. Only simulations should set
+    /// it, so that the same seed writes the same bytes: an attacker who knows the salts can make payloads
+    /// that a recovery takes for batches.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// The controller that decides which batches one sync covers, and when. If not set it is
-    /// [`Knee`], counting bytes, which waits for callers that are about to return where that pays.
+    /// Sets the controller that decides which batches one sync covers, and when the sync starts. If not set,
+    /// this is a [`Knee`] that counts bytes, and that delays a sync for callers that are about to return with
+    /// the next record where that pays.
     #[must_use]
     pub fn controller(mut self, controller: Box<dyn Controller>) -> Self {
         self.controller = Some(controller);
         self
     }
 
-    /// Writes the decisions about syncs into this log, under the name `sync`.
+    /// Writes the controller's decisions about syncs into this decision log, under the name `sync`.
     #[must_use]
     pub fn decisions(mut self, log: DecisionLog) -> Self {
         self.decisions = Some(log);
         self
     }
 
-    /// The callback after each sync, after a failure, and when a refused append may be tried again. A
-    /// thread of the log calls it, so it must not block: it should write to an eventfd, or unpark a thread.
+    /// Sets the function that the log calls after each sync, after a failure, and when a caller may try a
+    /// refused append again. A thread of the log calls this function, so it must not block: it should write
+    /// to an eventfd, or unpark a thread.
     #[must_use]
     pub fn waker(mut self, waker: impl Fn() + Send + Sync + 'static) -> Self {
         self.waker = Box::new(waker);
@@ -198,7 +207,8 @@ impl Options {
     }
 }
 
-/// Returns the bytes that the batches of a segment may take together: a marker always fits behind them.
+/// Returns the number of bytes that the batches of a segment may take together. A segment of `segment_bytes`
+/// bytes also holds the page of its header, and a marker behind the last batch.
 pub(crate) const fn room(segment_bytes: u64) -> u64 {
     segment_bytes - FIRST_BATCH - BATCH_HEADER as u64
 }

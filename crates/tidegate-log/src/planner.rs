@@ -1,25 +1,27 @@
-//! Plans the place of the next batch. Pure: the appender assigns positions when it
-//! accepts a batch, long before the log thread writes it, so that the caller knows them
-//! at once. The keeper decides which segments may be used.
+//! Plans the place of the next batch. Pure. The appender gives a batch its position when it accepts the
+//! batch, long before the log thread writes it, so that the caller knows the position at once. The planner
+//! places batches only into segments that the keeper thread has allocated.
 
 use crate::Lsn;
 use crate::options::room;
 
-/// The end of all accepted batches, where the next one begins.
+/// The planner's state: the end of all accepted batches, at which it places the next batch, and the room of
+/// the segments.
 #[derive(Clone, Debug)]
 pub(crate) struct Planner {
     segment: u64,
     base: Lsn,
     next: Lsn,
-    /// The bytes of batches the segment can hold.
+    /// The bytes of batches that the current segment can hold in all, including those already placed in it.
     room: u64,
-    /// The number of the next segment; later segments follow in order.
+    /// The number of the segment that the planner uses after the current one; later segments have the numbers
+    /// behind it.
     following: u64,
-    /// The bytes of batches each later segment can hold.
+    /// The bytes of batches that each later segment can hold in all.
     room_following: u64,
 }
 
-/// The place of a batch.
+/// The place of a batch: its position, and the number and the beginning of its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) segment: u64,
@@ -32,8 +34,9 @@ pub(crate) struct Place {
 pub(crate) struct NoSegment;
 
 impl Planner {
-    /// Creates a planner that places the next batch at `next`, in the segment that begins at `base`. Behind
-    /// that segment come the segments from the number `following` on, of `segment_bytes` each.
+    /// Creates a planner that places the next batch at `next`, in the segment that begins at `base` and holds
+    /// `room_bytes` bytes of batches. Behind that segment come the segments from the number `following` on,
+    /// with files of `segment_bytes` bytes each.
     pub(crate) const fn new(
         (segment, base, room_bytes): (u64, Lsn, u64),
         next: Lsn,
@@ -50,22 +53,25 @@ impl Planner {
         }
     }
 
-    /// Returns the bytes of the largest batch that fits a segment.
+    /// Returns the greatest number of bytes that a batch may have: the room of one whole segment.
     pub(crate) const fn most(&self) -> u64 {
         self.room_following
     }
 
-    /// Returns the bytes of batches that still have room in the segments up to `ready`.
+    /// Returns the number of bytes of batches for which the segments with numbers up to `ready`, which are
+    /// allocated, still have room.
     pub(crate) const fn left(&self, ready: u64) -> u64 {
         self.room - self.next.since(self.base) + self.ahead(ready) * self.room_following
     }
 
-    /// Returns the number of segments up to `ready` in which the planner has placed no batch.
+    /// Returns the number of allocated segments, with numbers up to `ready`, in which the planner has placed
+    /// no batch yet.
     pub(crate) const fn ahead(&self, ready: u64) -> u64 {
         (ready + 1).saturating_sub(self.following)
     }
 
-    /// Places a batch of `bytes` into a segment up to `ready`. Without room for the batch nothing changes.
+    /// Places a batch of `bytes` bytes into one of the allocated segments, which have numbers up to `ready`.
+    /// Changes nothing if these segments have no room for the batch.
     pub(crate) fn place(&mut self, bytes: u64, ready: u64) -> Result<Place, NoSegment> {
         if self.next.since(self.base) + bytes > self.room {
             if self.following > ready {

@@ -1,5 +1,5 @@
-//! Reading by position. Every byte handed out was checked against its CRC; a payload is a slice of the one
-//! buffer it was read into.
+//! Reads records of the log by position. A reader checks the CRC of every record that it returns. A payload
+//! is a slice of the buffer into which the reader read it, so it is not copied.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use crate::shared::{Segment, Shared};
 use crate::storage::read_around;
 use crate::{KIND_LOST, Lsn, ReadError, Record};
 
-/// The bytes that a reader takes first for a record of unknown length.
+/// The number of bytes that a reader reads first if the caller does not know the length of a record.
 const GUESS_BYTES: usize = 4096;
-/// The unit of a disk: one sector may be unreadable while its neighbours are fine.
+/// The length of a disk's sector in bytes. A disk may fail to read one sector and still read its neighbours.
 const SECTOR_BYTES: usize = 512;
 
-/// Reads records of a log. Blocks for as long as the disk takes.
+/// Reads records of a log. Each call blocks for as long as the disk takes.
 #[derive(Clone)]
 pub struct Reader {
     shared: Arc<Shared>,
 }
 
-/// Consecutive records of one segment.
+/// Consecutive records of one segment, the result of a [scan](Reader::scan).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// The records with their positions, without those a repair could not save.
+    /// The records with their positions. Records that a repair of the log could not save are left out.
     pub records: Vec<(Lsn, Record)>,
-    /// The position at which the next scan continues.
+    /// The log position at which the next scan must continue.
     pub next: Lsn,
 }
 
-/// The result of a [check](Reader::check).
+/// The result of a [check](Reader::check) of a part of the log for damage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// The position of the next part.
+    /// The log position at which the next check must continue.
     pub next: Lsn,
-    /// Positions that cannot be read. If there are any, this lists all of the segment, and the next part
-    /// begins behind the segment.
+    /// The ranges of log positions that the check could not read. After a check that found damage, the list
+    /// covers the whole segment, and the next check continues behind that segment.
     pub lost: Vec<Range<Lsn>>,
 }
 
@@ -49,7 +49,8 @@ impl Reader {
         Self { shared }
     }
 
-    /// Reads the record at `lsn`. With its payload's length `len`, as an index has it, this takes one read.
+    /// Reads the record at `lsn`. If the caller passes the length of the payload in bytes (`len`), as an
+    /// index has it, one read of the disk is enough; otherwise a long record takes two.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -69,8 +70,8 @@ impl Reader {
         }
     }
 
-    /// Reads the records at these positions, in this order: to be appended again before
-    /// their segment is released.
+    /// Reads the records at these positions, in this order, for a caller that appends them again before it
+    /// releases their segment.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -78,12 +79,12 @@ impl Reader {
         lsns.iter().map(|&lsn| self.read(lsn, None)).collect()
     }
 
-    /// Reads the records from `from` on, the beginning of a batch or a record: about
-    /// `bytes` of one segment, or one longer record. At the log's durable end it returns
-    /// none, with `next` as `from`. It skips positions that were released.
+    /// Reads consecutive records of one segment, about `bytes` bytes of them or one longer record. `from`
+    /// must be the beginning of a batch or of a record. At the log's durable end, returns no records, and
+    /// `from` as the next position. Skips positions that were released.
     ///
     /// # Errors
-    /// See [`ReadError`]. Damage is an error only when it comes first.
+    /// See [`ReadError`]. Damage is an error only if the first record is damaged.
     pub fn scan(&self, from: Lsn, bytes: usize) -> Result<Chunk, ReadError> {
         let found = self.shared.segment_of(from).filter(|s| from < s.end());
         let Some(segment) = found.or_else(|| self.shared.segment_from(from)) else {
@@ -97,7 +98,8 @@ impl Reader {
         let (mut want, mut refused) = (bytes.max(GUESS_BYTES), false);
         loop {
             let buffer = match self.bytes(&segment, from, want.min(most)) {
-                // The unreadable part may lie behind the first record.
+                // The disk may have refused the read because of a sector behind the first record, so the next
+                // attempt reads a single sector.
                 Err(ReadError::Io(_)) if !refused => {
                     (want, refused) = (SECTOR_BYTES, true);
                     continue;
@@ -108,7 +110,9 @@ impl Reader {
             if chunk.next > from || most == 0 {
                 return Ok(chunk);
             }
-            // The record is longer than the buffer, or its length is damaged.
+            // The first record does not decode. If it claims no more bytes than the buffer has, or more than
+            // the segment has, it is damaged. Otherwise it is only longer than the buffer, and the next
+            // attempt reads all of its bytes.
             if needed <= buffer.len() || needed > most {
                 return Err(self.why_not(&segment, from));
             }
@@ -116,9 +120,9 @@ impl Reader {
         }
     }
 
-    /// Checks the records from `from` on, about `bytes` of one segment: for a scrub in
-    /// the background, part by part. At the beginning of each segment it asks the system
-    /// to drop its cache of the file, so that the reads reach the disk.
+    /// Checks about `bytes` bytes of records of one segment, from `from` on. A scrub in the background checks
+    /// the log in such parts. At the beginning of each segment, this function asks the system to drop its
+    /// cache of the file, so that the reads reach the disk.
     ///
     /// # Errors
     /// The segment was released, or its length cannot be read. Damage is not an error, nor is a failed read.
@@ -126,7 +130,8 @@ impl Reader {
         let segment = self.shared.segment_of(from).filter(|s| from < s.end());
         let segment = segment.ok_or(ReadError::Released)?;
         if from == segment.header.base {
-            // If the system keeps its cache, the check covers the cached bytes.
+            // An error of this request does not matter: if the system keeps its cache, the check reads the
+            // cached bytes.
             let _ = segment.file.forget_cached();
         }
         match self.scan(from, bytes) {
@@ -134,7 +139,7 @@ impl Reader {
                 next: chunk.next,
                 lost: Vec::new(),
             }),
-            // The end of the damage shows only after a scan of the whole segment.
+            // The part has damage. Only a scan of the whole segment shows where the damage ends.
             Err(ReadError::Damaged { .. } | ReadError::Io(_)) => Ok(Checked {
                 lost: self.scrub(segment.header.segment)?,
                 next: segment.end(),
@@ -143,12 +148,12 @@ impl Reader {
         }
     }
 
-    /// Reads all of a segment and checks it; returns the positions that cannot be read, none
-    /// if it is intact. Takes memory for the whole segment; [`check`](Self::check) does not.
+    /// Reads and checks all of a segment. Returns the ranges of positions that cannot be read; none if the
+    /// segment is intact. Takes memory for the whole segment, unlike [`check`](Self::check).
     ///
     /// # Errors
-    /// The segment was released, or its length cannot be read. Bytes the system fails to
-    /// read count as damaged.
+    /// The segment was released, or its length cannot be read. Bytes that the system fails to read count as
+    /// damaged.
     pub fn scrub(&self, segment: u64) -> Result<Vec<Range<Lsn>>, ReadError> {
         let segment = self
             .shared
@@ -182,8 +187,8 @@ impl Reader {
         Ok(buffer.into())
     }
 
-    /// Returns the error for an unreadable record: its segment was released and the file has another use, or
-    /// the record is damaged.
+    /// Returns the error for a record that the reader could not decode: the log released the segment, so that
+    /// the file may have another use, or the record is damaged.
     fn why_not(&self, segment: &Segment, at: Lsn) -> ReadError {
         let now = self.shared.segment_of(segment.header.base);
         match now.is_some_and(|s| s.header == segment.header) {
@@ -193,7 +198,8 @@ impl Reader {
     }
 }
 
-/// Decodes the record at `at`, which is `from` bytes into `bytes`; returns it and the bytes it takes.
+/// Decodes the record at position `at`, which begins at index `from` of `bytes`. Returns the record, and the
+/// number of bytes that it takes in the log.
 fn decode(bytes: &Bytes, from: usize, segment: &Segment, at: Lsn) -> Option<(Record, usize)> {
     let header = RecordHeader::decode(bytes.get(from..)?, segment.seed, at)?;
     let payload = from + RECORD_HEADER;
@@ -207,8 +213,8 @@ fn decode(bytes: &Bytes, from: usize, segment: &Segment, at: Lsn) -> Option<(Rec
     Some((record, header.stored()))
 }
 
-/// Decodes the records in `bytes`, which stand at `start`. If the first is not whole,
-/// also returns how many bytes its header asks for.
+/// Decodes the whole records in `bytes`, which the log has from position `start` on. Also returns the number
+/// of bytes that a buffer needs to hold one more record, as the header of that record claims.
 fn walk(bytes: &Bytes, segment: &Segment, start: Lsn) -> (Chunk, usize) {
     let mut from = 0;
     let mut chunk = Chunk {

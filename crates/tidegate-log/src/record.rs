@@ -1,58 +1,62 @@
-//! The record: the log's unit, and its bytes.
+//! The byte format of a record, the log's unit.
 //!
 //! ```text
 //! 0      4      8       12     13      16      24     32        32+len   aligned to 8
 //! | crc  | len  | group | kind | epoch | index | term | payload | zeros  |
 //! ```
 //!
-//! The CRC32C covers everything after itself, up to the padding's end. Its initial value comes
-//! from fields that are not written: the segment's salt and number and the record's position.
-//! So bytes of another segment, or of another place in this one, never match. The epoch is the
-//! lower three bytes of the batch's epoch: it separates a record of an earlier life of the
-//! log, left at the same place in a batch that was cut off, from the batch written over it
-//! that was itself torn. `batch` describes the header a batch adds to its records.
+//! The CRC32C covers all bytes behind it, up to the end of the padding. Its initial value comes from data
+//! that the record does not store: the segment's salt and number, and the record's position. So bytes of
+//! another segment, or of another place in the same segment, never match. The epoch is the lower three bytes
+//! of the batch's epoch. It protects a torn batch: if a record of an earlier epoch stands at a place that the
+//! torn write did not reach, the recovery does not take it for a record of the torn batch. `batch` describes
+//! the header that a batch adds to its records.
 
 use bytes::Bytes;
 
 use crate::Lsn;
 use crate::wire::{ALIGN, align, u32_at, u64_at};
 
-/// Bytes before the payload.
+/// The length of a record's header in bytes.
 pub(crate) const RECORD_HEADER: usize = 32;
 
-/// The kind of a record that stands for lost bytes: only a repair writes it, and no append may use it.
+/// The kind of a record that stands for lost bytes. Only a repair writes such records; no append may use this
+/// kind.
 pub const KIND_LOST: u8 = 0xff;
 
-/// The unit that the log stores. The log reads only the payload's length.
+/// A record, the unit that the log stores. The log does not interpret the payload, and only needs to know its
+/// length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The group the record belongs to, among those that share the log.
+    /// The number of the group to which the record belongs, among the groups that share the log.
     pub group: u32,
-    /// The kind of the record within its group. 255 is reserved for the log: it marks
-    /// records that a repair could not save.
+    /// The kind of the record within its group. Kind 255 is reserved for the log: it marks records that a
+    /// repair could not save.
     pub kind: u8,
-    /// The number that the group gives the record.
+    /// The record's number in its group, which the appending caller chooses.
     pub index: u64,
-    /// The term that the group gives the record.
+    /// The record's term in its group, which the appending caller chooses.
     pub term: u64,
-    /// The content of the record, for the group only.
+    /// The content of the record, which only the group interprets.
     pub payload: Bytes,
 }
 
 impl Record {
-    /// Returns the bytes that the record takes in the log: header, payload and padding.
+    /// Returns the number of bytes that the record takes in the log: header, payload and padding.
     #[must_use]
     pub const fn stored_bytes(&self) -> u64 {
         stored(self.payload.len()) as u64
     }
 }
 
-/// Returns the bytes a record with a payload of this length takes.
+/// Returns the number of bytes that a record with a payload of this length takes in the log, with header and
+/// padding.
 pub(crate) const fn stored(payload: usize) -> usize {
     RECORD_HEADER + align(payload)
 }
 
-/// The initial value of the CRCs of a segment.
+/// The part of a CRC's initial value that all records and batch headers of one segment have in common: it
+/// depends on the segment's salt and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seed(u32);
 
@@ -62,25 +66,25 @@ impl Seed {
         Self(crc32c::crc32c_append(crc, &segment.to_le_bytes()))
     }
 
-    /// Returns the initial value of the CRC of the bytes at `at`.
+    /// Returns the initial value for the CRC of the record or batch header at log position `at`.
     pub(crate) fn at(self, at: Lsn) -> u32 {
         crc32c::crc32c_append(self.0, &at.get().to_le_bytes())
     }
 }
 
-/// A record's header as it stands in the log.
+/// The header of a record, as the log stores it in front of the record's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) len: u32,
     pub(crate) group: u32,
     pub(crate) kind: u8,
-    /// The lower three bytes of the batch's epoch.
+    /// The lower three bytes of the epoch of the batch that holds the record.
     pub(crate) epoch: u32,
     pub(crate) index: u64,
     pub(crate) term: u64,
 }
 
-/// The bits of an epoch that a record stores.
+/// The mask of the bits of a batch's epoch that a record stores: the lower three bytes.
 pub(crate) const EPOCH_MASK: u32 = 0x00ff_ffff;
 
 impl RecordHeader {
@@ -95,7 +99,8 @@ impl RecordHeader {
         }
     }
 
-    /// Returns the header for `payload`; in the log, padding follows the payload.
+    /// Encodes the header of a record with this payload, at position `at`. The CRC covers the header, the
+    /// payload, and the padding that follows in the log.
     pub(crate) fn encode(&self, seed: Seed, at: Lsn, payload: &[u8]) -> [u8; RECORD_HEADER] {
         let mut out = self.unchecked();
         let crc = crc32c::crc32c_append(seed.at(at), &out[4..]);
@@ -106,8 +111,8 @@ impl RecordHeader {
         out
     }
 
-    /// Appends header, `payload` and padding to `out`. The header is that of [`encode`](Self::encode); the
-    /// CRC takes one pass over the bytes.
+    /// Appends the bytes of a whole record to `out`: the header that [`encode`](Self::encode) returns,
+    /// `payload` and padding. Unlike `encode`, computes the CRC in one pass over these bytes.
     pub(crate) fn append(&self, seed: Seed, at: Lsn, payload: &[u8], out: &mut Vec<u8>) {
         let from = out.len();
         out.extend_from_slice(&self.unchecked());
@@ -117,7 +122,7 @@ impl RecordHeader {
         out[from..from + 4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Returns the header without its CRC.
+    /// Returns the bytes of the header, with zeros in place of its CRC.
     fn unchecked(&self) -> [u8; RECORD_HEADER] {
         let mut out = [0; RECORD_HEADER];
         out[4..8].copy_from_slice(&self.len.to_le_bytes());
@@ -129,7 +134,8 @@ impl RecordHeader {
         out
     }
 
-    /// Reads the header in `bytes` without checking it; `None` if they are too few.
+    /// Reads the record header at the front of `bytes` without checking its CRC. Returns `None` if `bytes`
+    /// are shorter than a header.
     pub(crate) fn peek(bytes: &[u8]) -> Option<Self> {
         (bytes.len() >= RECORD_HEADER).then(|| Self {
             len: u32_at(bytes, 4),
@@ -141,8 +147,8 @@ impl RecordHeader {
         })
     }
 
-    /// Decodes the header of the record at the front of `bytes`, which stand at `at`;
-    /// `None` if they are not a record.
+    /// Decodes the header of the record at the front of `bytes`, which the log has at position `at`, and
+    /// checks the CRC of the whole record. Returns `None` if `bytes` hold no intact record of this position.
     pub(crate) fn decode(bytes: &[u8], seed: Seed, at: Lsn) -> Option<Self> {
         let header = Self::peek(bytes)?;
         let stored = bytes.get(..header.stored())?;
@@ -150,7 +156,8 @@ impl RecordHeader {
         (crc == u32_at(stored, 0)).then_some(header)
     }
 
-    /// Returns the bytes the record takes in the log.
+    /// Returns the number of bytes that the record with this header takes in the log: header, payload and
+    /// padding.
     pub(crate) const fn stored(&self) -> usize {
         stored(self.len as usize)
     }

@@ -1,17 +1,17 @@
 //! Reads the bytes of a segment: finds the end of the log, and whether durable bytes are lost. Pure.
 //!
-//! The scan reads batches from the front until one is not whole. The verdict then depends on the bytes
-//! there and beyond, because each batch header records how far the log was durable when it was written:
+//! The scan reads batches from the front until a batch is not whole. The verdict then depends on the bytes
+//! from there on, because each batch header says how far the log was durable when the writer made the header:
 //!
-//! | at the end | verdict |
+//! | behind the last whole batch | verdict |
 //! | --- | --- |
-//! | some header anywhere records that bytes beyond it were durable | [`Verdict::Damaged`] |
-//! | nothing: zeros, a marker, or bytes of an earlier life | [`Verdict::Clean`] |
+//! | bytes that were durable, as a header anywhere in the segment says | [`Verdict::Damaged`] |
+//! | nothing new: zeros, a marker, or bytes of an earlier use of the file | [`Verdict::Clean`] |
 //! | zeros, but batches further on: their write never ended, and was never acked | [`Verdict::Torn`] |
 //! | bytes that are no whole batch: torn, or damaged after an ack | [`Verdict::MaybeAcked`] |
 //!
-//! A segment that another follows was durable up to the next one's beginning, regardless of
-//! its own headers. `open` and `repair` choose the files to read and act on the verdict.
+//! A segment that another segment follows was durable up to the beginning of the next one, regardless of its
+//! own headers. `open` and `repair` choose the files to read, and act on the verdict.
 
 use std::fmt;
 
@@ -22,34 +22,35 @@ use crate::segment::{SegmentHeader, lsn_at, offset};
 use crate::wire::{ALIGN, u32_at};
 use crate::{KIND_LOST, Lsn};
 
-/// The state of a log's end.
+/// The state of a log's end, as a recovery finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Every batch is whole, and nothing follows the last.
+    /// Every batch of the log is whole, and no newer bytes follow the last batch.
     Clean,
-    /// The recovery cut off batches up to `to`: their write never ended, and the log
-    /// never reported them as durable.
+    /// A crash interrupted the write of the last batches, which the log never reported as durable. The
+    /// recovery cuts them off.
     Torn {
-        /// The position at which the log ends now.
+        /// The log position at which the log ends without the cut-off part.
         at: Lsn,
-        /// The end of the cut-off part, as far as it can be seen.
+        /// The log position at which the cut-off part ended, as far as the recovery can see it.
         to: Lsn,
     },
-    /// The recovery cut off bytes that are no whole batch. Most likely their write was
-    /// interrupted; but if they were the last bytes written, and damaged since, the log
-    /// may have acked them: no later header could tell.
+    /// The log ends with bytes that are no whole batch, and the recovery cuts them off. Most likely a crash
+    /// interrupted their write. But if the log wrote them last and they were damaged later, the log may have
+    /// acknowledged them: without a later header the recovery cannot tell.
     MaybeAcked {
-        /// The position at which the log ends now.
+        /// The log position at which the log ends without the cut-off part.
         from: Lsn,
-        /// The end of the cut-off part, as far as it can be seen; `from` if it cannot.
+        /// The log position at which the cut-off part ended, as far as the recovery can see it; `from` if it
+        /// cannot see that.
         to: Lsn,
     },
-    /// Bytes that were durable cannot be read.
+    /// Bytes of the log that were durable cannot be read.
     Damaged {
-        /// The first position that cannot be read.
+        /// The first log position that cannot be read.
         from: Lsn,
-        /// The log was durable up to here.
+        /// The log position up to which the log was durable.
         durable: Lsn,
     },
 }
@@ -72,7 +73,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A segment's bytes: the whole file, from its first byte.
+/// A segment to scan: all bytes of its file, with its header.
 #[derive(Clone, Copy)]
 pub(crate) struct SegmentBytes<'a> {
     pub(crate) header: SegmentHeader,
@@ -80,14 +81,15 @@ pub(crate) struct SegmentBytes<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// The result of a scan.
+/// The result of the scan of a segment's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scanned {
-    /// The end of the whole batches at the front.
+    /// The log position behind the last whole batch before the first batch that is not whole: the scan
+    /// stopped there.
     pub(crate) end: Lsn,
-    /// The highest epoch of any header.
+    /// The highest epoch of all readable batch headers in the segment.
     pub(crate) epoch: u32,
-    /// True if the log was closed at this end.
+    /// True if a marker behind the last whole batch says that the log was closed there.
     pub(crate) closed: bool,
     pub(crate) verdict: Verdict,
 }
@@ -101,8 +103,8 @@ impl<'a> SegmentBytes<'a> {
         }
     }
 
-    /// Reads the segment from its front, and calls `each` with every record in order. `followed` is the
-    /// position at which the next segment begins, if there is one.
+    /// Reads the segment from its front up to the first batch that is not whole, and calls `each` with every
+    /// record in order. `followed` is the position at which the next segment begins, if there is one.
     pub(crate) fn scan(&self, followed: Option<Lsn>, mut each: impl FnMut(RecordInfo)) -> Scanned {
         let (mut end, mut epoch, mut synced) = (self.header.base, 0, Lsn::ZERO);
         let mut entries = Vec::new();
@@ -146,7 +148,8 @@ impl<'a> SegmentBytes<'a> {
             .and_then(|at| self.bytes.get(at..at + BATCH_HEADER));
         let blank = slot.is_some_and(|slot| slot.iter().all(|&b| b == 0));
         let stale = self.header_at(end).is_some_and(|h| h.epoch < epoch);
-        // A segment's file has its whole length before its first use: a shorter file lost its end.
+        // A segment's file has its whole length before the log first writes to it, so a shorter file has lost
+        // its end.
         let whole = self.bytes.len() as u64 >= self.header.bytes;
         match (blank || stale) && whole {
             true if seen.is_none() => Verdict::Clean,
@@ -155,14 +158,16 @@ impl<'a> SegmentBytes<'a> {
         }
     }
 
-    /// Decodes the header at `at`, without its records; `None` if there is none of this segment.
+    /// Decodes the batch header at position `at`, without the batch's records. Returns `None` if this
+    /// position has no readable header of this segment.
     fn header_at(&self, at: Lsn) -> Option<BatchHeader> {
         let from = usize::try_from(offset(self.header.base, at)).ok()?;
         let header = BatchHeader::decode(self.bytes.get(from..)?, self.seed, at)?;
         (header.segment == self.header.segment).then_some(header)
     }
 
-    /// Calls `each` with the batch's records; returns whether all of it is intact.
+    /// Calls `each` with the records of the batch that has this header. Returns whether the whole batch is
+    /// intact; `each` may have got some records of a damaged batch.
     fn records(&self, header: &BatchHeader, mut each: impl FnMut(RecordInfo)) -> bool {
         let (mut at, mut left) = (header.lsn.after(BATCH_HEADER as u64), header.records);
         let end = header.end();
@@ -184,8 +189,9 @@ impl<'a> SegmentBytes<'a> {
         RecordHeader::decode(self.bytes.get(from..to)?, self.seed, at)
     }
 
-    /// Finds the headers from `end` on, at any place. Returns how far these headers record the log as
-    /// durable, and how far their batches reach.
+    /// Searches the segment from `end` on for batch headers of this epoch or a later one. Returns the highest
+    /// position that these headers name as durable, their highest epoch, and the end of the last of their
+    /// batches.
     fn look_beyond(&self, end: Lsn, epoch: u32) -> Beyond {
         let mut beyond = Beyond::default();
         let mut at = end;
@@ -200,7 +206,8 @@ impl<'a> SegmentBytes<'a> {
         beyond
     }
 
-    /// Returns the first header at or after `from`, of this epoch or a later one.
+    /// Returns the first batch header at log position `from` or behind it that has this epoch or a later
+    /// epoch.
     fn next_header(&self, from: Lsn, epoch: u32) -> Option<BatchHeader> {
         let from = usize::try_from(offset(self.header.base, from)).ok()?;
         let steps = self.bytes.get(from..)?.chunks_exact(ALIGN).enumerate();
@@ -210,7 +217,8 @@ impl<'a> SegmentBytes<'a> {
             .find_map(|at| self.header_at(at).filter(|h| h.epoch >= epoch))
     }
 
-    /// Finds everything up to `until` that can be read, and skips damage.
+    /// Surveys the segment up to `until`: lists all records that can be read, and the lost parts between
+    /// them.
     pub(crate) fn survey(&self, until: Lsn) -> Survey {
         let mut survey = Survey::default();
         let until = until.min(lsn_at(self.header.base, self.header.bytes));
@@ -227,7 +235,8 @@ impl<'a> SegmentBytes<'a> {
                 }
                 _ => {}
             }
-            // An intact header tells where the next one is; otherwise the survey has to search for it.
+            // An intact batch header says where the next batch begins. Without an intact header, the survey
+            // searches for the next one.
             let body = at.after(BATCH_HEADER as u64);
             let next = match header {
                 Some(h) if h.kind == BatchKind::Records && h.end() <= until => h.end(),
@@ -249,7 +258,8 @@ impl<'a> SegmentBytes<'a> {
         survey
     }
 
-    /// Finds everything that can be read of the batch, or batches, between the beginnings of two batches.
+    /// Finds the readable records and the lost parts between `from`, the beginning of a damaged batch, and
+    /// `to`, the beginning of the next batch with an intact header.
     fn salvage(&self, from: Lsn, to: Lsn) -> Region {
         let mut region = Region {
             from,
@@ -257,11 +267,12 @@ impl<'a> SegmentBytes<'a> {
             epoch: 0,
             pieces: Vec::new(),
         };
-        // Any eight bytes may look like a record of any length. The budget bounds the
-        // attempts, so that hostile bytes cannot make the salvage run for ever.
+        // Any eight bytes may look like the beginning of a record of any length. The budget, in bytes, bounds
+        // the attempts to decode a record, so that hostile bytes cannot make the salvage run forever.
         let mut budget = to.since(from).saturating_mul(16);
         let (mut at, mut lost) = (from.after(BATCH_HEADER as u64), None::<Lsn>);
-        // A lost part must have room for the record that will stand for it.
+        // A repair writes one placeholder record in place of each lost part, so a lost part must have room
+        // for a record's header.
         let roomy = |from: Lsn, to: Lsn| to.since(from) >= RECORD_HEADER as u64;
         while roomy(at, to) {
             let record = self.try_record(at, to, &mut budget);
@@ -313,28 +324,30 @@ struct Beyond {
     end: Option<Lsn>,
 }
 
-/// The readable and the unreadable parts of a segment.
+/// The result of a survey of a damaged segment: the records that can be read, and the parts that cannot.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub(crate) entries: Vec<RecordInfo>,
-    /// The beginning and the end of each lost part, in order.
+    /// The log positions at which each lost part begins and ends, in order.
     pub(crate) lost: Vec<(Lsn, Lsn)>,
-    /// The batches that are not whole.
+    /// The regions of the segment in which a batch is not whole.
     pub(crate) regions: Vec<Region>,
 }
 
-/// The bytes between the beginnings of two batches, not all of them readable.
+/// A region of a segment with a damaged batch: from the beginning of that batch to the beginning of the next
+/// batch with an intact header.
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(crate) from: Lsn,
     pub(crate) to: Lsn,
-    /// The epoch of the batch. If it cannot be read, the epoch of the batch before stands here, so that later
-    /// batches do not look stale.
+    /// The epoch of the damaged batch. If its header cannot be read, this is the epoch of the batch before,
+    /// because with a higher epoch the mended batch would make later batches look like leftovers of an
+    /// earlier opening.
     epoch: u32,
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// A part of a region.
+/// A piece of a damaged region: a readable record, or a lost part between two log positions.
 #[derive(Debug)]
 pub(crate) enum Piece {
     Kept(RecordInfo),
@@ -358,9 +371,9 @@ impl Piece {
 }
 
 impl Region {
-    /// Makes one whole batch from the region: kept records stay at their positions, and
-    /// a record of the kind [`KIND_LOST`] stands for each lost part. `None` if there is
-    /// no room for that, which no damage to a log of ours causes.
+    /// Makes one whole batch from the region: readable records stay at their positions, and a record of the
+    /// kind [`KIND_LOST`] stands for each lost part. Returns `None` if the region has no room for such a
+    /// batch, which no damage to a valid log causes.
     pub(crate) fn mend(&self, segment: &SegmentBytes<'_>, synced: Lsn) -> Option<Vec<u8>> {
         let base = segment.header.base;
         let body = (self.to.since(self.from) as usize).checked_sub(BATCH_HEADER)?;
@@ -404,7 +417,7 @@ impl Region {
         Some(out)
     }
 
-    /// Makes the header of a record in the mended batch, which has one epoch for all records.
+    /// Makes the header of a kept record in the mended batch. All records of that batch get its epoch.
     const fn header(&self, info: &RecordInfo) -> RecordHeader {
         RecordHeader {
             len: info.len,

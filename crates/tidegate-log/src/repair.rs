@@ -1,6 +1,6 @@
-//! Repairs a damaged, closed log: it keeps every readable record at its position,
-//! replaces the rest with placeholders, and first copies each file aside unchanged. The
-//! report lists the lost positions; their records cannot be restored.
+//! Repairs a damaged, closed log: keeps every readable record at its position, and replaces the other bytes
+//! with placeholders. The repair first copies each damaged file aside unchanged. Its report lists the lost
+//! positions; it cannot restore the records there.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -19,25 +19,27 @@ use crate::storage::{Storage, StorageFile, read_all};
 use crate::writer::seal_bytes;
 use crate::{Lsn, OpenError};
 
-/// The number of passes. Each pass mends the parts that the pass before made readable:
-/// catalog, then headers, then batches.
+/// The greatest number of passes that a repair makes over the log. Each pass mends the part that the pass
+/// before made readable: first the catalog, then the segment headers, then the batches.
 const PASSES: usize = 4;
 
-/// The most openings that a repair assumes since the last readable header was written.
+/// The number of epochs that a repair skips after the newest epoch in a readable batch header. An unreadable
+/// header may have a later epoch, and the epoch of the rebuilt catalog must be higher than that.
 const EPOCHS_UNSEEN: u32 = 1 << 10;
 
 /// The report of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Repaired {
-    /// The damage, in the order it was mended.
+    /// The damage that each pass of the repair found in the log, in the order of the passes.
     pub damage: Vec<Damage>,
-    /// Positions of lost records, in order. If a whole segment is lost, its range is
-    /// known only from its neighbours.
+    /// The ranges of log positions of lost records, in order. If a segment is lost as a whole, the repair
+    /// takes its range from the segments before and behind it.
     pub lost: Vec<Range<Lsn>>,
-    /// Files copied aside unchanged.
+    /// The names of the damaged files of the log that the repair copied to the quarantine, unchanged.
     pub quarantined: Vec<String>,
-    /// Segments removed from the log because no record in them could be read.
+    /// The numbers of the segments that the repair removed from the log, because no record in them could be
+    /// read.
     pub removed: Vec<u64>,
 }
 
@@ -45,7 +47,7 @@ pub struct Repaired {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RepairError {
-    /// The log cannot be inspected.
+    /// The repair cannot inspect the log to find the damage.
     Open(OpenError),
     /// The system reported an error.
     Io {
@@ -54,7 +56,7 @@ pub enum RepairError {
         /// The system's error.
         error: io::Error,
     },
-    /// The log is still damaged after the repair.
+    /// The log still has this damage after all passes of the repair.
     Unrepaired(Box<Damage>),
 }
 
@@ -93,7 +95,8 @@ impl std::error::Error for RepairError {
     }
 }
 
-/// Mends the log so that it opens. Damaged files are copied to `quarantine` before anything is changed.
+/// Repairs the damaged log in `storage` so that it opens. Copies each damaged file to `quarantine` before it
+/// changes anything in that file.
 ///
 /// # Errors
 /// See [`RepairError`]. A repair that was interrupted can be run again.
@@ -134,15 +137,16 @@ struct Mending<'a> {
     quarantine: &'a dyn Storage,
     done: &'a mut Repaired,
     catalog: Catalog,
-    /// The epoch from which a rebuilt catalog counts on.
+    /// The epoch that a rebuilt catalog names, higher than that of all readable batches. Each later opening
+    /// takes the next epoch after it.
     epoch: u32,
 }
 
 impl Mending<'_> {
     fn mend(&mut self, files: &Files, damage: &Damage) -> Result<(), RepairError> {
         if damage.catalog {
-            // The headers' salts are the known ones now; a segment without a readable
-            // header cannot be read at all.
+            // The catalog is lost, so only the salts in the segments' headers are known. A segment without a
+            // readable header cannot be read without its salt.
             let known = files
                 .found
                 .iter()
@@ -159,7 +163,8 @@ impl Mending<'_> {
             match (&files.found[n].state, wrong.what) {
                 (State::Missing, _) => self.give_up(files, n),
                 (State::BadHeader(file), _) => self.mend_header(files, n, &**file)?,
-                // Where segments are missing, the beginning of the next one is not known yet.
+                // Batches are mended in a later pass. While segments are missing, the position at which a
+                // segment ends is not known yet.
                 (State::Used(header, file), _) if !first_pass => {
                     self.mend_batches(*header, &**file, files.found.get(n + 1))?;
                 }
@@ -169,7 +174,8 @@ impl Mending<'_> {
         write_catalog(self.storage, &self.catalog).map_err(RepairError::io("writing the catalog"))
     }
 
-    /// Removes a segment of which no record can be read.
+    /// Removes a segment from the catalog, because no record of it can be read, and lists its positions as
+    /// lost.
     fn give_up(&mut self, files: &Files, n: usize) {
         let number = files.found[n].segment;
         self.catalog.remove(number);
@@ -250,7 +256,8 @@ impl Mending<'_> {
         }
     }
 
-    /// Copies a file aside unchanged.
+    /// Copies the file of a segment to the quarantine, unless an earlier pass did so, and returns the file's
+    /// bytes.
     fn set_aside(&mut self, segment: u64, file: &dyn StorageFile) -> Result<Vec<u8>, RepairError> {
         let io = RepairError::io;
         let all = read_all(file).map_err(io("reading a damaged segment"))?;
@@ -269,7 +276,8 @@ impl Mending<'_> {
     }
 }
 
-/// Writes the index of a segment that is whole again and has a successor.
+/// Writes the index and the trailer of a mended segment that another segment follows. Does nothing if the
+/// segment is still damaged.
 fn reseal(header: SegmentHeader, file: &dyn StorageFile, end: Lsn) -> Result<(), RepairError> {
     let all = read_all(file).map_err(RepairError::io("reading a mended segment"))?;
     let mut index = IndexBuilder::new(header.base);

@@ -1,25 +1,27 @@
-//! A segment: a file's name, its first page and the place of everything in it.
+//! The file format of a segment: the file's name, its header, and the places of batches, index and trailer.
 //!
 //! ```text
 //! 0            4096                                     end                     file's end - 64
 //! | header 0.. | batch | batch | ... | zeros ... junk  | ... once sealed: index | trailer |
 //! ```
 //!
-//! The header's 64 bytes: magic, crc, version, 0, segment, base (the position of the byte at 4096), salt,
-//! bytes (the file's length before it was sealed). A segment with a header of zeros is a spare: allocated,
-//! not yet written to. The index and its trailer are in `index`.
+//! The header has 64 bytes: magic, crc, version, 0, segment, base (the position of the byte at 4096), salt,
+//! bytes (the file's length before the log sealed the segment). A segment with a header of zeros is a spare:
+//! allocated, and not yet written to. `index` describes the index and its trailer.
 
 use crate::Lsn;
 use crate::record::Seed;
 use crate::wire::{u32_at, u64_at};
 
-/// The version of everything in a log's directory.
+/// The version of the format of all files in a log's directory, which a segment's header and the catalog
+/// name.
 pub const FORMAT_VERSION: u32 = 1;
-/// The page of the header; batches begin after it.
+/// The offset in a segment's file at which the first batch begins, in bytes: the page of the header comes
+/// before it.
 pub(crate) const FIRST_BATCH: u64 = 4096;
-/// The length of a page in bytes: the log writes whole pages.
+/// The length of a page in bytes: the log writes to a segment in whole pages.
 pub(crate) const PAGE: u64 = 4096;
-/// The longest segment: offsets and lengths inside one fit into 32 bits.
+/// The greatest length of a segment's file in bytes. Offsets and lengths inside such a file fit into 32 bits.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 pub(crate) const SEGMENT_HEADER: usize = 64;
 const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"TgS1");
@@ -29,7 +31,7 @@ pub(crate) fn name(segment: u64) -> String {
     format!("{segment:020}.seg")
 }
 
-/// Returns the number in the name of a segment's file; `None` if the name has another form.
+/// Returns the number in the name of a segment's file; `None` if the file is no segment.
 pub(crate) fn parse_name(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".seg")?;
     let plain = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());
@@ -40,22 +42,25 @@ pub(crate) fn parse_name(name: &str) -> Option<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) segment: u64,
-    /// The position of the segment's first batch.
+    /// The log position of the segment's first batch.
     pub(crate) base: Lsn,
-    /// A number drawn for each use of a file, so that the bytes of an earlier use never match.
+    /// The salt: a number drawn for each use of a file. The CRCs begin with it, so that bytes from an earlier
+    /// use of the file never match.
     pub(crate) salt: u64,
-    /// The length of the segment's file while the log writes to it.
+    /// The length in bytes that the log allocated for the segment's file when it created the file. The header
+    /// keeps this length; the file can be longer once the log has sealed the segment, because the seal
+    /// appends the segment's index.
     pub(crate) bytes: u64,
 }
 
-/// The reasons why a header cannot be read.
+/// The reasons why a segment's header cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
-    /// The log never wrote a header to the file.
+    /// The log never wrote a header to the segment's file.
     Blank,
-    /// A newer version of this crate wrote the header.
+    /// A newer version of this crate wrote the segment's header.
     Newer(u32),
-    /// The bytes are not those that the log wrote.
+    /// The bytes of the segment's header differ from those that the log wrote.
     Damaged,
 }
 
@@ -73,7 +78,7 @@ impl SegmentHeader {
         out
     }
 
-    /// Decodes the header of `segment` from the first bytes of its file.
+    /// Decodes the header of the segment with the number `segment` from the first bytes of its file.
     pub(crate) fn decode(bytes: &[u8], segment: u64) -> Result<Self, HeaderError> {
         let bytes = bytes.get(..SEGMENT_HEADER).ok_or(HeaderError::Damaged)?;
         if bytes.iter().all(|&b| b == 0) {
@@ -104,12 +109,12 @@ impl SegmentHeader {
     }
 }
 
-/// Returns the offset of `at` in the file of a segment that begins at `base`.
+/// Returns the offset of position `at`, in bytes, in the file of a segment that begins at position `base`.
 pub(crate) const fn offset(base: Lsn, at: Lsn) -> u64 {
     FIRST_BATCH + at.since(base)
 }
 
-/// Returns the position of `offset` in the file of a segment that begins at `base`.
+/// Returns the position of the byte at `offset` in the file of a segment that begins at position `base`.
 pub(crate) const fn lsn_at(base: Lsn, offset: u64) -> Lsn {
     base.after(offset.saturating_sub(FIRST_BATCH))
 }

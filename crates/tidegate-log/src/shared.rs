@@ -1,7 +1,8 @@
-//! The state shared by the threads of a log: the table of segments, the durable position, and the failure.
+//! The state that the threads of a log share: the table of segments, the durable position, and the failure.
 //!
-//! Each piece has one writer. The writer sets the durable position and the segments' ends. The writer
-//! adds segments to the table, and the keeper removes them. Spares go from the keeper to the writer.
+//! Each piece of state has one writer. The log thread sets the durable position and the segments' ends, and
+//! adds segments to the table. The keeper removes segments from the table. The keeper makes spare segments,
+//! and the log thread takes them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,12 +18,12 @@ use crate::segment::SegmentHeader;
 use crate::storage::{Storage, StorageFile};
 use crate::{Failure, Lsn};
 
-/// A segment that has a place in the log.
+/// A segment in the log's table: the log has written to it, or is about to.
 pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
     pub(crate) seed: Seed,
     pub(crate) file: Arc<dyn StorageFile>,
-    /// The end of the segment's durable part.
+    /// The log position at which the durable part of the segment ends.
     end: AtomicU64,
     records: AtomicU64,
     sealed: AtomicBool,
@@ -62,7 +63,8 @@ impl Segment {
     }
 }
 
-/// A segment for later: allocated, in the catalog, not written to.
+/// A spare segment: the keeper has allocated its file and listed it in the catalog, and the log has not yet
+/// written to it.
 pub(crate) struct Spare {
     pub(crate) segment: u64,
     pub(crate) salt: u64,
@@ -70,7 +72,7 @@ pub(crate) struct Spare {
     pub(crate) file: Arc<dyn StorageFile>,
 }
 
-/// Counters of a log, since it was opened.
+/// The counters of a log's work since this process opened the log.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) syncs: AtomicU64,
@@ -85,12 +87,13 @@ pub(crate) struct Counters {
 
 pub(crate) struct Shared {
     pub(crate) storage: Arc<dyn Storage>,
-    /// Segments by the position of their beginning.
+    /// The table of the log's segments, by the log position at which each begins.
     pub(crate) segments: RwLock<BTreeMap<Lsn, Arc<Segment>>>,
     pub(crate) spares: Mutex<VecDeque<Spare>>,
-    /// The highest number of a segment that may be written to.
+    /// The highest number of an allocated segment: the appender may place batches into segments up to this
+    /// one.
     pub(crate) ready: AtomicU64,
-    /// The last attempt to allocate a segment found no space.
+    /// True if the keeper's last attempt to allocate a segment found no disk space.
     pub(crate) disk_full: AtomicBool,
     pub(crate) pending_bytes: AtomicU64,
     pub(crate) pending_batches: AtomicUsize,
@@ -131,7 +134,7 @@ impl Shared {
         Lsn::new(self.durable.load(Ordering::Acquire))
     }
 
-    /// Records that everything before `lsn` is durable.
+    /// Notes that everything in the log before `lsn` is durable.
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         self.durable.store(lsn.get(), Ordering::Release);
     }
@@ -140,7 +143,8 @@ impl Shared {
         self.failed.get()
     }
 
-    /// Fails the log: it accepts no more batches. The first failure is the one reported.
+    /// Marks the log as failed, so that it accepts no more batches, and returns the failure. After a second
+    /// failure, the log still reports the first one.
     pub(crate) fn fail(&self, doing: &'static str, error: io::Error) -> Failure {
         let failure = Failure {
             doing,
@@ -150,7 +154,7 @@ impl Shared {
         self.failed.get_or_init(|| failure).clone()
     }
 
-    /// Wakes the threads that wait for a change.
+    /// Wakes the threads that wait for a change of the log's state, and calls the waker.
     pub(crate) fn wake(&self) {
         // A waiter counts itself before it looks at the state, and this thread stores
         // the state before it looks for waiters; the fences keep this order.
@@ -162,7 +166,8 @@ impl Shared {
         (self.waker)();
     }
 
-    /// Waits until `done` or the deadline; returns whether it is done.
+    /// Blocks until `done` returns true for the log's state, or the deadline passes. Returns false if the
+    /// deadline passed first.
     pub(crate) fn wait_for(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -188,7 +193,7 @@ impl Shared {
         outcome
     }
 
-    /// Returns the last segment that begins at or before `lsn`.
+    /// Returns the segment that may hold log position `lsn`: the last segment that begins there or before.
     pub(crate) fn segment_of(&self, lsn: Lsn) -> Option<Arc<Segment>> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         segments
@@ -197,7 +202,7 @@ impl Shared {
             .map(|(_, s)| Arc::clone(s))
     }
 
-    /// Returns the first segment that begins at or after `lsn`.
+    /// Returns the first segment that begins at log position `lsn` or behind it.
     pub(crate) fn segment_from(&self, lsn: Lsn) -> Option<Arc<Segment>> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         segments.range(lsn..).next().map(|(_, s)| Arc::clone(s))
@@ -218,23 +223,25 @@ impl Shared {
     }
 }
 
-/// The queue of errands for the keeper. Bounded by the number of segments.
+/// The requests that wait for the keeper thread, merged into one errand. The number of the log's segments
+/// bounds its size.
 #[derive(Default)]
 pub(crate) struct Errands {
     state: Mutex<Errand>,
     changed: Condvar,
 }
 
-/// The errands that wait for the keeper.
+/// An errand: the segments that callers and the log thread have asked the keeper thread to allocate or
+/// release.
 #[derive(Default)]
 pub(crate) struct Errand {
-    /// Spare segments may be missing.
+    /// True if the keeper must check for missing spare segments and allocate them.
     pub(crate) top_up: bool,
-    /// A caller needs one spare segment more than usual.
+    /// True if the keeper must allocate one spare segment more than usual, because a caller needs more room.
     pub(crate) one_more: bool,
-    /// Segments to release.
+    /// The numbers of the segments that the keeper must release.
     pub(crate) release: Vec<u64>,
-    /// The log is closing.
+    /// True if the keeper must end, because the log is closing.
     pub(crate) end: bool,
 }
 
@@ -244,7 +251,8 @@ impl Errands {
         self.changed.notify_all();
     }
 
-    /// Waits for an errand, for at most `patience` if given; returns an empty errand if there was none.
+    /// Waits for the keeper's next errand, at most for `patience` if that is given. Returns an empty errand
+    /// once `patience` is over, so that the keeper can remove surplus files.
     pub(crate) fn next(&self, patience: Option<Duration>) -> Errand {
         let mut state = lock(&self.state);
         while !state.top_up && !state.end && state.release.is_empty() {
@@ -254,7 +262,8 @@ impl Errands {
                 continue;
             };
             if patience.is_zero() {
-                // A wait with no time left still sleeps for as long as the system rounds its timers to.
+                // The keeper must not wait at all: a timed wait of zero still sleeps for as long as the
+                // system rounds its timers up to.
                 break;
             }
             let woken = self.changed.wait_timeout(state, patience);
@@ -271,7 +280,8 @@ impl Errands {
     }
 }
 
-/// Locks a mutex. Its holders leave consistent state even if they panic.
+/// Locks a mutex of the log, even if a thread panicked while it held the lock: the holders leave consistent
+/// state then, too.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

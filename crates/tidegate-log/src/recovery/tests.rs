@@ -1,5 +1,5 @@
-//! Tests on bytes with sound checksums and senseless content, and on arbitrary bytes: no
-//! panic and no endless loop.
+//! Tests of the recovery on batches with valid checksums and senseless content, and on arbitrary bytes: it
+//! must neither panic nor loop for ever.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn header() -> SegmentHeader {
     }
 }
 
-/// Something put somewhere.
+/// A batch header, a record or a byte that a test writes at an offset of the segment's bytes.
 #[derive(Clone, Debug)]
 enum Put {
     Batch {
@@ -116,7 +116,7 @@ proptest! {
         let survey = segment.survey(until);
         prop_assert!(survey.lost.iter().all(|(from, to)| from < to && *to <= until.max(*from)));
         prop_assert!(survey.regions.windows(2).all(|w| w[0].to <= w[1].from));
-        // Mended regions are intact.
+        // The segment is intact once each damaged region is mended.
         let mut mended = bytes.clone();
         mended.resize(BYTES, 0);
         for region in &survey.regions {
