@@ -1,9 +1,11 @@
-//! A simulated disk: it separates written from durable bytes, and can fail in all the ways a disk does.
+//! A simulated disk for tests: it keeps written and durable bytes apart, and fails in the ways in which a
+//! disk fails.
 //!
-//! Files have sectors of 512 bytes. A write reaches the cache; a sync makes the sectors written
-//! since durable. A crash keeps the durable sectors and, of the rest, those that the test
-//! chooses. Names behave the same, with `sync_names`. Time is virtual: each write and sync adds
-//! its cost. Tests can flip bits, cut files, make syncs fail or hang, and limit the space.
+//! Files have sectors of 512 bytes. A write changes only the cache. A sync makes those sectors of a file
+//! durable that were written since the file's last sync. A crash keeps the durable sectors, and those other
+//! sectors that the test chooses. File names behave in the same way, with `sync_names` as their sync. Time is
+//! virtual: each write and sync adds its cost. Tests can flip bits, cut files, make syncs fail or hang, and
+//! limit the space.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
@@ -12,10 +14,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::storage::{Storage, StorageFile};
 
-/// The unit in which writes are durable or lost.
+/// The length of a sector in bytes: a crash keeps or loses the bytes of a sector together.
 pub const SECTOR: usize = 512;
 
-/// A disk with one directory. Clones share the disk.
+/// A simulated disk with one directory. Clones share the disk.
 #[derive(Clone, Default)]
 pub struct SimDisk {
     shared: Arc<Shared>,
@@ -41,14 +43,15 @@ struct State {
     cost: Cost,
     counts: SimCounts,
     now_ns: u64,
-    /// The number of changes so far.
+    /// The number of changes that the simulated disk has counted since its creation. `crash_at` is such a
+    /// number: the simulated crash comes just before that change.
     changes: u64,
     crash_at: Option<u64>,
-    /// The change that crashed, if it was a write.
+    /// The write that the simulated crash interrupted, if the crash hit a write.
     crashed: Option<CrashedWrite>,
 }
 
-/// A write that the crash interrupted.
+/// A write that a simulated crash interrupted: its file, its offset and its bytes.
 #[derive(Clone)]
 struct CrashedWrite {
     inode: usize,
@@ -61,34 +64,34 @@ struct Inode {
     cached: Vec<u8>,
     durable: Vec<u8>,
     dirty: BTreeSet<usize>,
-    /// Reads of any of these bytes fail.
+    /// The ranges of the file's bytes that are damaged: every read of such a byte fails.
     spoiled: Vec<Range<usize>>,
 }
 
-/// The cost of the disk's work, in nanoseconds of its own time.
+/// The cost of the simulated disk's work, in nanoseconds of its virtual time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
-    /// The cost of a sync.
+    /// The virtual time that each sync takes, in nanoseconds.
     pub sync_ns: u64,
-    /// The cost of a KiB written.
+    /// The virtual time that each KiB of a write takes, in nanoseconds.
     pub kib_ns: u64,
 }
 
-/// The counters of the disk.
+/// The counters of a simulated disk since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimCounts {
-    /// Writes, of however many parts.
+    /// The number of writes to files of the disk; a write of several parts counts once.
     pub writes: u64,
-    /// Bytes of all writes.
+    /// The total number of bytes of all writes to files of the disk.
     pub bytes: u64,
-    /// Syncs of files.
+    /// The number of syncs of files.
     pub syncs: u64,
-    /// Syncs of names.
+    /// The number of syncs that made the file names durable.
     pub name_syncs: u64,
 }
 
 impl SimDisk {
-    /// Creates an empty disk without a bound.
+    /// Creates an empty disk that never becomes full.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -99,7 +102,7 @@ impl SimDisk {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the simulated disk since its creation.
     #[must_use]
     pub fn counts(&self) -> SimCounts {
         self.state().counts
@@ -127,13 +130,15 @@ impl SimDisk {
         self.state().capacity = bytes;
     }
 
-    /// Makes every sync of a file after this many more fail and lose the bytes it should have made durable.
+    /// Lets this many more syncs of files succeed, and makes all later ones fail. A failed sync loses the
+    /// bytes that it should have made durable.
     pub fn fail_syncs_after(&self, more: u64) {
         let mut state = self.state();
         state.fail_syncs_from = Some(state.counts.syncs + more);
     }
 
-    /// Makes every write after this many more fail halfway.
+    /// Lets this many more writes to files succeed, and makes all later ones fail. A failed write still
+    /// writes the first half of its bytes.
     pub fn fail_writes_after(&self, more: u64) {
         let mut state = self.state();
         state.fail_writes_from = Some(state.counts.writes + more);
@@ -145,19 +150,22 @@ impl SimDisk {
         self.state().changes
     }
 
-    /// Makes the change with this number fail, and every later one: the process or the machine ends there.
+    /// Simulates the end of the process or of the machine just before the change of the disk with this
+    /// number: this change and all later changes fail.
     pub fn crash_at(&self, change: u64) {
         self.state().crash_at = Some(change);
     }
 
-    /// Returns the length of the write that crashed, if [`crash_at`](Self::crash_at) hit a write.
+    /// Returns the length in bytes of the write that the simulated crash interrupted; `None` if
+    /// [`crash_at`](Self::crash_at) hit no write.
     #[must_use]
     pub fn crashed_write(&self) -> Option<usize> {
         self.state().crashed.as_ref().map(|write| write.bytes.len())
     }
 
-    /// Lets the first `bytes` bytes of the write that crashed reach the cache. The copies of
-    /// [`killed`](Self::killed) have that write, too.
+    /// Simulates a torn write: lets the first `bytes` bytes of the write that the crash interrupted reach the
+    /// cache. A copy made by [`killed`](Self::killed) keeps the interrupted write, so a test can tear it in
+    /// the copy, too.
     pub fn tear(&self, bytes: usize) {
         let mut state = self.state();
         if let Some(write) = state.crashed.take() {
@@ -168,21 +176,21 @@ impl SimDisk {
         }
     }
 
-    /// Makes every sync of a file after this many more hang, without making anything durable, until
-    /// [`go_on`](Self::go_on) or a call of this method with a later number.
+    /// Lets this many more syncs of files end, and makes all later ones hang without making anything durable.
+    /// They hang until [`go_on`](Self::go_on), or until a call of this method that lets them end.
     pub fn hang_syncs_after(&self, more: u64) {
         let mut state = self.state();
         state.hang_from = Some(state.counts.syncs + more);
         self.shared.changed.notify_all();
     }
 
-    /// Lets all syncs continue.
+    /// Lets all hanging and later syncs of the simulated disk continue.
     pub fn go_on(&self) {
         self.state().hang_from = None;
         self.shared.changed.notify_all();
     }
 
-    /// Waits until a sync hangs.
+    /// Blocks until a sync of another thread hangs, after [`hang_syncs_after`](Self::hang_syncs_after).
     pub fn wait_until_hanging(&self) {
         let mut state = self.state();
         while state.hanging == 0 || !state.hangs() {
@@ -191,8 +199,8 @@ impl SimDisk {
         }
     }
 
-    /// Returns the sectors a crash might lose, by file and number: those written and not
-    /// durable, with different content.
+    /// Returns the sectors that a crash might lose, by file name and sector number: sectors that were written
+    /// and are not durable, and that differ from their durable content.
     #[must_use]
     pub fn unsynced(&self) -> Vec<(String, usize)> {
         let state = self.state();
@@ -211,8 +219,9 @@ impl SimDisk {
         all
     }
 
-    /// Returns the disk after a crash. It loses the sectors that are not durable, except those for which
-    /// `kept` returns true, by file and number. Names that are not durable are lost, unless `keep_names`.
+    /// Returns a copy of the disk as a crash leaves it. The copy lacks the bytes of sectors that were not
+    /// durable, except sectors for which `kept` returns true, by file name and sector number. It lacks file
+    /// names that were not durable, unless `keep_names` is true.
     #[must_use]
     pub fn crash(&self, keep_names: bool, mut kept: impl FnMut(&str, usize) -> bool) -> Self {
         let state = self.state();
@@ -228,7 +237,7 @@ impl SimDisk {
                     inode.persist(sector);
                 }
             }
-            // The file system keeps the length by itself, in its journal.
+            // The length of a file survives the crash, because a file system keeps the length in its journal.
             inode.durable.resize(inode.cached.len(), 0);
             inode.cached.clone_from(&inode.durable);
             after.names.insert(name.clone(), after.files.len());
@@ -238,8 +247,8 @@ impl SimDisk {
         Self::with(after)
     }
 
-    /// Returns the disk after the end of the process that used it: nothing is lost, and
-    /// undurable bytes stay so.
+    /// Returns a copy of the disk as it is after the end of the process that used it. The copy has all
+    /// written bytes, and bytes that were not durable are still not durable.
     #[must_use]
     pub fn killed(&self) -> Self {
         let state = self.state();
@@ -252,7 +261,7 @@ impl SimDisk {
         })
     }
 
-    /// Returns another disk with the same content, all of it durable.
+    /// Returns a copy of the simulated disk with the same content, all of it durable.
     #[must_use]
     pub fn copy(&self) -> Self {
         self.crash(true, |_, _| true)
@@ -267,7 +276,7 @@ impl SimDisk {
         }
     }
 
-    /// Returns a file's bytes; empty if there is none.
+    /// Returns the bytes of the file with this name; none if there is no such file.
     #[must_use]
     pub fn content(&self, name: &str) -> Vec<u8> {
         let state = self.state();
@@ -275,7 +284,7 @@ impl SimDisk {
         inode.map_or_else(Vec::new, |inode| inode.cached.clone())
     }
 
-    /// Replaces or creates a file with these bytes, durably.
+    /// Creates a file with these bytes, or replaces it, durably.
     pub fn put(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.state();
         let inode = Inode {
@@ -290,14 +299,14 @@ impl SimDisk {
         state.durable_names.insert(name.to_owned(), at);
     }
 
-    /// Removes a file, durably.
+    /// Removes the file with this name, durably.
     pub fn unlink(&self, name: &str) {
         let mut state = self.state();
         state.names.remove(name);
         state.durable_names.remove(name);
     }
 
-    /// Flips a bit of a file, unless it is past its end.
+    /// Flips one bit of a file, durably. Does nothing if the bit lies behind the file's end.
     pub fn flip(&self, name: &str, bit: usize) {
         let mut bytes = self.content(name);
         if let Some(byte) = bytes.get_mut(bit / 8) {
@@ -306,7 +315,7 @@ impl SimDisk {
         }
     }
 
-    /// Makes reads of any of these bytes of a file fail from now on.
+    /// Makes all reads of these bytes of a file fail from now on.
     pub fn spoil(&self, name: &str, bytes: Range<usize>) {
         let mut state = self.state();
         if let Some(&at) = state.names.get(name) {
@@ -314,7 +323,7 @@ impl SimDisk {
         }
     }
 
-    /// Truncates a file.
+    /// Truncates a file to `bytes` bytes, durably.
     pub fn cut(&self, name: &str, bytes: usize) {
         let mut content = self.content(name);
         content.truncate(bytes);
@@ -338,7 +347,7 @@ impl Inode {
         }
     }
 
-    /// Replaces the cached bytes with the durable ones.
+    /// Replaces the cached bytes of a sector with the sector's durable bytes.
     fn recall(&mut self, n: usize) {
         let len = self.cached.len();
         self.durable.resize(len.max(self.durable.len()), 0);
@@ -361,7 +370,7 @@ impl State {
         self.hang_from.is_some_and(|n| self.counts.syncs >= n)
     }
 
-    /// Counts a change; fails if the disk has crashed.
+    /// Counts a change of the simulated disk. Fails if the simulated crash comes before this change.
     fn change(&mut self) -> io::Result<()> {
         let change = self.changes;
         self.changes += 1;
@@ -513,7 +522,8 @@ impl StorageFile for SimFile {
         let inode = &mut state.files[self.inode];
         let dirty = std::mem::take(&mut inode.dirty);
         if failed {
-            // After a failed sync the pages count as clean although they are not, as on ext4, XFS and Btrfs.
+            // After a failed sync, the simulated system takes the sectors for clean although they are not
+            // durable, as ext4, XFS and Btrfs do. So the next sync does not write them.
             return Err(io::Error::other("simulated sync error"));
         }
         dirty.into_iter().for_each(|sector| inode.persist(sector));

@@ -1,5 +1,5 @@
-//! A log without threads, for simulations: the simulation sets the time, ends the syncs,
-//! and runs the keeper's errands. The log's actions depend only on these inputs.
+//! A log without threads, for simulations: the simulation sets the time, ends the syncs, and runs the
+//! keeper's errands. The actions of the log depend only on these inputs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,20 +15,22 @@ use crate::open::Parts;
 use crate::storage::Storage;
 use crate::{Failure, Log, OpenError, Opened, Options};
 
-/// The state of a log without threads.
+/// The state of a log without threads: the call that it needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Doing {
-    /// A sync runs after a write; call [`Steps::sync`] to end it.
+    /// The log has written batches, and a sync of them is running: the caller ends the sync with
+    /// [`Steps::sync`].
     Syncing,
-    /// The log has no work until a batch is appended, or until this time; then call [`Steps::step`].
+    /// The log has no work until a caller appends a batch, or until this time; the caller then calls
+    /// [`Steps::step`].
     Waiting(Option<Time>),
-    /// The log has failed: see [`Log::failure`].
+    /// A write or a sync of the log has failed: [`Log::failure`] returns the failure.
     Failed,
 }
 
-/// The work of a log's threads, in steps. It belongs to the [`Opened`] that it was made with; once the
-/// `Steps` are dropped, the log makes no progress.
+/// Does the work of a log's threads in steps, for the [`Opened`] log with which it was made. After a drop of
+/// the steps, that log makes no progress.
 pub struct Steps {
     driver: Driver,
     keeper: Keeper,
@@ -37,10 +39,11 @@ pub struct Steps {
 }
 
 impl Log {
-    /// Opens the log like [`open`](Self::open), without threads.
+    /// Opens the log as [`open`](Self::open) does, but starts no threads: the caller does their work through
+    /// the returned [`Steps`].
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
+    /// The same errors as those of [`open`](Self::open).
     pub fn open_stepped(
         storage: Arc<dyn Storage>,
         options: Options,
@@ -60,8 +63,8 @@ impl Log {
 }
 
 impl Steps {
-    /// Takes the appended batches and writes those that are due at `now`. While a sync
-    /// runs, only the time advances.
+    /// Takes the appended batches. If the controller starts a sync at `now`, writes the batches that the sync
+    /// covers. While a sync is running, only advances the time.
     pub fn step(&mut self, now: Time) -> Doing {
         self.now.store(now.as_nanos(), Ordering::Relaxed);
         if let Doing::Waiting(_) = self.doing {
@@ -76,7 +79,8 @@ impl Steps {
         self.doing
     }
 
-    /// Ends the running sync at `now`, with the storage's result. The log may begin another sync then.
+    /// Syncs the written batches, and handles the result of the sync at `now`. The log may then write further
+    /// batches, so that another sync is running.
     pub fn sync(&mut self, now: Time) -> Doing {
         self.now.store(now.as_nanos(), Ordering::Relaxed);
         if self.doing == Doing::Syncing {
@@ -90,7 +94,7 @@ impl Steps {
         self.step(now)
     }
 
-    /// Runs the keeper's errand: it allocates, releases, or removes a file.
+    /// Does one waiting errand of the keeper: the keeper allocates or releases segments, or removes a file.
     pub fn keep(&mut self) {
         let errand = self.keeper.next(Some(Duration::ZERO));
         self.keeper.step(errand);

@@ -1,14 +1,15 @@
-//! The seam to storage: a directory of files, and the parts of it that survive a crash.
+//! The interface between the log and its storage: a directory of files, of which a crash keeps only the
+//! durable parts.
 //!
-//! [`Disk`](crate::Disk) is the real one; `SimDisk` (feature `sim`) separates written from
-//! durable bytes. The log holds no lock of its own in calls of these methods, which may block.
+//! [`Disk`](crate::Disk) is the storage on a real disk. `SimDisk` (feature `sim`) keeps written and durable
+//! bytes apart. The methods may block, and the log holds none of its locks while it calls them.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-/// A directory for one log.
+/// A directory that holds the files of one log.
 pub trait Storage: Send + Sync {
-    /// Claims the directory until the storage is dropped; returns false if another process has claimed it.
+    /// Claims the directory until the storage is dropped. Returns false if another process has claimed it.
     ///
     /// # Errors
     /// The system's error.
@@ -26,25 +27,25 @@ pub trait Storage: Send + Sync {
     /// [`io::ErrorKind::NotFound`] if there is no such file, or the system's error.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Creates an empty file, in place of any of that name.
+    /// Creates an empty file, and replaces a file that already has this name.
     ///
     /// # Errors
     /// The system's error.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Gives a file another name, in place of any that has it.
+    /// Renames a file, and replaces a file that already has the new name.
     ///
     /// # Errors
     /// The system's error.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a file. Readers that have it open can continue.
+    /// Removes a file. Readers that have opened the file can still read it.
     ///
     /// # Errors
     /// The system's error.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Returns once every create, rename and remove so far is durable.
+    /// Makes all creations, renames and removals of files so far durable.
     ///
     /// # Errors
     /// The system's error; it is then unknown which of these changes are durable.
@@ -53,33 +54,35 @@ pub trait Storage: Send + Sync {
 
 /// A file of a [`Storage`].
 pub trait StorageFile: Send + Sync {
-    /// Writes all the parts, one after the other, from `at` on.
+    /// Writes all parts, one after the other, from the offset `at` on.
     ///
     /// # Errors
-    /// The system's error; any part may have been written.
+    /// The system's error. Any of the parts may have been written then.
     fn write_at(&self, parts: &[IoSlice<'_>], at: u64) -> io::Result<()>;
 
-    /// Reads into `into` from `at` on; returns the number of bytes, which is less only at the file's end.
+    /// Reads bytes from the offset `at` on into `into`. Returns their number, which is less than the length
+    /// of `into` only at the file's end.
     ///
     /// # Errors
     /// The system's error.
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// Returns once everything written so far is durable (`fdatasync`).
+    /// Makes all bytes written to the file so far durable (`fdatasync`).
     ///
     /// # Errors
-    /// The system's error. The bytes written may then be gone, even if a later sync succeeds.
+    /// The system's error. The written bytes may then be lost, even if a later sync succeeds.
     fn sync(&self) -> io::Result<()>;
 
-    /// Drops the system's cache of the file, so that later reads come from the disk and
-    /// not from writes with a failed sync. Best effort, after a [`sync`](Self::sync).
+    /// Drops the system's cache of the file, so that later reads come from the disk, and not from cached
+    /// writes that a failed sync lost. The system may keep the cache. The caller calls [`sync`](Self::sync)
+    /// first.
     ///
     /// # Errors
     /// The system's error.
     fn forget_cached(&self) -> io::Result<()>;
 
-    /// Makes the file exactly `bytes` long, with space for all of it: writes inside it
-    /// need no more. The new part reads as zeros.
+    /// Sets the length of the file to `bytes`, and reserves disk space for all of it, so that later writes
+    /// inside the file need no more space. The new part reads as zeros.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] if there is no space, or the system's error.
@@ -92,7 +95,7 @@ pub trait StorageFile: Send + Sync {
     fn bytes(&self) -> io::Result<u64>;
 }
 
-/// Returns whether the error means that there is no space, on the disk or for this user.
+/// Returns whether the error of a storage means that the disk is full, or that this user's quota is used up.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
     matches!(
@@ -101,10 +104,11 @@ pub fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// The most bytes lost around an unreadable part of a disk, beside the part itself.
+/// The number of bytes in each read of a file that has an unreadable part. All bytes of a read that fails
+/// count as unreadable, also those around the bad sector.
 const AROUND_BYTES: usize = 4096;
 
-/// Reads all of a file, with zeros for unreadable parts.
+/// Reads all bytes of a file. Returns zeros in place of the parts that the disk cannot read.
 pub(crate) fn read_around(file: &dyn StorageFile) -> io::Result<Vec<u8>> {
     let bytes = usize::try_from(file.bytes()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut all = vec![0; bytes];

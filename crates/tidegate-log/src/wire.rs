@@ -1,9 +1,10 @@
-//! Little-endian fields in byte slices: the shared alphabet of every structure on disk.
+//! Reads and writes little-endian integers and varints in byte slices, for all formats of the log on the
+//! disk.
 //!
-//! Reading past the end gives zeros, so a decoder checks lengths once, where it decides, and cannot panic on
-//! outside input.
+//! A read past the end of a slice returns zeros. So a decoder cannot panic on damaged bytes, and checks the
+//! length of its input in one place.
 
-/// Everything on disk begins at a multiple of this.
+/// The alignment of records and batches: each begins at an offset that is a multiple of this many bytes.
 pub(crate) const ALIGN: usize = 8;
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -22,12 +23,12 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     out
 }
 
-/// Returns the next multiple of [`ALIGN`].
+/// Rounds a number of bytes up to the next multiple of [`ALIGN`].
 pub(crate) const fn align(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGN)
 }
 
-/// Appends a number in as few bytes as it needs: seven bits a byte, the lowest first.
+/// Appends a number as a varint of as few bytes as possible: seven bits a byte, the lowest bits first.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -36,7 +37,7 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Takes the number at the front of `bytes`; `None` if it does not end there or does not fit.
+/// Takes a varint off the front of `bytes`. Returns `None` if the varint is cut off, or exceeds 64 bits.
 pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {

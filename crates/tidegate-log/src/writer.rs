@@ -1,9 +1,10 @@
-//! Writes batches into segments and makes them durable: one write and one sync for each call. It blocks,
-//! and the driver decides when and how much it writes. It seals a full segment and continues in the next.
+//! The writer: writes batches into segments and makes them durable, with one write and one sync for each call
+//! of the driver. Its calls block. The driver decides when the writer writes, and how much. The writer seals
+//! a full segment and continues in the next one.
 //!
-//! The writer pads each write with zeros to the end of its last page, and by at least
-//! one header's length: the zeros mark the log's end even in a file that was used
-//! before, and the writer need not read a page to complete it.
+//! The writer pads each write with zeros to the end of its last page, and by at least one header's length.
+//! The zeros mark the log's end even in a file that a released segment used before. And because each write
+//! ends with a whole page, the writer need not read a page to complete it.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -21,26 +22,27 @@ use crate::storage::is_full;
 use crate::wire::align;
 use crate::{Failure, Lsn, Record};
 
-/// The writer passes payloads of this length or more to the write as parts of their own. It copies shorter
-/// ones, because a copy costs less than another part.
+/// The shortest payload, in bytes, that the writer passes to a vectored write as a buffer of its own. The
+/// writer copies shorter payloads into its own buffer, because a copy costs less than one more buffer.
 const SHARE_BYTES: usize = 16 << 10;
 
-/// An accepted batch with its place.
+/// An accepted batch with its records, and the place in the log that the planner gave it.
 pub(crate) struct Accepted {
     pub(crate) place: Place,
     pub(crate) records: Vec<Record>,
 }
 
-/// The end of the log, where writing continues.
+/// The writer's state: the segment that it fills, and the end of the written batches.
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     current: Arc<Segment>,
-    /// Nothing was written to the current segment yet, not even its header.
+    /// True if the writer has written nothing to the current segment yet, not even the segment's header.
     fresh: bool,
     index: IndexBuilder,
-    /// The end of the written batches.
+    /// The log position behind the last written batch, at which the next batch begins.
     end: Lsn,
-    /// The durable position in the last header written.
+    /// The position up to which the log was durable, according to the header or marker that the writer wrote
+    /// last.
     told: Lsn,
     epoch: u32,
     buffer: Vec<u8>,
@@ -60,15 +62,17 @@ impl Writer {
             current,
             index,
             end,
-            // A marker is needed only after an append.
+            // The writer begins as if a marker on the disk named the log's end as durable, so that it writes
+            // no marker before the first append.
             told: end,
             epoch,
             buffer: Vec::new(),
         }
     }
 
-    /// Writes those batches at the front that are in one segment; returns their number. The driver must sync
-    /// them before it writes the next. After an error it must not write again.
+    /// Writes the first of these batches, up to the last batch that lies in the same segment as the first
+    /// one. Returns the number of written batches. The driver must sync them before it writes the next
+    /// batches. After an error the driver must not write again.
     pub(crate) fn write(&mut self, batches: &[Accepted]) -> Result<usize, Failure> {
         let Some(place) = batches.first().map(|b| b.place) else {
             return Ok(0);
@@ -83,7 +87,8 @@ impl Writer {
         Ok(count)
     }
 
-    /// Syncs the written batches. After an error the driver must not write again.
+    /// Syncs the segment with the written batches, and advances the log's durable position to their end.
+    /// After an error the driver must not write again.
     pub(crate) fn sync(&self) -> Result<(), Failure> {
         let synced = self.current.file.sync();
         synced.map_err(|e| self.shared.fail("syncing the log", e))?;
@@ -93,7 +98,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes consecutive batches into the current segment, with one write.
+    /// Writes consecutive batches with one write into the segment that the writer fills.
     fn write_run(&mut self, run: &[Accepted]) -> io::Result<()> {
         let header = self.current.header;
         let at = match self.fresh {
@@ -121,7 +126,8 @@ impl Writer {
         written
     }
 
-    /// Appends a batch to `out`, except for the payloads in `shared`, each with its place in `out`.
+    /// Appends the bytes of a batch to `out`, except its long payloads. Adds each long payload to `shared`
+    /// with its place in `out`, for a vectored write.
     fn encode<'a>(
         &mut self,
         batch: &'a Accepted,
@@ -169,11 +175,12 @@ impl Writer {
             .fetch_add(body + BATCH_HEADER as u64, Ordering::Relaxed);
     }
 
-    /// Seals the current segment and continues in the segment of `place`.
+    /// Seals the segment that the writer fills, and continues in the segment in which `place` lies.
     fn roll(&mut self, place: Place) -> Result<(), Failure> {
         match self.seal() {
             Ok(()) => {}
-            // An index only saves time at the next start; it may need space behind the segment's end.
+            // The disk is full, and the segment's index needs space behind the segment's end. The log goes on
+            // without the index, which only saves time at the next opening.
             Err(e) if is_full(&e) => {}
             Err(e) => return Err(self.shared.fail("sealing a segment", e)),
         }
@@ -198,7 +205,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes marker, index and trailer behind the last batch.
+    /// Writes marker, index and trailer behind the last batch of the current segment, and syncs them.
     fn seal(&mut self) -> io::Result<()> {
         let sealed = seal_bytes(&self.current.header, self.end, self.epoch, &self.index);
         let file = &self.current.file;
@@ -209,12 +216,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns whether the disk does not yet record how far the log is durable.
+    /// Returns whether the log needs a marker: no header or marker on the disk says yet that the log is
+    /// durable up to its end.
     pub(crate) fn needs_marker(&self) -> bool {
         !self.fresh && self.told < self.end
     }
 
-    /// Records durably how far the log is durable.
+    /// Writes and syncs a marker that says how far the log is durable. If `closed` is true, the marker also
+    /// says that the log was closed in order.
     pub(crate) fn mark(&mut self, closed: bool) -> Result<(), Failure> {
         if self.fresh {
             return Ok(());
@@ -238,17 +247,18 @@ impl Writer {
     }
 }
 
-/// The bytes written behind the last batch of a full segment.
+/// The bytes that seal a full segment. The writer writes them behind the segment's last batch, so that an
+/// opening finds the segment's index.
 pub(crate) struct Sealed {
-    /// A marker and the index.
+    /// The bytes of a marker, and behind it those of the index.
     pub(crate) marked_index: Vec<u8>,
     pub(crate) index_at: u64,
     pub(crate) trailer: [u8; TRAILER],
     pub(crate) trailer_at: u64,
 }
 
-/// Returns marker, index and trailer of a segment that ends at `end`. The trailer is the
-/// file's last bytes; the file grows if needed.
+/// Returns marker, index and trailer of a segment that ends at position `end`. The trailer stands in the last
+/// 64 bytes of the file, which grows if the index needs more space.
 pub(crate) fn seal_bytes(
     header: &SegmentHeader,
     end: Lsn,

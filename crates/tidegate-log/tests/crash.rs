@@ -1,5 +1,6 @@
-//! Crash images: after any loss or damage the log opens with a clean cut, or reports the
-//! records that may have been acknowledged, or reports the damage. No loss goes unreported.
+//! Tests with crash images: copies of a simulated disk that lack unsynced sectors or have damaged bytes. The
+//! log must open such an image without the batches that were never durable, or report the records that may
+//! have been acknowledged, or report the damage. It must report every loss.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -17,14 +18,15 @@ use tidegate_log::{
     SimDisk, Storage, Verdict, repair, verify,
 };
 
-/// Batches with their positions, and the number of durable ones.
+/// The batches that a test wrote with their positions, and the number of those that are durable.
 struct Written {
     batches: Vec<(Range<Lsn>, Vec<Record>)>,
     durable: usize,
 }
 
 impl Written {
-    /// Checks that `entries` are whole batches from the front, in order, and returns their number.
+    /// Checks that the recovered `entries` are the first written batches, each whole and in order. Returns
+    /// the number of these batches.
     fn count(&self, entries: &[RecordInfo]) -> usize {
         let mut rest = entries;
         for (n, (range, records)) in self.batches.iter().enumerate() {
@@ -71,7 +73,8 @@ fn interrupted(
         let appended = append_sync(opened, records.clone());
         written.batches.push((appended.at..appended.end, records));
     }
-    // The first sync hangs, and the batches that gather behind it form one write.
+    // The sync of the first pending batch hangs. The other batches arrive meanwhile, so that the log writes
+    // them together.
     disk.hang_syncs_after(0);
     for (n, records) in pending.into_iter().enumerate() {
         let appended = append(opened, records.clone());
@@ -83,8 +86,8 @@ fn interrupted(
     written
 }
 
-/// Waits until a sync hangs that holds unsynced sectors. The syncs of the allocating thread
-/// come at any time, and may hold none.
+/// Waits until a sync hangs while written sectors wait to become durable. The keeper thread also syncs files
+/// at any time, and such a sync may have no written sectors.
 fn wait_for_unsynced(disk: &SimDisk) {
     disk.wait_until_hanging();
     while disk.unsynced().is_empty() {
@@ -93,8 +96,8 @@ fn wait_for_unsynced(disk: &SimDisk) {
     }
 }
 
-/// Checks every possible set of surviving unsynced sectors. Each has the outcome that the table
-/// in docs/log-format.md gives.
+/// Opens one crash image for every possible set of unsynced sectors that survive, and checks that each has
+/// the outcome that the table in docs/log-format.md gives.
 fn every_subset(
     written: &Written,
     disk: &SimDisk,
@@ -141,7 +144,8 @@ fn every_subset(
             }
             other => panic!("subset {subset:b}: {other}"),
         });
-        // A batch that was cut off does not come back, even after later writes over it.
+        // The test appends another batch over the bytes of a batch that the recovery cut off. The cut-off
+        // batch must not come back at the next opening.
         let more = batch(77, 1, 40);
         append_sync(&mut again, more.clone());
         drop(again);
@@ -201,7 +205,8 @@ fn every_subset_of_lost_sectors_of_several_batches_in_one_write() {
         };
         let appended = append(&mut opened, records.clone());
         written.batches.push((appended.at..appended.end, records));
-        // The log writes the first two batches alone; the others arrive during the sync of the second.
+        // The log syncs the first batch alone and the second batch alone; the others arrive during the sync
+        // of the second.
         while n < 2 && steps.step(now) != Doing::Syncing {
             now = now.after(1_000);
         }
@@ -248,7 +253,7 @@ fn every_subset_of_lost_sectors_where_a_file_was_used_before() {
         opened.log.release_before(durable);
         n += 1;
     }
-    // The position is in the middle of a recycled segment.
+    // The durable position now lies in the middle of a recycled segment.
     let start = opened.log.durable();
     append_sync(&mut opened, batch(n, 1, 3500));
     drop(opened);
@@ -274,11 +279,12 @@ fn every_subset_of_lost_sectors_where_a_file_was_used_before() {
     every_subset(&written, &image, options);
 }
 
-/// The remains of a batch that was cut off lie under the batch written in its place, with
-/// records at the same positions.
+/// Tests the recovery of a batch that the log wrote in place of a batch that an earlier recovery had cut off:
+/// the remains of the earlier batch lie under it, with records at the same positions.
 #[test]
 fn every_subset_of_lost_sectors_where_a_batch_was_cut_off_before() {
-    // If the batch loses its header, only the catalog records that there was an earlier life.
+    // If the crash loses the header of the cut-off batch, only the catalog shows that the log was opened
+    // before, so only the catalog's epoch tells the remains from the new batch.
     for lost in [0, 1] {
         let disk = SimDisk::new();
         let (mut opened, _) = open(&disk, options());
@@ -299,8 +305,8 @@ fn every_subset_of_lost_sectors_where_a_batch_was_cut_off_before() {
     }
 }
 
-/// Returns a log of two segments and a part. No later record confirms that its last durable
-/// batches are durable.
+/// Returns a log of two full segments and a part of a third. Unless it is `closed`, no later header or marker
+/// confirms that its last durable batch is durable.
 fn small(closed: bool) -> (SimDisk, Written) {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, options());
@@ -342,7 +348,7 @@ fn every_truncation_of_the_last_batches_is_noticed() {
                     let whole = written.count(&entries);
                     let end = written.end(whole);
                     if closed && len >= end_offset + 48 {
-                        // The marker survives, and no record follows it.
+                        // The marker of the close survives, and no record follows it.
                         assert_eq!(opened.recovery.verdict, Verdict::Clean);
                         assert_eq!(whole, written.batches.len());
                         continue;
@@ -351,8 +357,8 @@ fn every_truncation_of_the_last_batches_is_noticed() {
                         opened.recovery.verdict,
                         Verdict::MaybeAcked { from, .. } if from == end
                     ));
-                    // Only the last batch may be missing: its header confirms that the batch
-                    // before it is durable.
+                    // Only the last batch may be missing: its header confirms that the batch before it is
+                    // durable.
                     assert!(
                         whole + 1 >= written.batches.len(),
                         "cut at {len}: {whole} whole"
@@ -370,7 +376,7 @@ fn every_truncation_of_the_last_batches_is_noticed() {
 #[test]
 fn every_bit_of_a_closed_log_flipped_changes_nothing_or_is_told() {
     let (disk, written) = small(true);
-    // The reserve is not part of the log's content, and only makes each image larger.
+    // The test removes the reserve file: it holds no content of the log, and only makes each image larger.
     disk.remove("reserve").unwrap();
     let sound = verify(&disk.copy()).unwrap();
     assert_eq!(
@@ -383,8 +389,7 @@ fn every_bit_of_a_closed_log_flipped_changes_nothing_or_is_told() {
     let (mut told, mut cut, mut harmless) = (0, 0, 0);
     for name in disk.list().unwrap() {
         let bytes = disk.content(&name);
-        // Near bytes other than zero this takes every bit; in long runs of zeros, one bit of
-        // each eighth byte.
+        // The test flips every bit near bytes other than zero, and every 67th bit in long runs of zeros.
         let bits = (0..bytes.len() * 8).filter(|bit| {
             let around = &bytes[(bit / 8).saturating_sub(8)..(bit / 8 + 8).min(bytes.len())];
             around.iter().any(|&b| b != 0) || bit % 67 == 0
@@ -396,7 +401,7 @@ fn every_bit_of_a_closed_log_flipped_changes_nothing_or_is_told() {
             if report.damage.is_some() {
                 told += 1;
             } else if records(&report) < all || report.verdict != Verdict::Clean {
-                // Only records after the last marker can be cut off.
+                // Only records after the last marker can be cut off by the flipped bit.
                 assert!(
                     matches!(report.verdict, Verdict::MaybeAcked { .. }),
                     "{name} {bit}: {}",
@@ -619,7 +624,8 @@ fn bytes_made_to_look_like_batches_stay_payload() {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, options());
     append_sync(&mut opened, batch(0, 1, 100));
-    // The payload repeats the log's own bytes, and loses its end.
+    // The payload repeats bytes of the log's first batch. The test then overwrites the payload's end with
+    // zeros.
     let name = "00000000000000000000.seg";
     let bytes = disk.content(name)[4096..4096 + 232].repeat(9);
     let mut forged = record(1, 1, 0);
@@ -640,7 +646,8 @@ fn bytes_made_to_look_like_batches_stay_payload() {
     );
 }
 
-/// A caller that cannot fetch its records elsewhere has the log refused, unchanged.
+/// Tests the option `refuse_shortened`, for a caller that cannot fetch lost records elsewhere: the log does
+/// not open, and the opening changes nothing.
 #[test]
 fn a_shortened_file_is_refused_if_the_caller_asks_for_that() {
     let disk = SimDisk::new();

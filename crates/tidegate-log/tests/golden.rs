@@ -35,8 +35,8 @@ fn quiet() -> Options {
     options().recycled_max(0)
 }
 
-/// Returns a log with three segments, several groups, kinds and terms, short and long payloads,
-/// and one segment released.
+/// Returns a simulated disk with a log of three segments, with several groups, kinds and terms, short and
+/// long payloads, and one released segment.
 fn written(closed: bool) -> SimDisk {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, quiet());
@@ -95,7 +95,8 @@ fn check(name: &str, closed: bool) {
         let file = file.unwrap();
         fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
     }
-    // The golden directory omits the spares. The catalog names them, so the log would miss them.
+    // The golden directory omits the spare segments. The test creates them, because the catalog lists them
+    // and the opening would report them as missing.
     let disk = Disk::open(copy.path()).unwrap();
     for spare in missing(&disk) {
         disk.create(&spare).unwrap().reserve(16 << 10).unwrap();
@@ -145,8 +146,8 @@ fn a_log_of_version_1_that_was_not_closed() {
     check("crashed", false);
 }
 
-/// Returns a log of small segments: a sealed one with its index, a recycled one, and the last
-/// one, which was closed.
+/// Returns a simulated disk with a log of small segments: a sealed one with its index, a recycled one, and
+/// the last one, in which the log was closed.
 fn small() -> SimDisk {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, quiet());
@@ -178,7 +179,7 @@ fn kept(dir: &Path) -> Vec<(String, Vec<u8>)> {
     files.collect()
 }
 
-/// Restores the kept small log to a separate disk.
+/// Writes the small log that the repository keeps in `tests/golden/v1` to a new simulated disk.
 fn restored() -> SimDisk {
     let disk = SimDisk::new();
     for (name, bytes) in kept(&golden("v1")) {
@@ -192,8 +193,8 @@ fn every_field_of_a_small_log_is_where_it_was() {
     let dir = golden(&format!("v{FORMAT_VERSION}"));
     for (name, bytes) in files(&small()) {
         let path = dir.join(format!("{name}.hex"));
-        // The number of spares in the catalog depends on threads, so this reads the kept
-        // catalog and does not compare it.
+        // The number of spare segments in the catalog depends on the timing of threads, so the test does not
+        // compare a catalog that exists already.
         if name != "catalog" || !path.exists() {
             hex::check(&path, &text(&name, &bytes));
         }
@@ -210,7 +211,7 @@ fn every_field_of_a_small_log_is_where_it_was() {
 #[test]
 fn a_small_log_of_version_1_opens() {
     let disk = restored();
-    // The golden directory omits the spares that the catalog names.
+    // The golden directory omits the spare segments that the catalog lists, so the test creates them.
     let report = inspect(&disk.copy()).unwrap();
     for damage in report.damage.map_or(Vec::new(), |d| d.segments) {
         disk.put(&format!("{:020}.seg", damage.segment), vec![0; 16 << 10]);
@@ -239,7 +240,8 @@ fn a_file_of_a_later_version_is_refused_by_name_and_left_alone() {
             "{name} has format 2, this version reads up to 1: use the version that wrote it, or a later one"
         );
         let refused = |how: &dyn Fn(&SimDisk) -> Option<String>| {
-            // Each check runs on a copy, because a disk stays claimed.
+            // Each check runs on a copy of the disk, because the log holds the lock of a disk until the disk
+            // is dropped.
             let disk = disk.copy();
             assert_eq!(how(&disk), Some(says.clone()));
             assert!(disk.content(&name) == later, "{name} was changed");

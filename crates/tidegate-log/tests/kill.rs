@@ -1,5 +1,5 @@
-//! A real process writes real files, and is killed at any moment. Every record that it reported
-//! as durable must survive, once, in order and unchanged.
+//! Tests that kill a process while it writes a log to real files, at any moment. Every record that the
+//! process reported as durable must survive, once, in order and unchanged.
 //!
 //! The process is this test binary, started again for [`child`] alone.
 
@@ -32,8 +32,8 @@ fn len(index: u64) -> usize {
     (index.wrapping_mul(2_654_435_761) % 3000) as usize
 }
 
-/// Appends until it is killed, and reports the durable index on standard output. Run as an
-/// ordinary test it returns at once.
+/// The process to kill: appends records until the test kills it, and reports the durable index on standard
+/// output. Run as an ordinary test it returns at once.
 #[test]
 fn child() {
     let (Ok(dir), Ok(from)) = (std::env::var(DIR), std::env::var(FROM)) else {
@@ -94,7 +94,7 @@ fn records_reported_durable_survive_kills() {
         for pair in entries.windows(2) {
             assert_eq!(pair[0].index + 1, pair[1].index, "round {round}");
         }
-        // A kill loses no written byte; at most it cuts one write in two.
+        // The kill of a process loses no written byte; at most it cuts one write in two.
         for entry in &entries {
             let read = log.reader().read(entry.lsn, Some(entry.len)).unwrap();
             assert_eq!(
@@ -111,8 +111,8 @@ fn records_reported_durable_survive_kills() {
     );
 }
 
-/// Lets a child append from `from` on, kills it after `reports` reports, and returns the last
-/// index it reported.
+/// Starts a child that appends records from index `from` on, and kills it after `reports` reports. Returns
+/// the last index that the child reported as durable.
 fn run_and_kill(dir: &Path, from: u64, reports: u64) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
@@ -128,7 +128,7 @@ fn run_and_kill(dir: &Path, from: u64, reports: u64) -> u64 {
         let Some(durable) = line.strip_prefix("durable ") else {
             continue;
         };
-        // The last line may be cut off; then its number is shorter, and smaller.
+        // The kill may cut off the child's last line. Its number is then shorter, and smaller.
         acked = acked.max(durable.parse().unwrap_or(0));
         seen += 1;
         if seen == reports {

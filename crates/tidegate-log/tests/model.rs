@@ -18,19 +18,21 @@ use tidegate_log::{Append, Lsn, Opened, Options, ReadError, Record, SimDisk, Ver
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Append a batch of this many records of this many bytes; wait until it is durable, or not.
+    /// Append a batch of `records` records of `len` bytes each, and wait until it is durable if `wait` is
+    /// true.
     Append {
         records: usize,
         len: usize,
         wait: bool,
     },
-    /// Release this share of the durable records, as far as they lie in sealed segments.
+    /// Release the oldest `share` 255ths of the durable records, as far as they lie in sealed segments.
     Release { share: u8 },
     /// Close the log and open it again.
     Restart,
-    /// Crash, and let `chance` choose the bytes and names that survive; while syncs hang, or not.
+    /// Crash, and let `chance` choose the bytes and file names that survive. If `hang` is true, the syncs of
+    /// a last batch hang at the crash.
     Crash { chance: u64, hang: bool },
-    /// Read a record that this number selects.
+    /// Read the record that the number `which` selects.
     Read { which: usize },
 }
 
@@ -48,9 +50,9 @@ fn op() -> impl Strategy<Value = Op> {
 struct World {
     disk: SimDisk,
     opened: Opened,
-    /// The batches that the log may hold: positions and records, and the end of each batch.
+    /// The batches that the log may hold: the end of each batch, and its records with their positions.
     batches: Vec<(Lsn, Vec<(Lsn, Record)>)>,
-    /// All batches up to here must survive.
+    /// The position up to which the log was durable: all batches before it must survive a crash.
     durable: Lsn,
     index: u64,
 }
@@ -120,8 +122,8 @@ impl World {
         }
     }
 
-    /// Appends a batch, the sync of which hangs. Appends nothing if the batch needs a new segment that the
-    /// keeper has not allocated yet: its syncs hang, too, or it is past them and no sync will ever hang.
+    /// Appends a batch, and waits until its sync hangs. If the keeper thread has not yet allocated the
+    /// segment that the batch needs, appends nothing and does not wait: then perhaps no sync would ever hang.
     fn unsynced_append(&mut self) {
         let records: Vec<_> = (0..2).map(|k| record(1, self.index + k, 700)).collect();
         if let Ok(appended) = self.opened.appender.append(Append::new(records.clone())) {
@@ -133,7 +135,8 @@ impl World {
     }
 
     fn crash(&mut self, chance: u64) {
-        // Records that are durable now are durable in the image, too, which is taken after this line.
+        // Records that are durable at this point are durable in the crash image, too, because the test takes
+        // the image later.
         self.durable = self.durable.max(self.opened.log.durable());
         let mut state = chance | 1;
         self.reopen(|disk| {
@@ -160,8 +163,8 @@ impl World {
             self.durable
         );
         assert!(!matches!(recovery.verdict, Verdict::Damaged { .. }));
-        // Released segments may survive or not. The surviving records form whole batches
-        // without a gap up to the end.
+        // The crash may lose a release, so released segments may survive. The surviving records form whole
+        // batches without a gap up to the end.
         self.batches
             .retain(|b| b.0 <= recovery.end && b.1[0].0 >= recovery.first);
         let expected: Vec<_> = self.batches.iter().flat_map(|b| &b.1).collect();

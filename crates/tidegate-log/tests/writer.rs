@@ -57,7 +57,7 @@ fn appended_records_are_read_back_before_and_after_a_restart() {
     assert_eq!(told, wrote.collect::<Vec<_>>());
     check(&again.log);
 
-    // A scan returns all of it again.
+    // A scan of the whole log returns all records again.
     let (mut at, mut scanned) = (again.recovery.first, Vec::new());
     loop {
         let chunk = again.log.reader().scan(at, 5000).unwrap();
@@ -105,7 +105,7 @@ fn everything_that_gathers_during_a_sync_is_covered_by_the_next() {
     disk.go_on();
     opened.log.wait_durable(last, deadline()).unwrap();
     let after = disk.counts();
-    // One sync is the hanging one, the other covers the remaining 198 records.
+    // One of the two syncs is the hanging one, and the other one covers the remaining 198 records.
     assert_eq!(
         (after.writes - before.writes, after.syncs - before.syncs),
         (1, 2)
@@ -143,7 +143,7 @@ fn callbacks_come_in_order_after_the_sync_and_the_waker_once_a_sync() {
     }
     opened.log.wait_durable(ends[49].1, deadline()).unwrap();
     opened.appender.close().unwrap();
-    // The wakes of the keeper and of the close come on top.
+    // The log calls the waker after each sync. The keeper and the close may call it up to three times more.
     assert!(wakes.load(Ordering::SeqCst) <= disk.counts().syncs + 3);
 }
 
@@ -270,7 +270,7 @@ fn a_full_disk_is_told_before_anything_is_accepted_and_passes() {
     let last = last.unwrap();
     assert!(opened.log.failure().is_none());
     opened.log.reader().read(last.records[0], None).unwrap();
-    // The disk has no room left; a release makes room nevertheless.
+    // The disk has no space left, and a release frees some nevertheless.
     disk.set_capacity(Some(0));
     let oldest = opened.log.segments()[0].segment;
     opened.log.release(oldest).unwrap();
@@ -281,7 +281,7 @@ fn a_full_disk_is_told_before_anything_is_accepted_and_passes() {
         .unwrap();
     let again = || Append::new(vec![record(1, 99, 3000)]);
     let until = deadline();
-    // Each attempt asks the keeper for room, and the keeper has just got space.
+    // Each refused append asks the keeper for a segment, and the release has just freed space for one.
     let appended = loop {
         match opened.appender.append(again()) {
             Ok(appended) => break appended,
@@ -307,7 +307,7 @@ fn released_segments_are_used_again_and_never_read_as_what_they_were() {
     let mut last = first.clone();
     for n in 1..60 {
         last = append_sync(&mut opened, vec![record(1, n, 3000)]);
-        // Repeated calls do not count segments twice that the log already releases.
+        // Repeated calls do not count a segment again that the log is already releasing.
         for _ in 0..3 {
             opened.log.release_before(last.at);
         }
@@ -325,7 +325,8 @@ fn released_segments_are_used_again_and_never_read_as_what_they_were() {
     assert_eq!(again.recovery.first, Lsn::new(entries[0].lsn.get() - 48));
 }
 
-/// A crash must not leave a log without records: it would give its positions again.
+/// A log must keep a segment with records: after a crash, a log without records would give the same positions
+/// again.
 #[test]
 fn the_newest_segment_with_durable_records_stays() {
     let disk = SimDisk::new();
@@ -458,14 +459,14 @@ fn a_check_goes_through_part_by_part_and_over_what_is_damaged() {
         .unwrap();
     let (_, lost) = check();
     assert_eq!(lost, [places[1].records[0]..places[1].end]);
-    // The check also continues after a sector that cannot be read.
+    // The check also finds damage, and goes on, if the disk cannot read a sector.
     let bad = 4096 + places[2].records[0].get() as usize + 100;
     disk.spoil("00000000000000000000.seg", bad..bad + 512);
     let (_, lost) = check();
     let is_lost = |n: usize| lost.iter().any(|l| l.contains(&places[n].records[0]));
     assert!(is_lost(1) && is_lost(2), "{lost:?}");
     assert!(!is_lost(0) && !is_lost(3), "{lost:?}");
-    // The records before the sector stay readable.
+    // The records before the bad sector can still be read.
     let scan = |n: usize| reader.scan(places[n].at, 1 << 20);
     assert!(matches!(scan(2), Err(ReadError::Io(_))));
     assert_eq!(scan(0).unwrap().records[0].0, places[0].records[0]);
@@ -478,7 +479,7 @@ fn a_marker_is_written_once_the_log_is_idle_and_only_once() {
     let (mut opened, _) = open(&disk, options().marker_after(std::time::Duration::ZERO));
     let appended = append_sync(&mut opened, vec![record(1, 0, 10)]);
     wait_until(|| opened.log.stats().markers > 0);
-    // With the marker on the disk, the log recognizes damage to the last batch as damage.
+    // The marker on the disk says that the last batch was durable. So the opening reports its loss as damage.
     let image = disk.crash(true, |_, _| false);
     image.flip("00000000000000000000.seg", (4096 + 48 + 10) * 8);
     let Err(OpenError::Damaged(damage)) = try_open(&image, options()) else {
@@ -507,12 +508,12 @@ fn files_that_are_not_kept_go_in_the_end() {
     let sealed = opened.log.segments().into_iter().filter(|s| s.sealed);
     let sealed: Vec<u64> = sealed.map(|s| s.segment).collect();
     sealed.iter().for_each(|s| opened.log.release(*s).unwrap());
-    // Three files remain: the open segment, the spare one, and the one kept for reuse.
+    // Three files remain: that of the open segment, that of the spare segment, and the one kept for reuse.
     wait_until(|| segment_files(&disk) == 3);
     opened.appender.close().unwrap();
 }
 
-/// Returns the size of all files on a disk.
+/// Returns the total length of all files on a simulated disk.
 fn used(disk: &SimDisk) -> u64 {
     let names = disk.list().unwrap();
     names.iter().map(|n| disk.content(n).len() as u64).sum()
@@ -551,7 +552,7 @@ fn more_room_is_allocated_on_request_or_the_disk_counts_as_full() {
         None,
         "more than a segment"
     );
-    // The second batch leaves the rest of the current segment unused.
+    // The second of these batches does not fit into the current segment, and leaves the rest of it unused.
     let left = appender.room_behind([6 << 10, 9 << 10]).unwrap();
     assert!(left < appender.room_left() - (15 << 10));
     disk.set_capacity(Some(used(&disk)));
@@ -582,7 +583,7 @@ fn a_released_segment_ends_a_full_disk_though_one_more_was_asked_for() {
         append_sync(&mut opened, vec![record(1, n, 3000)]);
     }
     wait_until(|| opened.appender.room_left() >= 16 << 10);
-    // The disk has room for a catalog, but not for a segment.
+    // The disk has space for a new catalog, but not for a segment.
     disk.set_capacity(Some(used(&disk) + (12 << 10)));
     let mut n = 10;
     while opened.appender.room_left() >= 9 << 10 {
@@ -608,7 +609,8 @@ fn a_file_that_a_kill_cut_short_does_not_hold_up_released_segments() {
     wait_until(|| opened.appender.room_left() >= 16 << 10);
     let next = opened.log.segments().last().unwrap().segment + 2;
     opened.appender.close().unwrap();
-    // The kill came after the keeper had created the next segment's file, and before it had allocated it.
+    // The test simulates a kill after the keeper had created the next segment's file, and before it had
+    // allocated it.
     let disk = disk.killed();
     disk.put(&format!("{next:020}.seg"), Vec::new());
     disk.set_capacity(Some(used(&disk) + (12 << 10)));

@@ -1,5 +1,5 @@
-//! Shared parts of the tests: small logs on a simulated disk, and records with contents that
-//! depend on their place.
+//! Parts that the tests of the log share: small logs on a simulated disk, and records with payloads that
+//! depend on the group and the index.
 
 // Clippy knows tests by their attribute; these helpers are tests too. Not every test file uses all of them.
 #![allow(clippy::unwrap_used, dead_code)]
@@ -12,8 +12,8 @@ use tidegate_log::{
     Append, AppendError, Appended, Log, OpenError, Opened, Options, Record, RecordInfo, SimDisk,
 };
 
-/// Returns options with small segments, so that a few batches fill one, with the same salts
-/// every time, and with no marker by the clock.
+/// Returns the options of the tests' logs: segments so small that a few batches fill one, a fixed seed for
+/// the salts, and a marker only after an hour without an append.
 pub(crate) fn options() -> Options {
     let options = Options::default().segment_bytes(16 << 10).seed(7);
     options.marker_after(Duration::from_secs(3600))
@@ -28,7 +28,7 @@ pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Returns a record of `len` bytes that depend on its group and index.
+/// Returns a record with a payload of `len` bytes that depend on its group and index.
 pub(crate) fn record(group: u32, index: u64, len: usize) -> Record {
     Record {
         group,
@@ -39,7 +39,7 @@ pub(crate) fn record(group: u32, index: u64, len: usize) -> Record {
     }
 }
 
-/// Returns the payload of such a record.
+/// Returns the payload of the record that [`record`] returns for the same arguments.
 pub(crate) fn payload(group: u32, index: u64, len: usize) -> Bytes {
     let mut state = u64::from(group) << 32 ^ index ^ 0x9e37_79b9;
     let bytes = (0..len).map(|_| {
@@ -51,7 +51,7 @@ pub(crate) fn payload(group: u32, index: u64, len: usize) -> Bytes {
     bytes.collect()
 }
 
-/// Opens the log on a disk, and returns its records with it.
+/// Opens the log on a simulated disk, and returns it with the entries of its records.
 pub(crate) fn open(disk: &SimDisk, options: Options) -> (Opened, Vec<RecordInfo>) {
     try_open(disk, options).unwrap()
 }
@@ -71,7 +71,7 @@ pub(crate) fn deadline() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(60))
 }
 
-/// Appends, and waits for room if the log is full.
+/// Appends the records as one batch. If the log is full, waits until it has room.
 pub(crate) fn append(opened: &mut Opened, records: Vec<Record>) -> Appended {
     let mut append = Append::new(records);
     loop {
@@ -89,15 +89,15 @@ pub(crate) fn append(opened: &mut Opened, records: Vec<Record>) -> Appended {
     }
 }
 
-/// Appends a batch, and waits until it is durable.
+/// Appends the records as one batch, and waits until it is durable.
 pub(crate) fn append_sync(opened: &mut Opened, records: Vec<Record>) -> Appended {
     let appended = append(opened, records);
     assert!(opened.log.wait_durable(appended.end, deadline()).unwrap());
     appended
 }
 
-/// Releases the hanging syncs of a disk at the end of a test, even after a panic. Otherwise
-/// closing the log would wait for ever.
+/// Lets the hanging syncs of a simulated disk end when the test ends, even after a panic. Otherwise closing
+/// the log would wait for ever.
 pub(crate) struct GoOn(pub(crate) SimDisk);
 
 impl Drop for GoOn {

@@ -4,7 +4,7 @@
 //! ```text
 //! # a comment, to the end of the line
 //! [a name]          a section begins: bytes of their own
-//! length 65536      the section is a file of so many bytes; where no line says otherwise they are zero
+//! length 65536      the section is a file of this many bytes; where no line says otherwise they are zero
 //! at 4096           the next bytes stand there
 //! 54675331 00       bytes
 //! ```
@@ -20,17 +20,17 @@ use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
-/// The number of bytes on a line.
+/// The number of bytes on a line of a fixture.
 const LINE: usize = 32;
-/// The length of a run of zeros from which on the text omits it.
+/// The shortest run of zeros, in bytes, that a fixture omits.
 const ZEROS: usize = 64;
 
-/// A fixture under construction.
+/// The text of a fixture under construction.
 #[derive(Default)]
 pub(crate) struct Text(pub(crate) String);
 
 impl Text {
-    /// Starts with these comment lines.
+    /// Creates a fixture that starts with these comment lines.
     pub(crate) fn new(comment: &str) -> Self {
         let mut text = Self::default();
         comment.lines().for_each(|line| text.comment(line));
@@ -45,17 +45,17 @@ impl Text {
         let _ = writeln!(self.0, "\n[{name}]");
     }
 
-    /// Declares the section as a file of this many bytes.
+    /// Writes a line that declares the section as a file of this many bytes.
     pub(crate) fn length(&mut self, bytes: u64) {
         let _ = writeln!(self.0, "length {bytes}");
     }
 
-    /// Sets the offset of the next bytes.
+    /// Writes a line with the offset of the next bytes.
     pub(crate) fn at(&mut self, offset: u64) {
         let _ = writeln!(self.0, "at {offset}");
     }
 
-    /// Writes bytes that are not a number.
+    /// Writes a field that is not a number: its bytes in hexadecimal, with its name.
     pub(crate) fn bytes(&mut self, bytes: &[u8], what: &str) {
         let printable = |b: &u8| matches!(b, b' '..=b'~');
         if !bytes.is_empty() && bytes.len() <= LINE && bytes.iter().all(printable) {
@@ -65,7 +65,7 @@ impl Text {
         self.lines(bytes, what);
     }
 
-    /// Writes text in full, beside its bytes.
+    /// Writes a field that is a text: first the text as comment lines, then its bytes in hexadecimal.
     pub(crate) fn text(&mut self, bytes: &[u8], what: &str) {
         for line in String::from_utf8_lossy(bytes).split_inclusive('\n') {
             self.comment(&format!(
@@ -76,7 +76,7 @@ impl Text {
         self.lines(bytes, "");
     }
 
-    /// Writes a little-endian number.
+    /// Writes a field that is a little-endian number: its bytes in hexadecimal, with its name and value.
     pub(crate) fn number(&mut self, bytes: &[u8], what: &str) {
         self.lines(bytes, &format!("{what}: {}", number(bytes)));
     }
@@ -101,7 +101,7 @@ impl Text {
                 at += zeros;
                 continue;
             }
-            // The run ends at the next run of zeros.
+            // The run of bytes to write ends at the next long run of zeros.
             let mut end = at + zeros;
             let mut run = 0;
             while end < to && run < ZEROS {
@@ -126,7 +126,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Takes fields from the front of the bytes, and writes each.
+/// A reader that takes fields from the front of the bytes, and writes each to the fixture.
 pub(crate) struct Fields<'a> {
     pub(crate) rest: &'a [u8],
     pub(crate) text: &'a mut Text,
@@ -143,7 +143,7 @@ impl<'a> Fields<'a> {
         taken
     }
 
-    /// Takes a number of this many bytes.
+    /// Takes a number of this many bytes, and writes it to the fixture.
     pub(crate) fn number(&mut self, len: usize, what: &str) -> u64 {
         let taken = self.take(len);
         self.text.number(taken, what);
@@ -156,7 +156,7 @@ impl<'a> Fields<'a> {
         taken
     }
 
-    /// Takes a length of four bytes, and then as many bytes as it says.
+    /// Takes a length of four bytes, and then the field of that length, and writes both to the fixture.
     pub(crate) fn counted(&mut self, what: &str) -> &'a [u8] {
         let len = self.number(4, &format!("{what}: length")) as usize;
         self.bytes(len, what)
@@ -171,14 +171,14 @@ impl<'a> Fields<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Section {
     pub(crate) name: String,
-    /// The length, if the section is a file.
+    /// The length of the section in bytes, if it is a file.
     pub(crate) length: Option<u64>,
-    /// The runs of bytes, with their offsets.
+    /// The runs of the section's bytes, each with the offset at which it begins.
     pub(crate) runs: Vec<(u64, Vec<u8>)>,
 }
 
 impl Section {
-    /// Returns the bytes of a short section.
+    /// Returns the bytes of a short section as one list.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let end = |(at, bytes): &(u64, Vec<u8>)| *at + bytes.len() as u64;
         let len = self
@@ -193,7 +193,7 @@ impl Section {
         all
     }
 
-    /// Creates the file, sparse between the runs.
+    /// Creates the file of the section, sparse between the runs.
     pub(crate) fn restore(&self, to: &Path) {
         let mut file = fs::File::create(to).unwrap();
         file.set_len(self.length.unwrap_or(0)).unwrap();
@@ -243,7 +243,7 @@ pub(crate) fn read(text: &str) -> Vec<Section> {
     sections
 }
 
-/// Returns whether to write missing fixtures.
+/// Returns whether the environment asks for missing fixtures to be written (`GOLDEN=write`).
 pub(crate) fn writes() -> bool {
     std::env::var_os("GOLDEN").is_some_and(|how| how == "write")
 }

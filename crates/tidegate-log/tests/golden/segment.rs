@@ -77,7 +77,7 @@ fn batch(head: &[u8], text: &mut Text) {
     f.number(4, "flags");
 }
 
-/// Writes the record at `at`, and returns the offset of the next.
+/// Writes the fields of the record at offset `at`, and returns the offset of the next record.
 fn one(file: &[u8], at: usize, text: &mut Text, record: &dyn Fn(u8, &[u8], &mut Text)) -> usize {
     let (kind, len) = (file[at + 12], number(&file[at + 4..at + 8]) as usize);
     let end = at + RECORD + len.next_multiple_of(8);
@@ -95,12 +95,12 @@ fn one(file: &[u8], at: usize, text: &mut Text, record: &dyn Fn(u8, &[u8], &mut 
     end
 }
 
-/// Writes a payload as plain bytes.
+/// Writes the payload of a record as bytes without further fields.
 pub(crate) fn plain(_: u8, payload: &[u8], text: &mut Text) {
     text.bytes(payload, "payload");
 }
 
-/// Writes the catalog.
+/// Writes the fields of the catalog's file.
 pub(crate) fn catalog(file: &[u8], text: &mut Text) {
     text.length(file.len() as u64);
     let mut f = Fields::new(file, text);
