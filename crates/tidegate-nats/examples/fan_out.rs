@@ -1,5 +1,5 @@
-//! Reads the bytes of three clients, and prints the bytes that a server writes to each of them: parser,
-//! subscriptions and messages, without a socket.
+//! Shows the parser, the list of subscriptions and the writer of messages together, without a socket: reads
+//! the operations of three clients, and prints the bytes that a server would write to each client.
 //!
 //! `cargo run -p tidegate-nats --example fan_out`
 
@@ -21,7 +21,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         payload_bytes_max: 1 << 20,
     };
     let mut outboxes = inputs.map(|_| Outbox::default());
-    // The key of a subscription is its place in `subscribers`: the client, and the client's name for it.
+    // The key of a subscription is its index in `subscribers`. An entry there holds the subscription's client
+    // and the sid, which is the client's name for the subscription.
     let (mut subscriptions, mut subscribers) = (Sublist::new(), Vec::new());
     let mut delivery = Delivery::default();
     for (client, input) in inputs.iter().enumerate() {

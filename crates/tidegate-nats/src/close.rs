@@ -1,47 +1,50 @@
-//! The reasons why connections end, and their texts for clients and people.
+//! The reasons why the server's connections to clients end, and the texts of these reasons in `-ERR` and in
+//! logs.
 
 use super::op::text;
 
-/// The reason why a connection ended.
+/// The reason why a client's connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// The client closed the connection.
     ClientClosed,
-    /// The input does not follow the protocol.
+    /// The client's input does not follow the NATS protocol.
     ParseError,
-    /// A control line is too long.
+    /// A control line of the client is longer than the configured limit on control lines.
     ControlLine,
-    /// A message is too large.
+    /// A message of the client has more bytes of headers and payload than the configured limit.
     Payload,
-    /// The credentials are missing or wrong.
+    /// The client's CONNECT carries no credentials, or wrong ones.
     AuthenticationViolation,
-    /// The client presented no credentials in time.
+    /// The client presented no credentials within the time that the server allows.
     AuthenticationTimeout,
-    /// The client asked for an unknown version of the protocol, or for options that contradict each other.
+    /// The client's CONNECT asks for an unknown protocol level, or for options that contradict each other.
     Protocol,
     /// The TLS handshake failed, or the client did not attempt it.
     Tls,
-    /// The server has too many connections.
+    /// The server already has its configured maximum of connections.
     MaxConnections,
-    /// The server takes no more TLS connections in this second.
+    /// The server refuses the TLS connection, because it has already accepted as many new TLS connections in
+    /// this second as its configuration allows.
     Throttled,
-    /// The client does not answer PING.
+    /// The client did not answer the server's PINGs.
     Stale,
-    /// The client does not read its messages: too many bytes wait for it.
+    /// The client does not read its messages: more bytes wait for the client than the server allows.
     SlowPending,
-    /// The client does not read its messages: its socket accepted no bytes for too long.
+    /// The client does not read its messages: its socket accepted no bytes for longer than the write
+    /// deadline.
     SlowDeadline,
-    /// Reading or writing failed.
+    /// Reading from the client's socket, or writing to it, failed.
     Io,
     /// The server stops.
     Shutdown,
-    /// The configuration changed, and no longer knows the client's credentials.
+    /// The server reloaded its configuration, which no longer admits the client's credentials.
     AuthenticationExpired,
 }
 
 impl CloseReason {
-    /// Returns the reason in nats-server's words, for people.
+    /// Returns the reason in nats-server's words, for logs and monitoring.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -53,7 +56,8 @@ impl CloseReason {
             Self::AuthenticationTimeout => "Authentication Timeout",
             Self::Protocol => "Bad Client Protocol",
             Self::Tls => "TLS Handshake Failure",
-            // nats-server has one name for both.
+            // nats-server has one text for two reasons: too many connections, and too many new TLS
+            // connections in a second.
             Self::MaxConnections | Self::Throttled => "Maximum Connections Exceeded",
             Self::Stale => "Stale Connection",
             Self::SlowPending => "Slow Consumer (Pending Bytes)",
@@ -64,13 +68,13 @@ impl CloseReason {
         }
     }
 
-    /// Returns whether the client did not read fast enough.
+    /// Returns whether the connection ended because the client did not read fast enough.
     #[must_use]
     pub const fn is_slow_consumer(self) -> bool {
         matches!(self, Self::SlowPending | Self::SlowDeadline)
     }
 
-    /// Returns whether the client presented no right credentials.
+    /// Returns whether the connection ended because the client presented no valid credentials.
     #[must_use]
     pub const fn is_failed_login(self) -> bool {
         matches!(
@@ -79,7 +83,8 @@ impl CloseReason {
         )
     }
 
-    /// Returns the text of the `-ERR` that the server sends before it closes the connection.
+    /// Returns the text of the `-ERR` that the server sends before it closes the connection; `None` if it
+    /// closes the connection without an `-ERR`.
     pub(super) const fn text(self) -> Option<&'static str> {
         match self {
             Self::ParseError => Some(text::UNKNOWN_OPERATION),

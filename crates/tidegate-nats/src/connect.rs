@@ -1,35 +1,37 @@
-//! The two JSON documents of a greeting: the server's INFO, and the CONNECT with which the client answers.
+//! The JSON documents that open a client connection: the server's INFO, and the CONNECT with which the client
+//! answers.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::outbox::Outbox;
 
-/// The facts that a server states about itself. It leaves out fields that are false or unknown, as clients
-/// expect.
+/// The content of INFO: the facts that a server tells its clients about itself. Optional fields that are
+/// false or unknown are left out of the JSON, as clients expect.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Info {
-    /// The server's id, unique for each process.
+    /// The server's id, which no other server process has.
     pub server_id: String,
-    /// The server's name, for people.
+    /// The server's name, for people to read.
     pub server_name: String,
-    /// The version of the protocol as x.y.z. Clients gate features by it.
+    /// The protocol version that the server claims, as x.y.z. Clients enable features by this version.
     pub version: String,
-    /// The protocol level. At level 1 a client may ask for no echo, and the server may send INFO at any time.
+    /// The level of the client protocol that the server speaks. At level 1 a client may turn echo off, and
+    /// the server may send INFO at any time.
     pub proto: u8,
-    /// Free text, where nats-server names its version of Go. The server sends the field because older clients
-    /// insist on it.
+    /// Free text, where nats-server names its version of Go. Older clients refuse an INFO without this field.
     pub go: String,
     /// The host that the server listens on.
     pub host: String,
     /// The port that the server listens on.
     pub port: u16,
-    /// True if messages may have headers.
+    /// True if the server accepts messages with headers.
     pub headers: bool,
-    /// The most bytes of a message.
+    /// The greatest number of bytes that the headers and the payload of one message may take together.
     pub max_payload: usize,
     /// True if the server serves streams.
     pub jetstream: bool,
-    /// The level of the streams' API. Clients gate features by this level, too.
+    /// The level of the JetStream API that the server offers; `None` if the server serves no streams. Clients
+    /// also enable features by this level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_lvl: Option<u32>,
     /// The connection's number.
@@ -48,72 +50,73 @@ pub struct Info {
     /// True if the client may begin a TLS handshake after this INFO.
     #[serde(skip_serializing_if = "is_false")]
     pub tls_available: bool,
-    /// The name of the server's cluster.
+    /// The name of the cluster to which the server belongs; `None` for a server that is alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// The addresses of the cluster's servers to which a client may connect.
+    /// The client addresses of the cluster's servers, to which a client may reconnect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connect_urls: Vec<String>,
     /// True if the server is about to stop, so that the client should connect to another server.
     #[serde(skip_serializing_if = "is_false")]
     pub ldm: bool,
-    /// True if this INFO answers the client's CONNECT.
+    /// True if the server sends this INFO to complete the client's greeting, after CONNECT and the first
+    /// PING; false in the INFO with which a connection starts.
     #[serde(skip_serializing_if = "is_false")]
     pub connect_info: bool,
 }
 
-// The parameter is a reference, because serde passes one to this function.
+// The parameter is a reference, because serde calls this function with a reference to the field.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 const fn is_false(value: &bool) -> bool {
     !*value
 }
 
 impl Info {
-    /// Appends the INFO line.
+    /// Appends the INFO line to the client's outbox.
     pub fn write(&self, out: &mut Outbox) {
-        // The serialisation never fails: strings, numbers and truth values always have a JSON form.
+        // The serialisation never fails, because strings, numbers and booleans always have a JSON form.
         let json = serde_json::to_vec(self).unwrap_or_default();
         out.append(&[b"INFO ", &json, b"\r\n"]);
     }
 }
 
-/// The facts and options of a client. Verbose, pedantic and echo count as true if the client leaves them out
-/// or sends null.
+/// The content of CONNECT: the facts and options of a client. If the client leaves `verbose`, `pedantic` or
+/// `echo` out or sends null for them, they count as true, as in nats-server.
 #[derive(Clone, Deserialize)]
 #[serde(default)]
 pub struct Connect {
-    /// The server answers `+OK` to each operation that succeeds.
+    /// True if the server must answer `+OK` to each operation that succeeds.
     #[serde(deserialize_with = "true_if_null")]
     pub verbose: bool,
-    /// The server checks the subjects of messages.
+    /// True if the server must check that the subjects of published messages are well formed.
     #[serde(deserialize_with = "true_if_null")]
     pub pedantic: bool,
-    /// The server delivers a connection's own messages to it.
+    /// True if the server delivers the client's own messages to the client's matching subscriptions.
     #[serde(deserialize_with = "true_if_null")]
     pub echo: bool,
-    /// The client can read headers.
+    /// True if the client can read messages with headers.
     #[serde(deserialize_with = "default_if_null")]
     pub headers: bool,
-    /// The client wants a *no responders* status for a request that reaches no subscription.
+    /// True if the server must answer a request that reaches no subscription with a *no responders* status.
     #[serde(deserialize_with = "default_if_null")]
     pub no_responders: bool,
-    /// The client's protocol level, 0 or 1.
+    /// The client's protocol level, 0 or 1. A client of level 1 accepts INFO at any time.
     #[serde(deserialize_with = "default_if_null")]
     pub protocol: i64,
-    /// The client's name, for people.
+    /// The client's name, for people to read.
     #[serde(deserialize_with = "default_if_null")]
     pub name: String,
-    /// The language of the client's library.
+    /// The programming language of the client's library.
     #[serde(deserialize_with = "default_if_null")]
     pub lang: String,
     /// The version of the client's library.
     #[serde(deserialize_with = "default_if_null")]
     pub version: String,
-    /// The user's name.
+    /// The name of the user that the client logs in as.
     pub user: Option<String>,
-    /// The user's password.
+    /// The password of the user that the client logs in as.
     pub pass: Option<String>,
-    /// The token.
+    /// The token that the client presents in place of a user and a password.
     pub auth_token: Option<String>,
 }
 
@@ -128,7 +131,7 @@ fn default_if_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
 }
 
 impl std::fmt::Debug for Connect {
-    /// Leaves out the credentials, since this text may reach a log.
+    /// Leaves the password and the token out, since this text may reach a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connect")
             .field("name", &self.name)

@@ -1,21 +1,23 @@
-//! A message's header block: `NATS/1.0␍␊`, lines `Name: value␍␊`, and an empty line.
+//! Reads a message's header block: `NATS/1.0␍␊`, lines `Name: value␍␊`, and an empty line.
 //!
-//! Clients send any bytes as headers, and the server reads them only where they matter to a stream. It stores
-//! and delivers the block unchanged. It ignores a line without a colon.
+//! The header block may hold any bytes. The server reads only the headers that concern streams and tracing,
+//! and stores and delivers the block unchanged. It ignores a line without a colon.
 
 use memchr::memchr;
 
-/// Returns the value of the first header with exactly this name, without surrounding blanks.
+/// Returns the value of the first header with exactly this name, in the same case; `None` if the block has no
+/// such header. Trims blanks around the value.
 #[must_use]
 pub fn get<'a>(block: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     lines(block).find_map(|(_, n, value)| (n == name).then_some(value))
 }
 
-/// Returns whether the publisher of a message with these headers only traces its route, so that the server
-/// must not deliver it.
+/// Returns whether a message with the header block `block` asks only for a trace of its route, so that the
+/// server must not deliver the message.
 #[must_use]
 pub fn asks_only_for_trace(block: &[u8]) -> bool {
-    // A search of the bytes costs less than splitting the lines, and nearly no message has the header.
+    // The function first searches all bytes of the block for the header's name, which costs less than
+    // splitting the lines. Nearly no message has the header.
     memchr::memmem::find(block, TRACE_ONLY).is_some()
         && get(block, TRACE_ONLY).is_some_and(|value| {
             [&b"1"[..], b"true", b"on"]
@@ -24,7 +26,8 @@ pub fn asks_only_for_trace(block: &[u8]) -> bool {
         })
 }
 
-/// The header of a message that is only traced, in nats-server's spelling.
+/// The name of the header with which a client asks the server to trace a message's route and not to deliver
+/// the message, in nats-server's spelling.
 const TRACE_ONLY: &[u8] = b"Nats-Trace-Only";
 
 /// Returns `block` without the headers of this name; `None` if the block has no such header.
@@ -43,9 +46,10 @@ pub fn without(block: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     Some(left)
 }
 
-/// Iterates over the headers: the range of the line in the block, the name, the value.
+/// Iterates over the headers of `block`. Each item is the range of the header's line in `block`, the header's
+/// name, and its value.
 pub fn lines(block: &[u8]) -> impl Iterator<Item = (std::ops::Range<usize>, &[u8], &[u8])> {
-    // The first line is the version, with a status if there is one.
+    // The first line holds the protocol's version and an optional status, but no header.
     let mut at = memchr(b'\n', block).map_or(block.len(), |i| i + 1);
     std::iter::from_fn(move || {
         loop {

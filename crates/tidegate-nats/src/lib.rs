@@ -1,10 +1,13 @@
-//! The NATS client protocol, as pure code: bytes and times in, operations and bytes out. No socket, no clock.
+//! The NATS client protocol, as pure code: the caller passes bytes and times in, and gets operations and
+//! bytes out. This crate opens no socket and reads no clock.
 //!
-//! [`parse`] reads operations from a buffer, [`op`] writes them into one, [`headers`] reads header blocks,
-//! [`subject`] holds the rules of subjects and patterns, [`sublist`] finds the subscriptions to a subject,
-//! [`permissions`] holds the rights of users, [`connect`] the two JSON documents of a greeting, and
-//! [`session`] the state of one connection, [`settings`] its limits and the credentials that admit it.
-//! [`collections`] has the maps and lists for very many subscriptions.
+//! [`parse`] reads a client's operations from a buffer, [`op`] writes a server's operations into one,
+//! [`headers`] reads header blocks, [`subject`] holds the rules of subjects and patterns, [`transform`] maps
+//! subjects to others, [`sublist`] finds the subscriptions to a subject, [`permissions`] holds the rights of
+//! users, [`connect`] the JSON documents of INFO and CONNECT, [`session`] the state of one client connection,
+//! [`settings`] the limits of sessions and the credentials that admit clients, and [`system`] the subjects of
+//! the system account. [`url`] decodes the credentials in URLs. [`collections`] has the maps and lists for
+//! very many subscriptions.
 //!
 //! ```
 //! use tidegate_nats::parse::{Op, ParseLimits, Parser};

@@ -1,16 +1,16 @@
-//! Writes the operations of a server into an [`Outbox`]. This module is the counterpart of [`super::parse`],
-//! and decides nothing.
+//! Writes the server's operations (MSG, HMSG, -ERR) into an [`Outbox`]: the counterpart of [`super::parse`].
 //!
-//! The server prepares a message for many receivers once ([`Delivery`]). The copies differ only in the name
-//! of the subscription, so a copy costs four appends and no formatting. Receivers that are behind share the
-//! payload.
+//! The server prepares a message for many receivers once ([`Delivery`]). The copies differ only in the sid,
+//! the receiver's name for its subscription, so a copy costs four appends and no formatting. Outboxes with a
+//! backlog share one copy of the payload.
 
 use bytes::Bytes;
 
 use super::outbox::{CHUNK_BYTES, Outbox};
 use super::parse::Publish;
 
-/// The texts of `-ERR`, as clients know them: some clients close the connection at an unknown one.
+/// The texts of `-ERR`, spelled as nats-server spells them, because some clients close the connection at an
+/// unknown text.
 pub mod text {
     #![allow(missing_docs)]
     pub const UNKNOWN_OPERATION: &str = "Unknown Protocol Operation";
@@ -29,12 +29,12 @@ pub mod text {
     pub const INVALID_PUBLISH_SUBJECT: &str = "Invalid Publish Subject";
 }
 
-/// `-ERR '<text>'`
+/// Appends the error line `-ERR '<text>'` to the client's outbox.
 pub fn err(out: &mut Outbox, text: &str) {
     out.append(&[b"-ERR '", text.as_bytes(), b"'\r\n"]);
 }
 
-/// `-ERR 'Permissions Violation for Publish to "<subject>"'`
+/// Appends the error `-ERR 'Permissions Violation for Publish to "<subject>"'` to the client's outbox.
 pub fn publish_violation(out: &mut Outbox, subject: &[u8]) {
     out.append(&[
         b"-ERR 'Permissions Violation for Publish to \"",
@@ -43,7 +43,8 @@ pub fn publish_violation(out: &mut Outbox, subject: &[u8]) {
     ]);
 }
 
-/// `-ERR 'Permissions Violation for Subscription to "<subject>" [using queue "<queue>"]'`
+/// Appends `-ERR 'Permissions Violation for Subscription to "<subject>" [using queue "<queue>"]'` to the
+/// client's outbox.
 pub fn subscription_violation(out: &mut Outbox, subject: &[u8], queue: Option<&[u8]>) {
     let start: &[u8] = b"-ERR 'Permissions Violation for Subscription to \"";
     match queue {
@@ -52,7 +53,8 @@ pub fn subscription_violation(out: &mut Outbox, subject: &[u8], queue: Option<&[
     }
 }
 
-/// Writes the status message for a request without responders: headers only.
+/// Appends the status message 503 for a request on `subject` that no subscription matches. The message has
+/// headers and no payload; it goes to the requester's subscription `sid` on `reply`.
 pub fn no_responders(out: &mut Outbox, reply: &[u8], sid: &[u8], subject: &[u8]) {
     let head: &[u8] = b"NATS/1.0 503\r\nNats-Subject: ";
     let mut digits = Digits::default();
@@ -74,25 +76,27 @@ pub fn no_responders(out: &mut Outbox, reply: &[u8], sid: &[u8], subject: &[u8])
     ]);
 }
 
-/// The least bytes of a payload that outboxes share. A copy of a smaller payload takes less memory than the
-/// note of the place at which a shared payload belongs.
+/// The least number of bytes of headers and payload together for which outboxes share one copy. Each outbox
+/// keeps an entry for a shared copy, and the entry takes more memory than a copy of a smaller payload.
 const SHARED_BYTES_MIN: usize = 128;
 
-/// A message prepared for its receivers. The value keeps its buffers from one message to the next.
+/// A message prepared for its receivers. A `Delivery` keeps its buffers from one message to the next, so that
+/// a message costs no allocation.
 #[derive(Debug, Default)]
 pub struct Delivery {
-    /// `MSG <subject> ` or `HMSG <subject> `
+    /// The start of the operation: `MSG <subject> ` or `HMSG <subject> `
     head: Vec<u8>,
-    /// ` [reply ][#headers ]#total␍␊`
+    /// The rest of the control line, behind the sid: ` [reply ][#headers ]#total␍␊`
     tail: Vec<u8>,
     digits: Digits,
-    /// The headers and the payload as outboxes share them; `None` until the first receiver is behind.
+    /// The headers and the payload in one buffer that outboxes share; `None` until a receiver with a backlog
+    /// needs it.
     shared: Option<Bytes>,
 }
 
 impl Delivery {
-    /// Prepares `message`. If `with_headers` is false, leaves the headers out, for clients that cannot read
-    /// headers.
+    /// Prepares `message` for its receivers. If `with_headers` is false, leaves the headers out, for clients
+    /// that cannot read headers.
     pub fn prepare(&mut self, message: &Publish<'_>, with_headers: bool) {
         let headers = message.headers.filter(|_| with_headers);
         self.shared = None;
@@ -118,15 +122,16 @@ impl Delivery {
         self.tail.extend_from_slice(b"\r\n");
     }
 
-    /// Appends the message for the subscription `sid`. `headers` must be empty if the caller prepared the
-    /// message without headers.
+    /// Appends the prepared message for the subscription `sid` to `out`. `headers` must be empty if the
+    /// caller prepared the message without headers.
     #[inline]
     pub fn write(&self, out: &mut Outbox, sid: &[u8], headers: &[u8], payload: &[u8]) {
         out.append(&[&self.head, sid, &self.tail, headers, payload, b"\r\n"]);
     }
 
-    /// Appends the message like [`write`](Self::write). If the message has `several` receivers, and at least
-    /// a chunk of bytes already waits in `out`, then `out` shares the payload with other such outboxes.
+    /// Appends the prepared message like [`write`](Self::write). If the message has `several` receivers and
+    /// is not small, and at least [`CHUNK_BYTES`] already wait in `out`, appends a reference to one copy that
+    /// the receivers' outboxes share, in place of a copy of its own.
     #[inline]
     pub fn write_copy(
         &mut self,
@@ -148,12 +153,12 @@ impl Delivery {
     }
 }
 
-/// Writes numbers in decimal, without a formatter.
+/// Formats numbers in decimal, right-aligned in an array. This costs less than a formatter for each message.
 #[derive(Debug, Default)]
 struct Digits([u8; 20]);
 
 impl Digits {
-    /// Writes `n` at the end of the array, and returns where it starts.
+    /// Writes `n` at the end of the array, and returns the index of its first digit.
     const fn write(&mut self, mut n: u64) -> usize {
         let mut at = self.0.len();
         loop {

@@ -1,26 +1,28 @@
-//! The bytes that wait to be written to one connection: the session appends chunks at one end, and gathered
-//! writes take them at the other.
+//! The bytes that wait to be written to one connection: the session appends bytes at the end, and vectored
+//! writes take them from the front.
 //!
-//! With chunks a large backlog does not move when it grows, and frees its memory chunk by chunk when it
-//! shrinks. An empty outbox holds no chunk, so that an idle connection costs none. The caller that drains the
-//! outbox may keep emptied chunks in a [`Pool`]. The node bounds the backlog (`max_pending`), because it
-//! must decide about a client that exceeds the bound.
+//! An outbox keeps its bytes in chunks. With chunks a large backlog does not move when it grows, and frees
+//! its memory chunk by chunk when it shrinks. An empty outbox holds no chunk, so that an idle connection
+//! costs none. The caller that writes the outbox to a socket keeps emptied chunks in a [`Pool`] for reuse.
+//! The node, not the outbox, bounds the backlog (`max_pending`), because the node must decide about a client
+//! that exceeds the bound.
 //!
-//! Outboxes can share the payload of one message: a chunk then holds the bytes around it, and the place at
-//! which it belongs. A thousand receivers that do not read keep one copy.
+//! Outboxes can share the payload of one message: a chunk then holds a reference to the payload, and the
+//! place in the chunk's bytes at which the payload belongs. Thus a thousand receivers that do not read keep
+//! one copy.
 
 use std::collections::VecDeque;
 use std::iter;
 
 use bytes::{Buf, Bytes};
 
-/// The bytes of a chunk; a larger message gets a chunk of its own size.
+/// The capacity of a chunk, in bytes. A larger message gets a chunk of its own size.
 pub const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The most chunks that a pool keeps: 16 MiB.
+/// The greatest number of emptied chunks that a pool keeps for reuse; together they take 16 MiB.
 const POOL_LEN_MAX: usize = 256;
 
-/// Bytes waiting for a socket, in order.
+/// The bytes that wait to be written to one socket, in order.
 #[derive(Debug, Default)]
 pub struct Outbox {
     chunks: VecDeque<Chunk>,
@@ -34,12 +36,13 @@ pub struct Outbox {
 #[derive(Debug, Default)]
 struct Chunk {
     own: Vec<u8>,
-    /// Each shared payload, after the number of `own` bytes before this payload.
+    /// The shared payloads in order, each with the number of `own` bytes that come before it.
     shared: VecDeque<(usize, Bytes)>,
 }
 
 impl Chunk {
-    /// Iterates over the waiting bytes, without the first `taken` of the `own` bytes.
+    /// Iterates over the waiting bytes of the chunk in slices, without the first `taken` of its `own` bytes,
+    /// which are already written.
     fn slices(&self, taken: usize) -> impl Iterator<Item = &[u8]> {
         let starts = iter::once(taken).chain(self.shared.iter().map(|(at, _)| *at));
         let ends = self.shared.iter().map(|(at, _)| *at);
@@ -53,7 +56,7 @@ impl Chunk {
 }
 
 impl Outbox {
-    /// Appends `parts` one after the other, and never splits them between two chunks.
+    /// Appends `parts` one after the other, all of them to the same chunk.
     #[inline]
     pub fn append(&mut self, parts: &[&[u8]]) {
         let len: usize = parts.iter().map(|p| p.len()).sum();
@@ -64,7 +67,7 @@ impl Outbox {
         if !fits {
             self.add_chunk(len);
         }
-        // There always is a last chunk: the outbox found or added it just before.
+        // A last chunk always exists, because the lines above find or add one.
         if let Some(chunk) = self.chunks.back_mut() {
             for part in parts {
                 chunk.own.extend_from_slice(part);
@@ -73,8 +76,8 @@ impl Outbox {
         }
     }
 
-    /// Appends a payload behind the bytes appended so far, without a copy: several outboxes share the
-    /// payload.
+    /// Appends a payload behind the bytes appended so far. Several outboxes can share the payload, because
+    /// the outbox does not copy it.
     pub fn append_shared(&mut self, payload: Bytes) {
         if payload.is_empty() {
             return;
@@ -82,37 +85,39 @@ impl Outbox {
         if self.chunks.is_empty() {
             self.add_chunk(0);
         }
-        // There always is a last chunk: the outbox found or added it just before.
+        // A last chunk always exists, because the lines above find or add one.
         if let Some(chunk) = self.chunks.back_mut() {
             self.bytes += payload.len();
             chunk.shared.push_back((chunk.own.len(), payload));
         }
     }
 
-    /// Returns the number of bytes that wait.
+    /// Returns the number of bytes that wait in the outbox.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Returns whether no bytes wait.
+    /// Returns whether no bytes wait in the outbox.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Returns whether [`Outbox::append`] would have to allocate a chunk for the next small message.
+    /// Returns whether the outbox has no chunk, so that the next [`Outbox::append`] would have to allocate
+    /// one.
     #[must_use]
     pub fn wants_chunk(&self) -> bool {
         self.spare.is_none() && self.chunks.is_empty()
     }
 
-    /// Stores a spare chunk for the next time that the outbox needs one.
+    /// Gives the outbox an empty chunk, which the outbox uses when it next needs one. `None` removes the
+    /// spare chunk.
     pub fn give_chunk(&mut self, chunk: Option<Vec<u8>>) {
         self.spare = chunk;
     }
 
-    /// Iterates over the waiting bytes, first to last, in slices.
+    /// Iterates over the waiting bytes in slices, from first to last.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let taken = self.taken;
         self.chunks
@@ -121,8 +126,8 @@ impl Outbox {
             .flat_map(move |(i, c)| c.slices(if i == 0 { taken } else { 0 }))
     }
 
-    /// Drops the first `len` bytes, which the caller has written to the socket. Emptied chunks go into the
-    /// pool.
+    /// Drops the first `len` bytes, which the caller has written to the socket. Puts emptied chunks into
+    /// `pool`.
     pub fn take(&mut self, len: usize, pool: &mut Pool) {
         assert!(len <= self.bytes, "more written than there was");
         self.bytes -= len;
@@ -153,12 +158,12 @@ impl Outbox {
         }
     }
 
-    /// Drops all bytes.
+    /// Drops all waiting bytes, and puts the chunks into `pool`.
     pub fn clear(&mut self, pool: &mut Pool) {
         self.take(self.bytes, pool);
     }
 
-    /// Copies all waiting bytes, for tests and transcripts.
+    /// Copies all waiting bytes into a vector, for tests and transcripts.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         self.slices().flatten().copied().collect()
@@ -177,12 +182,12 @@ impl Outbox {
     }
 }
 
-/// Emptied chunks that any connection may reuse.
+/// Emptied chunks that the outbox of any connection may reuse.
 #[derive(Debug, Default)]
 pub struct Pool(Vec<Vec<u8>>);
 
 impl Pool {
-    /// Takes an empty chunk, if the pool has one.
+    /// Takes an empty chunk out of the pool; `None` if the pool has none.
     pub fn get(&mut self) -> Option<Vec<u8>> {
         self.0.pop()
     }

@@ -1,75 +1,76 @@
-//! Parses the bytes of a client: one operation after the other, borrowed from the read buffer, without
-//! allocation.
+//! Parses the bytes of a client one operation after the other, without allocation: an operation borrows from
+//! the read buffer.
 //!
-//! Owns the grammar (verbs, arguments, sizes, line ends) and the two limits that can be checked before a
-//! payload has arrived. Leaves subjects, JSON and the order of operations to the session. The caller keeps
-//! the bytes that the parser did not consume, and calls again with more bytes behind them; [`Parser::need`]
-//! says how many bytes a call needs to make progress.
+//! This module knows the grammar (verbs, arguments, sizes, line ends) and the two limits that can be checked
+//! before a payload has arrived. The session checks subjects, JSON and the order of operations. The caller
+//! keeps the bytes that the parser did not consume, and calls again with more bytes behind them;
+//! [`Parser::need`] says how many bytes the next call needs to make progress.
 
 use memchr::memchr;
 
-/// The longest verb and the blank behind it: the bytes that a line may have beyond its arguments.
+/// The length of the longest verb and the blank behind it, in bytes. A control line may be longer than the
+/// limit on its arguments by this much.
 const VERB_BYTES_MAX: usize = 8;
 
-/// The limits on a client's operations.
+/// The limits on the operations that a client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseLimits {
-    /// The most bytes of a control line, without its verb.
+    /// The greatest length in bytes of a control line, without its verb.
     pub control_line_bytes_max: usize,
-    /// The most bytes of headers and payload together.
+    /// The greatest number of bytes that the headers and the payload of one message may take together.
     pub payload_bytes_max: usize,
 }
 
-/// One operation of a client.
+/// One operation that a client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op<'a> {
-    /// `CONNECT {json}`
+    /// `CONNECT {json}`: the client states its options and credentials. The variant holds the JSON document.
     Connect(&'a [u8]),
-    /// `PUB` or `HPUB`
+    /// `PUB` or `HPUB`: the client publishes a message.
     Publish(Publish<'a>),
-    /// `SUB subject [queue] sid`
+    /// `SUB subject [queue] sid`: the client subscribes to a pattern.
     Subscribe {
-        /// The pattern.
+        /// The pattern to which the client subscribes.
         subject: &'a [u8],
-        /// The queue group, if any.
+        /// The queue group that the client joins; `None` if the operation names none.
         queue: Option<&'a [u8]>,
-        /// The client's name for the subscription.
+        /// The name (sid) that the client gives its new subscription.
         sid: &'a [u8],
     },
-    /// `UNSUB sid [max]`
+    /// `UNSUB sid [max]`: the client ends a subscription, now or after a number of messages.
     Unsubscribe {
-        /// The client's name for the subscription.
+        /// The name (sid) that the client gave the subscription.
         sid: &'a [u8],
-        /// The number of messages after which the subscription ends; 0 ends it now.
+        /// The total number of messages after which the subscription ends; 0 ends it now.
         max: u64,
     },
-    /// `PING`
+    /// `PING`: the client asks for a `PONG`.
     Ping,
-    /// `PONG`
+    /// `PONG`: the client answers a `PING` of the server.
     Pong,
 }
 
-/// A published message.
+/// A message as a client publishes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publish<'a> {
-    /// The subject.
+    /// The message's subject.
     pub subject: &'a [u8],
-    /// The subject for answers.
+    /// The subject to which receivers may answer; `None` if the client expects no answer.
     pub reply: Option<&'a [u8]>,
     /// The complete header block of an `HPUB`; `None` for a `PUB`.
     pub headers: Option<&'a [u8]>,
-    /// The payload.
+    /// The message's payload.
     pub payload: &'a [u8],
 }
 
 impl<'a> Publish<'a> {
-    /// Returns the number of bytes of header block and payload.
+    /// Returns the number of bytes of the message's header block and payload together.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.header_block().len() + self.payload.len()
     }
 
-    /// Returns the header block; empty if there is none.
+    /// Returns the message's header block; empty for a `PUB`.
     #[must_use]
     pub const fn header_block(&self) -> &'a [u8] {
         match self.headers {
@@ -79,36 +80,38 @@ impl<'a> Publish<'a> {
     }
 }
 
-/// The reason why the parser cannot parse a connection's input further.
+/// The reason why the parser cannot parse the rest of a client's input. The caller then closes the
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// The verb is unknown, the arguments are wrong, or the payload does not end at its stated size.
+    /// The verb is unknown, the arguments are wrong, or no line end follows the payload's stated size.
     #[error("unknown protocol operation: expected CONNECT, PUB, HPUB, SUB, UNSUB, PING or PONG")]
     Operation,
-    /// A control line is longer than allowed.
+    /// A control line is longer than [`ParseLimits::control_line_bytes_max`].
     #[error("control line too long: raise max_control_line, or use shorter subjects")]
     ControlLine,
-    /// A message is larger than allowed.
+    /// A message is larger than [`ParseLimits::payload_bytes_max`].
     #[error("payload too large: raise max_payload, or send less")]
     Payload,
 }
 
-/// The progress of parsing one connection's input.
+/// The parser of one connection's input. It remembers how many bytes the next operation needs.
 #[derive(Clone, Debug, Default)]
 pub struct Parser {
     need: usize,
 }
 
 impl Parser {
-    /// Returns the next operation at the front of `buf` and the bytes it takes, or `None` until more bytes
-    /// arrive.
+    /// Returns the next operation at the front of `buf` and the number of its bytes, or `None` until more
+    /// bytes arrive.
     ///
-    /// `buf` starts where the last operation ended. While the parser returns `None`, the caller may only
-    /// append to `buf`.
+    /// The caller must pass a `buf` that starts where the last operation ended. While the parser returns
+    /// `None`, the caller may only append to `buf`.
     ///
     /// # Errors
-    /// The input violates the protocol or exceeds `limits`. The connection's input cannot be parsed further.
+    /// The input violates the protocol or exceeds `limits`. The parser cannot parse the connection's input
+    /// further.
     pub fn next<'a>(
         &mut self,
         buf: &'a [u8],
@@ -194,7 +197,7 @@ impl Parser {
         if size > limits.payload_bytes_max as u64 {
             return Err(ParseError::Payload);
         }
-        // The conversion never fails: the size is at most the limit, which is a `usize`.
+        // The conversion never fails, because the message's size is at most the limit, which is a `usize`.
         let size = usize::try_from(size).map_err(|_| ParseError::Payload)?;
         if headers.is_some_and(|h| h > size) {
             return Err(ParseError::Operation);
@@ -254,7 +257,7 @@ const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// Splits a line into the verb and the text behind the blank after it.
+/// Splits a control line into the verb and the text behind the blank after the verb.
 fn split_verb(line: &[u8]) -> (&[u8], &[u8]) {
     let head = &line[..line.len().min(VERB_BYTES_MAX)];
     match head.iter().position(|b| is_blank(*b)) {
@@ -263,7 +266,7 @@ fn split_verb(line: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Splits up to four arguments at blanks, and returns the arguments and their number.
+/// Splits the arguments of a control line at blanks. Returns up to four arguments and their number.
 fn split_args(args: &[u8]) -> Result<([&[u8]; 4], usize), ParseError> {
     let mut out: [&[u8]; 4] = [&[]; 4];
     let mut len = 0;
@@ -283,7 +286,8 @@ fn split_args(args: &[u8]) -> Result<([&[u8]; 4], usize), ParseError> {
     Ok((out, len))
 }
 
-/// Parses a size or a count: digits only, below 10^18 so that sums cannot overflow.
+/// Parses a size or a count in decimal. Accepts at most 18 digits, so that sums of such numbers cannot
+/// overflow.
 fn number(text: &[u8]) -> Result<u64, ParseError> {
     if text.is_empty() || text.len() > 18 {
         return Err(ParseError::Operation);

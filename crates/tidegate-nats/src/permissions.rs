@@ -1,8 +1,8 @@
-//! The subjects that a user may publish and subscribe to: allow and deny lists of patterns, and answers to
-//! requests.
+//! The permissions of a user: allow and deny lists of patterns for publishing and subscribing, and the right
+//! to answer requests.
 //!
-//! Owns the rules; the configuration provides the lists. Without an allow list a user may use every subject
-//! that is not denied.
+//! This module applies the rules; the configuration provides the lists. Without an allow list a user may use
+//! each subject that no deny pattern matches.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,25 +11,27 @@ use tidegate::Time;
 
 use super::subject::{contains, has_wildcard, overlaps};
 
-/// The most reply subjects that a client may answer at the same time. Beyond this number the server forgets
-/// the oldest.
+/// The greatest number of reply subjects to which one client may answer at the same time. Beyond this number
+/// the server drops the reply subject that expires first.
 const RESPONSES_LEN_MAX: usize = 4096;
 
-/// The allowed and the denied patterns.
+/// The allowed and the denied patterns of a user, for publishing or for subscribing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// The allowed patterns. `None` allows everything; an empty list allows nothing.
+    /// The allowed patterns. `None` allows every subject; an empty list allows none.
     pub allow: Option<Vec<Pattern>>,
-    /// The denied patterns. They override `allow`.
+    /// The denied patterns, which take precedence over `allow`.
     pub deny: Vec<Pattern>,
 }
 
-/// A pattern of a subscription rule, which may name a queue group (itself a pattern).
+/// A pattern in a user's allow list or deny list. In a list for subscribing, the pattern may also name queue
+/// groups, with a pattern for their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// The pattern.
+    /// The pattern of the subjects that the rule concerns.
     pub subject: Box<[u8]>,
-    /// The queue group; `None` matches subscriptions in any queue group and in none.
+    /// The pattern of the queue groups that the rule concerns. With `None` the rule concerns subscriptions in
+    /// any queue group and in none.
     pub queue: Option<Box<[u8]>>,
 }
 
@@ -43,40 +45,41 @@ impl Pattern {
     }
 }
 
-/// The time and the number of messages that a client has to answer a request.
+/// The limits on the messages with which a client answers a request: their number and their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseRule {
-    /// The most messages to one reply subject; `None` is any number.
+    /// The greatest number of messages that a client may send to one reply subject; `None` allows any number.
     pub max: Option<u64>,
-    /// The time from the request on; `None` is for ever.
+    /// The time after the delivery of a request in which the client may answer; `None` sets no limit.
     pub expires: Option<Duration>,
 }
 
-/// The rights of a user.
+/// The permissions of a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// The rules for publishing.
+    /// The rules for the subjects to which the user may publish.
     pub publish: Rules,
-    /// The rules for subscribing.
+    /// The rules for the patterns to which the user may subscribe.
     pub subscribe: Rules,
-    /// Allows publishing to the reply subjects of received messages, independently of `publish`.
+    /// The limits within which the user may publish to the reply subjects of messages that it received,
+    /// independently of `publish`; `None` grants no such right.
     pub responses: Option<ResponseRule>,
 }
 
 impl Permissions {
-    /// Returns whether `publish` allows the literal `subject`.
+    /// Returns whether the user's publish rules allow the literal `subject`.
     #[must_use]
     pub fn may_publish(&self, subject: &[u8]) -> bool {
         let rules = &self.publish;
         let allowed = match &rules.allow {
-            // With a rule for answers and without a list, the user may only answer requests.
+            // If the configuration allows answers and gives no allow list, the user may only answer requests.
             None => self.responses.is_none(),
             Some(allow) => allow.iter().any(|p| contains(&p.subject, subject)),
         };
         allowed && !rules.deny.iter().any(|p| contains(&p.subject, subject))
     }
 
-    /// Returns whether a subscription is allowed.
+    /// Returns whether the user may subscribe to `pattern`, in the queue group `queue` if there is one.
     #[must_use]
     pub fn may_subscribe(&self, pattern: &[u8], queue: Option<&[u8]>) -> bool {
         let rules = &self.subscribe;
@@ -87,8 +90,8 @@ impl Permissions {
         rules.allow.as_deref().is_none_or(has) && !has(&rules.deny)
     }
 
-    /// Returns whether the server must check the messages of an allowed subscription one by one, because the
-    /// rules deny a part of the subjects that the subscription matches.
+    /// Returns whether the server must check each message for a subscription to `pattern`, because the deny
+    /// list covers a part of the subjects that the pattern matches.
     #[must_use]
     pub fn filters(&self, pattern: &[u8]) -> bool {
         has_wildcard(pattern)
@@ -99,7 +102,8 @@ impl Permissions {
                 .any(|p| overlaps(&p.subject, pattern))
     }
 
-    /// Returns whether the server may deliver a message of `subject` to a filtered subscription.
+    /// Returns whether the deny list permits the delivery of a message of `subject` to a subscription for
+    /// which [`filters`](Self::filters) is true.
     #[must_use]
     pub fn may_receive(&self, subject: &[u8], queue: Option<&[u8]>) -> bool {
         let denies = |p: &Pattern| p.applies(queue) && contains(&p.subject, subject);
@@ -107,7 +111,7 @@ impl Permissions {
     }
 }
 
-/// The reply subjects to which one client may still publish.
+/// The reply subjects to which one client may still publish its answers.
 #[derive(Debug, Default)]
 pub struct Responses(HashMap<Box<[u8]>, Response>);
 
@@ -118,7 +122,8 @@ struct Response {
 }
 
 impl Responses {
-    /// Records that the server delivered a message with this reply subject to the client.
+    /// Records that the server delivered a message with the reply subject `reply` to the client, which may
+    /// now answer within `rule`.
     pub fn allow(&mut self, now: Time, reply: &[u8], rule: ResponseRule) {
         if self.0.len() >= RESPONSES_LEN_MAX {
             self.0.retain(|_, r| r.until > now);
@@ -136,7 +141,8 @@ impl Responses {
         self.0.insert(reply.into(), response);
     }
 
-    /// Returns whether the client may publish to `subject` as an answer, and counts the answer.
+    /// Returns whether the client may publish to `subject` as an answer to a request, and counts the answer
+    /// against the limit on answers to that request.
     pub fn take(&mut self, now: Time, subject: &[u8]) -> bool {
         let Some(response) = self.0.get_mut(subject) else {
             return false;

@@ -1,14 +1,14 @@
 //! The state of one client connection: bytes in, [`Action`]s and an [`Outbox`] out.
 //!
-//! Owns the order of operations (greeting, CONNECT, credentials, then everything else), the options that a
-//! client chose, its permissions, its deadlines and the bytes that wait to be written to it. Leaves the
-//! effects on other connections to the node: the session returns subscriptions and messages as steps, and the
-//! node carries them out.
+//! A session enforces the order of operations (greeting, CONNECT, credentials, then all other operations). It
+//! owns the options that the client chose, the client's permissions, the connection's deadlines, and the
+//! bytes that wait to be written to the client. Effects on other connections belong to the node: the session
+//! returns subscriptions and messages as actions, and the node carries them out.
 //!
-//! Polling order: call [`Session::next`] until it returns [`Action::More`], then read more bytes. Call
-//! [`Session::deadline`] after each event.
+//! The node calls [`Session::next`] until it returns [`Action::More`], and then reads more bytes. After each
+//! event the node calls [`Session::deadline`].
 
-// An address is plain data: `core` defines it without any socket.
+// `core::net` rather than `std::net`, because an address is plain data and this crate uses no sockets.
 use core::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,62 +26,64 @@ use super::subject;
 use super::sublist::SubKey;
 use crate::collections::ByteMap;
 
-/// The time that a closing connection has to read its last bytes.
+/// The time that a client has to read the last bytes of a closing connection.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// The action that one operation requires of the node.
+/// The action that one operation of a client requires of the node.
 #[derive(Debug)]
 pub enum Action<'a> {
-    /// The session waits for more bytes, or for the node's answer to a [`Action::Verify`].
+    /// The session waits for more bytes from the client, or for the node's answer to [`Action::Verify`].
     More,
-    /// The session handled the operation: the node has nothing to do.
+    /// The session handled the operation itself, so the node has nothing to do.
     Done,
-    /// The client introduced itself. An INFO may follow, now that its PONG is in the outbox.
+    /// The client sent its first PING, which ends its greeting, and the session put the PONG into the outbox.
+    /// The node may send a further INFO from now on.
     Greeted,
-    /// The node delivers this message.
+    /// The node delivers this message to the subscriptions that match its subject.
     Publish(Publish<'a>),
-    /// The node adds this subscription, then calls [`Session::ok`].
+    /// The node adds a subscription for the client, then calls [`Session::ok`].
     Subscribe {
-        /// A well-formed pattern that the client may subscribe to.
+        /// The well-formed pattern to which the client subscribes. The client's permissions allow it.
         subject: &'a [u8],
-        /// The queue group of the subscription.
+        /// The queue group that the client joins with its subscription; `None` if it joins none.
         queue: Option<&'a [u8]>,
-        /// The client's name for the subscription.
+        /// The name (sid) that the client gives its new subscription.
         sid: &'a [u8],
     },
-    /// The node ends this subscription after `max` messages in total, or now if `max` is 0, and then calls
-    /// [`Session::ok`].
+    /// The node ends a subscription of the client after `max` messages in total, or now if `max` is 0, and
+    /// then calls [`Session::ok`].
     Unsubscribe {
-        /// The client's name for the subscription.
+        /// The name (sid) that the client gave the subscription.
         sid: &'a [u8],
-        /// The number of messages in total, after which the subscription ends; 0 ends it now.
+        /// The total number of messages after which the subscription ends; 0 ends it now.
         max: u64,
     },
-    /// The node checks a password against a slow hash on another thread, then calls
-    /// [`Session::handle_verified`].
+    /// The node checks the client's password against a bcrypt hash on another thread, because that is slow,
+    /// then calls [`Session::handle_verified`].
     Verify {
-        /// The password that the client gave.
+        /// The password that the client sent.
         password: String,
-        /// The configured hash.
+        /// The configured bcrypt hash, which the password must match.
         hash: Arc<str>,
     },
-    /// The node closes the connection.
+    /// The node closes the client's connection.
     Close(CloseReason),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Expects the end of the TLS handshake.
+    /// The session waits for the end of the TLS handshake.
     Securing,
-    /// Expects CONNECT, because the client needs credentials.
+    /// The session accepts only CONNECT, because the client must first present credentials.
     Connecting,
-    /// Waits for the check of the client's password.
+    /// The session waits for the node's check of the client's password.
     Verifying,
     Open,
     Closing,
 }
 
-/// Messages and bytes, in and out, from the server's side.
+/// The messages and bytes of one connection: `in` from the client to the server, `out` from the server to the
+/// client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// The number of messages that the client published.
@@ -94,24 +96,24 @@ pub struct Traffic {
     pub out_bytes: u64,
 }
 
-/// The state of one connection.
+/// The state of one client connection.
 #[derive(Debug)]
 pub struct Session {
-    /// The connection's number: never used twice in one process.
+    /// The connection's number, which no other connection of this process has.
     pub cid: u64,
     /// The client's address.
     pub address: SocketAddr,
     /// The time at which the server accepted the connection.
     pub since: Time,
-    /// The time at which the client last sent anything.
+    /// The time at which bytes last arrived from the client.
     pub active: Time,
-    /// The options and facts of the client's CONNECT.
+    /// The options and facts that the client stated in its CONNECT.
     pub options: Connect,
-    /// The connection's traffic.
+    /// The numbers of messages and bytes that the connection has carried so far.
     pub traffic: Traffic,
     /// The bytes that wait to be written to the client.
     pub out: Outbox,
-    /// The client's subscriptions, by the names that the client gave them.
+    /// The client's subscriptions, by the names (sids) that the client gave them.
     pub subs: ByteMap<SubKey>,
     /// True if TLS protects the connection.
     pub secured: bool,
@@ -123,20 +125,24 @@ pub struct Session {
     phase: Phase,
     greeted: bool,
     pings_out: u32,
-    /// The time at which the phase must end, or at which the next PING is due.
+    /// The time at which the session's current phase must end; in the open phase, the time at which the
+    /// session must send the next PING.
     due: Time,
-    /// The rest of the client's time for the TLS handshake, while the handshake waits for the server.
+    /// The rest of the client's time for the TLS handshake, while the handshake waits in the server's queue
+    /// and the client's time stands still.
     left: Duration,
-    /// The time since which the socket accepted no bytes although some wait.
+    /// The time since which the socket has accepted none of the bytes that wait in the outbox; `None` unless
+    /// bytes wait that it did not accept.
     blocked: Option<Time>,
     /// The time until which the server reads nothing from the client, because the client publishes faster
-    /// than a receiver reads.
+    /// than a receiver of its messages reads; `None` while the server reads.
     paused: Option<Time>,
 }
 
 impl Session {
-    /// Creates the session of a connection accepted at `now`. With `handshake`, the time that the TLS
-    /// handshake may take, the session parses no input before [`Session::handle_secured`].
+    /// Creates the session of a connection that the server accepted at `now`. `handshake` is the time that a
+    /// TLS handshake may take; then the session parses no input before [`Session::handle_secured`]. With
+    /// `None` the session parses input at once.
     #[must_use]
     pub fn new(
         now: Time,
@@ -173,7 +179,8 @@ impl Session {
         session
     }
 
-    /// Records that the TLS handshake is over, or that the client chose to connect without TLS.
+    /// Records that the client has completed the TLS handshake (`tls` is true), or has chosen to connect
+    /// without TLS.
     pub fn handle_secured(&mut self, now: Time, tls: bool, settings: &SessionSettings) {
         if self.phase == Phase::Securing {
             self.secured = tls;
@@ -181,7 +188,8 @@ impl Session {
         }
     }
 
-    /// The TLS handshake waits for the server, which has no time for it now: the client's time stands still.
+    /// Stops the client's time for the TLS handshake, because the handshake now waits in the server's queue
+    /// and not for the client.
     pub fn handle_queued(&mut self, now: Time) {
         if self.phase == Phase::Securing && self.due != Time::NEVER {
             self.left = self.due - now;
@@ -189,14 +197,16 @@ impl Session {
         }
     }
 
-    /// The TLS handshake waits for the client again, for the rest of the client's time.
+    /// Lets the rest of the client's time for the TLS handshake run again, because the handshake has left the
+    /// server's queue.
     pub fn handle_unqueued(&mut self, now: Time) {
         if self.phase == Phase::Securing && self.due == Time::NEVER {
             self.due = now + self.left;
         }
     }
 
-    /// Handles the next operation of `input`, and returns its step and how many bytes it took.
+    /// Handles the next operation in `input`. Returns the action that the operation requires of the node, and
+    /// the number of bytes that the operation took.
     #[inline]
     pub fn next<'a>(
         &mut self,
@@ -207,8 +217,8 @@ impl Session {
         if self.phase != Phase::Open && self.phase != Phase::Connecting {
             return (Action::More, 0);
         }
-        // An unauthenticated client cannot make the server buffer a payload, or parse anything else than
-        // CONNECT.
+        // Before the client has presented its credentials, the session parses nothing but CONNECT, so that
+        // the client cannot make the server buffer a payload.
         if self.phase == Phase::Connecting
             && input
                 .first()
@@ -234,13 +244,13 @@ impl Session {
         }
     }
 
-    /// Returns the number of bytes that [`Session::next`] needs to make progress.
+    /// Returns the number of input bytes that [`Session::next`] needs to make progress.
     #[must_use]
     pub const fn need(&self) -> usize {
         self.parser.need()
     }
 
-    /// Handles the answer to a [`Action::Verify`].
+    /// Handles the node's answer to [`Action::Verify`]: `good` is true if the password matches the hash.
     pub fn handle_verified(
         &mut self,
         now: Time,
@@ -256,13 +266,14 @@ impl Session {
         }
     }
 
-    /// Records that bytes arrived.
+    /// Records that bytes arrived from the client at `now`.
     pub const fn handle_activity(&mut self, now: Time) {
         self.active = now;
         self.pings_out = 0;
     }
 
-    /// Records a write. `progress` says whether the socket accepted any bytes.
+    /// Records a write of outbox bytes to the socket. `progress` says whether the socket accepted any of
+    /// them.
     pub fn handle_written(&mut self, now: Time, progress: bool) {
         if self.out.is_empty() {
             self.blocked = None;
@@ -271,7 +282,8 @@ impl Session {
         }
     }
 
-    /// Handles a deadline that has passed.
+    /// Handles each of the session's deadlines that has passed: the end of a pause, the write deadline, and
+    /// the end of a phase or the next PING.
     pub fn handle_timeout(&mut self, now: Time, settings: &SessionSettings) -> Action<'static> {
         if self.paused.is_some_and(|t| t <= now) {
             self.paused = None;
@@ -320,7 +332,7 @@ impl Session {
         self.phase == Phase::Verifying
     }
 
-    /// Returns whether the connection only waits for its last bytes to be written.
+    /// Returns whether the connection is closing, and only waits until its last bytes are written.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.phase == Phase::Closing
@@ -342,7 +354,8 @@ impl Session {
         self.paused = None;
     }
 
-    /// Stops reading from the client, and sends the client the text of `reason`, if the reason has one.
+    /// Begins to close the connection: stops reading from the client, and sends the client the text of
+    /// `reason`, if the reason has one.
     pub fn close(&mut self, now: Time, reason: CloseReason) {
         if let Some(text) = reason.text() {
             op::err(&mut self.out, text);
@@ -352,27 +365,28 @@ impl Session {
         self.paused = None;
     }
 
-    /// Writes `+OK`, if the client asked for such answers.
+    /// Writes `+OK`, if the client asked for such answers in its CONNECT.
     pub fn ok(&mut self) {
         if self.options.verbose {
             self.out.append(&[b"+OK\r\n"]);
         }
     }
 
-    /// Sends an INFO that the client did not ask for, if the client can read one.
+    /// Sends an INFO that the client did not ask for, if the client's protocol level allows that and its
+    /// greeting is over.
     pub fn inform(&mut self, info: &Info) {
         if self.phase == Phase::Open && self.options.protocol >= 1 && self.greeted {
             info.write(&mut self.out);
         }
     }
 
-    /// Returns the permissions in force; `None` allows everything.
+    /// Returns the permissions of the client's user; `None` allows everything.
     #[must_use]
     pub fn permissions(&self) -> Option<&Permissions> {
         self.user.as_ref().and_then(|u| u.permissions.as_ref())
     }
 
-    /// Returns the user's name, for monitoring.
+    /// Returns the name of the client's user, for monitoring.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         self.user.as_ref().map(|u| u.name.as_str())
@@ -392,8 +406,8 @@ impl Session {
         self.user.is_some()
     }
 
-    /// Records that the server delivered a message with this reply subject, so that the client may answer the
-    /// message.
+    /// Records that the server delivered a message with the reply subject `reply` to the client, so that the
+    /// client may answer the message.
     #[inline]
     pub fn may_answer(&mut self, now: Time, reply: Option<&[u8]>) {
         let rule = self
@@ -468,7 +482,8 @@ impl Session {
             } => {
                 self.claimed = Some(user);
                 self.phase = Phase::Verifying;
-                // The check waits for the server, not for the client.
+                // The client's time for the login stands still during the check of its password, because the
+                // check waits for the server's threads and not for the client.
                 self.due = Time::NEVER;
                 Action::Verify { password, hash }
             }

@@ -1,4 +1,4 @@
-//! The settings of a session: its limits, its times, and the credentials that admit a client.
+//! The settings of client sessions: limits, times, and the credentials that admit a client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,28 +7,30 @@ use tidegate::Time;
 
 use super::permissions::Permissions;
 
-/// The settings that each session obeys.
+/// The settings that all client sessions obey.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionSettings {
-    /// The most subscriptions of a connection; 0 is any number.
+    /// The greatest number of subscriptions that one connection may have; 0 allows any number.
     pub max_subscriptions: usize,
-    /// The most bytes of headers and payload of one message.
+    /// The greatest number of bytes that the headers and the payload of one message may take together.
     pub max_payload: usize,
-    /// The most bytes of a control line.
+    /// The greatest length in bytes of a control line, without its verb.
     pub max_control_line: usize,
-    /// The silence after which the server sends a client a PING.
+    /// The time without input from a client after which the server sends the client a PING.
     pub ping_interval: Duration,
     /// The number of unanswered PINGs after which the server closes the connection.
     pub ping_max: u32,
-    /// The longest time in which a connection may accept none of the bytes that wait for it.
+    /// The longest time in which a client's socket may accept none of the bytes that wait for the client,
+    /// before the server closes the connection.
     pub write_deadline: Duration,
-    /// The time that a client may take to present its credentials.
+    /// The time from connecting that a client has to present its credentials, before the server closes the
+    /// connection.
     pub auth_timeout: Duration,
-    /// The token that admits a client.
+    /// The token that admits a client; `None` if the configuration has none.
     pub token: Option<Secret>,
-    /// The users that the server admits.
+    /// The users that may log in.
     pub users: Vec<Arc<User>>,
-    /// The user of a client without credentials.
+    /// The name of the user that a client without credentials becomes; `None` refuses such clients.
     pub no_auth_user: Option<String>,
 }
 
@@ -52,15 +54,15 @@ impl Default for SessionSettings {
 /// A password or token as the configuration gives it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
-    /// The plain text.
+    /// A password or token in plain text.
     Plain(String),
-    /// A bcrypt hash.
+    /// The bcrypt hash of a password or token.
     Bcrypt(Arc<str>),
 }
 
 impl Secret {
-    /// Creates a secret from the configuration's text. As in nats-server, text with the prefix of a bcrypt
-    /// hash counts as a hash.
+    /// Creates a secret from the configuration's text. Text with the prefix of a bcrypt hash counts as a
+    /// hash, as in nats-server.
     #[must_use]
     pub fn new(text: &str) -> Self {
         if ["$2a$", "$2b$", "$2x$", "$2y$"]
@@ -91,39 +93,42 @@ impl std::fmt::Debug for Secret {
 /// A user who may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The name; empty for a client that presents the token.
+    /// The name with which the user logs in; empty for the user that stands for all clients with the token.
     pub name: String,
-    /// The password.
+    /// The user's password, or the token.
     pub secret: Secret,
-    /// The permissions of the user; `None` allows everything.
+    /// The permissions of the user; `None` allows every subject.
     pub permissions: Option<Permissions>,
 }
 
 /// The result of checking the credentials of a CONNECT.
 #[derive(Debug)]
 pub enum Credentials {
-    /// The server needs no credentials.
+    /// The configuration has neither users nor a token, so the server needs no credentials.
     NotNeeded,
-    /// The credentials belong to this user.
+    /// The credentials belong to this user, so the server admits the client as this user.
     Good(Arc<User>),
-    /// The credentials belong to no user.
+    /// The credentials match no user and no token, so the server refuses the client.
     Wrong,
-    /// The credentials belong to this user if the password matches the hash, which takes long to check.
+    /// The name belongs to this user, and the password is right if it matches the bcrypt hash. The caller
+    /// checks the hash on another thread, because bcrypt is slow on purpose.
     Hashed {
-        /// The user.
+        /// The user that the client named, or the user of the token.
         user: Arc<User>,
-        /// The password that the client gave.
+        /// The password or token that the client sent.
         password: String,
-        /// The configured hash.
+        /// The configured bcrypt hash, which the password or token must match.
         hash: Arc<str>,
     },
 }
 
 impl SessionSettings {
-    /// Checks that each configured credential can keep a client out.
+    /// Checks the token, the user names and the passwords. Refuses an empty text, which would keep no client
+    /// out or let no client in, and a malformed bcrypt hash, which no password matches.
     ///
     /// # Errors
-    /// A name, a password or a token is empty.
+    /// A name, a password or a token is empty, or a password or token has the prefix of a bcrypt hash and is
+    /// none.
     pub fn check_credentials(&self) -> Result<(), CredentialsError> {
         if self.token.as_ref().is_some_and(Secret::is_empty) {
             return Err(CredentialsError::Token);
@@ -137,7 +142,7 @@ impl SessionSettings {
         }
     }
 
-    /// Returns whether a client must present credentials.
+    /// Returns whether a client must send CONNECT first, because the configuration has users or a token.
     #[must_use]
     pub fn needs_credentials(&self) -> bool {
         self.token.is_some() || !self.users.is_empty()
@@ -185,7 +190,7 @@ impl SessionSettings {
     }
 }
 
-/// The reason why the server refuses a configured credential.
+/// The reason why the server refuses to start with, or to load, a configured credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
@@ -194,12 +199,12 @@ pub enum CredentialsError {
         "the token is empty, so it is no credential: give one (--auth, TIDEGATE_AUTH, authorization.token), or leave it out"
     )]
     Token,
-    /// The name of a user is empty.
+    /// The name of a configured user is empty.
     #[error(
         "the name of a user is empty, so it is no credential: give one (--user, authorization.user), or leave the user out"
     )]
     Name,
-    /// The password of this user is empty.
+    /// The password of the user with this name is empty.
     #[error(
         "the password of the user `{0}` is empty, so it is no credential: give one (--pass, TIDEGATE_PASS, authorization.password), or leave the user out"
     )]
@@ -220,7 +225,8 @@ fn compare(user: &Arc<User>, given: String) -> Credentials {
     }
 }
 
-/// Returns whether two secrets are equal. Compares in a time that depends only on the lengths of the secrets.
+/// Returns whether two secrets are equal. Takes a time that depends only on their lengths, so that the time
+/// tells an attacker nothing about their bytes.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |d, (a, b)| d | (a ^ b)) == 0
 }

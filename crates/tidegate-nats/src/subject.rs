@@ -1,7 +1,7 @@
 //! Subjects and patterns: the rules for well-formed ones, and the relations between patterns and subjects.
 //!
-//! Dots separate tokens, and no token is empty. In a pattern `*` stands for one token and a closing `>` for
-//! one or more; both only if they are the whole token.
+//! Dots separate tokens, and no token may be empty. In a pattern the token `*` matches one token, and `>` as
+//! the last token matches one or more. A token that contains `*` or `>` beside other bytes is literal.
 
 /// Returns whether `subject` has no empty token and no blank.
 #[must_use]
@@ -10,13 +10,14 @@ pub fn is_valid(subject: &[u8]) -> bool {
     !subject.iter().any(blank) && tokens(subject).all(|t| !t.is_empty())
 }
 
-/// Returns whether clients can publish to `subject`: well formed, no wildcard.
+/// Returns whether `subject` is well formed and has no wildcard, so that clients can publish to it.
 #[must_use]
 pub fn is_literal(subject: &[u8]) -> bool {
     is_valid(subject) && !has_wildcard(subject)
 }
 
-/// Returns whether clients can subscribe to `pattern`: well formed, `>` only at its end.
+/// Returns whether `pattern` is well formed and has `>` only as its last token, so that clients can subscribe
+/// to it.
 #[must_use]
 pub fn is_pattern(pattern: &[u8]) -> bool {
     let closing = |t: &[u8]| t == b">";
@@ -24,15 +25,15 @@ pub fn is_pattern(pattern: &[u8]) -> bool {
     is_valid(pattern) && tokens(pattern).all(|t| !std::mem::replace(&mut seen, closing(t)))
 }
 
-/// Returns whether some token of `subject` is a wildcard.
+/// Returns whether a token of `subject` is a wildcard, `*` or `>`.
 #[must_use]
 pub fn has_wildcard(subject: &[u8]) -> bool {
-    // This check is cheap, and most subjects contain neither byte.
+    // A search for the bytes `*` and `>` is cheap, and most subjects contain neither, so it comes first.
     memchr::memchr2(b'*', b'>', subject).is_some()
         && tokens(subject).any(|t| t == b"*" || t == b">")
 }
 
-/// Iterates over the tokens of `subject`.
+/// Iterates over the tokens of `subject`, which dots separate.
 pub fn tokens(subject: &[u8]) -> impl Iterator<Item = &[u8]> {
     subject.split(|b| *b == b'.')
 }
@@ -53,7 +54,7 @@ pub fn contains(outer: &[u8], inner: &[u8]) -> bool {
     }
 }
 
-/// Returns whether there is a subject that both patterns match.
+/// Returns whether at least one subject matches both patterns.
 #[must_use]
 pub fn overlaps(a: &[u8], b: &[u8]) -> bool {
     let (mut a, mut b) = (tokens(a), tokens(b));

@@ -1,12 +1,15 @@
-//! Finds the subscriptions to a subject: a trie of tokens with a cache of results in front.
+//! Finds the subscriptions that match a subject, with a trie of the patterns' tokens and a cache of earlier
+//! results in front of the trie.
 //!
-//! Knows only the key of a subscription ([`SubKey`]); the caller owns the rest. Adding and removing cost the
-//! length of the pattern, independently of the other subscriptions. Finding costs a hash and a comparison if
-//! the cache knows the subject, otherwise a walk over the trie nodes that can match.
+//! The sublist knows only the key of a subscription ([`SubKey`]); the caller owns the rest of the
+//! subscription. Adding and removing a subscription cost the length of its pattern, independently of the
+//! number of other subscriptions. Finding costs a hash and a comparison if the cache knows the subject,
+//! otherwise a walk over the trie nodes that can match.
 //!
-//! The cache is direct-mapped: a subject has one slot, and the next subject reuses the slot's memory, so that
-//! finding allocates nothing even if no subject occurs twice. A literal subscription clears its own slot. A
-//! subscription with a wildcard makes every slot stale, since it may concern any subject.
+//! The cache is direct-mapped: the hash of a subject chooses one slot, and the next subject in the slot
+//! reuses the slot's memory, so that finding allocates nothing even if no subject occurs twice. A change of a
+//! literal subscription invalidates the subject's own slot. A change of a subscription with a wildcard
+//! invalidates all slots, since it may concern any subject.
 
 use std::hash::BuildHasher;
 
@@ -15,13 +18,14 @@ use foldhash::fast::RandomState;
 use super::collections::{ByteMap, ChunkedSlab};
 use super::subject::{has_wildcard, tokens};
 
-/// Identifies a subscription. Small and dense: the sublist keeps a table by key.
+/// The number by which the caller names a subscription. The sublist keeps a table indexed by these numbers,
+/// so they should be small and dense.
 pub type SubKey = u32;
 
-/// The number of slots of the cache.
+/// The number of slots of a cache: each holds the result for one subject.
 const CACHE_LEN: usize = 4096;
-/// The most bytes of a cached subject. With [`CACHED_KEYS_MAX`], the most keys of a cached result, this
-/// bounds the memory of the cache.
+/// The greatest length of a subject in the cache, in bytes. This bound and [`CACHED_KEYS_MAX`], the greatest
+/// number of keys in a cached result, limit the memory of the cache.
 const CACHED_SUBJECT_BYTES_MAX: usize = 256;
 const CACHED_KEYS_MAX: usize = 1024;
 
@@ -31,23 +35,24 @@ const ROOT: u32 = 0;
 /// The subscriptions that match one subject.
 #[derive(Clone, Debug, Default)]
 pub struct Matches {
-    /// The subscriptions outside of queue groups: each gets a copy.
+    /// The subscriptions outside of queue groups: each receives a copy of the message.
     pub plain: Vec<SubKey>,
     members: Vec<SubKey>,
     firsts: Vec<SubKey>,
     ends: Vec<Ends>,
 }
 
-/// A result that the sublist lends for the time of a delivery: see [`Sublist::lend`].
+/// The result of a lookup that the sublist lends to the caller during a delivery: see [`Sublist::lend`].
 #[derive(Debug)]
 pub struct Lent {
-    /// The slot of the cache that it comes from, if it is cached.
+    /// The cache slot that the result comes from; `None` if the result is not cached.
     slot: Option<usize>,
-    /// The subscriptions that match.
+    /// The subscriptions that match the looked-up subject.
     pub matches: Matches,
 }
 
-/// The ends of a queue group's parts in the lists of all groups.
+/// The ends of one queue group's subscriptions in the lists of [`Matches`]. Each list holds the subscriptions
+/// of all queue groups one group after the other, so a group begins where the group before it ends.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     many: u32,
@@ -55,42 +60,45 @@ struct Ends {
     firsts: u32,
 }
 
-/// A queue group, over all patterns that match the subject: one of its members gets a copy.
+/// A queue group of the subscriptions that match one subject: one member of the group receives a copy. If
+/// several patterns match, the group may have members under each of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Members<'a> {
-    /// The subscriptions that each stand for several members of the queue group, see
-    /// [`Sublist::insert_many`].
+    /// The subscriptions that each stand for several members of the queue group, such as the subscription of
+    /// another node (see [`Sublist::insert_many`]).
     pub many: &'a [SubKey],
-    /// The subscriptions that each are one member of the queue group.
+    /// The subscriptions that are each one member of the queue group.
     pub single: &'a [SubKey],
-    /// One of the members that stand for themselves, for each pattern that has any.
+    /// The first subscription in `single` of each matching pattern under which the group has single members.
+    /// The caller finds these patterns by these subscriptions.
     pub firsts: &'a [SubKey],
 }
 
 impl Matches {
-    /// Iterates over the queue groups.
+    /// Iterates over the queue groups with subscriptions that match the subject.
     pub fn groups(&self) -> impl Iterator<Item = Members<'_>> {
         (0..self.ends.len()).map(|at| self.group(at))
     }
 
-    /// Iterates over all subscriptions, those in queue groups last.
+    /// Iterates over all subscriptions that match the subject, first those outside of queue groups.
     pub fn iter(&self) -> impl Iterator<Item = SubKey> {
         self.plain.iter().chain(&self.members).copied()
     }
 
-    /// Returns the number of subscriptions.
+    /// Returns the number of subscriptions that match the subject, inside and outside of queue groups.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.plain.len() + self.members.len()
     }
 
-    /// Returns the number of queue groups.
+    /// Returns the number of queue groups with subscriptions that match the subject.
     #[must_use]
     pub const fn groups_len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns the queue group that has `at` groups before it.
+    /// Returns the queue group with the index `at` among the groups with subscriptions that match the
+    /// subject.
     #[must_use]
     pub fn group(&self, at: usize) -> Members<'_> {
         let before = at.checked_sub(1).map(|before| self.ends[before]);
@@ -103,7 +111,7 @@ impl Matches {
         }
     }
 
-    /// Returns whether no subscription matches.
+    /// Returns whether no subscription matches the subject.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.plain.is_empty() && self.members.is_empty()
@@ -116,7 +124,8 @@ impl Matches {
         self.ends.clear();
     }
 
-    /// Adds the queue groups that a walk has found. Groups of one name at several patterns are one group.
+    /// Adds the queue groups that a walk has found in the trie. Groups of the same name at several patterns
+    /// form one group.
     fn add_groups(&mut self, nodes: &ChunkedSlab<TrieNode>, found: &mut [GroupPlace]) {
         let at = |place: &GroupPlace| &nodes[place.node as usize].groups[place.group as usize];
         let several = found.first().map(|f| f.node) != found.last().map(|f| f.node);
@@ -143,7 +152,7 @@ impl Matches {
     }
 }
 
-/// The counts of a sublist, for monitoring.
+/// The counts of a sublist, which monitoring shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SublistStats {
     /// The number of current subscriptions.
@@ -152,25 +161,27 @@ pub struct SublistStats {
     pub inserts: u64,
     /// The number of subscriptions ever removed.
     pub removes: u64,
-    /// The number of lookups.
+    /// The number of lookups of subjects.
     pub lookups: u64,
     /// The number of lookups that the cache answered.
     pub hits: u64,
 }
 
-/// The subscriptions of a node, by pattern.
+/// The subscriptions of one server, by pattern.
 #[derive(Debug)]
 pub struct Sublist {
     nodes: ChunkedSlab<TrieNode>,
-    /// The place of each subscription in the trie, by its key.
+    /// The place of each subscription in the trie, indexed by the subscription's key.
     places: Vec<Place>,
     hasher: RandomState,
     cache: Vec<Slot>,
-    /// The number of wildcard changes: a slot of another generation is stale.
+    /// The number of changes so far to subscriptions with wildcards. A cache slot with a smaller number is
+    /// invalid, because the sublist filled the slot before the last such change.
     generation: u64,
-    /// The result of a lookup that is not cached.
+    /// The result of the last lookup that the cache could not hold, because the subject was too long or too
+    /// many subscriptions matched.
     scratch: Matches,
-    /// Kept between walks, so that no walk allocates.
+    /// The buffers of a walk over the trie, kept for the next walk so that no walk allocates.
     walk: Walk,
     stats: SublistStats,
 }
@@ -179,11 +190,12 @@ pub struct Sublist {
 struct TrieNode {
     parent: u32,
     token: Box<[u8]>,
-    /// The children of literal tokens; `None` without any, since most trie nodes have none.
+    /// The child nodes by literal token; `None` for a trie node without such children, because most trie
+    /// nodes have none.
     children: Option<Box<ByteMap<u32>>>,
-    /// The child of `*`, or `NONE`.
+    /// The child node for the token `*`; `NONE` if the trie node has no such child.
     any: u32,
-    /// The child of `>`, or `NONE`.
+    /// The child node for the token `>`; `NONE` if the trie node has no such child.
     rest: u32,
     plain: Vec<SubKey>,
     groups: Vec<Group>,
@@ -210,7 +222,7 @@ impl TrieNode {
         }
     }
 
-    /// Sets the child of `token`; `NONE` removes it.
+    /// Sets the trie node's child for `token`; `NONE` as `child` removes it.
     fn set_child(&mut self, token: &[u8], child: u32) {
         match token {
             b"*" => self.any = child,
@@ -228,7 +240,7 @@ impl TrieNode {
         }
     }
 
-    /// Returns the child of a literal token.
+    /// Returns the trie node's child for a literal token.
     #[inline]
     fn literal(&self, token: &[u8]) -> Option<u32> {
         self.children.as_ref()?.get(token).copied()
@@ -244,39 +256,41 @@ impl TrieNode {
 struct Group {
     name: Box<[u8]>,
     members: Vec<SubKey>,
-    /// The number of keys that stand for several members; these keys come first in `members`.
+    /// The number of keys in `members` that stand for several members of the queue group. These keys come
+    /// first.
     many: u32,
 }
 
 impl Group {
-    /// Returns the members that stand for many, and those that stand for themselves.
+    /// Returns the keys that stand for several members of the queue group, and those that stand for one.
     fn parts(&self) -> (&[SubKey], &[SubKey]) {
         self.members.split_at(self.many as usize)
     }
 }
 
-/// A queue group in the trie.
+/// The place of a queue group in the trie: the trie node, and the group's index in it.
 #[derive(Clone, Copy, Debug)]
 struct GroupPlace {
     node: u32,
     group: u32,
 }
 
-/// The state of a walk.
+/// The buffers of a walk over the trie for one subject.
 #[derive(Debug, Default)]
 struct Walk {
-    /// The branches that it still has to take.
+    /// The branches still to walk, each as a trie node and an index into the subject.
     branches: Vec<(u32, usize)>,
-    /// The queue groups that it has found.
+    /// The queue groups that the walk has found so far.
     groups: Vec<GroupPlace>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
     node: u32,
-    /// The index of the queue group in the trie node; `NONE` outside of queue groups.
+    /// The index of the subscription's queue group in the trie node; `NONE` for a subscription outside of
+    /// queue groups.
     group: u32,
-    /// The index in the list of subscriptions of the trie node or of the queue group.
+    /// The index of the subscription's key in the key list of the trie node or of the queue group.
     at: u32,
 }
 
@@ -288,13 +302,14 @@ struct Slot {
 }
 
 impl Sublist {
-    /// Creates an empty sublist. The process chooses the seed of its hashing.
+    /// Creates an empty sublist. The seed of its hash function is random for each process, so that clients
+    /// cannot choose subjects that collide.
     #[must_use]
     pub fn new() -> Self {
         Self::with_cache(CACHE_LEN)
     }
 
-    /// Creates an empty sublist with a cache of at most `len` subjects, and at least one.
+    /// Creates an empty sublist, which caches the results of at most `len` subjects, and of at least one.
     #[must_use]
     pub fn with_cache(len: usize) -> Self {
         let mut nodes = ChunkedSlab::new();
@@ -313,13 +328,14 @@ impl Sublist {
         }
     }
 
-    /// Adds the subscription `key` to the well-formed `pattern`. The sublist must not have the key already.
+    /// Adds the subscription `key` to the well-formed `pattern`, in the queue group `queue` if there is one.
+    /// The sublist must not have the key already.
     pub fn insert(&mut self, pattern: &[u8], queue: Option<&[u8]>, key: SubKey) {
         self.add(pattern, queue, key);
     }
 
-    /// Adds a subscription that, in a queue group, stands for several members; the caller knows their number.
-    /// [`Members`] lists it apart from single members.
+    /// Adds a subscription like [`insert`](Self::insert). In a queue group the key stands for several
+    /// members; the caller knows their number. [`Members`] lists such keys apart from single members.
     pub fn insert_many(&mut self, pattern: &[u8], queue: Option<&[u8]>, key: SubKey) {
         let Place { node, group, at } = self.add(pattern, queue, key);
         if group == NONE {
@@ -392,8 +408,9 @@ impl Sublist {
         } else {
             let group = &mut node.groups[place.group as usize];
             if place.at < group.many {
-                // The last key that stands for several members moves into the freed place. The last key of a
-                // single member then moves into the place that this leaves.
+                // In `members` the keys that stand for several members come first, and this key is one of
+                // them. So the key swaps places with the last of them, and then leaves from there like the
+                // key of a single member.
                 group.many -= 1;
                 group.members.swap(place.at as usize, group.many as usize);
                 self.places[group.members[place.at as usize] as usize].at = place.at;
@@ -420,7 +437,7 @@ impl Sublist {
         self.stats.removes += 1;
     }
 
-    /// Returns the subscriptions that match `subject`. Takes wildcards in `subject` literally. No
+    /// Returns the subscriptions that match `subject`. Treats a wildcard in `subject` as a literal token. No
     /// subscription matches a subject with an empty token.
     #[inline]
     pub fn matches(&mut self, subject: &[u8]) -> &Matches {
@@ -430,9 +447,10 @@ impl Sublist {
         }
     }
 
-    /// Returns the same as a loan, so that the caller may change its own state meanwhile. The caller gives it
-    /// back with [`put_back`](Self::put_back), or keeps it with [`keep`](Self::keep); until then it looks up
-    /// nothing and changes no subscription.
+    /// Lends the subscriptions that match `subject` to the caller without a borrow of the sublist, so that
+    /// the caller can change its own state during a delivery. The caller returns the result with
+    /// [`put_back`](Self::put_back), or keeps it with [`keep`](Self::keep). Until then the caller must not
+    /// look up a subject or change a subscription.
     #[inline]
     pub fn lend(&mut self, subject: &[u8]) -> Lent {
         let slot = self.look_up(subject);
@@ -444,7 +462,7 @@ impl Sublist {
         Lent { slot, matches }
     }
 
-    /// Takes a result back.
+    /// Takes back a result that [`lend`](Self::lend) lent.
     #[inline]
     pub fn put_back(&mut self, Lent { slot, matches }: Lent) {
         match slot {
@@ -453,7 +471,8 @@ impl Sublist {
         }
     }
 
-    /// Leaves a result to the caller.
+    /// Leaves a result that [`lend`](Self::lend) lent to the caller for good, and invalidates the result's
+    /// cache slot.
     pub fn keep(&mut self, Lent { slot, matches }: Lent) -> Matches {
         if let Some(at) = slot {
             self.cache[at].generation = 0;
@@ -461,8 +480,8 @@ impl Sublist {
         matches
     }
 
-    /// Finds the subscriptions that match. Returns the slot of the cache that has them; `None` if they are in
-    /// `scratch`.
+    /// Finds the subscriptions that match `subject`. Returns the cache slot that holds them; `None` if
+    /// `scratch` holds them.
     #[inline]
     fn look_up(&mut self, subject: &[u8]) -> Option<usize> {
         self.stats.lookups += 1;
@@ -488,8 +507,8 @@ impl Sublist {
         Some(at)
     }
 
-    /// Returns the subscriptions that match `subject`, without a change to the cache or the counts. A result
-    /// that is not cached goes into `scratch`.
+    /// Returns the subscriptions that match `subject`, without a change to the cache or the counts. Puts a
+    /// result that is not cached into `scratch`.
     #[must_use]
     pub fn find<'a>(&'a self, subject: &[u8], scratch: &'a mut Matches) -> &'a Matches {
         if subject.len() <= CACHED_SUBJECT_BYTES_MAX {
@@ -502,7 +521,8 @@ impl Sublist {
         scratch
     }
 
-    /// Returns a subscription outside of queue groups that matches this subject.
+    /// Returns one of the subscriptions outside of queue groups that match this subject; `None` if there is
+    /// none.
     #[must_use]
     pub fn first_wanting(&self, subject: &[u8]) -> Option<SubKey> {
         let mut found = Matches::default();
@@ -510,7 +530,7 @@ impl Sublist {
         found.plain.first().copied()
     }
 
-    /// Returns the counts of the sublist.
+    /// Returns the counts of the sublist: its subscriptions, changes and lookups.
     #[must_use]
     pub const fn stats(&self) -> SublistStats {
         self.stats
@@ -535,7 +555,7 @@ impl Sublist {
         child
     }
 
-    /// Removes the node, and then its ancestors, as long as they are empty.
+    /// Removes the trie node `at` if it is empty, and then each ancestor that this leaves empty.
     fn prune(&mut self, mut at: u32) {
         while at != ROOT {
             if !self.nodes[at as usize].is_empty() {
@@ -555,8 +575,9 @@ impl Default for Sublist {
 }
 
 impl Walk {
-    /// Walks the trie with a stack of its own for the branches still to take, so that a subject of thousands
-    /// of tokens cannot overflow the thread's stack.
+    /// Walks the trie for `subject` and puts the matching subscriptions into `out`. The branches still to
+    /// walk are on a stack of the walk's own, so that a subject of thousands of tokens cannot overflow the
+    /// thread's stack.
     fn run(&mut self, nodes: &ChunkedSlab<TrieNode>, out: &mut Matches, subject: &[u8]) {
         self.branches.clear();
         self.groups.clear();
@@ -580,7 +601,7 @@ impl Walk {
             let after = from + token.len() + 1;
             let any = (node.any != NONE).then_some((node.any, after));
             // A subject may contain a token that looks like a wildcard, because the session checks subjects
-            // only if the client asks for that. No literal child has such a token.
+            // only if the client asks for that. The lookup of a literal child does not find such a token.
             let literal = node.literal(token).map(|n| (n, after));
             next = match (literal, any) {
                 (Some(literal), Some(any)) => {
@@ -593,7 +614,7 @@ impl Walk {
         out.add_groups(nodes, &mut self.groups);
     }
 
-    /// Takes the subscriptions of a node that matches.
+    /// Adds the subscriptions and queue groups of a matching trie node to the result.
     fn take(&mut self, at: u32, node: &TrieNode, out: &mut Matches) {
         out.plain.extend_from_slice(&node.plain);
         let all = (0..index(node.groups.len())).map(|group| GroupPlace { node: at, group });
@@ -668,7 +689,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a naive model that tests every subscription.
+        /// Compares a sublist with a naive model that tests every subscription against each subject.
         #[test]
         fn as_the_naive_model(acts in prop::collection::vec(act(), 1..200)) {
             let mut list = Sublist::new();
@@ -693,8 +714,8 @@ mod tests {
                         }
                     }
                     Act::Find(subject) => {
-                        // A wildcard in a subject is a plain token: only a pattern with a wildcard at its
-                        // place matches it.
+                        // The lookup treats a wildcard in a subject as a plain token: only a pattern with a
+                        // wildcard at the same place matches it.
                         let literal = subject.replace('*', "\u{1}");
                         let mut plain = Vec::new();
                         let mut groups = std::collections::BTreeMap::<_, Vec<SubKey>>::new();

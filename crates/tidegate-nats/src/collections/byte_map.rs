@@ -1,4 +1,4 @@
-//! A map by short byte strings, such as tokens of subjects and ids of subscriptions.
+//! A map from short byte strings, such as tokens of subjects and ids of subscriptions, to values.
 
 use std::hash::BuildHasher;
 
@@ -6,8 +6,9 @@ use foldhash::fast::RandomState;
 
 use super::table::{self, Table};
 
-/// A map by byte strings. Each operation takes constant time on average; see [`Table`]. The process chooses
-/// the seed of its hashing, since the keys come from outside.
+/// A map from byte strings to values. Each operation takes constant time on average; see [`Table`]. The seed
+/// of the hash function is random for each process, so that clients, who choose the keys, cannot choose many
+/// keys with the same hash.
 #[derive(Clone, Debug)]
 pub struct ByteMap<V> {
     items: Table<(Box<[u8]>, V)>,
@@ -27,7 +28,7 @@ impl<V> ByteMap<V> {
         self.items.is_empty()
     }
 
-    /// Returns the value of a key.
+    /// Returns the value of `key`; `None` if the map does not have the key.
     #[must_use]
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<&V> {
@@ -43,7 +44,7 @@ impl<V> ByteMap<V> {
         self.get(key).is_some()
     }
 
-    /// Sets the value of a key. Returns the value before.
+    /// Sets the value of a key. Returns the key's old value, if it had one.
     pub fn insert(&mut self, key: Box<[u8]>, value: V) -> Option<V> {
         let before = self.remove(&key);
         let hasher = &self.hasher;
@@ -53,26 +54,26 @@ impl<V> ByteMap<V> {
         before
     }
 
-    /// Removes a key. Returns its value.
+    /// Removes a key from the map. Returns the value that the key had.
     pub fn remove(&mut self, key: &[u8]) -> Option<V> {
         let hash = self.hasher.hash_one(key);
         let removed = self.items.remove(hash, |(k, _)| **k == *key);
         removed.map(|(_, value)| value)
     }
 
-    /// Returns the values, in no particular order.
+    /// Turns the map into an iterator over its values, in no particular order.
     #[must_use]
     pub fn into_values(self) -> IntoValues<V> {
         IntoValues(self.items.into_iter())
     }
 
-    /// Iterates over the values, in no particular order.
+    /// Iterates over the values of the map, in no particular order.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.items.iter().map(|(_, value)| value)
     }
 }
 
-/// The values of a [`ByteMap`].
+/// An iterator over the values of a [`ByteMap`] that takes them out of the map.
 #[derive(Debug)]
 pub struct IntoValues<V>(table::IntoIter<(Box<[u8]>, V)>);
 

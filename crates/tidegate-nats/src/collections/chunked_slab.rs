@@ -1,30 +1,33 @@
-//! Items by small keys, in chunks. A removed item's key goes to a later item, the lowest free key first.
+//! A collection that gives each item a small integer key, and keeps the items in chunks. After the removal of
+//! an item its key goes to a later item, and chunks with low keys fill first, so that the keys stay small.
 
 use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 
-/// The number of keys of a chunk.
+/// The number of places in a chunk. Each place has one key and holds at most one item.
 const CHUNK_LEN: usize = if cfg!(test) { 4 } else { 1024 };
 
-/// Items by key. Adding and removing take logarithmic time in the number of chunks, all else constant time.
+/// A collection that gives each item a small integer key. Adding and removing an item take time logarithmic
+/// in the number of chunks, all other operations constant time.
 #[derive(Clone, Debug)]
 pub struct ChunkedSlab<T> {
     chunks: Vec<Chunk<T>>,
-    /// The chunks with a free key.
+    /// The indices of the chunks that have a free key.
     open: BTreeSet<usize>,
     len: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Chunk<T> {
-    /// The items that the chunk has had so far. Empty without any item, so that it takes no memory then.
+    /// The items of the chunk by their places in it, up to the last place ever used; `None` at a place
+    /// without an item. A chunk without items has an empty list, which takes no memory.
     items: Vec<Option<T>>,
-    /// The free places among them.
+    /// The free places in `items`. The chunk gives them to the next items.
     free: Vec<u16>,
 }
 
 impl<T> ChunkedSlab<T> {
-    /// Creates an empty collection, without an allocation.
+    /// Creates an empty slab, without an allocation.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -34,13 +37,13 @@ impl<T> ChunkedSlab<T> {
         }
     }
 
-    /// Returns the number of items.
+    /// Returns the number of items in the slab.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether there are no items.
+    /// Returns whether the slab has no items.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -74,7 +77,7 @@ impl<T> ChunkedSlab<T> {
         at * CHUNK_LEN + place
     }
 
-    /// Returns the item with this key.
+    /// Returns the item with this key; `None` if no item has the key.
     #[must_use]
     #[inline]
     pub fn get(&self, key: usize) -> Option<&T> {
@@ -82,7 +85,7 @@ impl<T> ChunkedSlab<T> {
         chunk.items.get(key % CHUNK_LEN)?.as_ref()
     }
 
-    /// Returns the item with this key.
+    /// Returns the item with this key, to change it; `None` if no item has the key.
     #[must_use]
     #[inline]
     pub fn get_mut(&mut self, key: usize) -> Option<&mut T> {
@@ -93,7 +96,7 @@ impl<T> ChunkedSlab<T> {
     /// Removes and returns the item with this key.
     ///
     /// # Panics
-    /// If there is none.
+    /// If no item has this key.
     pub fn remove(&mut self, key: usize) -> T {
         let (at, place) = (key / CHUNK_LEN, key % CHUNK_LEN);
         let chunk = &mut self.chunks[at];
@@ -101,7 +104,7 @@ impl<T> ChunkedSlab<T> {
         self.len -= 1;
         chunk.free.push(place as u16);
         if chunk.free.len() == chunk.items.len() {
-            // A chunk without items keeps no memory.
+            // A chunk without items gives its memory back.
             (chunk.items, chunk.free) = (Vec::new(), Vec::new());
         }
         self.open.insert(at);
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Compares with a map by key.
+        /// Compares a slab with an ordinary map from keys to items after each operation.
         #[test]
         fn as_a_map(acts in prop::collection::vec(prop::option::of(any::<prop::sample::Index>()), 0..200)) {
             let (mut slab, mut model) = (ChunkedSlab::new(), BTreeMap::new());

@@ -1,5 +1,5 @@
-//! Collections that grow and shrink a part at a time, so that no single addition takes long and that few
-//! items take little memory after many.
+//! Collections that grow and shrink a part at a time, so that no single addition takes long, and so that a
+//! collection that was large gives its memory back.
 
 mod byte_map;
 mod chunked_slab;

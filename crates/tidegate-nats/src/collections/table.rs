@@ -1,27 +1,31 @@
 //! A hash table that grows a part at a time, so that no single insertion takes long.
 //!
 //! An ordinary hash table rehashes all its items when it grows; for ten million subjects that takes a second,
-//! in which the server answers no client. This table is divided by bits of the hash into parts of at most
-//! [`PART_MAX`] items, and a part that is full splits into two. The algorithm is extendible hashing (Fagin,
-//! Nievergelt, Pippenger and Strong, 1979). All operations take constant time on average, and an insertion
-//! rehashes at most [`PART_MAX`] items.
+//! in which the server answers no client. Bits of the hash divide this table into parts of at most
+//! [`PART_MAX`] items, and a full part splits in two. The algorithm is extendible hashing (Fagin, Nievergelt,
+//! Pippenger and Strong, 1979). All operations take constant time on average, and an insertion rehashes at
+//! most [`PART_MAX`] items.
 
 use hashbrown::{HashTable, hash_table};
 
-/// The most items of a part, unless the hashes do not tell its items apart.
+/// The greatest number of items that a part of the table holds before it splits. A part exceeds this number
+/// only if no further bit of the hash can split it.
 const PART_MAX: usize = if cfg!(test) { 8 } else { 512 };
-/// The first bit of the hash that chooses a part. The part itself uses lower bits and the highest ones.
+/// The lowest of the hash bits that choose an item's part of the table. The hash table inside a part uses
+/// lower bits and the highest bits, so that an item's place inside a part does not depend on the choice of
+/// the part.
 const FIRST_BIT: u32 = 24;
-/// The most bits that choose a part.
+/// The greatest number of hash bits that choose an item's part, so that the table has at most a million
+/// parts.
 const DEPTH_MAX: u32 = 20;
 
-/// A set of items by hash that splits a full part in two. An insertion rehashes at most 512 items; every
-/// operation takes constant time on average.
+/// A set of items that the caller finds by their hash. A full part of the table splits in two. An insertion
+/// rehashes at most 512 items; each operation takes constant time on average.
 #[derive(Clone, Debug)]
 pub struct Table<T> {
     parts: Vec<Part<T>>,
-    /// The index of the part for each value of the bits of the hash that choose a part. Its length is a power
-    /// of two, or 0 before the first item.
+    /// The index in `parts` for each value of the hash bits that choose a part. The length of `directory` is
+    /// a power of two, or 0 before the first item.
     directory: Vec<u32>,
     len: usize,
 }
@@ -29,7 +33,7 @@ pub struct Table<T> {
 #[derive(Clone, Debug)]
 struct Part<T> {
     items: HashTable<T>,
-    /// The number of bits in which the hashes of all items agree.
+    /// The number of hash bits, from the lowest that chooses a part, in which all items of the part agree.
     depth: u32,
 }
 
@@ -50,7 +54,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Returns the number of items.
+    /// Returns the number of items in the table.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -62,31 +66,32 @@ impl<T> Table<T> {
         self.len == 0
     }
 
-    /// Iterates over the items, in no particular order.
+    /// Iterates over the items of the table, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.parts.iter().flat_map(|part| part.items.iter())
     }
 
-    /// Returns the item with this hash for which `is` returns true.
+    /// Returns the item that has this hash and for which `is` returns true.
     #[must_use]
     pub fn find(&self, hash: u64, is: impl FnMut(&T) -> bool) -> Option<&T> {
         self.parts.get(self.part_of(hash)?)?.items.find(hash, is)
     }
 
-    /// Removes and returns the item with this hash for which `is` returns true.
+    /// Removes and returns the item that has this hash and for which `is` returns true.
     pub fn remove(&mut self, hash: u64, is: impl FnMut(&T) -> bool) -> Option<T> {
         let at = self.part_of(hash)?;
         let items = &mut self.parts[at].items;
         let (item, _) = items.find_entry(hash, is).ok()?.remove();
         self.len -= 1;
         if items.is_empty() {
-            // An empty part keeps no memory.
+            // A part without items gives its memory back.
             *items = HashTable::new();
         }
         Some(item)
     }
 
-    /// Adds an item that the table does not have. `hash_of` returns the hash of an item.
+    /// Adds an item that the table does not have yet. `hash_of` must return the hash of an item; the table
+    /// calls it for the items of a part that it splits.
     pub fn insert(&mut self, hash: u64, item: T, hash_of: impl Fn(&T) -> u64) {
         if self.parts.is_empty() {
             self.parts.push(Part {
@@ -104,7 +109,7 @@ impl<T> Table<T> {
         self.len += 1;
     }
 
-    /// Returns the size of the table in memory, in bytes.
+    /// Returns the memory that the table takes, in bytes.
     #[must_use]
     pub fn allocation_size(&self) -> usize {
         let items: usize = self.parts.iter().map(|p| p.items.allocation_size()).sum();
@@ -120,8 +125,8 @@ impl<T> Table<T> {
         Some(self.directory[bits(hash) & last] as usize)
     }
 
-    /// Moves the items of a part with 1 as the next bit of their hash to a new part. `hash` is the hash of
-    /// any item of the part.
+    /// Splits the part with index `at`: moves the items that have 1 as the next bit of their hash to a new
+    /// part. `hash` is the hash of any item of the part.
     fn split(&mut self, at: usize, hash: u64, hash_of: &impl Fn(&T) -> u64) {
         let depth = self.parts[at].depth;
         if 1 << depth == self.directory.len() {
@@ -144,7 +149,7 @@ impl<T> Table<T> {
             items: moved,
             depth: depth + 1,
         });
-        // All slots that agree with the new part's hashes in `depth + 1` bits.
+        // The new part gets all directory entries that agree with its items' hashes in `depth + 1` bits.
         let first = bits(hash) & (bit - 1) | bit;
         for slot in (first..self.directory.len()).step_by(2 * bit) {
             self.directory[slot] = new;
@@ -165,7 +170,8 @@ impl<T> IntoIterator for Table<T> {
     }
 }
 
-/// The items of a [`Table`]. It frees each part of the table once it has returned the part's items.
+/// An iterator over the items of a [`Table`] that takes them out of the table. It frees the memory of each
+/// part once it has returned the part's items.
 #[derive(Debug)]
 pub struct IntoIter<T> {
     parts: std::vec::IntoIter<Part<T>>,
@@ -193,7 +199,7 @@ impl<T> Iterator for IntoIter<T> {
 
 impl<T> ExactSizeIterator for IntoIter<T> {}
 
-/// Returns the bits of a hash that choose a part, the first bit lowest.
+/// Returns the bits of a hash that choose a part, with the lowest of them as bit 0.
 const fn bits(hash: u64) -> usize {
     ((hash >> FIRST_BIT) & ((1 << DEPTH_MAX) - 1)) as usize
 }
@@ -213,7 +219,8 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a map of the standard library, and checks the directory.
+        /// Compares a table with a map of the standard library after each operation, and checks the table's
+        /// directory at the end.
         #[test]
         fn as_an_ordinary_map(acts in prop::collection::vec((0..300_u64, any::<bool>()), 0..1000)) {
             let (mut table, mut model) = (Table::new(), HashMap::new());
