@@ -11,7 +11,7 @@ use tidegate_log::{Lsn, batch_bytes};
 use tidegate_raft::lab::Lab;
 use tidegate_raft::replica::{Group, GroupOptions, Restored};
 
-/// A member, and the end of its log.
+/// A member of the group, and the position at which its simulated log ends.
 struct Member(Group, u64);
 
 impl Member {
@@ -29,7 +29,7 @@ impl Member {
         Self(Group::open(options, Restored::default()), 0)
     }
 
-    /// Takes the records that the group hands out for written and synced.
+    /// Acts as a log that writes and syncs at once all records that the group hands out.
     fn sync(&mut self) {
         let Self(group, end) = self;
         while let Some(batch) = group.poll_append() {

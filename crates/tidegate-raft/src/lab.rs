@@ -1,9 +1,9 @@
 //! Ways of writing replicated streams that only measurements use, behind the feature `lab`.
 //!
-//! Owns the steps between the way in which nats-server 2.12 writes a replicated stream and the way in which
-//! this server does. `tidegate-bench raft` compares these steps. Each step says which parts of the product it
-//! leaves out, and why it stands for nats-server. Without the feature [`Lab`] has no field, and the compiler
-//! knows that each of its methods returns the product's answer.
+//! This module defines the steps between the way in which nats-server 2.12 writes a replicated stream and the
+//! way in which this server does. `tidegate-bench raft` compares these steps. Each step says which parts of
+//! the product it leaves out, and why it stands for nats-server. Without the feature [`Lab`] has no field,
+//! and each of its methods returns a constant, the product's answer, which the compiler knows.
 //!
 //! The steps are those of nats-server's pull request 7355 ("Raft batching"), read in its code: nats-server
 //! proposes an incoming message under the lock that its Raft node holds while it writes and syncs its log, so
@@ -22,22 +22,24 @@ pub use fixed::{FixedEntries, FixedEntriesError};
 #[cfg(feature = "lab")]
 pub use step::{RaftStep, RaftStepError};
 
-/// The settings by which a measured server deviates from the product.
+/// The settings by which a measured server deviates from the product; see the [module](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lab {
-    /// The way in which the nodes of a cluster make, write and send entries.
+    /// The step between nats-server's way of writing replicated streams and the product's that the measured
+    /// nodes take.
     #[cfg(feature = "lab")]
     pub raft_step: RaftStep,
-    /// A fixed size and number of entries; `None` if the engine chooses them.
+    /// The fixed bounds on the commands in an entry and on the entries in flight; `None` if the engine
+    /// chooses the size of entries.
     #[cfg(feature = "lab")]
     pub fixed_entries: Option<FixedEntries>,
-    /// The time by which each sync of the log takes longer than the sync of the disk.
+    /// The time that a simulated slow disk adds to each sync of the log.
     #[cfg(feature = "lab")]
     pub sync_delay: Duration,
 }
 
 impl Lab {
-    /// The settings of the product, without any deviation.
+    /// The settings of the product: without any deviation.
     pub const NONE: Self = Self {
         #[cfg(feature = "lab")]
         raft_step: RaftStep::All,
@@ -50,26 +52,28 @@ impl Lab {
 
 #[cfg(not(feature = "lab"))]
 impl Lab {
-    /// Returns the fixed bounds of an entry, in commands and bytes; `None` if the engine chooses the bounds.
+    /// Returns the fixed bounds on an entry that a measurement sets, in commands and bytes; `None` if the
+    /// engine chooses the size of entries.
     #[must_use]
     pub const fn entry_limit(self) -> Option<(u64, u64)> {
         None
     }
 
-    /// Returns the most entries that a leader may have proposed and not applied; `None` without such a bound.
+    /// Returns the greatest number of entries that the leader of a group may have proposed and not applied in
+    /// a measurement; `None` without such a bound.
     #[must_use]
     pub const fn in_flight_max(self) -> Option<usize> {
         None
     }
 
-    /// Returns whether commands that do not fit into a full entry join the commands that arrive later, in
-    /// place of an entry of their own.
+    /// Returns whether the leader lets commands that do not fit into a full entry join the commands that
+    /// arrive later, and makes no entry of their own for them.
     #[must_use]
     pub const fn carries_over(self) -> bool {
         true
     }
 
-    /// Returns whether the leader proposes an entry only when the entry before it is durable.
+    /// Returns whether the leader proposes an entry only once the entry before it is durable.
     #[must_use]
     pub const fn one_at_a_time(self) -> bool {
         false
@@ -84,7 +88,8 @@ impl Lab {
 
 #[cfg(feature = "lab")]
 impl Lab {
-    /// Returns the fixed bounds of an entry, in commands and bytes; `None` if the engine chooses the bounds.
+    /// Returns the fixed bounds on an entry that a measurement sets, in commands and bytes; `None` if the
+    /// engine chooses the size of entries.
     #[must_use]
     pub const fn entry_limit(self) -> Option<(u64, u64)> {
         match self.fixed_entries {
@@ -93,7 +98,8 @@ impl Lab {
         }
     }
 
-    /// Returns the most entries that a leader may have proposed and not applied; `None` without such a bound.
+    /// Returns the greatest number of entries that the leader of a group may have proposed and not applied in
+    /// a measurement; `None` without such a bound.
     #[must_use]
     pub const fn in_flight_max(self) -> Option<usize> {
         match self.fixed_entries {
@@ -102,14 +108,14 @@ impl Lab {
         }
     }
 
-    /// Returns whether commands that do not fit into a full entry join the commands that arrive later, in
-    /// place of an entry of their own.
+    /// Returns whether the leader lets commands that do not fit into a full entry join the commands that
+    /// arrive later, and makes no entry of their own for them.
     #[must_use]
     pub const fn carries_over(self) -> bool {
         self.raft_step.carries_over()
     }
 
-    /// Returns whether the leader proposes an entry only when the entry before it is durable.
+    /// Returns whether the leader proposes an entry only once the entry before it is durable.
     #[must_use]
     pub const fn one_at_a_time(self) -> bool {
         self.raft_step.one_at_a_time()

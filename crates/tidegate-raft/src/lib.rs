@@ -1,7 +1,8 @@
-//! A member of Raft groups and its data directory. All groups of a node share one log.
+//! The Raft groups of a node: its membership in each group, and the data directory. All groups of a node
+//! share one log.
 //!
-//! [`replica`] is a member of one group, around the consensus of the `raft` crate, and pure. [`store`] is the
-//! data directory: the log, the checkpoints of each group, and the release of log segments that no group
+//! [`replica`] is one member of one group, around the consensus of the crate `raft`, and pure. [`store`] is
+//! the data directory: the log, the checkpoints of each group, and the release of log segments that no group
 //! needs. [`catchup`] is the protocol by which a member fetches the state of another member, and pure.
 //!
 //! ```

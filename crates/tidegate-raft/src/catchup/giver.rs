@@ -1,4 +1,5 @@
-//! Answers the questions of nodes that take over a state, from this node's data, a bounded part in each turn.
+//! The giver: answers the questions of other members that fetch this node's state, a bounded part in each
+//! turn of the event loop.
 
 use std::collections::VecDeque;
 
@@ -9,48 +10,53 @@ use crate::replica::Index;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
-/// The most bytes of an answer, except for a single larger message.
+/// The length in bytes from which on the giver adds no further message to an answer. The last message that it
+/// adds may make the answer longer than this.
 const ANSWER_BYTES: usize = 256 * 1024;
-/// The most questions that wait. The node that asks repeats a question that gets no answer.
+/// The greatest number of questions that wait at the giver. It drops further questions, because the asking
+/// member repeats a question that gets no answer.
 const ASKS_MAX: usize = 64;
 
-/// The result of reading a message.
+/// The result of an attempt to read a message of a stream for an answer.
 #[derive(Debug)]
 pub enum Read {
-    /// The message, in the form of an entry that holds only this message.
+    /// The message is read. It has the form of an entry that holds only this message.
     Ready(Bytes),
-    /// The store is reading the message: the giver asks again in the next turn.
+    /// The store is still reading the message: the giver asks the store again in the next turn of the event
+    /// loop.
     Pending,
-    /// The stream has removed the message, or the store cannot read it.
+    /// The stream has removed the message, or the store cannot read it from the log.
     Gone,
 }
 
-/// The data from which a [`Giver`] answers.
+/// The data of this node from which a [`Giver`] answers.
 pub trait Source {
-    /// Reads a part of the checkpoint as of `index`, or of the newest one if `index` is
-    /// [`Index::ZERO`]. Returns the checkpoint's index, its length in bytes, and the part.
+    /// Reads at most `len` bytes, from `offset` on, of the checkpoint as of the entry `index`, or of the
+    /// newest checkpoint if `index` is [`Index::ZERO`]. Returns the checkpoint's index, its length in bytes,
+    /// and the bytes read.
     fn state(&mut self, index: Index, offset: u64, len: usize) -> Option<(Index, u64, Vec<u8>)>;
 
-    /// Returns the first message of this stream that is numbered `from` or higher; `None` if there is none.
+    /// Returns the number of the stream's first message with the number `from` or a higher one; `None` if the
+    /// stream has no such message.
     fn next(&mut self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq>;
 
-    /// Reads the message of this stream with this number.
+    /// Reads the message of this stream with the number `seq`.
     fn message(&mut self, stream: StreamNumber, seq: StreamSeq) -> Read;
 }
 
-/// Answers questions about a state: see [`crate::catchup`].
+/// Queues the questions of members that fetch this node's state, and answers them: see [`crate::catchup`].
 #[derive(Debug, Default)]
 pub struct Giver {
     asks: VecDeque<(u64, Ask)>,
-    /// The unfinished answer to the first question, and the number of the message with which the answer
-    /// continues.
+    /// The unfinished answer to the first queued question, with the number of the message with which the
+    /// answer continues.
     begun: Option<(MessagesEncoder, StreamSeq)>,
 }
 
 impl Giver {
-    /// Queues a question of member `from`, unless the same question waits already; `applied` is the last
-    /// entry that this member has applied. Ignores a question for messages as of a later entry: the giver
-    /// could not tell messages that it has not applied yet from removed ones.
+    /// Queues a question of member `from`, unless the same question waits already. `applied` is the last
+    /// entry that this member has applied. Ignores a question about the messages that exist after a later
+    /// entry, because this member could not tell a message that it has not applied yet from a removed one.
     pub fn handle_ask(&mut self, applied: Index, from: u64, ask: Ask) {
         if matches!(ask, Ask::Messages { index, .. } if index > applied) {
             return;
@@ -60,14 +66,14 @@ impl Giver {
         }
     }
 
-    /// Returns whether no question waits.
+    /// Returns whether no question of another member waits for an answer.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.asks.is_empty()
     }
 
-    /// Returns the next answer and its receiver; `None` if no question waits, or if the store is still
-    /// reading a message for the answer.
+    /// Returns the next answer and the member that asked for it. Returns `None` if no question waits, or if
+    /// the store is still reading a message for the answer.
     pub fn poll(&mut self, source: &mut dyn Source) -> Option<(u64, Bytes)> {
         let &(to, ask) = self.asks.front()?;
         let answer = match ask {

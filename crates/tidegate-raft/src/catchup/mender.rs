@@ -1,5 +1,5 @@
-//! Fetches messages that are damaged in this node's log from the other members. The mender asks one member
-//! after the other.
+//! The mender: fetches messages that are damaged in this node's log from the other members. It asks one
+//! member after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,15 +12,17 @@ use tidegate_stream::schema::sequence::StreamSeq;
 use super::wire::{Answer, Ask};
 use crate::replica::Index;
 
-/// The silence after which the mender asks the next member.
+/// The time for which the mender waits for an answer. Then it asks the next member for the same message.
 const NEXT: Duration = Duration::from_secs(1);
-/// The most questions in flight, fewer than the queue of an asked member holds.
+/// The greatest number of the mender's questions that may be without an answer at a time. It is lower than
+/// the number of questions that an asked member queues.
 const ASKED_MAX: usize = 32;
-/// The most messages that the mender fetches at a time, and the most that it remembers as lost. A further
-/// damaged message waits until a reader finds it again.
+/// The greatest number of damaged messages that the mender fetches at a time, and the greatest number that it
+/// remembers as lost on all members. A further damaged message waits until a reader finds its damage again.
 const MESSAGES_MAX: usize = 4096;
 
-/// Asks for each damaged message until it has arrived, or until all members lack it.
+/// Asks the other members for each damaged message until the message has arrived, or until all members lack
+/// it.
 #[derive(Debug)]
 pub struct Mender {
     others: Vec<u64>,
@@ -30,17 +32,18 @@ pub struct Mender {
 
 #[derive(Debug)]
 struct Wanted {
-    /// The number of the member that the mender asks next, and (`at`) the time of that question.
+    /// The index in `others` of the member that the mender asks next for the message, and (`at`) the time at
+    /// which it does so.
     next: usize,
     at: Time,
-    /// True while a question for the message is in flight.
+    /// True while a question for the message has no answer yet.
     asked: bool,
-    /// The members that lack the message.
+    /// The members that have answered that they, too, lack the message.
     without: BTreeSet<u64>,
 }
 
 impl Mender {
-    /// Creates a mender without damaged messages. `others` are the other members of the group.
+    /// Creates a mender that knows of no damaged message yet. `others` are the other members of the group.
     #[must_use]
     pub const fn new(others: Vec<u64>) -> Self {
         Self {
@@ -50,7 +53,8 @@ impl Mender {
         }
     }
 
-    /// Notes that this message of a stream is damaged. Returns whether another member may have it.
+    /// Notes that a message of a stream is damaged in this member's log. Returns whether another member may
+    /// have the message.
     pub fn handle_damaged(&mut self, now: Time, stream: StreamNumber, seq: StreamSeq) -> bool {
         if self.lost.contains(&(stream, seq)) || self.others.is_empty() {
             return false;
@@ -66,8 +70,9 @@ impl Mender {
         true
     }
 
-    /// Returns the next question and the member to ask. `applied` is the last entry that this member applied:
-    /// a member that has not applied it cannot answer.
+    /// Returns the next question and the member to ask; `None` if no question is due. `applied` is the last
+    /// entry that this member has applied; the question names this entry, because only a member that has
+    /// applied it, too, can answer.
     pub fn poll(&mut self, now: Time, applied: Index) -> Option<(u64, Ask)> {
         let more = self.asks_more();
         let is_due = |w: &Wanted| w.at <= now && (w.asked || more);
@@ -86,7 +91,8 @@ impl Mender {
         Some((to, ask))
     }
 
-    /// Returns the time at which the caller must call [`Mender::poll`] again.
+    /// Returns the time at which the caller must call [`Mender::poll`] again; [`Time::NEVER`] while the
+    /// mender wants no message.
     #[must_use]
     pub fn deadline(&self) -> Time {
         let more = self.asks_more();
@@ -94,13 +100,15 @@ impl Mender {
         these.map(|w| w.at).min().unwrap_or(Time::NEVER)
     }
 
-    /// Returns whether another question may be in flight.
+    /// Returns whether the mender may ask for a further message: fewer than [`ASKED_MAX`] of its questions
+    /// are without an answer.
     fn asks_more(&self) -> bool {
         self.wanted.values().filter(|w| w.asked).count() < ASKED_MAX
     }
 
-    /// Handles an answer of member `from`. Returns the message in the answer, if the mender asked for it. The
-    /// caller appends the message to the log, and then reports it as [mended](Self::handle_mended).
+    /// Handles an answer of member `from`. Returns the message in the answer if the mender asked for that
+    /// message. The caller appends the message to the log, and then reports it as
+    /// [mended](Self::handle_mended).
     pub fn handle_answer(
         &mut self,
         now: Time,
@@ -132,7 +140,8 @@ impl Mender {
         None
     }
 
-    /// Notes that the message has a new, intact place in the log.
+    /// Notes that a damaged message now has an intact copy in the log, so that the mender no longer asks for
+    /// it.
     pub fn handle_mended(&mut self, stream: StreamNumber, seq: StreamSeq) {
         self.wanted.remove(&(stream, seq));
     }

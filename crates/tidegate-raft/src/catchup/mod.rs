@@ -1,12 +1,14 @@
-//! Takes over the state of another node when no log reaches back to this node's position. Pure.
+//! The protocol by which a member fetches the state of another member, if no member's log reaches back to its
+//! own position. Pure.
 //!
-//! The node that needs the state ([`Taker`]) asks one question at a time, and repeats it until another node
-//! answers. The asked node answers from its own data ([`Giver`]) and keeps nothing between questions. The
-//! taker first fetches a checkpoint, in parts, and then the messages in its streams, except messages that it
-//! has already. Committed messages never change, so fetched messages stay valid when another node answers
-//! next. A message that the giver no longer has was removed by an entry after the checkpoint. The taker will
-//! apply that entry, too; until then the message has no place in its log. In the same way a node replaces a
-//! message that is damaged in its log ([`Mender`]).
+//! The member that needs the state ([`Taker`]) asks one question at a time, and repeats the question until
+//! the asked member answers. The asked member answers from its own data ([`Giver`]) and keeps nothing between
+//! questions. The taker first fetches a checkpoint, in parts, and then the messages in the checkpoint's
+//! streams, except messages that its own log has already. Committed messages never change, so fetched
+//! messages stay valid if another member answers the next question. If the giver lacks a message of the
+//! checkpoint, an entry after the checkpoint removed it. The taker will apply that entry, too; until then the
+//! message has no place in the taker's log. In the same way a member replaces a message that is damaged in
+//! its own log ([`Mender`]).
 
 mod giver;
 mod mender;

@@ -1,4 +1,5 @@
-//! Takes over the state of another node: asks one question at a time, and repeats it until that node answers.
+//! The taker: fetches the state of another member. It asks one question at a time, and repeats the question
+//! until that member answers.
 
 use std::time::Duration;
 
@@ -11,21 +12,23 @@ use tidegate_stream::stream::{Filter, Place, Streams};
 use super::wire::{Answer, Ask};
 use crate::replica::{EntryId, Index};
 
-/// The silence after which the taker repeats a question.
+/// The time for which the taker waits for an answer. Then it repeats the question.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The most messages of the new state that the taker examines in a turn.
+/// The greatest number of messages of the new state that the taker examines in one turn of the event loop.
 const TURN_MESSAGES: usize = 16 * 1024;
-/// The most message numbers in one question.
+/// The greatest number of consecutive message numbers for which the taker asks in one question.
 const ASKED_MAX: u64 = 16 * 1024;
-/// The bound of a checkpoint's bytes, which no real checkpoint reaches: 10 million messages take some 200 MB.
+/// The greatest length of a checkpoint in bytes that the taker accepts. No real checkpoint reaches it: 10
+/// million messages take some 200 MB.
 const STATE_BYTES_MAX: u64 = 64 << 30;
 
-/// The messages that the taker has already.
+/// The messages that this member's log has already, so that the taker does not fetch them.
 pub trait Own {
-    /// Returns the place of this message, if the taker has it.
+    /// Returns the place of this message in this member's log; `None` if the log lacks the message.
     fn place(&self, stream: StreamNumber, seq: StreamSeq) -> Option<Place>;
 
-    /// Returns the first message of this stream that the taker has, with the number `from` or a higher one.
+    /// Returns the number of the first message of this stream that this member's log has, with the number
+    /// `from` or a higher one.
     fn next(&self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq>;
 }
 
@@ -39,20 +42,21 @@ impl Own for Streams {
     }
 }
 
-/// The result of an answer, which the caller must handle.
+/// The content of an answer that the taker leaves to the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// The answer has no result: the caller does nothing.
+    /// The caller has nothing to do: the answer is one part of the checkpoint, or does not match the
+    /// question.
     Nothing,
-    /// The answer completes the checkpoint, and these are its bytes. The caller answers with
-    /// [`Taker::handle_state`] or [`Taker::handle_refused`].
+    /// The answer completed the checkpoint, which has these bytes. The caller decodes them, and calls
+    /// [`Taker::handle_state`], or [`Taker::handle_refused`] if it cannot decode them.
     State(Vec<u8>),
-    /// Messages of a stream, by number. The caller appends the messages to the log, and then calls
-    /// [`Taker::handle_placed`].
+    /// The answer holds messages of a stream, each with its number. The caller appends the messages to the
+    /// log, and then calls [`Taker::handle_placed`].
     Messages(StreamNumber, Vec<(StreamSeq, Bytes)>),
 }
 
-/// Asks for a state, one question at a time: see [`crate::catchup`].
+/// Asks another member for its state, one question at a time: see [`crate::catchup`].
 #[derive(Debug)]
 pub struct Taker {
     from: u64,
@@ -62,30 +66,30 @@ pub struct Taker {
 
 #[derive(Debug)]
 enum Phase {
-    /// The taker fetches the checkpoint.
+    /// The taker is fetching a checkpoint: the index of the checkpoint's last entry, and its bytes so far.
     State { index: Index, bytes: Vec<u8> },
-    /// The taker fetches the messages of its streams.
+    /// The taker has a checkpoint, and is fetching the messages of the checkpoint's streams.
     Messages(Box<Coming>),
 }
 
-/// A state that the taker completes with messages.
+/// The state in a fetched checkpoint, for which the taker fetches the messages that this member's log lacks.
 #[derive(Debug)]
 struct Coming {
-    /// The last entry in the state.
+    /// The last entry that the fetched state includes.
     entry: EntryId,
     streams: Streams,
-    /// The next message to examine.
+    /// The stream and the number of the message that the taker examines next: does this member's log have it?
     cursor: (StreamNumber, StreamSeq),
-    /// True once the taker has examined all messages of the state.
+    /// True once the taker has examined all messages of the fetched state.
     through: bool,
-    /// The number of fetched messages.
+    /// The number of messages that the taker has fetched for this state.
     fetched: u64,
-    /// The number of fetched messages that have a place in the log.
+    /// The number of fetched messages that already have a place in this member's log.
     placed: u64,
 }
 
 impl Taker {
-    /// Creates a taker that asks `from`, the leader.
+    /// Creates a taker that sends its questions to member `from`, the leader.
     #[must_use]
     pub const fn new(from: u64) -> Self {
         Self {
@@ -98,15 +102,16 @@ impl Taker {
         }
     }
 
-    /// Sends the questions from now on to member `from`, which has the state, too.
+    /// Makes the taker send all further questions to member `from`, which has the state, too.
     pub fn ask(&mut self, from: u64) {
         if std::mem::replace(&mut self.from, from) != from {
             self.asked = None;
         }
     }
 
-    /// Returns the question that the caller must send now, and the member to which it goes. The taker asks
-    /// for no messages that `own` has.
+    /// Returns the question that the caller must send now, and the member to which it goes. Returns `None`
+    /// while an answer is awaited, and if no message of the state is missing. The taker asks for no message
+    /// that `own` has.
     pub fn poll(&mut self, now: Time, own: &dyn Own) -> Option<(u64, Ask)> {
         if let Some((ask, until)) = &mut self.asked {
             if *until > now {
@@ -126,8 +131,8 @@ impl Taker {
         Some((self.from, ask))
     }
 
-    /// Returns the time at which the caller must call [`Taker::poll`] again; zero if the taker has messages
-    /// left to examine.
+    /// Returns the time at which the caller must call [`Taker::poll`] again. This is at once if the taker has
+    /// messages left to examine.
     #[must_use]
     pub fn deadline(&self) -> Time {
         match (&self.asked, &self.phase) {
@@ -137,7 +142,8 @@ impl Taker {
         }
     }
 
-    /// Handles an answer. An answer to another or an earlier question has no effect.
+    /// Handles an answer of the asked member. An answer that does not match the question in flight has no
+    /// effect.
     pub fn handle_answer(&mut self, answer: Answer) -> Taken {
         let Some((asked, _)) = self.asked else {
             return Taken::Nothing;
@@ -161,8 +167,9 @@ impl Taker {
             ) if offset == at => {
                 self.asked = None;
                 if (of != Index::ZERO && of != index) || total == 0 || total > STATE_BYTES_MAX {
-                    // The giver no longer has that checkpoint, or has no checkpoint yet: the taker starts
-                    // again with the first part.
+                    // The asked member no longer has the checkpoint that the taker was fetching, or has no
+                    // usable checkpoint. So the taker starts again with the first part of the newest
+                    // checkpoint.
                     (*known, *bytes) = (Index::ZERO, Vec::new());
                     let ask = Ask::State {
                         index: Index::ZERO,
@@ -209,7 +216,8 @@ impl Taker {
         }
     }
 
-    /// Takes the decoded checkpoint: the last entry in its state, and its streams.
+    /// Takes the decoded checkpoint: the last entry in its state, and its streams. The taker then fetches the
+    /// missing messages.
     pub fn handle_state(&mut self, entry: EntryId, streams: Streams) {
         self.asked = None;
         self.phase = Phase::Messages(Box::new(Coming {
@@ -222,8 +230,8 @@ impl Taker {
         }));
     }
 
-    /// Drops a checkpoint that the caller could not decode. The taker asks for a checkpoint again after a
-    /// while.
+    /// Drops a fetched checkpoint that the caller could not decode. The taker asks for a checkpoint again
+    /// after the time for which it would wait for an answer.
     pub fn handle_refused(&mut self, now: Time) {
         self.phase = Phase::State {
             index: Index::ZERO,
@@ -236,7 +244,8 @@ impl Taker {
         self.asked = Some((ask, now + AGAIN));
     }
 
-    /// Notes the place of a fetched message in the log. Returns the message's size, as its stream counts it.
+    /// Notes the place of a fetched message in this member's log. Returns the message's size in bytes, as its
+    /// stream counts it.
     pub fn handle_placed(&mut self, stream: StreamNumber, seq: StreamSeq, place: Place) -> u32 {
         let Phase::Messages(coming) = &mut self.phase else {
             return 0;
@@ -247,7 +256,7 @@ impl Taker {
         bytes.map_or(0, |m| m.bytes)
     }
 
-    /// Returns the number of fetched messages that have a place in the log.
+    /// Returns the number of messages fetched for this state that already have a place in this member's log.
     #[must_use]
     pub fn placed(&self) -> u64 {
         match &self.phase {
@@ -275,8 +284,8 @@ impl Taker {
         matches!(&self.phase, Phase::Messages(coming) if coming.through && self.asked.is_none())
     }
 
-    /// Returns the last entry in the state, the state, and the number of fetched messages. Returns `None`
-    /// before the state is complete.
+    /// Ends the taker and returns the last entry in the fetched state, the state, and the number of fetched
+    /// messages. Returns `None` if the state is not complete.
     #[must_use]
     pub fn into_state(self) -> Option<(EntryId, Streams, u64)> {
         match self.phase {
@@ -302,8 +311,8 @@ impl Coming {
         }
     }
 
-    /// Notes that the messages among these numbers that the answer lacks have no place: the giver no longer
-    /// has them.
+    /// Finds the messages of the state with numbers in `seqs` that the answer lacks. The asked member no
+    /// longer has these messages, so they get no place in this member's log.
     fn give_up_missing(
         &mut self,
         stream: StreamNumber,
@@ -334,8 +343,9 @@ impl Coming {
         self.streams.get(stream)?.next_at(from, all)
     }
 
-    /// Returns the next question for messages, past all messages that `own` has. Returns `None` if the taker
-    /// found no missing message in this turn, or has examined all messages.
+    /// Returns the next question for messages: for the first message of the state that `own` lacks, and the
+    /// numbers behind it. Returns `None` if the taker found no missing message in this turn, or has examined
+    /// all messages.
     fn next(&mut self, own: &dyn Own) -> Option<Ask> {
         let mut all = Filter::all();
         let mut looked = 0;
@@ -380,7 +390,8 @@ impl Coming {
     }
 }
 
-/// Returns the last number, at most [`ASKED_MAX`] numbers from `first` on, up to which `own` has no message.
+/// Returns the last number of a run of missing messages that starts at `first`: the number before the next
+/// message that `own` has. The run has at most [`ASKED_MAX`] numbers.
 fn last_missing(stream: StreamNumber, first: StreamSeq, own: &dyn Own) -> StreamSeq {
     let end = first.after(ASKED_MAX);
     let known = own.next(stream, first.next());

@@ -1,5 +1,5 @@
-//! Encodes the questions and answers of a node that takes over a state. All numbers are little-endian. An
-//! answer ends with a CRC32C of everything before it.
+//! Encodes the questions and answers by which a member fetches the state of another member. All numbers are
+//! little-endian. An answer ends with a CRC32C of all bytes before the checksum.
 //!
 //! ```text
 //! 1 | index, 8 | offset, 8
@@ -18,57 +18,60 @@ use tidegate_stream::schema::sequence::StreamSeq;
 
 use crate::replica::Index;
 
-/// A question of a node for data that it lacks, to another node that has this data.
+/// A question of a member for data that it lacks, to another member that has this data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// A part of a checkpoint.
+    /// The question for a part of a checkpoint.
     State {
-        /// The index of the checkpoint's last entry; [`Index::ZERO`] for the newest checkpoint.
+        /// The index of the last entry in the wanted checkpoint; [`Index::ZERO`] for the newest checkpoint.
         index: Index,
-        /// The offset of the part.
+        /// The offset in the checkpoint at which the wanted part begins, in bytes.
         offset: u64,
     },
-    /// Messages of a stream.
+    /// The question for messages of a stream, by their numbers.
     Messages {
-        /// The index of an entry that the giver must have applied before it answers.
+        /// The index of an entry that the asked member must have applied before it answers: only then does it
+        /// know which messages exist.
         index: Index,
         /// The id of the stream.
         stream: StreamNumber,
-        /// The first number.
+        /// The number of the first message that the asking member wants.
         first: StreamSeq,
-        /// The last number.
+        /// The number of the last message that the asking member wants.
         last: StreamSeq,
     },
 }
 
-/// The answer to a question.
+/// The answer of a member to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A part of a checkpoint.
     State {
-        /// The index of the checkpoint's last entry.
+        /// The index of the last entry in the checkpoint from which this part comes.
         index: Index,
-        /// The offset of the part.
+        /// The offset in the checkpoint at which this part begins, in bytes.
         offset: u64,
-        /// The length of the whole checkpoint.
+        /// The length of the whole checkpoint in bytes; 0 if the asked member has no such checkpoint.
         total: u64,
-        /// The bytes of the part.
+        /// The bytes of this part of the checkpoint.
         bytes: Bytes,
     },
     /// Messages of a stream.
     Messages {
         /// The id of the stream.
         stream: StreamNumber,
-        /// The first number.
+        /// The number of the first message that the question asked for, from which on the answer covers all
+        /// numbers.
         first: StreamSeq,
-        /// The number behind the last message number that the answer covers.
+        /// The number behind the last message number that the answer covers. A number before it that the
+        /// answer lacks has no message.
         next: StreamSeq,
-        /// The number of each message, and the message in the form of an entry that holds only this message.
+        /// The messages, each with its number and in the form of an entry that holds only this message.
         messages: Vec<(StreamSeq, Bytes)>,
     },
 }
 
-/// A decoded question or answer.
+/// A decoded message of the catch-up protocol: a question or an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A question.
@@ -77,7 +80,7 @@ pub enum Frame {
     Answer(Answer),
 }
 
-/// The error for bytes that are neither a question nor an answer.
+/// The error for bytes that are neither a question nor an answer of the catch-up protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a question or answer of a node that catches up: {what}")]
 pub struct WireError {
@@ -122,7 +125,7 @@ impl Ask {
     }
 }
 
-/// Encodes the answer to [`Ask::State`].
+/// Encodes the answer to [`Ask::State`]: the bytes at `offset` of a checkpoint that is `total` bytes long.
 #[must_use]
 pub fn encode_state(index: Index, offset: u64, total: u64, bytes: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(32 + bytes.len());
@@ -141,7 +144,8 @@ pub struct MessagesEncoder(BytesMut);
 impl MessagesEncoder {
     const NEXT: usize = 1 + 4 + 8;
 
-    /// Starts an answer without messages; [`Self::message`] then adds those of `stream`, from `first` on.
+    /// Starts an answer without messages. [`Self::message`] then adds messages of `stream`, from number
+    /// `first` on.
     #[must_use]
     pub fn begin(stream: StreamNumber, first: StreamSeq) -> Self {
         let mut out = BytesMut::with_capacity(4096);
@@ -152,7 +156,7 @@ impl MessagesEncoder {
         Self(out)
     }
 
-    /// Appends a message: the message's number, and the command that stored it.
+    /// Appends a message to the answer: the message's number, and the command that stored it.
     pub fn message(&mut self, seq: StreamSeq, command: &[u8]) {
         self.0.put_u64_le(seq.get());
         let len = u32::try_from(command.len());
@@ -167,13 +171,13 @@ impl MessagesEncoder {
         self.0.len()
     }
 
-    /// Returns whether the answer has no message.
+    /// Returns whether the answer has no message so far.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.len() == Self::NEXT + 8
     }
 
-    /// Ends the answer, which covers all messages before number `next`.
+    /// Ends the answer: it covers all message numbers before `next`, and those that it lacks have no message.
     #[must_use]
     pub fn end(mut self, next: StreamSeq) -> Bytes {
         self.0[Self::NEXT..Self::NEXT + 8].copy_from_slice(&next.get().to_le_bytes());
@@ -187,9 +191,10 @@ fn sealed(mut out: BytesMut) -> Bytes {
     out.freeze()
 }
 
-/// Decodes a frame without copying the messages.
+/// Decodes a question or an answer without copying the messages.
 ///
-/// # Errors The bytes are neither a question nor an answer, or differ from the bytes that the sender wrote.
+/// # Errors
+/// The bytes are neither a question nor an answer, or differ from the bytes that the sender wrote.
 pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
     let (&kind, _) = bytes.split_first().ok_or(wrong("it is empty"))?;
     if matches!(kind, ASK_STATE | ASK_MESSAGES) {
@@ -244,7 +249,7 @@ pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
     }
 }
 
-/// The bytes of a frame that the decoder has not read yet.
+/// The bytes of a question or an answer that its decoder has not read yet.
 struct From(Bytes);
 
 impl From {

@@ -1,15 +1,16 @@
-//! A fixed number of commands in each entry, and of entries in flight, in place of the engine's choice.
+//! A fixed number of commands in each entry, and of entries in flight, with which measurements replace the
+//! engine's choice.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The most commands of an entry, and the most entries that a leader has proposed and not applied, for each
-/// group. The bound of an entry's bytes stays the same.
+/// The fixed bounds that a measurement sets for each group: on the commands in an entry, and on the entries
+/// in flight. The bound on the bytes of an entry stays that of the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FixedEntries {
-    /// The most commands of an entry, at least 1.
+    /// The greatest number of commands that the leader puts into one entry; at least 1.
     pub commands: u64,
-    /// The most entries that a leader has proposed and not applied, at least 1.
+    /// The greatest number of entries that the leader may have proposed and not applied; at least 1.
     pub in_flight: usize,
 }
 
@@ -19,7 +20,8 @@ impl fmt::Display for FixedEntries {
     }
 }
 
-/// The error for a text that is not a pair of these two numbers.
+/// The error for a text that does not give fixed bounds: two numbers of at least 1 with an `x` between them,
+/// such as `64x4`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no size and number of entries: give two numbers of at least 1, such as 64x4")]
 pub struct FixedEntriesError(String);

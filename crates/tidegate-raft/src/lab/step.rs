@@ -1,42 +1,46 @@
-//! The steps of [`Lab`](crate::lab::Lab). The methods of a step name the parts of the product that it leaves
-//! out.
+//! The steps between nats-server's way of writing replicated streams and the product's, for measurements. The
+//! methods of a step name the parts of the product that the step leaves out.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The most commands and bytes that nats-server puts into an append (`runAsLeader` in its server/raft.go).
+/// The bounds of nats-server on one append to its log, in commands and in bytes (`runAsLeader` in its
+/// server/raft.go).
 const NATS_ENTRY_COMMANDS: u64 = 4096;
 const NATS_ENTRY_BYTES: u64 = 256 << 10;
 
-/// A step between nats-server's way of writing and the product's. The methods of a step name the parts of the
-/// product that it leaves out.
+/// A step between nats-server's way of writing replicated streams and the product's, which a measured server
+/// takes. The methods of a step name the parts of the product that the step leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RaftStep {
-    /// (a) The leader proposes each command as an entry of its own, and syncs each entry alone. It writes and
-    /// syncs each message once more when it applies the message. Until both syncs are done the leader accepts
-    /// no other command.
+    /// Step a, as nats-server works: the leader proposes each command as an entry of its own, and syncs each
+    /// entry alone. It writes and syncs each message once more when it applies the message. Until both syncs
+    /// are done, the leader accepts no other command.
     Baseline,
-    /// (b) The leader works as in (a), without the second write of a message.
+    /// Step b: the leader proposes and syncs one command at a time, as in `Baseline`, but does not write a
+    /// message a second time when it applies the message.
     OneWrite,
-    /// (c) The leader works as in (b), and commands left over from a full entry join the commands that arrive
-    /// later.
+    /// Step c: the leader proposes and syncs one command at a time, as in `OneWrite`, but commands left over
+    /// from a full entry join the commands that arrive later, and do not form an entry of their own.
     Leftovers,
-    /// (d) The leader works as in (b), but commands that arrive while it writes an entry gather in the next
-    /// entries.
+    /// Step d: the leader writes one entry at a time, as in `OneWrite`, but commands that arrive while it
+    /// writes an entry gather in the next entries.
     Unblocked,
-    /// (e) The leader works as in (b), (c) and (d) together: it writes one entry at a time, and sends the
-    /// entry once it has synced it.
+    /// Step e, with the changes of `OneWrite`, `Leftovers` and `Unblocked` together: the leader writes one
+    /// entry of many commands at a time, and sends the entry once it has synced it.
     Combined,
-    /// The leader sends entries while it syncs them, and keeps proposing. A sync covers all entries that
-    /// wait, so the engine chooses the size of entries.
+    /// In this step the leader sends entries while it syncs them, and keeps proposing. A sync covers all
+    /// entries that wait, so the engine chooses the size of entries.
     Parallel,
-    /// The product: the log also delays a sync for callers that are about to return with the next record.
+    /// In this last step, the product, the leader works as in `Parallel`, and the log also delays a sync for
+    /// callers that are about to return with the next record.
     #[default]
     All,
 }
 
 impl RaftStep {
-    /// All steps, in the order in which they build on each other.
+    /// All steps from nats-server's way of writing replicated streams to the product's, in the order in which
+    /// they build on each other.
     pub const STEPS: [Self; 7] = [
         Self::Baseline,
         Self::OneWrite,
@@ -47,7 +51,7 @@ impl RaftStep {
         Self::All,
     ];
 
-    /// Returns the name of the step on the command line.
+    /// Returns the name of the step on the command line of `tidegate-bench raft`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,15 +65,16 @@ impl RaftStep {
         }
     }
 
-    /// Returns whether commands that arrive while the leader writes an entry wait until that entry is
-    /// written, and then become entries one at a time.
+    /// Returns whether, in this step, commands that arrive while the leader writes an entry wait until that
+    /// entry is written, and then become entries one at a time.
     #[must_use]
     pub const fn blocks(self) -> bool {
         matches!(self, Self::Baseline | Self::OneWrite | Self::Leftovers)
     }
 
-    /// Returns the most commands and bytes of an entry, if the engine does not choose them: nats-server's
-    /// bounds or, if commands wait while the leader writes, one command.
+    /// Returns the bounds on the commands and on the bytes of an entry in this step; `None` if the engine
+    /// chooses them. In a step in which commands wait while the leader writes, an entry has one command. In
+    /// all other steps the bounds of nats-server apply.
     #[must_use]
     pub const fn entry_limit(self) -> Option<(u64, u64)> {
         match self {
@@ -79,27 +84,29 @@ impl RaftStep {
         }
     }
 
-    /// Returns whether commands left over from full entries join the commands that arrive later, and do not
-    /// form an entry of their own.
+    /// Returns whether, in this step, commands left over from full entries join the commands that arrive
+    /// later, and do not form an entry of their own.
     #[must_use]
     pub const fn carries_over(self) -> bool {
         !matches!(self, Self::Baseline | Self::OneWrite | Self::Unblocked)
     }
 
-    /// Returns whether the leader proposes, syncs and sends entries one after the other.
+    /// Returns whether, in this step, the leader proposes, syncs and sends one entry after the other, and not
+    /// several at the same time.
     #[must_use]
     pub const fn one_at_a_time(self) -> bool {
         !matches!(self, Self::Parallel | Self::All)
     }
 
-    /// Returns whether the leader writes and syncs each message again when it applies the message.
+    /// Returns whether, in this step, the leader writes and syncs each message again when it applies the
+    /// message.
     #[must_use]
     pub const fn writes_twice(self) -> bool {
         matches!(self, Self::Baseline)
     }
 
-    /// Returns whether the log delays a sync for callers that are about to return with the next record, if
-    /// that pays.
+    /// Returns whether, in this step, the log delays a sync for callers that are about to return with the
+    /// next record, where the delay pays.
     #[must_use]
     pub const fn anticipates(self) -> bool {
         matches!(self, Self::All)
@@ -112,7 +119,7 @@ impl fmt::Display for RaftStep {
     }
 }
 
-/// The error for a text that names no step.
+/// The error for a text that names no step between nats-server's way of writing and the product's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no step of the replication: give a, b, c, d, e, parallel or all")]
 pub struct RaftStepError(String);

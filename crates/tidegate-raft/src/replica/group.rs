@@ -1,4 +1,5 @@
-//! A member's view of its group: drives the crate `raft`, and calls it in the order that it requires.
+//! A node's membership in one Raft group: drives the crate `raft`, and calls it in the order that the crate
+//! requires.
 //!
 //! Raft returns the records for the log in batches with growing numbers. One append writes a batch, with the
 //! hard state before the entries. The log appends the batches in the order of their numbers. Raft learns that
@@ -33,85 +34,98 @@ pub use self::fetch::Lagging;
 pub use self::install::{CatchUp, Unneeded};
 pub use self::peers::{PeerProgress, Role, TransferError};
 
-/// The number of ticks without a message after which the follower of the lowest rank stands for election.
+/// The number of ticks without a message of a leader after which a follower of rank 0 stands for election.
+/// The rank is the place of a member in the order in which the members of a group stand.
 pub const ELECTION_TICKS: u64 = 10;
-/// The number of ticks by which the member of each next rank waits longer before it stands for election. So
+/// The number of ticks that each rank adds to the time after which a member stands for election. So
 /// candidates do not collide, and no random timeout is needed.
 pub const RANK_TICKS: u64 = 3;
 /// The number of ticks between two heartbeats of a leader.
 pub const HEARTBEAT_TICKS: u64 = 2;
-/// The most bytes of an entry: more than any useful entry has, and few enough for memory and for a message.
+/// The greatest number of bytes that an entry may have: more than any useful entry needs, and few enough for
+/// a node's memory and for one message.
 pub const ENTRY_BYTES_MAX: u64 = 64 << 20;
-/// The bytes of entries that a message holds, approximately; a message holds at least one entry.
+/// The bytes of entries beyond which a leader adds no further entry to a message. A single larger entry still
+/// gets a message.
 const MESSAGE_BYTES_MAX: u64 = 256 << 10;
-/// The most messages with entries in flight to one follower. With the bound of a message's bytes, this bounds
-/// the memory that a leader needs for a follower.
+/// The greatest number of messages with entries that a leader has sent to one follower and that the follower
+/// has not acknowledged. With the bound on a message's bytes, this bounds the memory that the leader needs
+/// for a follower.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// Options of a group.
+/// The options of one member of a group.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
-    /// The group's number in the log.
+    /// The number of the group in the log that all groups of the node share.
     pub group: GroupId,
-    /// The id of this member; never 0.
+    /// The id of this member in the group; never 0.
     pub id: u64,
-    /// The ids of all voters.
+    /// The ids of all voters of the group, including that of this member.
     pub voters: Vec<u64>,
-    /// The most bytes of entries that the leader has proposed and not applied yet. The leader accepts a
-    /// larger entry if no other entry is in flight.
+    /// The greatest number of bytes of entries that the leader may have proposed and not applied yet. The
+    /// leader accepts a larger entry if no other entry is in flight.
     pub uncommitted_bytes_max: u64,
-    /// The most bytes of applied entries that the member keeps in memory.
+    /// The greatest number of bytes of applied entries that the member keeps in memory. It reads older
+    /// entries from the log.
     pub tail_bytes_max: u64,
-    /// The most bytes of entries in one batch. A larger entry gets a batch of its own.
+    /// The greatest number of bytes of entries in one batch for the log. A larger entry gets a batch of its
+    /// own.
     pub batch_bytes_max: u64,
-    /// The term from which on this member takes part again after it lost its disk: see [`Group::is_whole`].
+    /// The term from which on this member takes part again after it lost its disk, see [`Group::is_whole`];
+    /// `None` if it did not lose its disk, or has recovered every entry that it may have acknowledged.
     pub rejoined: Option<Term>,
-    /// Deviations from the product for measurements: for instance, the leader sends an entry only after its
-    /// own sync.
+    /// The settings by which this member deviates from the product in a measurement: for instance, the leader
+    /// sends an entry only after its own sync.
     pub lab: Lab,
 }
 
-/// A group's data from before the start.
+/// The data of a group that a node finds in its log and its checkpoint at its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// The group's term and vote.
+    /// The term that this member was in and the vote that it gave there, as the log or the checkpoint records
+    /// them.
     pub hard_state: HardState,
-    /// The last entry that the member knows as committed; [`EntryId::ZERO`] if there is none. The member has
-    /// applied all entries up to it.
+    /// The last entry that this member knows as committed; [`EntryId::ZERO`] if there is none. At the start
+    /// of the node, the member counts all entries up to it as applied.
     pub applied: EntryId,
-    /// The entries behind the entry `applied`, without a gap. Any of them may be committed or not.
+    /// The entries behind the entry `applied`, without a gap. The member does not know yet which of them are
+    /// committed.
     pub tail: Vec<LoggedEntry>,
-    /// The positions of the entries in the log.
+    /// The positions and terms of the group's entries in the log.
     pub history: History,
-    /// True if the member took over a state as of `applied` and the log does not record it yet.
+    /// True if the member took over the state as of `applied` from another member and the log does not record
+    /// the takeover yet.
     pub installed: bool,
 }
 
-/// An entry in the log.
+/// An entry of a group that the log held at the start of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedEntry {
     /// The entry's index.
     pub index: Index,
     /// The entry's term.
     pub term: Term,
-    /// The position of the entry's record in the log.
+    /// The log position of the entry's record.
     pub lsn: Lsn,
-    /// The entry's bytes; empty for an entry that serves only Raft.
+    /// The entry's bytes; empty for an entry of Raft itself, with which a leader begins its term.
     pub data: Bytes,
 }
 
-/// Records that the caller must write to the log in one append.
+/// A batch: records of a group that the caller must write to the log in one append.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Raft's number of the batch.
+    /// The number that Raft gave to the batch. This member reports the number to Raft once the batch is
+    /// durable; 0 if Raft does not wait for the batch.
     number: u64,
-    /// The records, in the order in which the log must have them.
+    /// The records of the batch, in the order in which the log must have them.
     pub records: Vec<Record>,
-    /// The number of callers that wait for the batch.
+    /// The number of callers that wait for the entries in the batch.
     pub callers: u64,
-    /// The tick in which Raft created the batch.
+    /// The tick in which Raft created the batch, counted from the start of the node. From it the member tells
+    /// how long the disk takes.
     since: u64,
-    /// True if the log holds these entries already, and the batch writes them again.
+    /// True if the log holds the batch's entries already, and the group writes them again so that the log can
+    /// release the old records.
     again: bool,
 }
 
@@ -122,21 +136,21 @@ struct Waiting {
     bytes: u64,
 }
 
-/// A committed entry. The caller applies it before it asks for the next one.
+/// A committed entry, which the caller applies before it asks the group for the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// The entry's index.
     pub index: Index,
     /// The entry's term.
     pub term: Term,
-    /// The position of the entry's record in the log.
+    /// The log position of the entry's record.
     pub lsn: Lsn,
-    /// The entry's bytes; empty for an entry that serves only Raft.
+    /// The entry's bytes; empty for an entry of Raft itself, with which a leader begins its term.
     pub data: Bytes,
 }
 
 impl LoggedEntry {
-    /// Returns the index and the term of the entry.
+    /// Returns the id of the entry: its index and its term.
     #[must_use]
     pub const fn id(&self) -> EntryId {
         EntryId {
@@ -147,7 +161,7 @@ impl LoggedEntry {
 }
 
 impl Committed {
-    /// Returns the index and the term of the entry.
+    /// Returns the id of the committed entry: its index and its term.
     #[must_use]
     pub const fn id(&self) -> EntryId {
         EntryId {
@@ -161,27 +175,29 @@ impl Committed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProposeError {
-    /// The leader has too many bytes of entries in flight.
+    /// The leader has too many bytes of entries in flight: the caller tries again once more of them are
+    /// committed.
     #[error(
         "too much waits to be committed ({missing_bytes} bytes over the bound): try again when something was committed"
     )]
     Full {
-        /// The number of bytes by which the entry exceeds the bound.
+        /// The number of bytes by which the refused entry would exceed the bound on the bytes of entries in
+        /// flight.
         missing_bytes: u64,
     },
     /// Another member leads.
     #[error("this node does not lead its group: ask the leader")]
     NotLeader,
-    /// The entry is larger than any entry may be.
+    /// The proposed entry has more than [`ENTRY_BYTES_MAX`] bytes.
     #[error("an entry of {bytes} bytes where at most {ENTRY_BYTES_MAX} are taken: split it")]
     TooLarge {
-        /// The number of bytes of the entry.
+        /// The number of bytes of the refused entry.
         bytes: u64,
     },
 }
 
-/// A member of a group: takes proposals, and returns the records to write, the messages to send and the
-/// committed entries.
+/// One member of a Raft group: takes proposals, and returns the records to write, the messages to send and
+/// the committed entries.
 ///
 /// After each [`step`](Self::step), [`tick`](Self::tick), [`propose`](Self::propose) and
 /// [`handle_durable`](Self::handle_durable), the caller first appends the waiting batches, then sends the
@@ -189,45 +205,50 @@ pub enum ProposeError {
 pub struct Group {
     raft: RawNode<Tail>,
     options: GroupOptions,
-    /// The term and the vote that the log has once all waiting batches are appended.
+    /// The member's term and vote, as the log will have them once the caller has appended all waiting
+    /// batches.
     hard_state: HardState,
-    /// The commit index that the log has once all waiting batches are appended.
+    /// The group's commit index, as the log will record it once the caller has appended all waiting batches.
     committed_written: Index,
-    /// The batches that the caller must append, in order.
+    /// The batches that the caller must append to the log, in order.
     outgoing: VecDeque<Batch>,
     outgoing_bytes: u64,
-    /// The batches that the caller has appended and that are not yet durable: the end, the number and the
-    /// creation tick of each batch.
+    /// The batches that the caller has appended and that are not yet durable. Each has the position of its
+    /// end, its number in Raft, and the tick in which Raft created it.
     undurable: VecDeque<(Lsn, u64, u64)>,
     renewed: Option<renew::Renewed>,
     committed: VecDeque<Committed>,
     outbox: Outbox,
-    /// The entries that this member proposed in the term that it leads, and has not applied yet.
+    /// The entries that this member proposed in the term that it leads, and that it has not applied yet.
     proposed: VecDeque<Waiting>,
     uncommitted_bytes: u64,
-    /// The term that this member leads.
+    /// The term that this member leads; `None` if it does not lead.
     leads: Option<Term>,
-    /// The number of callers that wait for the entries proposed since the last batch.
+    /// The number of callers that wait for the entries which this member has proposed since Raft returned the
+    /// last batch.
     callers: u64,
-    /// The number of ticks so far.
+    /// The number of ticks of this member's clock since the start of the node.
     ticks: u64,
     catch_up: Option<CatchUp>,
     installing: Option<Installing>,
-    /// The entries that this member refused last, because the log had no room: their term and the log bytes
-    /// that they need.
+    /// The term of the leader that sent the entries which this member refused last, because its log had no
+    /// room for them, and the bytes that these entries need in the log.
     refused: Option<(Term, u64)>,
-    /// True while the member handles a heartbeat that it must not answer.
+    /// True while the member handles a heartbeat that it must not answer: it cannot take the leader's
+    /// entries, so it must not count in the leader's quorum.
     silent: bool,
-    /// The tick before which the member does not stand for election.
+    /// The tick before which this member does not stand for election, so that another member can lead; 0
+    /// without such a wait.
     stands_at: u64,
-    /// The commit index at which this member last lost its quorum as a leader, and how often it had lost the
-    /// quorum at this index before.
+    /// The commit index at which this member last lost its quorum as a leader, and the number of times that
+    /// it had lost the quorum at this index before. Each further time doubles its wait before it stands
+    /// again.
     gave_way: (Index, u32),
 }
 
 impl Group {
-    /// Opens the group with the data that the log and the checkpoint had at the start. A sole member wins its
-    /// election at once, and leads once the caller has appended the record of that election.
+    /// Opens the group with the data that the log and the checkpoint had at the start of the node. A sole
+    /// member wins its election at once, and leads once the caller has appended the record of that election.
     #[must_use]
     pub fn open(mut options: GroupOptions, mut restored: Restored) -> Self {
         let rejoins = rejoin::begin(&options, &mut restored);
@@ -253,7 +274,8 @@ impl Group {
         let config = Config {
             id: options.id,
             applied: applied.index.get(),
-            // A member that heard from a leader within this time does not vote for another member.
+            // Raft refuses its vote to a candidate as long as the member has heard from a leader within this
+            // number of ticks.
             election_tick: ELECTION_TICKS as usize,
             // Raft draws the election timeout at random from this range, which holds only one number.
             min_election_tick: timeout,
@@ -300,7 +322,7 @@ impl Group {
         }
         if restored.installed {
             let record = records::installed(group.options.group, applied);
-            // The group adds this batch itself. It has no number of Raft, which does not wait for it.
+            // Raft did not create this batch and does not wait for it, so the batch has no number of Raft.
             group.put_out(Batch {
                 records: vec![record],
                 ..Batch::default()
@@ -314,14 +336,14 @@ impl Group {
         group
     }
 
-    /// Returns whether this member leads.
+    /// Returns whether this member leads the group.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.raft.raft.state == StateRole::Leader
     }
 
-    /// Returns whether this member leads, and the caller has taken every entry that was committed before.
-    /// Only then does the caller know the current state.
+    /// Returns whether this member leads, has committed an entry of its own term, and the caller has taken
+    /// all committed entries of earlier terms. Only then does the caller know the current state.
     #[must_use]
     pub fn leads_settled(&self) -> bool {
         let before = |c: &Committed| c.term < self.term();
@@ -330,49 +352,50 @@ impl Group {
             && self.raft.raft.commit_to_current_term()
     }
 
-    /// Returns whether the group has no other member.
+    /// Returns whether this member is the only one of its group.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.options.voters.len() == 1
     }
 
-    /// Returns the group's number in the log.
+    /// Returns the number by which the node's log knows the group.
     #[must_use]
     pub const fn number(&self) -> GroupId {
         self.options.group
     }
 
-    /// Returns the term and the vote that the log has once all batches are durable.
+    /// Returns the member's term and vote, as the log has them once all batches of the group are durable.
     #[must_use]
     pub const fn hard_state(&self) -> HardState {
         self.hard_state
     }
 
-    /// Returns the number of entries that this member proposed as leader and that the caller has not taken as
-    /// committed.
+    /// Returns the number of entries that this member proposed as leader and that the caller has not yet
+    /// taken as committed.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.proposed.len()
     }
 
-    /// Returns whether all batches are durable.
+    /// Returns whether all records that the group wants to write are appended to the log and durable.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.outgoing.is_empty() && self.undurable.is_empty()
     }
 
-    /// Returns the number of ticks since the start.
+    /// Returns the number of ticks of the member's clock since the start of the node.
     #[must_use]
     pub const fn ticks(&self) -> u64 {
         self.ticks
     }
 
-    /// Returns the batches that wait to be appended, in order.
+    /// Returns the batches of the group that the caller has not appended to the log yet, in order.
     pub fn outgoing(&self) -> impl Iterator<Item = &Batch> {
         self.outgoing.iter()
     }
 
-    /// Divides these records into batches, and returns the number of bytes that each batch takes in the log.
+    /// Divides these records of the group into batches as the group does, and returns the number of bytes
+    /// that each batch takes in the log.
     #[must_use]
     pub fn batches_of(&self, mut records: &[Record]) -> Vec<u64> {
         let mut batches = Vec::new();
@@ -385,7 +408,7 @@ impl Group {
         batches
     }
 
-    /// Returns the index of the last entry.
+    /// Returns the index of the last entry in this member's log, committed or not.
     #[must_use]
     pub fn last_index(&self) -> Index {
         Index::new(self.raft.raft.raft_log.last_index())
@@ -397,24 +420,26 @@ impl Group {
         Index::new(self.raft.raft.raft_log.committed)
     }
 
-    /// Returns the index of the first entry that this member can still send.
+    /// Returns the index of the first entry that this member can still send to a follower, from memory or
+    /// from the log.
     #[must_use]
     pub fn first_index(&self) -> Index {
         self.raft.store().first()
     }
 
-    /// Returns the number of bytes of the entries that this member has proposed as leader and not applied
-    /// yet.
+    /// Returns the number of bytes of the entries that this member has proposed as leader and that the caller
+    /// has not taken as committed yet.
     #[must_use]
     pub const fn uncommitted_bytes(&self) -> u64 {
         self.uncommitted_bytes
     }
 
-    /// Proposes an entry for `callers` callers. The entry must not be empty. Returns the index and the term
-    /// that the entry gets if this member stays leader. Another entry at this index has another term.
+    /// Proposes an entry, for the commit of which `callers` callers wait. The entry must not be empty.
+    /// Returns the index and the term that the entry gets if this member stays leader. If another leader's
+    /// entry takes this index, that entry has another term.
     ///
     /// # Errors
-    /// See [`ProposeError`]; nothing has changed then.
+    /// See [`ProposeError`]; a refused proposal has changed nothing.
     pub fn propose(&mut self, entry: Bytes, callers: u64) -> Result<EntryId, ProposeError> {
         assert!(!entry.is_empty(), "an empty entry is Raft's own");
         let bytes = entry.len() as u64;
@@ -436,7 +461,8 @@ impl Group {
         message.set_from(self.options.id);
         message.set_entries(vec![proposal].into());
         let taken = self.raft.step(message);
-        // The crate `raft` takes every proposal of a leader, unless the leader is handing leadership over.
+        // The crate `raft` refuses a leader's proposal only while the leader is handing its leadership over.
+        // The member then answers as if it no longer led.
         taken.map_err(|_| ProposeError::NotLeader)?;
         self.uncommitted_bytes += bytes;
         self.callers += callers;
@@ -450,15 +476,15 @@ impl Group {
         Ok(proposed)
     }
 
-    /// Returns the next batch that the caller must append. Returns the same batch until
-    /// [`handle_appended`](Self::handle_appended).
+    /// Returns the next batch that the caller must append to the log. Returns the same batch until the caller
+    /// calls [`handle_appended`](Self::handle_appended).
     #[must_use]
     pub fn poll_append(&self) -> Option<&Batch> {
         self.outgoing.front()
     }
 
-    /// Notes that the log has accepted the next batch: the batch's records are at `positions`, and the batch
-    /// ends at `end`.
+    /// Notes that the log has accepted the next batch of the group: the batch's records are at the log
+    /// positions `positions`, and the batch ends at `end`.
     pub fn handle_appended(&mut self, positions: &[Lsn], end: Lsn) {
         let batch = self.outgoing.pop_front();
         let batch = batch.expect("something was to be appended");
@@ -479,7 +505,8 @@ impl Group {
         self.undurable.push_back((end, batch.number, batch.since));
     }
 
-    /// Notes that the log is durable up to this position.
+    /// Notes that the log is durable up to this position, and reports to Raft the batches that are durable
+    /// with it.
     pub fn handle_durable(&mut self, durable: Lsn) {
         self.place_renewed(durable);
         let count = self.undurable.partition_point(|&(end, ..)| end <= durable);
@@ -490,16 +517,17 @@ impl Group {
         }
     }
 
-    /// Notes that the log has released everything before this position.
+    /// Notes that the log has released all records before this position, so that Raft no longer gets entries
+    /// from there.
     pub fn handle_released(&mut self, before: Lsn) {
         self.raft.mut_store().released(before);
-        // The call makes Raft repeat its requests for entries that the log has released, and these requests
-        // now fail.
+        // With this call Raft repeats its requests for entries. A request for a released entry now fails, so
+        // that the leader offers the state to the lagging follower instead.
         self.handle_read(Index::ZERO, Vec::new());
     }
 
-    /// Returns the next entry that the caller must apply: each entry once, in order. With the call the caller
-    /// confirms that it has applied the previous entry.
+    /// Returns the next committed entry for the caller to apply: each entry once, in order. With this call
+    /// the caller confirms that it has applied the previous entry.
     pub fn poll_committed(&mut self) -> Option<Committed> {
         let committed = self.committed.pop_front()?;
         let index = committed.index;
@@ -515,13 +543,14 @@ impl Group {
         Some(committed)
     }
 
-    /// Returns the bytes of the entry that has its record at this position, if the bytes are still in memory.
+    /// Returns the bytes of the entry with its record at this log position, if the bytes are still in memory.
     #[must_use]
     pub fn cached(&self, lsn: Lsn) -> Option<&Bytes> {
         self.raft.store().at(lsn)
     }
 
-    /// Reports to Raft that all batches up to this number are durable.
+    /// Reports to Raft that all batches up to the one with Raft's number `number` are durable, and releases
+    /// the messages that waited for these batches.
     fn persisted(&mut self, number: u64) {
         self.raft.on_persist_ready(number);
         self.outbox.release(number);
@@ -571,8 +600,8 @@ impl Group {
         }
         let leads = self.leads().then_some(self.term());
         if leads != self.leads {
-            // The member has begun or ceased to lead. Entries that it proposed before may never be committed,
-            // or another leader may commit them, so it no longer counts them.
+            // The member has begun or ceased to lead. It no longer counts the entries that it proposed
+            // before: another leader may commit them, or no leader ever does.
             self.leads = leads;
             self.raft.mut_store().forget_waiting();
             self.proposed.clear();
@@ -583,9 +612,10 @@ impl Group {
     fn take_entries(&mut self, entries: Vec<Entry>, batch: &mut Batch) {
         let first = entries.first().map(|e| Index::new(e.get_index()));
         if first.is_some_and(|first| first <= self.raft.store().last()) {
-            // These entries replace older ones. A leader may later send an entry with the contents of the
-            // older one again. Raft would then take the durability of the first write for that of the later
-            // one. So Raft learns only when the last batch is durable.
+            // The new entries replace older ones that may not be durable yet. A later leader may send one of
+            // the older entries again, with the same index and term. Raft would then take the durability of
+            // the older write for that of the new one. So the earlier batches lose their numbers, and Raft
+            // learns of them only when the new batch is durable.
             self.undurable.iter_mut().for_each(|(_, n, _)| *n = 0);
             self.outgoing.iter_mut().for_each(|b| b.number = 0);
         }
@@ -596,8 +626,9 @@ impl Group {
             batch.records.push(record);
             self.raft.mut_store().push(id, data);
         }
-        // A sole member has committed all its durable entries. With other members, the group writes the
-        // commit index only together with other records.
+        // A sole member needs no record of the commit index, because all its durable entries are committed. A
+        // larger group writes this record only in a batch with other records, so that a commit alone causes
+        // no write.
         let committed = self.committed_index();
         if committed > self.committed_written
             && !batch.records.is_empty()
@@ -630,7 +661,7 @@ impl Group {
             self.divide(batch);
             return;
         }
-        // The batch has no record to write, so it counts as durable together with the batch before it.
+        // The batch has no record to write, so it counts as durable together with the batch that precedes it.
         let number = batch.number;
         if let Some(last) = self.outgoing.back_mut() {
             last.number = number;
@@ -641,7 +672,8 @@ impl Group {
         }
     }
 
-    /// Divides a batch that is too large for one append. Only the last part has Raft's number of the batch.
+    /// Divides a batch that is too large for one append into several. Only the last part gets Raft's number
+    /// of the batch, so that Raft waits for all parts.
     fn divide(&mut self, mut batch: Batch) {
         if let Some(at) = over(&batch.records, self.options.batch_bytes_max) {
             let rest = batch.records.split_off(at);
@@ -667,8 +699,8 @@ impl Group {
     }
 }
 
-/// Returns the index of the first record that does not fit into one append together with the records before
-/// it.
+/// Returns the place in `records` of the first record that does not fit into one append of `batch_bytes_max`
+/// bytes together with the records before it; `None` if all fit.
 fn over(records: &[Record], batch_bytes_max: u64) -> Option<usize> {
     let mut bytes = 0;
     records.iter().position(|record| {
@@ -677,7 +709,8 @@ fn over(records: &[Record], batch_bytes_max: u64) -> Option<usize> {
     })
 }
 
-/// The most bytes of committed entries that Raft returns at once.
+/// The greatest number of bytes of committed entries that Raft hands to the member at once; the others follow
+/// in the next round.
 const COMMITTED_BYTES_MAX: u64 = 8 << 20;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The positions of a group's entries in the log, and the entries' terms: enough to find any entry by a short
-//! read, in bounded memory. Pure.
+//! The history of a group: the positions of its entries in the log, and the entries' terms. It is enough to
+//! find any entry by a short read, in bounded memory. Pure.
 //!
 //! The history keeps the position of one entry for each [`STRIDE_BYTES`] of log, and drops every second
 //! position once there are too many; a reader scans the log between two positions. It keeps terms as runs of
@@ -12,22 +12,22 @@ use tidegate_log::Lsn;
 
 use super::id::{EntryId, Index, Term};
 
-/// The number of bytes of log for which the history keeps one position.
+/// The history keeps the position of one entry in each stretch of the log of this many bytes.
 const STRIDE_BYTES: u64 = 64 << 10;
-/// The most positions that the history keeps, enough for 4 GiB of log. Beyond that the history drops every
-/// second position.
+/// The greatest number of positions that the history keeps, enough for 4 GiB of log. Beyond that the history
+/// drops every second position.
 const POINTS_MAX: usize = 1 << 16;
 
-/// An entry and the position of its record in the log.
+/// An entry of a group, by its index, and the position of its record in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
     /// The entry's index.
     pub index: Index,
-    /// The position of the entry's record in the log.
+    /// The log position of the entry's record.
     pub lsn: Lsn,
 }
 
-/// A run of consecutive entries of one term.
+/// A run of consecutive entries that have the same term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     first: Index,
@@ -37,21 +37,23 @@ struct Run {
 /// The approximate positions of a group's entries in the log, and their terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// The entry before the first entry of the history.
+    /// The id of the entry before the first entry of the history.
     before: EntryId,
-    /// The index of the last entry.
+    /// The index of the last entry that the history has.
     last: Index,
-    /// The known positions. Index and position grow from one to the next; the first belongs to the first
-    /// entry.
+    /// The entries with a known log position, by index; the positions grow, too. The first is the first entry
+    /// of the history.
     points: VecDeque<Point>,
-    /// The number of times that the history has dropped every second position.
+    /// The number of times that the history has dropped every second position, and so doubled the distance
+    /// between them.
     halved: u32,
-    /// The runs of entries of one term, in order; the first run may begin before the first entry.
+    /// The runs of entries with the same term, in order; the first run may begin before the first entry of
+    /// the history.
     terms: VecDeque<Run>,
 }
 
 impl History {
-    /// Creates an empty history behind this entry.
+    /// Creates an empty history: the first entry that it takes follows the entry `before`.
     #[must_use]
     pub fn after(before: EntryId) -> Self {
         Self {
@@ -61,21 +63,22 @@ impl History {
         }
     }
 
-    /// Returns the index of the first entry; without entries, the index behind [`last`](Self::last).
+    /// Returns the index of the first entry in the history; in an empty history, the index behind
+    /// [`last`](Self::last).
     #[must_use]
     pub const fn first(&self) -> Index {
         self.before.index.next()
     }
 
-    /// Returns the index of the last entry; without entries, the index of the entry behind which the history
-    /// begins.
+    /// Returns the index of the last entry in the history; in an empty history, the index of the entry behind
+    /// which the history begins.
     #[must_use]
     pub const fn last(&self) -> Index {
         self.last
     }
 
-    /// Adds an entry, which replaces all entries from its index on. If the entry lies behind a gap, or before
-    /// all known entries, the history starts again behind this entry.
+    /// Adds an entry to the history, in place of all entries from its index on. If the entry lies behind a
+    /// gap, or before all known entries, the history starts again, empty, behind this entry.
     pub fn push(&mut self, entry: EntryId, lsn: Lsn) {
         let EntryId { index, term } = entry;
         if index > self.last.next() || index <= self.before.index {
@@ -108,7 +111,8 @@ impl History {
         }
     }
 
-    /// Returns the term of the entry with this index, which may also be the entry before the first.
+    /// Returns the term of the entry with this index if the history has the entry, or if it is the entry
+    /// before the history's first entry; otherwise `None`.
     #[must_use]
     pub fn term(&self, index: Index) -> Option<Term> {
         if index == self.before.index {
@@ -121,8 +125,8 @@ impl History {
         self.terms.get(run.checked_sub(1)?).map(|run| run.term)
     }
 
-    /// Returns the closest entry with a known position at or before this entry. A reader of the log begins
-    /// there.
+    /// Returns the closest entry at this index or before it that has a known position in the log. A reader
+    /// that looks for the entry with this index begins there.
     #[must_use]
     pub fn locate(&self, index: Index) -> Option<Point> {
         if index > self.last {
@@ -132,34 +136,37 @@ impl History {
         self.points.get(point.checked_sub(1)?).copied()
     }
 
-    /// Forgets the entries before this position, because the log has released them, and perhaps some entries
-    /// after it.
+    /// Forgets the entries before this log position, because the log has released them. Also forgets the
+    /// entries behind it up to the next known position, so that the position of the first entry is always
+    /// known.
     pub fn trim(&mut self, lsn: Lsn) {
         let gone = self.points.partition_point(|point| point.lsn < lsn);
         self.forget(gone);
     }
 
-    /// Forgets the entries up to this index, and perhaps some entries after it.
+    /// Forgets the entries up to this index, and those behind it up to the next known position, so that the
+    /// position of the first entry is always known.
     pub fn forget_to(&mut self, index: Index) {
         let gone = self.points.partition_point(|point| point.index <= index);
         self.forget(gone);
     }
 
-    /// Forgets the entries before this position, and perhaps some entries after it: the log lacks a part
-    /// before the position, and entries in that part may have replaced the older ones.
+    /// Forgets the entries before this log position, because the log lacks a part before it, and entries in
+    /// that part may have replaced the older entries. Also forgets the entries behind it up to and including
+    /// the next known position.
     pub fn doubt(&mut self, lsn: Lsn) {
         let before = self.points.partition_point(|point| point.lsn < lsn);
         if before < self.points.len() {
             // The entries between the gap and the first known position behind it are doubtful, too. So the
-            // entry at that position becomes the entry before the first.
+            // entry at that position becomes the entry before the first one.
             self.forget(before + 1);
         } else {
             *self = Self::after(self.id_of(self.last));
         }
     }
 
-    /// Returns the id of the entry with this index. If its term is unknown, takes the term of the entry
-    /// before the first.
+    /// Returns the id of the entry with this index. If the history does not know the entry's term, takes the
+    /// term of the entry before its first one.
     fn id_of(&self, index: Index) -> EntryId {
         let term = self.term(index).unwrap_or(self.before.term);
         EntryId { index, term }
@@ -264,8 +271,7 @@ mod tests {
 
     #[test]
     fn entries_that_may_be_overwritten_are_forgotten() {
-        // Entries of term 2 overwrote entries 4 to 9 of term 1, and the log has lost those of term 2 before
-        // index 8.
+        // Entries 4 to 9 of term 2 overwrote those of term 1, and the log has lost entries 4 to 7 of term 2.
         let mut history = History::default();
         (1..=9).for_each(|index| push(&mut history, index, 1, at(index)));
         (8..=20).for_each(|index| push(&mut history, index, 2, at(40 + index)));

@@ -1,15 +1,15 @@
-//! The numbers of Raft's entries and leaderships. Pure.
+//! The indices, terms and ids of Raft entries. Pure.
 //!
-//! The crate `raft` and the codecs use plain numbers; the code that calls them converts the numbers.
+//! The crate `raft` and the codecs use plain numbers, and their callers convert these numbers.
 
 use std::fmt;
 
-/// The number of an entry. The first entry of a group has 1.
+/// The index of a Raft entry: its number in its group's log. The first entry of a group has index 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Index(u64);
 
 impl Index {
-    /// The index before the first entry.
+    /// The index that stands before the first entry of a group's log.
     pub const ZERO: Self = Self(0);
 
     /// Returns the index with this number.
@@ -19,7 +19,7 @@ impl Index {
         Self(number)
     }
 
-    /// Returns the plain number.
+    /// Returns the index as a plain number.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u64 {
@@ -33,21 +33,22 @@ impl Index {
         Self(self.0 + 1)
     }
 
-    /// Returns the index of the entry before this one. [`ZERO`](Self::ZERO) has no such index.
+    /// Returns the index of the entry before this one. The caller must not ask for it at
+    /// [`ZERO`](Self::ZERO), which has no entry before it.
     #[inline]
     #[must_use]
     pub const fn previous(self) -> Self {
         Self(self.0 - 1)
     }
 
-    /// Returns the index of the entry that comes this many entries after this one.
+    /// Returns the index that is higher than this one by this many entries.
     #[inline]
     #[must_use]
     pub const fn after(self, entries: u64) -> Self {
         Self(self.0 + entries)
     }
 
-    /// Returns the number of entries after `earlier` up to this index; 0 if this index is not higher than
+    /// Returns the number of entries behind `earlier` up to this index; 0 if this index is not higher than
     /// `earlier`.
     #[inline]
     #[must_use]
@@ -55,7 +56,7 @@ impl Index {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns the indices from this one to `last`, both inclusive.
+    /// Returns all indices from this one to `last`, both included.
     #[inline]
     pub fn to(self, last: Self) -> impl DoubleEndedIterator<Item = Self> {
         (self.0..=last.0).map(Self)
@@ -68,7 +69,7 @@ impl fmt::Display for Index {
     }
 }
 
-/// The number of a leadership. Each term has at most one leader.
+/// The number of a period of leadership in Raft. Each term has at most one leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(u64);
 
@@ -83,7 +84,7 @@ impl Term {
         Self(number)
     }
 
-    /// Returns the plain number.
+    /// Returns the term as a plain number.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u64 {
@@ -97,7 +98,7 @@ impl fmt::Display for Term {
     }
 }
 
-/// The index and the term of an entry. Two entries of a group with the same id have the same contents.
+/// The index and the term of a Raft entry. Two entries of a group with the same id have the same contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EntryId {
     /// The entry's index.
@@ -107,10 +108,10 @@ pub struct EntryId {
 }
 
 impl EntryId {
-    /// The id before the first entry.
+    /// The id that stands before the first entry of a group: index 0 and term 0.
     pub const ZERO: Self = Self::new(0, 0);
 
-    /// Returns the id with these plain numbers, which the crate `raft`, a record or a message has.
+    /// Creates an id from a plain index and term, such as the crate `raft`, a log record or a message has.
     #[inline]
     #[must_use]
     pub const fn new(index: u64, term: u64) -> Self {

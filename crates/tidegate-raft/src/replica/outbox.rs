@@ -1,31 +1,35 @@
-//! Holds messages to other members back until the entries and votes that they promise are durable. Pure.
+//! The outbox of a member: holds messages to other members back until the entries and votes that they promise
+//! are durable. Pure.
 //!
 //! A leader may send its messages at once: each follower counts for the quorum by its own acknowledgement,
 //! and the leader counts once its own log is durable. The messages of other members promise a vote or
-//! entries. They wait until the batch with which Raft returned them, and all batches before it, are durable.
+//! entries. So they wait until the batch with which Raft returned them, and all batches before it, are
+//! durable.
 
 use std::collections::VecDeque;
 
 use raft::eraftpb::{Message, MessageType};
 
-/// The messages that wait for a batch, and those that the member may send, see the [module](self).
+/// A member's messages to other members: those that wait until a batch is durable, and those that the caller
+/// may send; see the [module](self).
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// The messages that wait, with the number of the batch that must become durable; the numbers grow.
+    /// The messages that wait, with the number that Raft gave to the batch which must become durable first.
+    /// The numbers grow.
     held: VecDeque<(u64, Vec<Message>)>,
     sending: VecDeque<Message>,
 }
 
 impl Outbox {
-    /// Queues messages that the member may send now.
+    /// Queues messages to other members that this member may send now.
     pub(super) fn send(&mut self, messages: Vec<Message>) {
         self.sending.extend(messages);
     }
 
-    /// Holds messages until the batch of this number is durable.
+    /// Holds messages to other members back until the batch with Raft's number `number` is durable.
     pub(super) fn hold(&mut self, number: u64, mut messages: Vec<Message>) {
-        // While a batch waits for space in the log, the member holds the answer to only one heartbeat of a
-        // leader, the oldest.
+        // While a batch waits for space in the log, heartbeats keep arriving. The member holds the answer to
+        // only one heartbeat of a leader, the oldest, so that the outbox does not grow.
         messages.retain(|message| !self.holds_beat(message));
         if !messages.is_empty() {
             self.held.push_back((number, messages));
@@ -33,16 +37,16 @@ impl Outbox {
     }
 
     /// Returns whether the message answers a heartbeat, and the outbox already holds such an answer to the
-    /// same leader.
+    /// same leader in the same term.
     fn holds_beat(&self, message: &Message) -> bool {
         let beat = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
         let mut held = self.held.iter().flat_map(|(_, messages)| messages);
         beat(message) && held.any(|m| beat(m) && m.to == message.to && m.term == message.term)
     }
 
-    /// Releases the messages of all batches up to this number, which are durable. If several messages
-    /// acknowledge entries to one leader in one term, the member sends only the message with the highest
-    /// index.
+    /// Releases the messages of all batches up to this number, because these batches are durable. If several
+    /// messages acknowledge entries to one leader in one term, the member sends only the message with the
+    /// highest index.
     pub(super) fn release(&mut self, number: u64) {
         let count = self.held.partition_point(|&(of, _)| of <= number);
         let released = self.held.drain(..count).flat_map(|(_, messages)| messages);

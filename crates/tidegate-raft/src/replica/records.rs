@@ -4,10 +4,10 @@
 //! | --- | --- | --- | --- |
 //! | entry | Raft's index | Raft's term | the entry's bytes; none in the entry a new leader begins with |
 //! | hard state | the vote | the term | none |
-//! | relocated | the stream's sequence | the stream's id | one message in the form of an entry |
-//! | fetched | the same | the same | the same |
+//! | relocated | the message's number | the stream's id | one message in the form of an entry |
+//! | fetched | the message's number | the stream's id | one message in the form of an entry |
 //! | committed | the commit index | 0 | none |
-//! | installed | the entry's index | its term | none |
+//! | installed | the index of the state's last entry | that entry's term | none |
 //!
 //! Later records override earlier ones. The last hard state counts. An entry replaces all entries from its
 //! index on. A group may write an entry again unchanged, with all entries behind it, so that the log can
@@ -23,33 +23,33 @@ use tidegate_log::Record;
 
 use super::id::{EntryId, Index, Term};
 
-/// The record holds an entry of the replicated log.
+/// The kind of a record that holds an entry of the group's Raft log.
 pub const KIND_ENTRY: u8 = 1;
-/// The record holds the member's term and vote.
+/// The kind of a record that holds the member's term and vote.
 pub const KIND_HARD_STATE: u8 = 2;
-/// The record holds a message that the node has written again, so that the log can release the message's old
-/// segment.
+/// The kind of a record that holds a message which the store has written again, so that the log can release
+/// the message's old segment.
 pub const KIND_RELOCATED: u8 = 3;
-/// The record holds the index up to which entries are committed.
+/// The kind of a record that holds the index up to which the group's entries are committed.
 pub const KIND_COMMITTED: u8 = 4;
-/// The record says that the member took over a state of another member.
+/// The kind of a record which says that the member took over a state of another member.
 pub const KIND_INSTALLED: u8 = 5;
-/// The record holds a message of a state that the member is taking over.
+/// The kind of a record that holds a message of a state which the member is taking over.
 pub const KIND_FETCHED: u8 = 6;
 
-/// The highest kind that this program knows. Only a newer program writes a higher kind.
+/// The highest kind of record that this program knows. Only a newer program writes a higher kind.
 pub const KIND_LAST: u8 = KIND_FETCHED;
 
-/// The data that a member must not forget, besides its entries.
+/// Raft's hard state: the term and the vote, which a member must keep durably besides its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
-    /// The highest term that the member has seen.
+    /// The highest term that the member has known.
     pub term: Term,
-    /// The candidate for which the member voted in this term; 0 for none.
+    /// The id of the candidate for which the member voted in this term; 0 if it has not voted.
     pub vote: u64,
 }
 
-/// Returns the record of an entry.
+/// Returns the log record of a Raft entry.
 #[must_use]
 pub const fn entry(group: GroupId, id: EntryId, payload: Bytes) -> Record {
     Record {
@@ -61,7 +61,7 @@ pub const fn entry(group: GroupId, id: EntryId, payload: Bytes) -> Record {
     }
 }
 
-/// Returns the record of a hard state.
+/// Returns the log record of a member's term and vote.
 #[must_use]
 pub const fn hard_state(group: GroupId, state: HardState) -> Record {
     Record {
@@ -73,7 +73,7 @@ pub const fn hard_state(group: GroupId, state: HardState) -> Record {
     }
 }
 
-/// Returns the record of a commit index.
+/// Returns the log record of a group's commit index.
 #[must_use]
 pub const fn committed(group: GroupId, index: Index) -> Record {
     Record {
@@ -85,7 +85,7 @@ pub const fn committed(group: GroupId, index: Index) -> Record {
     }
 }
 
-/// Returns the record that says that the member took over a state with this last entry.
+/// Returns the log record which says that the member took over a state with the last entry `state`.
 #[must_use]
 pub const fn installed(group: GroupId, state: EntryId) -> Record {
     Record {

@@ -1,4 +1,4 @@
-//! Checks the messages of other members before they reach Raft. Pure.
+//! Checks the messages of other members before Raft gets them. Pure.
 //!
 //! The crate `raft` trusts its peers, and ends the process on impossible messages. So this module checks each
 //! message of another member, and refuses with an error each message that a correct member never sends.
@@ -11,50 +11,50 @@ use raft::{RawNode, StateRole};
 use super::id::Index;
 use super::tail::Tail;
 
-/// The bound of indices and terms in messages, which no log ever reaches.
+/// The bound from which on a member refuses indices and terms in messages. No real log ever reaches it.
 const NUMBER_MAX: u64 = 1 << 60;
 
 /// The reason why a member refuses the message of another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// The message belongs to another group.
+    /// The message belongs to a group that has no member on this node.
     #[error("a message for group {group}, which this node has no part in")]
     WrongGroup {
-        /// The group to which the message belongs.
+        /// The number of the group to which the message belongs.
         group: GroupId,
     },
-    /// The message is for another member.
+    /// The message names another member as its receiver.
     #[error("a message for member {to:x}, which is not this one: check the routes")]
     NotForThis {
-        /// The receiver that the message names.
+        /// The id of the receiver that the message names.
         to: u64,
     },
-    /// The sender is no other member of the group.
+    /// The sender that the message names is no other member of the group.
     #[error("a message of {from:x}, which is no other member of the group: check the routes")]
     Unknown {
-        /// The id of the sender.
+        /// The id of the sender that the message names.
         from: u64,
     },
-    /// Members do not send messages of this kind.
+    /// The message has a kind that members never send.
     #[error("a message of a kind that members do not send")]
     Kind,
     /// A leader counts on entries that this member does not have: this member has lost entries that it
-    /// acknowledged. It must not continue, because it could help to elect another member that lacks these
-    /// entries, too.
+    /// acknowledged. This member must not continue, because it could help to elect another member that lacks
+    /// these entries, too.
     #[error(
         "this node's log ends at entry {last}, and it has acknowledged entries up to {acknowledged}: entries that it had written are lost"
     )]
     Forgotten {
-        /// The index up to which a leader counts on this member.
+        /// The index up to which this member has acknowledged entries, as the leader knows it.
         acknowledged: Index,
-        /// The last entry of this member.
+        /// The index of the last entry in this member's log.
         last: Index,
     },
-    /// A correct member never sends such a message.
+    /// The message contradicts itself or this member's log, so no correct member sends it.
     #[error("a message that contradicts itself or this member's log: {what}")]
     Impossible {
-        /// The contradiction in the message.
+        /// A text that names the contradiction in the message.
         what: &'static str,
     },
     /// Too many bytes wait to be written, so this member takes no more entries. The leader sends the entries
@@ -63,7 +63,7 @@ pub enum StepError {
     Full,
 }
 
-/// Checks whether a correct member of the group may have sent this message.
+/// Checks whether a correct member of the group may have sent this message to this member.
 pub(super) fn check(
     raft: &RawNode<Tail>,
     voters: &[u64],
@@ -89,7 +89,7 @@ pub(super) fn check(
     if numbers.iter().any(|n| *n > NUMBER_MAX) {
         return impossible("a number beyond all bounds");
     }
-    // The crate `raft` treats a message without a term as a message of this member itself.
+    // Raft would treat a message without a term as a message of this member itself, so the check refuses it.
     if message.term == 0 {
         return impossible("no term");
     }
@@ -144,8 +144,8 @@ pub(super) fn check(
     }
 }
 
-/// Checks that the entries are consecutive, follow the entry that the message names, and have terms that do
-/// not decrease.
+/// Checks the entries of a leader's message: they must be consecutive, follow the entry that the message
+/// names, and have terms that do not decrease.
 fn entries(message: &Message) -> Result<(), StepError> {
     let (mut index, mut term) = (message.index, message.log_term);
     let mut sound = (index == 0) == (term == 0) && term <= message.term;

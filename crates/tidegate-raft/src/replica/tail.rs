@@ -1,5 +1,5 @@
-//! The newest entries of a group, in memory. The crate `raft` uses the tail as its storage, and the most
-//! frequent reads of entries need only the tail.
+//! The tail: the newest entries of a group, in memory. The crate `raft` uses the tail as its storage, and
+//! most reads of entries need only the tail.
 //!
 //! The tail holds an entry from the moment when Raft creates it, before it is durable. The tail drops the
 //! oldest applied entries when it exceeds its bound of bytes. Older entries are only in the log, at positions
@@ -18,42 +18,43 @@ use super::history::{History, Point};
 use super::id::{EntryId, Index, Term};
 use super::records::HardState;
 
-/// The bytes of memory that an entry costs beside its own bytes.
+/// The bytes of memory that each entry in the tail costs besides its own bytes.
 const ENTRY_OVERHEAD: u64 = 64;
-/// The most requests of Raft that wait until the store has read entries. Raft repeats requests beyond this
-/// number.
+/// The greatest number of requests of Raft for older entries that wait until the store has read these entries
+/// from the log. Raft repeats requests beyond this number.
 const WAITING_MAX: usize = 16;
 
 struct Cached {
     id: EntryId,
-    /// The position of the entry's record; `None` until the log has accepted the record.
+    /// The log position of the entry's record; `None` until the log has accepted the record.
     lsn: Option<Lsn>,
     data: Bytes,
 }
 
-/// The newest entries of a group, see the [module](self). Their indices are consecutive, their positions
-/// grow, and entries without a position come last.
+/// The newest entries of a group in memory, see the [module](self). Their indices are consecutive, their log
+/// positions grow, and entries without a log position come last.
 pub(super) struct Tail {
     entries: VecDeque<Cached>,
-    /// The entry before the first one in memory.
+    /// The id of the entry before the first entry in memory.
     before: EntryId,
     bytes: u64,
     /// The positions and terms of the group's entries in the log.
     history: History,
-    /// The last applied entry. This member can give another member the state as of this entry.
+    /// The id of the last applied entry. This member can give another member the state as of this entry.
     applied: EntryId,
-    /// The state with which Raft begins.
+    /// The member's term and vote, with which Raft starts.
     hard_state: HardState,
     commit: Index,
     voters: Vec<u64>,
-    /// Raft's requests for entries that are not in memory, by the first index of each.
+    /// Raft's requests for entries that are only in the log, with the first index of each request. Each waits
+    /// until the store has read its entries.
     waiting: RefCell<Vec<(Index, GetEntriesContext)>>,
-    /// Consecutive entries that the store has read for a request of Raft.
+    /// Consecutive entries that the store has read from the log for a request of Raft.
     fetched: Vec<Entry>,
 }
 
 impl Tail {
-    /// Creates a tail without entries, behind this applied entry.
+    /// Creates a tail without entries. Its first entry will follow the entry `applied`.
     pub(super) fn new(
         applied: EntryId,
         history: History,
@@ -74,8 +75,8 @@ impl Tail {
         }
     }
 
-    /// Forgets all entries, because the member has taken over a state with this last entry. The next entry
-    /// follows the state.
+    /// Forgets all entries in memory, because the member has taken over a state that ends with the entry
+    /// `state`. The next entry must follow that one.
     pub(super) fn reset(&mut self, state: EntryId) {
         self.entries.clear();
         self.bytes = 0;
@@ -83,12 +84,12 @@ impl Tail {
         self.history = History::after(state);
     }
 
-    /// Returns the index of the first entry in memory.
+    /// Returns the index of the first entry that the tail has in memory.
     fn first_cached(&self) -> Index {
         self.before.index.next()
     }
 
-    /// Returns the index of the first available entry, in memory or in the log.
+    /// Returns the index of the first entry that the tail can give to Raft, from memory or from the log.
     pub(super) fn first(&self) -> Index {
         let meets = self.history.last() >= self.before.index;
         match meets && self.history.first() < self.first_cached() {
@@ -97,7 +98,7 @@ impl Tail {
         }
     }
 
-    /// Returns the index of the last applied entry.
+    /// Returns the index of the last entry that the caller has applied.
     pub(super) const fn applied_index(&self) -> Index {
         self.applied.index
     }
@@ -106,7 +107,7 @@ impl Tail {
         self.before.index.after(self.entries.len() as u64)
     }
 
-    /// Adds an entry that Raft created. The entry replaces all entries from its index on.
+    /// Adds an entry that Raft created to the tail, in place of all entries from its index on.
     pub(super) fn push(&mut self, id: EntryId, data: Bytes) {
         while self.last() >= id.index {
             let gone = self.entries.pop_back();
@@ -121,16 +122,17 @@ impl Tail {
         });
     }
 
-    /// Notes the position that the log has given to the entry.
+    /// Notes the position that the log has given to the record of this entry.
     pub(super) fn placed(&mut self, id: EntryId, lsn: Lsn) {
-        // An entry that another entry has replaced meanwhile needs no position.
+        // If another entry has replaced this entry meanwhile, the position is of no use.
         if let Some(entry) = self.get_mut(id.index).filter(|e| e.id == id) {
             entry.lsn = Some(lsn);
             self.history.push(id, lsn);
         }
     }
 
-    /// Adds an entry that the log held at the start, and that the member does not know as committed.
+    /// Adds to the tail an entry that the log held at the start of the node, and that the member does not
+    /// know as committed.
     pub(super) fn restore(&mut self, id: EntryId, lsn: Lsn, data: Bytes) {
         self.push(id, data);
         if let Some(entry) = self.entries.back_mut() {
@@ -138,7 +140,8 @@ impl Tail {
         }
     }
 
-    /// Returns the position, the term and the bytes of the entry with this index, if it is in memory.
+    /// Returns the log position, the term and the bytes of the entry with this index, if the entry is in
+    /// memory.
     pub(super) fn get(&self, index: Index) -> Option<(Option<Lsn>, Term, &Bytes)> {
         let entry = self.entries.get(self.place(index)?)?;
         Some((entry.lsn, entry.id.term, &entry.data))
@@ -149,21 +152,22 @@ impl Tail {
         self.entries.get_mut(place)
     }
 
-    /// Returns the place of an entry in `entries`; `None` if the entry comes before those in memory.
+    /// Returns the place in `entries` of the entry with this index; `None` if the entry comes before the
+    /// first one in memory.
     fn place(&self, index: Index) -> Option<usize> {
         let place = index.get().checked_sub(self.first_cached().get())?;
         usize::try_from(place).ok()
     }
 
-    /// Returns the bytes of the entry that has its record at this position, if the entry is in memory.
+    /// Returns the bytes of the entry with its record at this log position, if the entry is in memory.
     pub(super) fn at(&self, lsn: Lsn) -> Option<&Bytes> {
         let before = |e: &Cached| e.lsn.is_some_and(|at| at < lsn);
         let entry = self.entries.get(self.entries.partition_point(before))?;
         (entry.lsn == Some(lsn)).then_some(&entry.data)
     }
 
-    /// Notes that the member has applied all entries up to this one. Drops the oldest applied entries until
-    /// at most `bytes_max` bytes are in memory.
+    /// Notes that the caller has applied all entries up to this one. Drops the oldest applied entries until
+    /// at most `bytes_max` bytes of entries are in memory.
     pub(super) fn applied(&mut self, id: EntryId, bytes_max: u64) {
         self.applied = id;
         while self.bytes > bytes_max && self.first_cached() <= id.index {
@@ -175,13 +179,14 @@ impl Tail {
         }
     }
 
-    /// Notes that the log has released all entries before this position.
+    /// Notes that the log has released all records before this position, so that the history forgets their
+    /// entries.
     pub(super) fn released(&mut self, lsn: Lsn) {
         self.history.trim(lsn);
     }
 
-    /// Returns the index of the first entry for which Raft waits, and the closest entry with a known position
-    /// at or before it.
+    /// Returns the index of the first entry that Raft asked for and that is only in the log, and the closest
+    /// entry with a known position, at this index or before it.
     pub(super) fn wanted(&self) -> Option<(Index, Point)> {
         let waiting = self.waiting.borrow();
         let located = |&(low, _): &(Index, GetEntriesContext)| {
@@ -190,8 +195,8 @@ impl Tail {
         waiting.iter().find_map(located)
     }
 
-    /// Takes the requests of Raft for entries from this index on, and those for entries that the log has
-    /// released.
+    /// Takes out the requests of Raft that the tail can answer now: those for entries from this index on, and
+    /// those for entries that the log has released.
     pub(super) fn take_waiting(&mut self, low: Index) -> Vec<GetEntriesContext> {
         let first = self.first();
         let waiting = self.waiting.get_mut().drain(..);
@@ -201,13 +206,13 @@ impl Tail {
         these.into_iter().map(|(_, context)| context).collect()
     }
 
-    /// Drops all requests of Raft, because this member has begun or ceased to lead.
+    /// Drops all waiting requests of Raft, because this member has begun or ceased to lead.
     pub(super) fn forget_waiting(&mut self) {
         self.waiting.get_mut().clear();
     }
 
-    /// Keeps the entries that the store has read for a request of Raft, in place of earlier ones: only
-    /// consecutive entries that are still valid.
+    /// Keeps the entries that the store has read for a request of Raft, in place of the entries of the
+    /// request before. Keeps only consecutive entries that are still valid.
     pub(super) fn set_fetched(&mut self, low: Index, entries: Vec<(EntryId, Bytes)>) {
         self.fetched.clear();
         for (id, data) in entries {
@@ -231,7 +236,8 @@ impl Tail {
         found.ok_or(StorageError::Unavailable)
     }
 
-    /// Notes that the store cannot read entries up to this index, and treats them as released.
+    /// Notes that the store cannot read the entries up to this index from the log. From then on they count as
+    /// released.
     pub(super) fn lost(&mut self, index: Index) {
         self.history.forget_to(index);
     }
@@ -251,8 +257,8 @@ impl Tail {
             let fetched = self.fetched[at as usize..end].iter().cloned();
             return Ok(limited(fetched, max));
         }
-        // Raft requires an immediate answer only for entries that are not applied, and the tail holds those
-        // in memory. So this error does not occur.
+        // Raft requires an immediate answer only for entries that are not applied yet, and the tail holds all
+        // such entries in memory. So this error does not occur.
         if !context.can_async() {
             return Err(StorageError::Compacted.into());
         }
@@ -276,7 +282,7 @@ fn entry(id: EntryId, data: Bytes) -> Entry {
     entry
 }
 
-/// Returns at least one entry, and further entries up to `max` bytes.
+/// Returns the first of these entries, and as many further ones as fit into `max` bytes with it.
 fn limited(entries: impl Iterator<Item = Entry>, max: u64) -> Vec<Entry> {
     let (mut out, mut bytes) = (Vec::new(), 0);
     for entry in entries {
@@ -333,7 +339,8 @@ impl Storage for Tail {
         Ok(self.last().get())
     }
 
-    /// Returns a snapshot with only an index and a term. The follower that needs the state fetches it itself.
+    /// Returns the snapshot that Raft sends to a follower in place of a state: it holds only an index and a
+    /// term. The follower fetches the state outside of Raft.
     fn snapshot(&self, request_index: u64, _: u64) -> raft::Result<Snapshot> {
         let index = self.applied.index;
         if index == Index::ZERO || index < Index::new(request_index) {
@@ -343,7 +350,8 @@ impl Storage for Tail {
     }
 }
 
-/// Returns a snapshot with only its index and term.
+/// Returns a snapshot for Raft that holds the index and the term of the state's last entry, and the voters,
+/// but no state.
 pub(super) fn snapshot(state: EntryId, voters: &[u64]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let metadata = snapshot.mut_metadata();

@@ -20,17 +20,18 @@ use thiserror::Error;
 
 use super::group::ENTRY_BYTES_MAX;
 
-/// The only version so far.
+/// The version of the format of messages between members: the only one so far.
 const VERSION: u8 = 1;
 const HEADER: usize = 80;
 const ENTRY: usize = 12;
 const REFUSED: u8 = 1;
 const FORCED: u8 = 2;
-/// The context by which the crate `raft` marks an election that the leader asked for.
+/// The context in which the crate `raft` notes that the leader asked a member to stand for election.
 const FORCED_CONTEXT: &[u8] = b"CampaignTransfer";
-/// The most entries in a message.
+/// The greatest number of entries that one message between members may hold.
 pub const ENTRIES_MAX: usize = 1 << 16;
-/// The most bytes of a message: room for an entry of the greatest length, and a little more.
+/// The greatest number of bytes that a message between members may have: room for an entry of the greatest
+/// length, and a little more.
 pub const MESSAGE_BYTES_MAX: usize =
     HEADER + ENTRIES_MAX * ENTRY + ENTRY_BYTES_MAX as usize + (1 << 20);
 
@@ -48,11 +49,11 @@ const KINDS: [MessageType; 10] = [
     MessageType::MsgTimeoutNow,
 ];
 
-/// The reason why a member cannot encode a message.
+/// The reason why a member cannot encode a message to another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// Members do not send messages of this kind.
+    /// The message has a kind that members never send.
     #[error("a message of a kind that members do not send")]
     Kind,
     /// The message has more entries or bytes than the format allows.
@@ -60,38 +61,39 @@ pub enum EncodeError {
         "a message of {bytes} bytes with {entries} entries: at most {MESSAGE_BYTES_MAX} and {ENTRIES_MAX} are sent"
     )]
     TooLarge {
-        /// The number of bytes of the message.
+        /// The length of the refused message in bytes.
         bytes: usize,
-        /// The number of entries of the message.
+        /// The number of entries in the refused message.
         entries: usize,
     },
 }
 
-/// The reason why bytes are no message.
+/// The reason why a member cannot decode the bytes that another member sent as a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// A bit differs from the bits that the sender wrote, or the message is cut off.
+    /// The message is cut off, or differs from the bytes that the sender wrote.
     #[error("a message that is cut off or damaged: close the connection and connect again")]
     Damaged,
-    /// A newer version wrote the message.
+    /// A newer version of this program wrote the message.
     #[error(
         "a message of version {version}, this program reads {VERSION}: use the same version on all nodes"
     )]
     Version {
-        /// The version of the message.
+        /// The version of the format that the message names.
         version: u8,
     },
-    /// The checksum of the message is right, but no member writes such fields.
+    /// The checksum of the message is right, but its fields contradict each other: no member writes such a
+    /// message.
     #[error("a message that means nothing: {what}")]
     Meaningless {
-        /// The error in the message.
+        /// A text that names the contradiction in the message.
         what: &'static str,
     },
 }
 
-/// Encodes a message as parts that the caller writes one after the other. The first part holds all fields but
-/// the payloads.
+/// Encodes a message as parts that the caller writes one after the other. The first part holds all fields;
+/// each further part is the payload of an entry.
 ///
 /// # Errors
 /// See [`EncodeError`].
@@ -145,7 +147,8 @@ pub fn encode(group: GroupId, message: &Message) -> Result<Vec<Bytes>, EncodeErr
     Ok(std::iter::once(Bytes::from(head)).chain(payloads).collect())
 }
 
-/// Decodes a message and its group. The entries' bytes are slices of `bytes`.
+/// Decodes a message, and returns it with the number of its group. The entries' bytes are slices of `bytes`,
+/// so they are not copied.
 ///
 /// # Errors
 /// See [`DecodeError`].
@@ -322,7 +325,7 @@ mod tests {
         );
     }
 
-    /// Sets the checksum to fit.
+    /// Sets the checksum of a message to the right value.
     fn sealed(mut bytes: Vec<u8>) -> Bytes {
         let crc = crc32c::crc32c(&bytes[4..]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());

@@ -1,14 +1,15 @@
-//! Applies entries and relocations to the streams, and updates the store's counts of live bytes: how many
-//! bytes of messages each segment of the log still holds. Pure. The running node and the replay at a start
+//! Applies entries and relocations to the streams, and keeps the counts of live bytes: the number of bytes of
+//! messages that each segment of the log still holds. Pure. The running node and the replay at its start
 //! share this code.
 
 use tidegate_stream::stream::{Effect, EntryError, Outcome, Place, Streams};
 
 use super::{Due, Live, Relocated};
 
-/// Updates the counts of live bytes by the effects of an entry.
+/// Adds the effects of an applied entry to the counts of live bytes: messages that the entry stored count,
+/// and messages that it removed no longer do.
 pub fn account(effects: &[Effect], live: &mut Live) {
-    // A message of a stream in memory has no place in the log, so it does not count.
+    // A message of a stream that is only in memory has no place in the log, so its bytes do not count.
     let nowhere = Place::default();
     for effect in effects {
         match effect {
@@ -24,8 +25,8 @@ pub fn account(effects: &[Effect], live: &mut Live) {
     }
 }
 
-/// Notes the new place of a message that the store has copied, in the message's stream and in the counts of
-/// live bytes.
+/// Notes the new place of a message that the store has copied, both in the message's stream and in the counts
+/// of live bytes.
 pub fn relocate(streams: &mut Streams, moved: &Relocated, live: &mut Live) {
     let stored = streams.get(moved.stream).and_then(|s| s.message(moved.seq));
     if let Some(old) = stored
@@ -36,7 +37,8 @@ pub fn relocate(streams: &mut Streams, moved: &Relocated, live: &mut Live) {
     }
 }
 
-/// The progress of a replay of the log at the start of a node.
+/// The progress of a replay of the log at the start of a node: the entries applied so far, and the first
+/// failure.
 #[derive(Debug, Default)]
 pub struct Replaying {
     entries: u64,
@@ -46,7 +48,8 @@ pub struct Replaying {
 }
 
 impl Replaying {
-    /// Applies an entry or a relocation. After an entry that failed, skips all further entries.
+    /// Applies a step of the replay to the streams: an entry or a relocation. After an entry that failed,
+    /// skips all further entries.
     pub fn take(&mut self, streams: &mut Streams, due: &Due, live: &mut Live) {
         match due {
             Due::Entry(entry) if self.failed.is_none() => {
@@ -67,15 +70,16 @@ impl Replaying {
         }
     }
 
-    /// Returns the outcomes of the last entry's commands.
+    /// Returns the outcomes of the commands in the entry that the replay applied last.
     #[must_use]
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
     }
 
-    /// Returns the number of applied entries.
+    /// Ends the replay, and returns the number of entries that it applied.
     ///
-    /// # Errors The streams could not apply an entry, so their state is wrong.
+    /// # Errors
+    /// The streams could not apply an entry, so their state is wrong.
     pub fn finish(self) -> Result<u64, EntryError> {
         self.failed.map_or(Ok(self.entries), Err)
     }

@@ -1,4 +1,4 @@
-//! Tests a catch-up between a taker and a giver.
+//! Tests of a catch-up between a taker and a giver.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,17 @@ use crate::catchup::wire::{self, Frame};
 const CONFIG: &[u8] = br#"{"name":"S","subjects":["s.>"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":3,"duplicate_window":0}"#;
 const BEFORE: u64 = 1 << 32;
 
-/// A node: its streams, and its log.
+/// A simulated node: its streams, and its log.
 struct Node {
     streams: Streams,
     log: BTreeMap<u64, Bytes>,
     next: u64,
-    /// The fetched messages of the only stream that are in the log alone.
+    /// The messages of the only stream that the node has fetched and that `streams` does not include yet,
+    /// with their places in the log.
     staged: BTreeMap<StreamSeq, Place>,
-    /// A checkpoint, and the index of the last entry in it.
+    /// The node's checkpoint, and the index of the last entry in it.
     state: Option<(Index, Vec<u8>)>,
-    /// Makes each read succeed only at the second attempt.
+    /// True if each read of a message succeeds only at the second attempt.
     slow: bool,
     read: Option<StreamSeq>,
 }
@@ -100,7 +101,7 @@ impl Source for Node {
         let (of, bytes) = self.state.as_ref()?;
         (index == Index::ZERO || index == *of).then_some(())?;
         let rest = &bytes[usize::try_from(offset).unwrap()..];
-        // The parts are small, so that a checkpoint has several.
+        // The giver answers with small parts, so that it gives the checkpoint in several parts.
         Some((
             *of,
             bytes.len() as u64,
@@ -124,12 +125,14 @@ impl Source for Node {
     }
 }
 
-/// Returns whether a message is lost: every third, without a pattern.
+/// Returns whether the simulated network loses the message of this turn: about a third of the messages,
+/// spread irregularly.
 fn lost(turn: u64) -> bool {
     (turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).is_multiple_of(3)
 }
 
-/// Asks until the state is complete. Returns the number of fetched messages.
+/// Lets the taker ask and the giver answer until the taker has the complete state. Returns the number of
+/// messages that the taker fetched.
 fn catch_up(taker: &mut Taker, own: &mut Node, giver: &mut Node, lossy: bool) -> u64 {
     let (mut now, mut turns) = (Time::ZERO, 0_u64);
     let mut answers = Giver::default();
@@ -227,7 +230,7 @@ fn messages_fetched_before_are_not_fetched_again() {
     let (mut giver, mut own) = nodes();
     giver.checkpoint();
     catch_up(&mut Taker::new(3), &mut own, &mut giver, false);
-    // Drops some fetched messages, as if the first catch-up had broken off.
+    // The test drops some fetched messages, as if the first catch-up had broken off.
     own.staged.retain(|seq, _| seq.get() % 100 > 10);
     let mut taker = Taker::new(3);
     assert_eq!(catch_up(&mut taker, &mut own, &mut giver, false), 99);

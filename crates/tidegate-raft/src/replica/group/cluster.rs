@@ -1,6 +1,6 @@
 //! Simulates three members with lost, late and duplicated messages, with slow or hanging disks, and with
-//! crashes. Every committed entry stays, is the same on all members, and is durable on a quorum before any
-//! member returns it. A seed determines each run.
+//! crashes. The simulation checks that every committed entry stays, is the same on all members, and is
+//! durable on a quorum before the leader applies it. A seed determines each run.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -31,10 +31,11 @@ impl Dice {
 
 const IDS: [u64; 3] = [11, 22, 33];
 
-/// The term and the bytes of entries, by index.
+/// Entries by index, each with its term and its bytes.
 type Entries = BTreeMap<Index, (Term, Bytes)>;
 
-/// A checkpoint: a state, and the position from which the log continues behind it.
+/// A checkpoint of a simulated member: the last entry in its state, the log position from which the log
+/// continues behind it, and the state.
 #[derive(Clone, Default)]
 struct Checkpoint {
     entry: EntryId,
@@ -42,7 +43,7 @@ struct Checkpoint {
     state: Entries,
 }
 
-/// A member and its disk. A crash leaves only the disk.
+/// A simulated member and its disk. A crash drops the member and keeps the disk.
 struct Node {
     id: u64,
     group: Option<Group>,
@@ -51,13 +52,14 @@ struct Node {
     durable: u64,
     batches: VecDeque<u64>,
     checkpoint: Checkpoint,
-    /// The entries that the member has applied.
+    /// The entries that the simulated member has applied, by index.
     state: Entries,
-    /// The last entry that the member has applied.
+    /// The id of the last entry that the simulated member has applied.
     applied: EntryId,
-    /// A fetched state that the member is writing.
+    /// A state of another member that the simulated member is writing as its checkpoint; `None` without a
+    /// takeover.
     installing: Option<Checkpoint>,
-    /// The turn before which the disk makes nothing durable.
+    /// The turn of the simulation until which the member's disk hangs, and makes nothing durable.
     hangs_until: u64,
     released: u64,
 }
@@ -95,8 +97,8 @@ impl Node {
         }
     }
 
-    /// Returns the valid contents of the log: the hard state, the entries, the commit index, the history, and
-    /// whether the log lacks a record of the checkpoint's takeover.
+    /// Returns the valid contents of the member's log at its restart: the hard state, the entries, the commit
+    /// index, the history, and whether the log lacks a record of the checkpoint's takeover.
     fn restored(&self) -> (HardState, Entries, Index, History, bool) {
         let mut hard_state = HardState::default();
         let (mut entries, mut history) = (Entries::new(), History::default());
@@ -183,7 +185,7 @@ impl Node {
         self.group = Some(Group::open(self.options(), restored));
     }
 
-    /// Appends all waiting batches to the log.
+    /// Appends all waiting batches of the member to its log.
     fn append(&mut self) {
         let Some(group) = &mut self.group else { return };
         while let Some(batch) = group.poll_append() {
@@ -209,7 +211,7 @@ impl Node {
         }
     }
 
-    /// Reads the entries that lagging followers wait for.
+    /// Reads the entries that lagging followers wait for from the member's log.
     fn read(&mut self) {
         let Some(group) = &mut self.group else { return };
         while let Some(lagging) = group.poll_lagging() {
@@ -238,18 +240,19 @@ struct Sent {
     bytes: Bytes,
 }
 
-/// The simulated members, and the entries that the simulation checks, see the [module](self).
+/// The simulated members, and the entries that the simulation checks; see the [module](self).
 struct Cluster {
     dice: Dice,
     now: u64,
     nodes: Vec<Node>,
     network: Vec<Sent>,
-    /// The member that exchanges no messages with the others.
+    /// The id of the member that is cut off: it exchanges no messages with the others. `None` if all are
+    /// connected.
     cut: Option<u64>,
-    /// The simulation loses or duplicates one message in this many.
+    /// The simulation loses or duplicates, at random, one message in this many; 0 turns this off.
     trouble: u64,
     leaders: HashMap<Term, u64>,
-    /// All entries that any member returned as committed.
+    /// All entries that any member has returned as committed.
     committed: Entries,
     /// The bytes of each entry that a member wrote, and the term of the entry before it.
     written: HashMap<EntryId, (Bytes, Term)>,
@@ -321,7 +324,7 @@ impl Cluster {
         }
     }
 
-    /// Returns whether this entry is durable on a majority.
+    /// Returns whether this entry is durable on a majority of the members.
     fn is_safe(&self, EntryId { index, term }: EntryId) -> bool {
         let has = |node: &&Node| {
             let (_, entries, ..) = node.restored();
@@ -351,7 +354,7 @@ impl Cluster {
         self.agree(at);
     }
 
-    /// Checks that the member has applied the same entries as all others.
+    /// Checks that the member has applied the same entries as all other members.
     fn agree(&mut self, at: usize) {
         let node = &self.nodes[at];
         let last = self
@@ -408,7 +411,7 @@ impl Cluster {
         }
     }
 
-    /// Lets a member that needs the state of another member fetch this state.
+    /// Lets a member that needs a state fetch it from another member.
     fn catch_up(&mut self, at: usize) {
         let Some(wanted) = self.nodes[at].group.as_ref().and_then(Group::poll_catch_up) else {
             return;
@@ -432,10 +435,11 @@ impl Cluster {
         }
     }
 
-    /// Makes the fetched state durable.
+    /// Completes a takeover: makes the fetched state the member's durable checkpoint.
     fn installed(&mut self, at: usize) {
         let node = &mut self.nodes[at];
-        // The checkpoint's position is at the end of the log, so the whole log must become durable first.
+        // The checkpoint continues at the end of the member's log, so the whole log must become durable
+        // first.
         node.sync(usize::MAX);
         if let (Some(group), Some(checkpoint)) = (&mut node.group, node.installing.take()) {
             node.applied = checkpoint.entry;
@@ -446,7 +450,7 @@ impl Cluster {
         }
     }
 
-    /// Releases the log before the last checkpoint, and takes a new checkpoint.
+    /// Takes a new checkpoint of the member, and releases the log before the checkpoint that preceded it.
     fn release(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if node.installing.is_some() || node.group.is_none() {
@@ -511,7 +515,8 @@ impl Cluster {
                 .is_some_and(|g| g.poll_lagging().is_some())
                 && self.dice.once_in(3)
             {
-                // A member can read only durable entries from its log.
+                // The member reads entries for lagging followers only in some turns, as a real store takes
+                // time to read.
                 self.nodes[at].read();
                 self.reads += 1;
             }
@@ -521,7 +526,7 @@ impl Cluster {
         }
     }
 
-    /// Causes a fault, or repairs one.
+    /// Causes one random fault, or repairs the faults of an earlier turn.
     fn disturb(&mut self) {
         let at = self.dice.below(3) as usize;
         match self.dice.below(9) {
@@ -544,8 +549,8 @@ impl Cluster {
         }
     }
 
-    /// Cuts a leader off with its proposals, while the other members continue and release the entries that it
-    /// would need.
+    /// Cuts a leader off with its proposals, while the other members continue and release the entries that
+    /// the leader would need to catch up.
     fn strand(&mut self) {
         let leads = |n: &Node| n.group.as_ref().is_some_and(Group::leads);
         let Some(alone) = self.nodes.iter().position(leads) else {
@@ -580,7 +585,7 @@ impl Cluster {
         }
     }
 
-    /// Crashes a member. Some of its first undurable batches may become durable.
+    /// Crashes a member. Some of its first batches that are not yet durable may become durable.
     fn crash(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if node.group.take().is_some() {
@@ -664,7 +669,7 @@ fn committed_entries_are_the_same_everywhere_and_stay() {
     assert!(committed > 200 * 50 && installed > 20 && reads > 20 && terms > 400);
 }
 
-/// Runs the cluster until a member leads, and returns that member.
+/// Runs the simulation until a member leads, and returns that member's place in `nodes`.
 fn leader(cluster: &mut Cluster) -> usize {
     for _ in 0..2000 {
         cluster.turn();

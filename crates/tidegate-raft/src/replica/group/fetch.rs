@@ -1,5 +1,5 @@
-//! Entries for lagging followers that are no longer in memory: the store reads them from the log, and then
-//! Raft asks for them again.
+//! Serves lagging followers with entries that are no longer in the leader's memory: the store reads the
+//! entries from the log, and then Raft asks for them again.
 
 use bytes::Bytes;
 
@@ -7,25 +7,27 @@ use super::Group;
 use crate::replica::history::Point;
 use crate::replica::id::{EntryId, Index, Term};
 
-/// A request to read entries from the log.
+/// A request of a group to read entries from the log for a lagging follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lagging {
-    /// The index of the first wanted entry. Raft wants about as many entries as fit into a message.
+    /// The index of the first entry that the follower needs. Raft wants about as many entries as fit into a
+    /// message.
     pub index: Index,
-    /// The entry at which to begin reading, at or before `index`. Among records with the same index, the
-    /// valid one has the term that [`Group::term_of`] returns.
+    /// The closest entry at or before `index` with a known log position, from which on the store reads the
+    /// log. Among records with the same index, the valid one has the term that [`Group::term_of`] returns.
     pub near: Point,
 }
 
 impl Group {
-    /// Returns the next request to read. Returns the same request until the caller has answered it.
+    /// Returns the next request to read entries from the log for a lagging follower. Returns the same request
+    /// until the caller has answered it.
     #[must_use]
     pub fn poll_lagging(&self) -> Option<Lagging> {
         let (index, near) = self.raft.store().wanted()?;
         Some(Lagging { index, near })
     }
 
-    /// Returns the term of the entry with this index, if this member can still send it.
+    /// Returns the term of the entry with this index; `None` if this member can no longer send the entry.
     #[must_use]
     pub fn term_of(&self, index: Index) -> Option<Term> {
         let known = index > Index::ZERO && index <= self.last_index();
@@ -33,8 +35,8 @@ impl Group {
         term.flatten().map(Term::new).filter(|t| *t > Term::ZERO)
     }
 
-    /// Takes the id and the bytes of the entries that the caller has read, from `index` on. Skips entries
-    /// that are overwritten or not consecutive.
+    /// Takes the ids and the bytes of the entries that the caller has read from the log for a lagging
+    /// follower, from `index` on. Skips entries that are overwritten or not consecutive.
     pub fn handle_read(&mut self, index: Index, entries: Vec<(EntryId, Bytes)>) {
         self.raft.mut_store().set_fetched(index, entries);
         for context in self.raft.mut_store().take_waiting(index) {
@@ -44,8 +46,8 @@ impl Group {
         self.collect();
     }
 
-    /// Notes that the entry with this index cannot be read. The leader gives the state to followers that need
-    /// this entry.
+    /// Notes that the store cannot read the entry with this index from the log. The leader then offers its
+    /// state to followers that need this entry.
     pub fn handle_unreadable(&mut self, index: Index) {
         self.raft.mut_store().lost(index);
         self.handle_read(index, Vec::new());

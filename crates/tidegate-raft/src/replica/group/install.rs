@@ -1,11 +1,11 @@
-//! Takes over the state of another member when no member's log reaches back to this member's position.
+//! Takes over the state of another member if no member's log reaches back to this member's position.
 //!
-//! A snapshot message of a leader only says that a takeover is needed. The group keeps the request
-//! ([`CatchUp`]) while the node fetches the state and its messages; the group itself does not change in that
-//! time. Raft learns of the new state only once a checkpoint of this state is durable, and then the log
-//! records the takeover. From the start of the checkpoint's write until both are done, this member does not
-//! stand for election and takes no entries: such entries would lie behind the checkpoint in the log and not
-//! belong to it.
+//! The leader's snapshot message only says that this member needs the state. The group keeps that request
+//! ([`CatchUp`]) while the node fetches the state and its messages; the group itself does not change
+//! meanwhile. Raft learns of the new state only once a checkpoint of this state is durable, and then the log
+//! records the takeover. From the start of the checkpoint's write until the log has the record of the
+//! takeover, this member does not stand for election and takes no entries: such entries would lie behind the
+//! checkpoint in the log and not belong to it.
 
 use raft::eraftpb::{Message, MessageType};
 use raft::{INVALID_ID, StateRole};
@@ -15,19 +15,22 @@ use crate::replica::id::{EntryId, Index, Term};
 use crate::replica::step::StepError;
 use crate::replica::tail;
 
-/// A state that a member needs because the leader's log does not reach back to the member's position.
+/// A request of the leader: this member must fetch a state, because the leader's log does not reach back to
+/// the member's position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatchUp {
-    /// The leader, which has the state. Other members have it, too, once they have applied as much.
+    /// The id of the leader, which has the state. Another member has it, too, once it has applied the entry
+    /// with this `index`.
     pub from: u64,
-    /// The least index of the last entry in the state.
+    /// The least index of the last entry in the state that this member fetches. A later state serves as well.
     pub index: Index,
-    /// The term of the entry with this index.
+    /// The term of the entry that `index` names: the fetched state must include this entry.
     pub term: Term,
 }
 
 impl CatchUp {
-    /// Returns the index and the term of the last entry in the state.
+    /// Returns the id of the entry that the fetched state must include: it ends with this entry or a later
+    /// one.
     #[must_use]
     pub const fn id(&self) -> EntryId {
         EntryId {
@@ -37,41 +40,42 @@ impl CatchUp {
     }
 }
 
-/// The error of a takeover that is not needed or not possible, because the member has the entries up to the
-/// state itself.
+/// The error for a takeover of a state that the member does not need, or cannot begin: its own log has all
+/// entries up to the state, it leads, or another takeover is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this member has the entries up to that state: apply them instead")]
 pub struct Unneeded;
 
-/// The progress of a takeover.
+/// The progress of a takeover of another member's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Installing {
-    /// The store writes the state's checkpoint.
+    /// The store is writing the checkpoint of the fetched state, which ends with this entry.
     Writing(EntryId),
-    /// Raft knows of the state, and the log has not recorded the takeover yet.
+    /// The checkpoint is durable and Raft knows the new state, but the log has not recorded the takeover yet.
     Noting { index: Index },
 }
 
 impl Group {
-    /// Returns the state that this member has to fetch, as long as it needs the state.
+    /// Returns the leader's request for a state that this member has to fetch from another member; `None` if
+    /// the member needs no other state.
     #[must_use]
     pub fn poll_catch_up(&self) -> Option<CatchUp> {
         let needed = |c: &CatchUp| self.lacks(c.id());
         self.catch_up.filter(needed)
     }
 
-    /// Drops the request to fetch a state. The leader repeats the request as long as this member needs the
-    /// state.
+    /// Drops the leader's request that this member fetches a state. The leader repeats the request as long as
+    /// this member needs a state.
     pub const fn forget_catch_up(&mut self) {
         self.catch_up = None;
     }
 
-    /// Begins the takeover of a fetched state, with `state` as its last entry. The store then writes the
-    /// checkpoint of this state; of the log, only records behind its present end will count. No batch may
-    /// wait to be appended.
+    /// Begins the takeover of a fetched state that ends with the entry `state`. The store then writes the
+    /// checkpoint of this state; at a later start, only log records behind the log's present end will count.
+    /// The caller must have appended all waiting batches.
     ///
     /// # Errors
-    /// The state is not needed.
+    /// The member does not need the state.
     pub fn begin_install(&mut self, state: EntryId) -> Result<(), Unneeded> {
         assert!(self.outgoing.is_empty(), "everything was appended");
         if self.installing.is_some() || self.leads() || !self.lacks(state) {
@@ -81,13 +85,13 @@ impl Group {
         Ok(())
     }
 
-    /// Ends a takeover because the store could not write the checkpoint.
+    /// Ends a takeover of a state without effect, because the store could not write its checkpoint.
     pub const fn abort_install(&mut self) {
         self.installing = None;
     }
 
-    /// Completes a takeover after the checkpoint has become durable. All entries up to the state count as
-    /// applied, and the member needs no earlier entry.
+    /// Completes the takeover of a state after the state's checkpoint has become durable. All entries up to
+    /// the state count as applied, and the member needs no earlier entry.
     pub fn handle_installed(&mut self) {
         let Some(Installing::Writing(state)) = self.installing else {
             return;
@@ -110,14 +114,15 @@ impl Group {
             raft.msgs.push(ack);
         }
         self.installing = Some(Installing::Noting { index: state.index });
-        // The state includes all committed entries that the caller has not taken.
+        // The new state includes all committed entries that the caller has not taken yet, so the group drops
+        // these entries.
         self.committed.clear();
         self.catch_up = None;
         self.collect();
         self.raft.mut_store().applied(state, 0);
     }
 
-    /// Returns whether the member takes over a state.
+    /// Returns whether this member is taking over a state of another member.
     #[must_use]
     pub const fn is_installing(&self) -> bool {
         self.installing.is_some()
@@ -136,8 +141,8 @@ impl Group {
         }
     }
 
-    /// Keeps the request of a leader that this member takes over its state, because the leader no longer has
-    /// the older entries.
+    /// Handles the snapshot message of a leader that no longer has the entries which this member lacks. Keeps
+    /// the leader's request that this member fetches the state.
     pub(super) fn step_snapshot(&mut self, mut message: Message) -> Result<(), StepError> {
         let of = message.get_snapshot().get_metadata();
         let state = EntryId::new(of.index, of.term);
@@ -146,11 +151,13 @@ impl Group {
             let (from, EntryId { index, term }) = (message.from, state);
             self.catch_up = Some(CatchUp { from, index, term });
         } else if current && !self.is_installing() {
-            // The member has all these entries; Raft only learns that they are committed.
+            // The member has all entries up to the state, so it fetches nothing. Raft learns from the message
+            // only that these entries are committed.
             message.set_snapshot(tail::snapshot(state, &self.options.voters));
             return self.raft_step(message);
         }
-        // To Raft the message is only a heartbeat of the leader.
+        // The node fetches the state outside of Raft. So Raft gets the message as a mere heartbeat of the
+        // leader.
         let mut heartbeat = Message::default();
         heartbeat.set_msg_type(MessageType::MsgHeartbeat);
         (heartbeat.from, heartbeat.to) = (message.from, message.to);

@@ -1,4 +1,4 @@
-//! A group's dealings with the other members: handles their messages, and decides about elections and
+//! A group's contact with its other members: handles their messages, and decides about elections and
 //! leadership as time passes.
 
 use raft::ProgressState;
@@ -8,71 +8,74 @@ use super::{ELECTION_TICKS, Group, RANK_TICKS, StateRole};
 use crate::replica::id::{Index, Term};
 use crate::replica::step::{self, StepError};
 
-/// The number of ticks after which a batch that is not durable shows that the disk hangs.
+/// The number of ticks after which a batch that is still not durable counts as a sign that this member's disk
+/// hangs.
 const STALLED_TICKS: u64 = 2 * ELECTION_TICKS;
-/// The number of ticks after which the leader tells a follower again that the follower needs the state,
-/// because the message may be lost.
+/// The interval in ticks at which the leader tells a follower again that it needs the state, because the
+/// network may have lost the message.
 const SNAPSHOT_TICKS: u64 = 2 * ELECTION_TICKS;
-/// The most doublings of the time for which a leader that lost its quorum does not stand for election.
+/// The greatest number of times that a member doubles its wait before it stands for election again, after it
+/// has lost its quorum as a leader.
 const GAVE_WAY_MAX: u32 = 5;
-/// The number of bytes waiting to be appended from which a member takes no more entries of other members.
+/// A bound in bytes on a group's entries that wait to be appended to the log. While more bytes wait, the
+/// member refuses further entries of a leader.
 const OUTGOING_BYTES_MAX: u64 = 64 << 20;
 
-/// The role of a member.
+/// The role of a member of a Raft group in its present term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The member leads.
     Leader,
-    /// The member follows a leader, or waits for one.
+    /// The member follows a leader, or waits until a leader is elected.
     Follower,
     /// The member stands for election.
     Candidate,
 }
 
-/// A leader's view of another member.
+/// A leader's view of another member's progress in the replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerProgress {
     /// The id of the other member.
     pub id: u64,
-    /// The last entry that the member durably has, as far as the leader knows.
+    /// The index of the last entry that the other member has made durable, as far as the leader knows.
     pub matched: Index,
-    /// The number of entries that the member lacks, as far as the leader knows.
+    /// The number of entries of the leader that the other member lacks, as far as the leader knows.
     pub lag: u64,
-    /// True if the leader has heard from the member lately.
+    /// True if the leader has heard from the other member within the last election timeout.
     pub active: bool,
-    /// True if the member needs the state, because the leader's log does not reach back to the member's
-    /// position.
+    /// True if the other member must fetch a state, because the leader's log does not reach back to that
+    /// member's position.
     pub behind_the_log: bool,
 }
 
-/// The reason why this member does not hand leadership over.
+/// The reason why this member refuses to hand its leadership over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
     /// This member does not lead.
     #[error("this node does not lead its group: ask the leader")]
     NotLeader,
-    /// The receiver is this member, or no member of the group.
+    /// The member that should lead next is this member itself, or is no member of the group.
     #[error("{to:x} is no other member of the group")]
     Unknown {
-        /// The id of the receiver.
+        /// The id of the member that should lead next.
         to: u64,
     },
 }
 
 impl Group {
-    /// Handles a message of another member.
+    /// Handles a message of another member of the group.
     ///
     /// # Errors
-    /// See [`StepError`]; the message had no effect.
+    /// See [`StepError`]; a refused message has no effect.
     pub fn step(&mut self, message: Message) -> Result<(), StepError> {
         step::check(&self.raft, &self.options.voters, &message)?;
         let kind = message.get_msg_type();
         let from = message.from;
         match kind {
             MessageType::MsgSnapshot => return self.step_snapshot(message),
-            // While the store writes the checkpoint of a state, no entry may follow that state. The leader
-            // sends the entries again.
+            // While the store writes the checkpoint of a fetched state, the log must get no entry behind that
+            // state. So the member ignores the entries, and the leader sends them again.
             MessageType::MsgAppend if self.is_writing_state() => return Ok(()),
             MessageType::MsgAppend if self.outgoing_bytes > OUTGOING_BYTES_MAX => {
                 return Err(StepError::Full);
@@ -101,7 +104,7 @@ impl Group {
     /// they would block its votes.
     ///
     /// # Errors
-    /// See [`StepError`]; the message had no effect.
+    /// See [`StepError`]; a refused message has no effect.
     pub fn refuse(&mut self, message: Message, bytes: u64) -> Result<(), StepError> {
         step::check(&self.raft, &self.options.voters, &message)?;
         self.refused = Some((Term::new(message.term), bytes));
@@ -118,10 +121,11 @@ impl Group {
         stepped
     }
 
-    /// Handles a message of another member as [`step`](Self::step) does, but does not answer a heartbeat.
+    /// Handles a message of another member as [`step`](Self::step) does, but does not answer a heartbeat, so
+    /// that the leader does not count this member in its quorum.
     ///
     /// # Errors
-    /// See [`StepError`]; the message had no effect.
+    /// See [`StepError`]; a refused message has no effect.
     pub fn step_silently(&mut self, message: Message) -> Result<(), StepError> {
         self.silent = true;
         let stepped = self.step(message);
@@ -129,8 +133,8 @@ impl Group {
         stepped
     }
 
-    /// Returns the number of log bytes of the entries that this member refused last, if their leader leads
-    /// this term.
+    /// Returns the number of bytes in the log that the entries need which this member refused last. Returns
+    /// `None` if the leader of `term` did not send them.
     #[must_use]
     pub fn refused_bytes(&self, term: Term) -> Option<u64> {
         self.refused
@@ -144,7 +148,8 @@ impl Group {
         stepped.map_err(|_| StepError::Kind)
     }
 
-    /// Advances the clock by one tick.
+    /// Advances the member's clock by one tick, and does the work that becomes due with it, such as a
+    /// heartbeat or an election.
     pub fn tick(&mut self) {
         self.ticks += 1;
         if self.is_stalled() {
@@ -169,20 +174,20 @@ impl Group {
         self.collect();
     }
 
-    /// Returns the next message that the caller must send, and the message's receiver. The network may lose,
-    /// duplicate and reorder messages.
+    /// Returns the next message of this member that the caller must send, with the id of the receiver. The
+    /// network may lose, duplicate and reorder messages.
     pub fn poll_message(&mut self) -> Option<(u64, Message)> {
         let message = self.outbox.poll()?;
         Some((message.to, message))
     }
 
-    /// Returns the leader, as far as this member knows.
+    /// Returns the id of the group's leader, as far as this member knows.
     #[must_use]
     pub fn leader(&self) -> Option<u64> {
         Some(self.raft.raft.leader_id).filter(|id| *id != 0)
     }
 
-    /// Returns this member's term.
+    /// Returns the term that this member is in.
     #[must_use]
     pub fn term(&self) -> Term {
         Term::new(self.raft.raft.term)
@@ -198,14 +203,14 @@ impl Group {
         }
     }
 
-    /// Returns the voters in the order of their ids.
+    /// Returns the ids of the group's voters, in ascending order.
     #[must_use]
     pub fn voters(&self) -> &[u64] {
         &self.options.voters
     }
 
-    /// Returns a leader's view of the other members in the order of their ids; empty unless this member
-    /// leads.
+    /// Returns this leader's view of the other members, in the order of their ids; nothing if this member
+    /// does not lead.
     #[must_use]
     pub fn progress(&self) -> Vec<PeerProgress> {
         if !self.leads() {
@@ -227,8 +232,8 @@ impl Group {
         progress.collect()
     }
 
-    /// Hands leadership over to member `to` as soon as `to` has all entries; until then this member takes no
-    /// proposals. If the transfer fails, this member continues to lead.
+    /// Hands the leadership over to member `to` as soon as `to` has all entries; until then this member takes
+    /// no proposals. If the transfer fails, this member continues to lead.
     ///
     /// # Errors
     /// See [`TransferError`].
@@ -244,23 +249,24 @@ impl Group {
         Ok(())
     }
 
-    /// Stands for election now, unless this member leads or could not serve as a leader.
+    /// Makes this member stand for election now, unless it leads already or could not serve as a leader.
     pub fn campaign(&mut self) {
         if self.may_stand() && !self.leads() {
-            // The result does not matter: Raft accepts this request of any member.
+            // Raft accepts the request of any member to stand for election, so the result does not matter.
             let _ = self.raft.campaign();
             self.collect();
         }
     }
 
-    /// Reports that messages to member `to` do not arrive, for instance because the connection broke.
+    /// Reports to Raft that messages to member `to` do not arrive, for instance because the connection broke.
+    /// Raft then sends one message at a time until the member answers.
     pub fn report_unreachable(&mut self, to: u64) {
         self.raft.report_unreachable(to);
         self.collect();
     }
 
-    /// Reports that follower `to` has taken over the state that it needed (`installed`), or has given the
-    /// takeover up. The follower also acknowledges the state itself later.
+    /// Reports to Raft that follower `to` has taken over the state that it needed (`installed`), or has given
+    /// the takeover up. The follower itself acknowledges the state later, too.
     pub fn report_snapshot(&mut self, to: u64, installed: bool) {
         let status = match installed {
             true => raft::SnapshotStatus::Finish,
@@ -270,7 +276,8 @@ impl Group {
         self.collect();
     }
 
-    /// Returns whether a batch has waited to become durable for longer than a working disk takes.
+    /// Returns whether a batch has waited for more than `STALLED_TICKS` ticks to become durable, so that this
+    /// member's disk seems to hang.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         let appended = self.undurable.front().map(|(_, _, since)| *since);
@@ -278,13 +285,14 @@ impl Group {
         oldest.is_some_and(|since| since + STALLED_TICKS < self.ticks)
     }
 
-    /// Returns whether this member could serve as a leader.
+    /// Returns whether this member could serve as a leader: its disk does not hang, it takes over no state,
+    /// and it lacks no entry that it may have acknowledged.
     fn may_stand(&self) -> bool {
         self.installing.is_none() && !self.is_stalled() && self.is_whole()
     }
 
-    /// Hands leadership to the active follower with the most entries, because this member's disk hangs and
-    /// the follower's disk may work.
+    /// Hands the leadership to the active follower with the most entries, because this member's disk hangs
+    /// and the follower's disk may work.
     fn give_up_leading(&mut self) {
         let peers = self.progress();
         let active = peers.iter().filter(|p| p.active && !p.behind_the_log);
@@ -299,7 +307,7 @@ impl Group {
     ///
     /// A majority of the members may never take these entries, because their disks are full. The group can
     /// elect a member without these entries if this member does not stand first. The wait doubles each time
-    /// that this happens without a newly committed entry.
+    /// that this member loses its quorum again without a newly committed entry.
     fn let_others_stand(&mut self) {
         let last = self.last_index();
         if last == self.committed_index() {
@@ -312,8 +320,8 @@ impl Group {
         self.stands_at = self.ticks + (turns << times.min(GAVE_WAY_MAX));
     }
 
-    /// Resumes sending entries to a follower that has taken over a state, even if the leader has meanwhile
-    /// offered it a newer state.
+    /// Makes the leader send entries again to a follower that has taken over a state, even if the leader has
+    /// meanwhile offered it a newer state.
     fn look_after_snapshot(&mut self, peer: u64) {
         if !self.leads() {
             return;

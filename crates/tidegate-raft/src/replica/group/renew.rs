@@ -7,20 +7,20 @@ use super::{Batch, Group};
 use crate::replica::id::{EntryId, Index};
 use crate::replica::records;
 
-/// The end of a batch of entries that were written again, with the id and the new position of each entry.
-/// Until the batch is durable, the old positions count.
+/// A batch of entries that the group has written again: the position of the batch's end, and the id and the
+/// new position of each entry. Until the batch is durable, the old positions count.
 pub(super) type Renewed = (Lsn, Vec<(EntryId, Lsn)>);
 
 impl Group {
-    /// Returns the index of the last entry that the caller has taken to apply it.
+    /// Returns the index of the last committed entry that the caller has taken to apply.
     #[must_use]
     pub fn applied_index(&self) -> Index {
         self.raft.store().applied_index()
     }
 
-    /// Returns the position of the first entry that the caller has not taken to apply it, if known. All
-    /// earlier records of the group hold entries that are applied, or that the group wrote again behind this
-    /// position.
+    /// Returns the log position of the first entry that the caller has not taken to apply, if the position is
+    /// known. All earlier records of the group hold applied entries, or entries that the group has written
+    /// again behind this position.
     #[must_use]
     pub fn unapplied_from(&self) -> Option<Lsn> {
         let tail = self.raft.store();
@@ -28,7 +28,7 @@ impl Group {
         lsn
     }
 
-    /// Returns the number of bytes of the entries that the caller has not taken to apply them.
+    /// Returns the number of bytes of all entries in memory that the caller has not taken to apply.
     #[must_use]
     pub fn unapplied_bytes(&self) -> u64 {
         let tail = self.raft.store();
@@ -37,10 +37,10 @@ impl Group {
         bytes.sum()
     }
 
-    /// Writes all entries to the log again that the caller has not taken to apply them. The copies equal the
+    /// Writes to the log again all entries that the caller has not yet taken to apply. The copies equal the
     /// entries that they replace, so only the positions change. Does nothing while a batch is in flight, or
     /// if the entries do not fit into one append: after a crash the log must have all copies or none. Returns
-    /// whether it writes the entries.
+    /// whether the group writes the entries.
     pub fn renew(&mut self) -> bool {
         if !self.is_durable() || !self.committed.is_empty() || self.is_installing() {
             return false;
@@ -58,7 +58,8 @@ impl Group {
         if records.is_empty() || bytes > self.options.batch_bytes_max {
             return false;
         }
-        // The batch has no number of Raft, which knows already that these entries are durable.
+        // Raft has already learned that these entries are durable and does not wait for the copies, so the
+        // batch has no number of Raft.
         self.put_out(Batch {
             records,
             since: self.ticks,
@@ -68,7 +69,7 @@ impl Group {
         true
     }
 
-    /// Notes the new positions of entries that the group has written again, once the copies are durable.
+    /// Takes over the new positions of entries that the group has written again, once the copies are durable.
     pub(super) fn place_renewed(&mut self, durable: Lsn) {
         let renewed = self.renewed.take_if(|(end, _)| *end <= durable);
         for (id, lsn) in renewed.map_or_else(Vec::new, |(_, entries)| entries) {

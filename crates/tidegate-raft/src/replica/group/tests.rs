@@ -1,5 +1,5 @@
-//! Tests a group with a log that only counts: the records that the group wants written, their order, and the
-//! time at which it returns an entry as committed.
+//! Tests of a group with a simulated log that only assigns positions. They check which records the group
+//! writes, in which order, and at which time it returns an entry as committed.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ fn options() -> GroupOptions {
     }
 }
 
-/// Returns the next committed entry that a caller proposed.
+/// Returns the next committed entry that a caller proposed, and skips the empty entries of Raft.
 fn decided(group: &mut Group) -> Option<Committed> {
     std::iter::from_fn(|| group.poll_committed()).find(|c| !c.data.is_empty())
 }
@@ -39,7 +39,7 @@ struct Paper {
 }
 
 impl Paper {
-    /// Takes the next batch, if there is one.
+    /// Accepts the group's next batch, if there is one, and gives the group the positions of its records.
     fn accept(&mut self, group: &mut Group) -> bool {
         let Some(batch) = group.poll_append() else {
             return false;
@@ -157,7 +157,8 @@ fn answer(to: &Message, kind: MessageType, index: u64) -> Message {
     answer
 }
 
-/// Builds a leader of three members. Follower 2 alone answers, and all batches and messages are done.
+/// Builds the leader of a group of three members, of which only follower 2 answers. The leader is settled: no
+/// batch and no message of it waits any more.
 fn leader(options: GroupOptions) -> (Group, Paper) {
     let (mut group, mut log) = (Group::open(options, Restored::default()), Paper::default());
     group.campaign();
@@ -410,7 +411,8 @@ proptest! {
             let waiting: usize = proposed[taken..].iter().map(|(_, data)| data.len()).sum();
             prop_assert_eq!(group.uncommitted_bytes(), waiting as u64);
         }
-        // Everything that can be written and synced becomes committed.
+        // At the end the log accepts and syncs all batches, so the group returns every proposed entry as
+        // committed.
         while log.accept(&mut group) {}
         group.handle_durable(Lsn::new(log.end));
         while decided(&mut group).is_some() {
