@@ -1,14 +1,14 @@
-//! Takes over the state of another member when no member's log reaches back to this member's position. The
+//! Takes over the state of another member if no member's log reaches back to this member's position. The
 //! store writes fetched messages to the log, and the state to a checkpoint. The log continues behind this
 //! checkpoint.
 //!
 //! **[`Store::poll_catch_up`] -> [`Store::begin_catch_up`] -> [`Store::append_fetched`],
 //! [`Store::poll_fetched`] -> [`Store::install`] -> [`Store::poll_installed`].** Committed messages never
-//! change, so fetched messages stay valid across changes of leader. Until the end this member serves the old
-//! state and applies entries to it. The store releases no segment, because the segment may hold messages of
-//! the new state. If other groups fill the log meanwhile, the store gives up the catch-up (`holding`).
-//! [`Store::poll_catch_up`] then returns `None` until the store has been able to release segments. Then the
-//! catch-up starts again.
+//! change, so fetched messages stay valid across changes of leader. Until the takeover is complete, this
+//! member serves the old state and applies entries to it. Meanwhile the store releases no segment, because
+//! the segment may hold messages of the new state. If other groups fill the log meanwhile, the store gives up
+//! the catch-up (`holding`). [`Store::poll_catch_up`] then returns `None` until the store has been able to
+//! release segments. Then the catch-up starts again.
 
 use std::collections::VecDeque;
 
@@ -28,26 +28,28 @@ use super::staged::Staged;
 use super::{Fetch, Live, Relocated, Store, WriteError};
 use crate::replica::{CatchUp, EntryId, records};
 
-/// The most fetched messages that are appended and not yet durable.
+/// The greatest number of fetched messages of a group that the store has appended to the log and that are not
+/// yet durable.
 const UNDURABLE_MAX: usize = 1 << 16;
 
-/// A message that this member has fetched from another member.
+/// A message that this member has fetched from another member during a catch-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// The number of the message's stream.
+    /// The number of the stream to which the fetched message belongs.
     pub stream: StreamNumber,
-    /// The message's number in the stream.
+    /// The number of the fetched message in its stream.
     pub seq: StreamSeq,
     /// The message in the form of an entry that holds only this message, as the other member read it by
     /// [`Store::read_alone`].
     pub entry: Bytes,
 }
 
-/// The reason why the store does not take over a state.
+/// The reason why the store refuses to take over a state of another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// The member has all entries up to the state by now, or the store gave up the catch-up.
+    /// The member no longer needs the state, because its log now has all entries up to the state, or the
+    /// store gave up the catch-up.
     #[error(
         "this node has the entries up to that state, or has given it up: ask whether it is still needed"
     )]
@@ -57,16 +59,17 @@ pub enum InstallError {
     Busy,
 }
 
-/// The progress of a group's catch-up, see the [module](self).
+/// The progress of a group's catch-up; see the [module](self).
 #[derive(Default)]
 pub(super) struct CatchingUp {
-    /// The end of the log at the time when the catch-up began; `None` without a catch-up. During a catch-up
-    /// the store releases no segment.
+    /// The position of the log's end at which the catch-up began; `None` without a catch-up. During a
+    /// catch-up the store releases no segment.
     pub(super) begun: Option<Lsn>,
-    /// Set when the store gave up the catch-up, which does not start again until the store has been able to
-    /// release segments.
+    /// Set once the store has given up the catch-up, until the store has been able to release segments. Only
+    /// then may the catch-up start again.
     pub(super) given_up: Option<GivenUp>,
-    /// The fetched messages that are appended and not yet durable, each with the end of its batch.
+    /// The fetched messages that the store has appended and that are not yet durable, each with the end of
+    /// its batch.
     undurable: VecDeque<(Lsn, Relocated)>,
     fetched: VecDeque<Relocated>,
     install: Option<Install>,
@@ -75,7 +78,7 @@ pub(super) struct CatchingUp {
 
 struct Install {
     header: Header,
-    /// The parts of the new state; `None` once the checkpoint thread writes them.
+    /// The encoded parts of the new state; `None` once the checkpoint thread writes them.
     parts: Option<Parts>,
     live: Live,
 }
@@ -90,13 +93,13 @@ impl CatchingUp {
         self.install.is_some()
     }
 
-    /// Returns whether the store has a new state, and the event loop has not yet replaced the group's streams
-    /// by it.
+    /// Returns whether the store has taken over a new state, and the event loop has not yet replaced the
+    /// group's streams by that state.
     pub(super) const fn is_installed(&self) -> bool {
         self.installed.is_some()
     }
 
-    /// Ends the catch-up, and drops the places of the fetched messages.
+    /// Ends the catch-up, and drops the places of the fetched messages that no state includes yet.
     pub(super) fn forget(&mut self) {
         self.begun = None;
         self.undurable.clear();
@@ -122,9 +125,9 @@ impl Store {
     }
 
     /// Begins the catch-up: from now on the store releases no segment and copies no message forward, until
-    /// the takeover is complete or the caller [abandons](Self::abandon_catch_up) the catch-up. Once this
-    /// returns `true`, the places of messages no longer change, and the caller may record them for the new
-    /// state.
+    /// the takeover is complete or the caller [abandons](Self::abandon_catch_up) the catch-up. Returns `true`
+    /// once the places of messages no longer change, so that the caller may record them for the new state.
+    /// Until then the caller calls this function again.
     pub fn begin_catch_up(&mut self, at: GroupSlot) -> bool {
         let full = self.log.disk_full();
         let catching_up = &mut self.members[at].catching_up;
@@ -135,19 +138,19 @@ impl Store {
         self.rests(at)
     }
 
-    /// Returns whether any group catches up, so that the store must keep all segments.
+    /// Returns whether any group of the node catches up, so that the store must keep all segments.
     pub(super) fn holds(&self) -> bool {
         self.members.iter().any(Member::holds)
     }
 
-    /// Returns whether the caller has taken all relocations of the group's messages, and no copy is still to
-    /// become durable.
+    /// Returns whether the places of the group's messages are settled: the caller has taken all relocations,
+    /// and all copies are durable.
     pub(super) fn rests(&self, at: GroupSlot) -> bool {
         self.compaction.is_durable(at) && self.members[at].relocated.is_empty()
     }
 
-    /// Ends a catch-up because it is no longer needed, or because it starts again. If the checkpoint thread
-    /// already writes the new state, the takeover continues.
+    /// Ends a catch-up because the member no longer needs it, or because it starts again. If the checkpoint
+    /// thread already writes the new state, the takeover continues.
     pub fn abandon_catch_up(&mut self, at: GroupSlot) {
         let member = &mut self.members[at];
         if let Some(given_up) = &mut member.catching_up.given_up {
@@ -167,7 +170,7 @@ impl Store {
     }
 
     /// Returns the message at this place in the form of an entry that holds only this message, for another
-    /// member that lacks it.
+    /// member that fetches it.
     pub fn read_alone(&mut self, at: GroupSlot, place: Place) -> Fetch {
         match self.copy(at, place) {
             Ok(entry) => Fetch::Ready(entry),
@@ -175,11 +178,12 @@ impl Store {
         }
     }
 
-    /// Appends messages fetched from another member, after [`begin_catch_up`](Self::begin_catch_up) returned
-    /// `true`. [`poll_fetched`](Self::poll_fetched) returns their places.
+    /// Appends messages that the caller has fetched from another member, after
+    /// [`begin_catch_up`](Self::begin_catch_up) returned `true`. [`poll_fetched`](Self::poll_fetched) returns
+    /// their places.
     ///
     /// # Errors
-    /// See [`WriteError`]; nothing has changed then.
+    /// See [`WriteError`]; a refused call has changed nothing.
     pub fn append_fetched(
         &mut self,
         at: GroupSlot,
@@ -199,7 +203,8 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the next fetched message that is durable, in the order in which the store appended them.
+    /// Returns the next message of the catch-up that is durable in this member's log, in the order in which
+    /// the store appended the messages.
     pub fn poll_fetched(&mut self, at: GroupSlot) -> Option<Relocated> {
         let member = &mut self.members[at];
         let fetched = member.catching_up.fetched.pop_front()?;
@@ -207,19 +212,19 @@ impl Store {
         Some(fetched)
     }
 
-    /// Returns the fetched messages that no state includes yet, also the messages of catch-ups that broke
-    /// off.
+    /// Returns the messages that this member has fetched and that no state of its own includes yet, also
+    /// those of catch-ups that broke off.
     #[must_use]
     pub fn apart(&self, at: GroupSlot) -> &Staged {
         &self.members[at].staged
     }
 
-    /// Appends copies, fetched from another member, of messages that are damaged in the log. Once the copies
-    /// are durable, the store returns them as relocated messages. The store refuses the copies while this
-    /// node catches up.
+    /// Appends copies of messages that are damaged in this member's log; the caller has fetched the copies
+    /// from another member. Once the copies are durable, the store returns them as relocated messages. The
+    /// store refuses the copies while this node catches up.
     ///
     /// # Errors
-    /// See [`WriteError`]; nothing has changed then.
+    /// See [`WriteError`]; a refused call has changed nothing.
     pub fn append_repaired(
         &mut self,
         at: GroupSlot,
@@ -239,7 +244,7 @@ impl Store {
         kind: u8,
         messages: &[Fetched],
     ) -> Result<(Appended, Vec<Relocated>), WriteError> {
-        // The store writes waiting entries first, because callers wait for them.
+        // The store first writes the entries that wait in its groups, because callers wait for these entries.
         if self.has_entries() {
             return Err(WriteError::Full);
         }
@@ -271,7 +276,8 @@ impl Store {
         Ok((appended, moved))
     }
 
-    /// Returns counts of live bytes for the new state, with all segments and no bytes.
+    /// Returns counts of live bytes for a new state that has no message yet: all segments of the log, each
+    /// with 0 bytes.
     #[must_use]
     pub fn fresh_live(&self) -> Live {
         let mut live = Live::default();
@@ -280,13 +286,13 @@ impl Store {
         live
     }
 
-    /// Takes over a state with the last entry `entry` and these counts of live bytes. All messages of the
-    /// state must be durable at their places. [`poll_installed`](Self::poll_installed) returns the entry once
-    /// the takeover is complete. If the store cannot write the checkpoint,
+    /// Takes over a state that ends with the entry `entry` and has these counts of live bytes. All messages
+    /// of the state must be durable at their places. [`poll_installed`](Self::poll_installed) returns the
+    /// entry once the takeover is complete. If the store cannot write the checkpoint,
     /// [`is_installing`](Self::is_installing) turns `false`, and `poll_installed` returns nothing.
     ///
     /// # Errors
-    /// See [`InstallError`]; nothing has changed then.
+    /// See [`InstallError`]; a refused call has changed nothing.
     pub fn install(
         &mut self,
         at: GroupSlot,
@@ -326,19 +332,20 @@ impl Store {
         Ok(())
     }
 
-    /// Returns whether the store is taking over a state.
+    /// Returns whether the store is taking over a new state of the group, and is still writing the state's
+    /// checkpoint.
     #[must_use]
     pub fn is_installing(&self, at: GroupSlot) -> bool {
         self.members[at].catching_up.is_installing()
     }
 
-    /// Returns, once, the last entry of the state that the group took over: the caller then replaces its
-    /// streams by that state. Until this call the store returns no due work of the group.
+    /// Returns, once, the last entry of the state that the group took over. The caller then replaces the
+    /// group's streams by that state. Until this call the store returns no due work of the group.
     pub fn poll_installed(&mut self, at: GroupSlot) -> Option<EntryId> {
         self.members[at].catching_up.installed.take()
     }
 
-    /// Hands the new state to the checkpoint thread, once the log is durable up to the position from which it
+    /// Hands the new state to the checkpoint thread, once the log is durable up to the position at which it
     /// continues behind the checkpoint.
     pub(super) fn write_install(&mut self, at: GroupSlot) {
         let durable = self.log.durable();
@@ -351,8 +358,8 @@ impl Store {
         }
     }
 
-    /// Handles the end of a checkpoint write. After the write of a new state's checkpoint, this completes or
-    /// aborts the takeover.
+    /// Handles the end of the write of a checkpoint. If it was the checkpoint of a new state, completes the
+    /// takeover of the state, or aborts it if the write failed.
     pub(super) fn finish_install(&mut self, at: GroupSlot, written: bool) {
         let member = &mut self.members[at];
         let written_one = member.catching_up.install.take_if(|i| i.parts.is_none());
@@ -372,11 +379,13 @@ impl Store {
         member.group.handle_installed();
         member.catching_up.forget();
         member.catching_up.installed = Some(entry);
-        // The log records the takeover before any other record of the group.
+        // The group's record of the takeover must come before any other record of the group, so the store
+        // appends it now.
         let _ = self.append_entries();
     }
 
-    /// Returns the message at `place` in the form of an entry that holds only this message.
+    /// Returns the message at `place` in the form of an entry that holds only this message, or the reason why
+    /// the store cannot return it now.
     pub(super) fn copy(&mut self, at: GroupSlot, place: Place) -> Result<Bytes, Fetch> {
         let entry = match self.read_entry(at, place.lsn) {
             Fetch::Ready(entry) => entry,

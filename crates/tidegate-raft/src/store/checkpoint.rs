@@ -1,4 +1,4 @@
-//! The bytes of a checkpoint: the last applied entry, and the state after this entry. Pure.
+//! The byte format of a checkpoint: the last applied entry, and the state after this entry. Pure.
 //!
 //! ```text
 //! 0       4     8         12  16      24     32          40     48     56      64
@@ -7,9 +7,9 @@
 //! end: | bytes of the state, 8 | magic, 4 | crc of everything before it, 4 |
 //! ```
 //!
-//! `index` and `term` are those of the last applied entry, and `next` is the position behind its record: the
-//! state includes no record from there on. `count` is the number of segments listed. The header's CRC covers
-//! bytes 8 to 63. The streams define the bytes of the state.
+//! `index` and `term` are those of the last applied entry, and `next` is the log position behind its record:
+//! the state includes no record from that position on. `count` is the number of segments listed. The header's
+//! CRC covers bytes 8 to 63. The streams define the bytes of the state.
 
 use thiserror::Error;
 use tidegate_log::Lsn;
@@ -19,45 +19,45 @@ use crate::replica::{EntryId, Term};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"TgP1");
 const END_MAGIC: u32 = u32::from_le_bytes(*b"TgPE");
-/// The only version so far.
+/// The version of the format of a checkpoint: the only one so far.
 pub(super) const VERSION: u32 = 1;
 const HEADER: usize = 64;
 const SEGMENT: usize = 16;
 const END: usize = 16;
 
-/// The fields of a checkpoint beside the state.
+/// The header of a checkpoint: all of its fields except the state of the streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The last entry that the state includes.
+    /// The id of the last entry that the checkpoint's state includes.
     pub entry: EntryId,
     /// The group's term and vote.
     pub hard_state: HardState,
-    /// The position in the log from which on the state includes no record.
+    /// The log position behind the last record that the checkpoint's state includes.
     pub next: Lsn,
-    /// The segments with live bytes, in order: the position at which the segment begins, and the number of
-    /// its live bytes.
+    /// The segments of the log with live bytes of the group, in order: the position at which each begins, and
+    /// the number of its live bytes.
     pub live: Vec<(u64, u64)>,
 }
 
-/// The reason why bytes are no readable checkpoint.
+/// The reason why the store cannot decode bytes as a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The bytes are cut off, or differ from the bytes that the store wrote.
+    /// The bytes of the checkpoint are cut off, or differ from those that the store wrote.
     #[error("the checkpoint is cut off or damaged")]
     Damaged,
-    /// A newer version wrote the checkpoint.
+    /// A newer version of this program wrote the checkpoint.
     #[error(
         "the checkpoint has version {version}, this program reads up to {VERSION}: use the program that wrote it"
     )]
     Newer {
-        /// The version of the checkpoint.
+        /// The version of the format that the checkpoint names.
         version: u32,
     },
 }
 
-/// Encodes a checkpoint. Call [`begin`](Self::begin) first, then [`part`](Self::part) for each part of the
-/// state in order, then [`end`](Self::end).
+/// Encodes a checkpoint. The caller calls [`begin`](Self::begin) first, then [`part`](Self::part) for each
+/// part of the state in order, then [`end`](Self::end).
 #[derive(Clone, Copy, Debug)]
 pub struct Encoder {
     crc: u32,
@@ -65,7 +65,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Begins a checkpoint and returns the bytes before the state.
+    /// Begins a checkpoint, and returns the bytes that come before the state.
     #[must_use]
     pub fn begin(header: &Header) -> (Self, Vec<u8>) {
         let mut out = Vec::with_capacity(HEADER + header.live.len() * SEGMENT);
@@ -114,7 +114,7 @@ impl Encoder {
     }
 }
 
-/// Decodes the header of a checkpoint and its state, after checking that no bit has changed.
+/// Checks that no bit of a checkpoint has changed. Returns its header, and the bytes of its state.
 ///
 /// # Errors
 /// See [`CheckpointError`].

@@ -1,5 +1,5 @@
-//! The checkpoints of a group in a data directory. The store keeps the last two, in case one is damaged. A
-//! thread writes the checkpoints, because the write of a large one takes seconds.
+//! The checkpoints of a group in a data directory. The store keeps the last two, in case one of them is
+//! damaged. A thread writes the checkpoints, because the write of a large one takes seconds.
 //!
 //! The thread writes a checkpoint as `state-new`, or `state-<group>-new`, syncs it, renames it and syncs the
 //! directory; before that the checkpoint does not count at a start. If the disk is full, the thread deletes
@@ -22,15 +22,16 @@ use crate::replica::Index;
 const PREFIX: &str = "state-";
 const NEW: &str = "new";
 const RESERVE: &str = "reserve";
-/// The number of checkpoints that the store keeps for each group.
+/// The number of checkpoints that the store keeps of each group; it removes older ones.
 const KEPT: usize = 2;
-/// The approximate number of bytes that the thread writes to the file at once.
+/// The approximate number of bytes that the checkpoint thread gathers before it writes them to the file.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// The parts of the state, in order. The checkpoint thread produces them as it writes.
+/// The encoded state of a group, in parts and in order. The checkpoint thread produces the parts while it
+/// writes them.
 pub type Parts = Box<dyn Iterator<Item = Vec<u8>> + Send>;
 
-/// A durable checkpoint.
+/// A durable checkpoint of a group in the data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) index: Index,
@@ -39,13 +40,13 @@ pub(super) struct Kept {
     file: String,
 }
 
-/// The names of a group's checkpoints. In a directory with one group, a name holds the index of the last
+/// The file names of a group's checkpoints. In a directory with one group, a name holds the index of the last
 /// entry. Otherwise it holds the group, this index and the log position, because a group without new entries
 /// has several checkpoints of one index.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Naming {
     pub(super) group: GroupId,
-    /// True if the directory has no other group.
+    /// True if the group is the only one in the data directory.
     pub(super) alone: bool,
 }
 
@@ -66,7 +67,7 @@ impl Naming {
         }
     }
 
-    /// Returns the name of the file that reserves space for the next checkpoint.
+    /// Returns the name of the file that reserves disk space for the group's next checkpoint.
     fn reserve(self) -> String {
         match self.alone {
             true => RESERVE.to_owned(),
@@ -74,8 +75,8 @@ impl Naming {
         }
     }
 
-    /// Returns whether the file is a finished checkpoint of the group (`true`) or an unfinished one
-    /// (`false`); `None` for all other files.
+    /// Returns `true` if the file is a finished checkpoint of the group, `false` if it is an unfinished one,
+    /// and `None` for all other files.
     fn is_finished(self, name: &str) -> Option<bool> {
         let rest = name.strip_prefix(PREFIX)?;
         let number = |text: &str| text.parse::<u64>().is_ok();
@@ -97,7 +98,8 @@ impl Naming {
     }
 }
 
-/// The checkpoints that exist after a write, and the result of the write.
+/// The outcome of the write of a checkpoint: the group's checkpoints that exist afterwards, and the result of
+/// the write.
 type Outcome = (Vec<Kept>, io::Result<()>);
 type Done = Arc<Mutex<Option<Outcome>>>;
 
@@ -109,21 +111,23 @@ enum Job {
         parts: Parts,
         kept: Vec<Kept>,
     },
-    /// The thread must make the reserve for the next checkpoint. The field is the number of bytes of the last
-    /// checkpoint.
+    /// The thread gives the reserve file for the next checkpoint its length. The field is the length of the
+    /// last checkpoint in bytes.
     Reserve(u64),
 }
 
-/// The most jobs that wait: one of each kind.
+/// The greatest number of jobs that wait for the checkpoint thread of a group: one write of a checkpoint, and
+/// one of the reserve.
 const JOBS_MAX: usize = 2;
 
-/// The checkpoints of a group and the thread that writes them, see the [module](self).
+/// The checkpoints of a group and the thread that writes them; see the [module](self).
 pub(super) struct Checkpoints {
     naming: Naming,
-    /// The checkpoints that exist, oldest first.
+    /// The durable checkpoints of the group that exist, oldest first.
     kept: Vec<Kept>,
     writing: bool,
-    /// The header of a checkpoint that waits for its state.
+    /// The header of the checkpoint that the store has begun and for which the caller has not handed in the
+    /// state yet.
     begun: Option<Header>,
     done: Done,
     worker: Worker<Job>,
@@ -164,8 +168,8 @@ impl Checkpoints {
                     };
                     let written = write(&mut out, naming, &header, parts);
                     if written.is_err() {
-                        // The write failed, and the disk may need the space of the unfinished file. If the
-                        // removal fails, the next start removes the file.
+                        // If the write failed for lack of space, the disk may need the space of the
+                        // unfinished file. If the removal fails, the next start removes the file.
                         let _ = storage.remove(&naming.unfinished());
                     }
                     (out.kept, written)
@@ -185,17 +189,18 @@ impl Checkpoints {
         })
     }
 
-    /// Returns the existing checkpoints, oldest first.
+    /// Returns the durable checkpoints of the group that exist, oldest first.
     pub(super) fn kept(&self) -> &[Kept] {
         &self.kept
     }
 
-    /// Returns whether a checkpoint is in progress, from its beginning on.
+    /// Returns whether a checkpoint of the group is in progress, from `begin` to the end of the write.
     pub(super) const fn is_writing(&self) -> bool {
         self.writing || self.begun.is_some()
     }
 
-    /// Begins a checkpoint, which waits for its state. No other one may be in progress.
+    /// Begins a checkpoint with this header. The caller hands in the state later; until then no other
+    /// checkpoint of the group may begin.
     pub(super) fn begin(&mut self, header: Header) {
         assert!(!self.is_writing(), "one checkpoint at a time");
         self.begun = Some(header);
@@ -205,13 +210,14 @@ impl Checkpoints {
         self.begun.is_some()
     }
 
-    /// Makes the thread write the checkpoint that waits for this state.
+    /// Makes the checkpoint thread write the checkpoint that the store has begun, with this state.
     pub(super) fn write_begun(&mut self, parts: Parts) {
         let header = self.begun.take().expect("the caller began the checkpoint");
         self.write(header, parts);
     }
 
-    /// Makes the thread write a checkpoint. No other write may be in progress.
+    /// Makes the checkpoint thread write a checkpoint with this header and state. No other checkpoint of the
+    /// group may be in progress.
     pub(super) fn write(&mut self, header: Header, parts: Parts) {
         assert!(!self.is_writing(), "one checkpoint at a time");
         let job = Job::Write {
@@ -223,8 +229,8 @@ impl Checkpoints {
         self.writing = self.worker.ask(job);
     }
 
-    /// Makes the thread enlarge the reserve for the next checkpoint if the reserve is too small. Returns
-    /// whether it was too small.
+    /// Makes the checkpoint thread give the reserve file the length that the next checkpoint may need.
+    /// Returns false if the file has this length already, or if such a job waits or runs.
     pub(super) fn keep_reserve(&self) -> bool {
         let last = self.kept.last().map_or(0, |k| k.bytes);
         let begins = self.reserve.begin(last);
@@ -234,18 +240,19 @@ impl Checkpoints {
         begins
     }
 
-    /// Returns the number of bytes that the reserve holds.
+    /// Returns the length in bytes of the reserve file, which holds disk space for the next checkpoint.
     pub(super) fn reserve_bytes(&self) -> u64 {
         self.reserve.bytes()
     }
 
-    /// Does one waiting job on the calling thread, for simulations. Returns whether there was a job.
+    /// Does one waiting job of the checkpoint thread on the calling thread, for simulations. Returns whether
+    /// a job waited.
     #[cfg(feature = "sim")]
     pub(super) fn step(&mut self) -> bool {
         self.worker.step()
     }
 
-    /// Returns the outcome of the checkpoint in progress, once it is known.
+    /// Returns the outcome of the checkpoint write in progress, once the thread has finished it.
     pub(super) fn poll(&mut self) -> Option<io::Result<()>> {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         let (kept, written) = done.take()?;
@@ -255,14 +262,14 @@ impl Checkpoints {
         Some(written)
     }
 
-    /// Waits for the checkpoint in progress.
+    /// Waits until the thread has finished the checkpoint in progress, and returns the outcome of that write.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.worker.end();
         self.poll().unwrap_or(Ok(()))
     }
 }
 
-/// Writes a checkpoint, and removes the oldest ones beyond [`KEPT`].
+/// Writes a checkpoint file durably, and removes the oldest checkpoints beyond [`KEPT`].
 fn write(out: &mut Out<'_>, naming: Naming, header: &Header, parts: Parts) -> io::Result<()> {
     let unfinished = naming.unfinished();
     let new = out.freeing(|out| out.storage.create(&unfinished))?;
@@ -291,13 +298,14 @@ fn write(out: &mut Out<'_>, naming: Naming, header: &Header, parts: Parts) -> io
     Ok(())
 }
 
-/// The output to the file of the checkpoint in progress.
+/// The file to which the checkpoint thread writes the checkpoint in progress, with the bytes still to write.
 struct Out<'a> {
     storage: &'a dyn Storage,
     reserve: &'a Reserve,
     at: u64,
     waiting: Vec<u8>,
-    /// The earlier checkpoints that still exist.
+    /// The earlier checkpoints of the group that still exist. The thread may delete the older of two for
+    /// space.
     kept: Vec<Kept>,
 }
 
@@ -317,8 +325,8 @@ impl Out<'_> {
         Ok(())
     }
 
-    /// Repeats `attempt` as long as the disk is full and the thread can delete the reserve or the older
-    /// checkpoint.
+    /// Repeats `attempt` as long as it fails because the disk is full, and the thread can free space by
+    /// deleting the reserve file or the older checkpoint.
     fn freeing<T>(&mut self, attempt: impl Fn(&Self) -> io::Result<T>) -> io::Result<T> {
         loop {
             match attempt(self) {
@@ -340,8 +348,8 @@ impl Out<'_> {
     }
 }
 
-/// Returns a group that has a checkpoint with one of these file names, and that `known` does not know. The
-/// log may have no record of this group any more.
+/// Returns a group that has a finished checkpoint among these file names, and that `known` does not know. The
+/// log may have no record of this group any more, so only the file shows that the node was its member.
 pub(super) fn stranger(names: &[String], known: impl Fn(GroupId) -> bool) -> Option<GroupId> {
     let group = |name: &String| {
         let (group, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
@@ -354,7 +362,8 @@ pub(super) fn stranger(names: &[String], known: impl Fn(GroupId) -> bool) -> Opt
     names.iter().filter_map(group).find(|g| !known(*g))
 }
 
-/// Returns the group's intact checkpoints, oldest first. Removes a checkpoint that a crash left unfinished.
+/// Returns the group's intact checkpoints, oldest first. Removes a checkpoint file that a crash left
+/// unfinished.
 pub(super) fn look(storage: &dyn Storage, naming: Naming) -> Result<Vec<Kept>, OpenError> {
     let io = OpenError::io;
     let names = storage.list().map_err(io("listing the data directory"))?;
@@ -396,7 +405,7 @@ pub(super) fn look(storage: &dyn Storage, naming: Naming) -> Result<Vec<Kept>, O
     Ok(found)
 }
 
-/// Loads the header and the state of an intact checkpoint.
+/// Reads an intact checkpoint from its file, and returns its header and its state.
 pub(super) fn load(storage: &dyn Storage, kept: &Kept) -> Result<(Header, Bytes), OpenError> {
     let bytes = Bytes::from(read(storage, &kept.file)?);
     match checkpoint::decode(&bytes) {
@@ -405,14 +414,14 @@ pub(super) fn load(storage: &dyn Storage, kept: &Kept) -> Result<(Header, Bytes)
     }
 }
 
-/// Removes a checkpoint.
+/// Removes a checkpoint from the data directory, durably.
 pub(super) fn remove(storage: &dyn Storage, kept: &Kept) -> Result<(), OpenError> {
     let removed = storage.remove(&kept.file);
     let removed = removed.and_then(|()| storage.sync_names());
     removed.map_err(OpenError::io("removing a checkpoint"))
 }
 
-/// Reads some bytes of a checkpoint.
+/// Reads at most `len` bytes of a checkpoint's file, from `offset` on, for another member that fetches it.
 pub(super) fn part(
     storage: &dyn Storage,
     kept: &Kept,
@@ -461,7 +470,7 @@ mod tests {
         assert_eq!(of(second).is_finished(&two), Some(true));
         assert_eq!(first(&of(ALL).unfinished()), Some(false));
         assert_eq!(of(second).is_finished(&of(ALL).unfinished()), None);
-        // The directory had only one group when this was written.
+        // The directory had only one group when the store wrote this file.
         let alone = Naming {
             alone: true,
             ..of(ALL)

@@ -1,7 +1,8 @@
-//! A cache of stretches of log records, bounded in bytes. It evicts the least recently used stretch. Pure.
+//! A cache of stretches of the log: consecutive records that one read returned. Its size is bounded in bytes,
+//! and it evicts the least recently used stretch. Pure.
 //!
-//! The cache also decides how much to read: little for scattered reads, and twice as much each time a reader
-//! continues at the end of a stretch, up to a bound.
+//! The cache also decides how much a read takes: little for scattered reads, and twice as much each time a
+//! reader continues at the end of a stretch, up to a bound.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -9,48 +10,50 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tidegate_log::{Chunk, Lsn};
 
-/// The number of bytes of a read that continues no stretch.
+/// The number of bytes of the log that the cache asks for in a read that does not continue a cached stretch.
 const READ_BYTES_MIN: usize = 16 << 10;
-/// The most bytes of one read.
+/// The greatest number of bytes of the log that the cache asks for in one read.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// The most bytes between a stretch and a read that continues this stretch. The records between may belong to
-/// other readers.
+/// The greatest number of bytes of the log between the end of a stretch and a read that still counts as its
+/// continuation. A reader may skip records that belong to other readers.
 const ON_BYTES: u64 = 64 << 10;
 
-/// A stretch of the log that the caller must read.
+/// A stretch of the log that the caller must read and then insert into the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) from: Lsn,
     pub(super) bytes: usize,
 }
 
-/// The result of the lookup of a record.
+/// The result of the search for a record in the cache.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The payload of the record. Once a reader has used half of the record's stretch, also the next stretch,
-    /// which the caller reads ahead.
+    /// The cache has the record, with this payload. If the reader has passed half of the stretch, the result
+    /// also names the next stretch, which the caller should read ahead.
     Here(Bytes, Option<Wanted>),
-    /// The cached stretch covers the position, and has no record there.
+    /// The cache has the stretch of the log around this position, and no record begins at the position.
     NotThere,
-    /// The cache lacks the record: the caller must read this stretch first.
+    /// The cache lacks the record: the caller must first read this stretch of the log.
     Unread(Wanted),
 }
 
 struct Stretch {
     next: Lsn,
-    /// The number of bytes that the read of this stretch asked for.
+    /// The number of bytes that the cache asked the caller to read for this stretch. A read that continues
+    /// the stretch takes twice as many.
     asked: usize,
     bytes: usize,
     records: Vec<(Lsn, Bytes)>,
     used: Cell<u64>,
 }
 
-/// The cache of stretches of log records, see the [module](self).
+/// The cache of stretches of the log; see the [module](self).
 pub(super) struct Chunks {
     stretches: BTreeMap<Lsn, Stretch>,
     bytes: usize,
     bytes_max: usize,
-    /// Counts lookups and insertions, as the clock of the eviction.
+    /// The number of lookups and insertions since the cache was created, by which the cache tells the least
+    /// recently used stretch.
     now: Cell<u64>,
 }
 
@@ -64,7 +67,8 @@ impl Chunks {
         }
     }
 
-    /// Looks a record up. A lookup changes only the order of the eviction.
+    /// Looks up the record at log position `lsn`. A lookup changes nothing but the order in which the cache
+    /// evicts stretches.
     pub(super) fn find(&self, lsn: Lsn) -> Found {
         self.tick();
         let before = self.stretches.range(..=lsn).next_back();
@@ -102,8 +106,8 @@ impl Chunks {
         before.next_back().is_some_and(|(_, s)| lsn < s.next)
     }
 
-    /// Adds a stretch that the caller has read, and evicts the least recently used stretches beyond the
-    /// bound.
+    /// Adds a stretch that the caller has read, and evicts the least recently used stretches until the cache
+    /// keeps its bound of bytes.
     pub(super) fn insert(&mut self, wanted: Wanted, chunk: Chunk) {
         self.tick();
         let records: Vec<_> = chunk

@@ -1,6 +1,6 @@
 //! Compaction: copies the live messages of a log segment that holds mostly removed messages to the end of the
-//! log, so that the store can release the segment. It copies one segment at a time, and some messages in each
-//! turn.
+//! log, so that the store can release the segment. The store compacts one segment at a time, and copies some
+//! messages in each turn.
 //!
 //! The store asks the streams which of their messages lie in the segment ([`LyingIn`]), reads these messages,
 //! and appends each of them as a new record. Once these records are durable, the streams learn the new
@@ -20,19 +20,21 @@ use super::room::Room;
 use super::{Fetch, Relocated, Store};
 use crate::replica::records;
 
-/// The most bytes of messages that the store reads and appends in a turn.
+/// The number of bytes of messages that the compaction reads and appends in one turn of the event loop.
 const TURN_BYTES: u64 = 256 << 10;
-/// The most copies that are appended and not yet durable.
+/// The greatest number of copies of messages that the compaction has appended to the log and that are not yet
+/// durable.
 const UNDURABLE_MAX: usize = 4096;
 
-/// A question to the streams of a group: which of their messages lie in this range?
+/// A question to the streams of a group: which of their messages lie in this range of the log?
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LyingIn {
-    /// The slot of the group.
+    /// The slot of the group that the store asks.
     pub at: GroupSlot,
-    /// The range of record positions.
+    /// The range of log positions in which the records of the messages begin.
     pub lsns: Range<u64>,
-    /// The stream and the message number from which on the question asks for messages.
+    /// The stream and the number of the first message for which the question asks. The question covers all
+    /// messages from this one on.
     pub from: (StreamNumber, StreamSeq),
 }
 
@@ -40,16 +42,16 @@ pub struct LyingIn {
 #[derive(Default)]
 pub(super) struct Compaction {
     segment: Option<Range<Lsn>>,
-    /// The group of the next question, with the stream and the message from which it asks; `None` once the
-    /// store knows all messages of the segment.
+    /// The slot of the group that the compaction asks next, and the stream and message from which on it asks;
+    /// `None` once it knows all messages in the segment.
     from: Option<(GroupSlot, (StreamNumber, StreamSeq))>,
-    /// The messages that the store has still to copy, each with the slot of its group.
+    /// The messages in the segment that the compaction still has to copy, each with the slot of its group.
     wanted: VecDeque<(GroupSlot, Resident)>,
-    /// The copies that are appended and not yet durable, each with the end of its batch and the slot of its
-    /// group.
+    /// The copies that the compaction has appended and that are not yet durable, each with the end of its
+    /// batch and the slot of its group.
     undurable: VecDeque<(Lsn, GroupSlot, Relocated)>,
-    /// The segments that the store began to compact and has not released. The next start of the node tries
-    /// them again.
+    /// The positions at which the segments begin that the store has begun to compact and not released. The
+    /// store does not compact these segments again before the next start of the node.
     given_up: BTreeSet<u64>,
 }
 
@@ -67,7 +69,8 @@ impl Compaction {
     }
 
     pub(super) fn begin(&mut self, segment: Range<Lsn>) {
-        // The store marks the segment at the beginning, so that it does not begin the segment a second time.
+        // The store marks the segment at the beginning of its compaction, so that it never compacts the
+        // segment a second time.
         self.given_up.insert(segment.start.get());
         self.segment = Some(segment);
         self.from = Some((GroupSlot::FIRST, (StreamNumber::NONE, StreamSeq::ZERO)));
@@ -83,8 +86,9 @@ impl Compaction {
         })
     }
 
-    /// Takes the answer to the question: the messages that the group has in the segment, and the start of the
-    /// next question. The node has `groups` groups.
+    /// Takes the answer of the group that the compaction asks: messages of the group in the segment
+    /// (`lying`), and the start of the next question to the group (`next`), which is `None` if the group has
+    /// no further message there. The node has `groups` groups.
     pub(super) fn handle_lying(
         &mut self,
         lying: Vec<Resident>,
@@ -99,13 +103,14 @@ impl Compaction {
         self.wanted.extend(lying.into_iter().map(|l| (at, l)));
     }
 
-    /// Notes copies of a group's messages that the store appended in a batch with this end.
+    /// Notes that the store has appended copies of a group's messages, in a batch that ends at log position
+    /// `end`.
     pub(super) fn handle_appended(&mut self, at: GroupSlot, end: Lsn, moved: Vec<Relocated>) {
         self.undurable
             .extend(moved.into_iter().map(|moved| (end, at, moved)));
     }
 
-    /// Returns whether all copies of this group's messages are durable.
+    /// Returns whether all copies of this group's messages that the compaction appended are durable.
     pub(super) fn is_durable(&self, at: GroupSlot) -> bool {
         !self.undurable.iter().any(|(_, of, _)| *of == at)
     }
@@ -116,7 +121,7 @@ impl Compaction {
 }
 
 impl Store {
-    /// Hands the copies that are durable to their groups as relocated messages.
+    /// Hands the copies of messages that have become durable to their groups, as relocated messages.
     pub(super) fn take_copies(&mut self, durable: Lsn) {
         let undurable = &mut self.compaction.undurable;
         let count = undurable.partition_point(|&(end, ..)| end <= durable);
@@ -125,7 +130,8 @@ impl Store {
         }
     }
 
-    /// Copies some messages to the end of the log. Returns whether the compaction of a segment is complete.
+    /// Copies some messages of the segment that the store compacts to the end of the log. Returns whether the
+    /// compaction of the segment is complete.
     pub(super) fn relocate(&mut self) -> bool {
         if self.compaction.is_idle() || self.holds() {
             return false;
@@ -136,8 +142,8 @@ impl Store {
         }
         let (mut taken, mut records) = (Vec::<(GroupSlot, Resident)>::new(), Vec::new());
         let mut bytes = batch_bytes(&[]);
-        // The store writes waiting entries first, because callers wait for them. On a full disk it copies
-        // messages first, because the entries wait for the space that copying frees.
+        // The store writes waiting entries before copies of messages, because callers wait for the entries.
+        // On a full disk it makes the copies first, because they free the space for which the entries wait.
         let first = !self.has_entries() || self.log.disk_full();
         while first
             && bytes < TURN_BYTES
@@ -160,9 +166,11 @@ impl Store {
                     taken.push((at, message));
                 }
                 Err(Fetch::Pending) => break,
-                // The stream has removed the message since its group answered the question.
+                // The stream has removed the message since it named the message for this segment, so no copy
+                // is needed.
                 Err(Fetch::Gone) => {}
-                // The store cannot copy the message, so the message and its segment stay.
+                // The store cannot read the message, so it makes no copy. The log keeps the segment because
+                // of that message.
                 Err(_) => tracing::error!(
                     "the compaction cannot read message {} of stream {}, so the log keeps the segment of that message",
                     message.seq,
@@ -178,7 +186,7 @@ impl Store {
     }
 
     fn append_copies(&mut self, taken: Vec<(GroupSlot, Resident)>, records: Vec<Record>) {
-        // The store has accepted the waiting entries because the log has room for them. The copies must leave
+        // The store accepted the waiting entries because the log has room for them. The copies must leave
         // this room free.
         let room = self.look_for_room(&[batch_bytes(&records)], 0);
         let appended = match room {
@@ -205,7 +213,7 @@ impl Store {
                     });
                 self.compaction.undurable.extend(moved);
             }
-            // The next poll of the store reports the failure of the log.
+            // The log has failed. The next poll of the store reports the failure.
             Err(AppendError::Failed(_)) => {}
             Err(_) => taken
                 .into_iter()

@@ -1,4 +1,4 @@
-//! Errors of opening a data directory, and of writing to it.
+//! The errors of opening a data directory, and of writing to it.
 
 use std::io;
 
@@ -6,25 +6,25 @@ use thiserror::Error;
 use tidegate_cluster::groups::GroupId;
 use tidegate_log::{AppendError, Failure};
 
-/// The reason why the store cannot open a data directory. The attempt has changed nothing.
+/// The reason why the store cannot open a data directory.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process holds the directory.
+    /// Another process holds the lock of the data directory.
     #[error(
         "the data directory is in use: stop the process that has it, or choose another directory"
     )]
     InUse,
-    /// A newer version wrote the directory.
+    /// A newer version of this program wrote the data directory.
     #[error(
         "the data directory has format {version}, this version reads up to {}: use the version that wrote it, or a later one",
         super::VERSION
     )]
     Newer {
-        /// The version that the file or the directory has.
+        /// The version of the format that the data directory names.
         version: u32,
     },
-    /// A newer version wrote one of the directory's files.
+    /// A newer version of this program wrote one of the files in the directory.
     #[error(
         "the file `{file}` of the data directory has format {version}, this version reads up to {reads}: \
          use the version that wrote it, or a later one"
@@ -32,12 +32,12 @@ pub enum OpenError {
     NewerFile {
         /// The file's name.
         file: String,
-        /// The version that the file or the directory has.
+        /// The version of the format that the file names.
         version: u32,
-        /// The newest version that this program reads.
+        /// The newest version of the format that this program reads.
         reads: u32,
     },
-    /// A newer version wrote a record of the log.
+    /// A newer version of this program wrote a record of the log.
     #[error(
         "the log has a record of kind {kind} at {at}, this version reads up to {}: \
          use the version that wrote it, or a later one",
@@ -49,7 +49,7 @@ pub enum OpenError {
         /// The position of the record.
         at: tidegate_log::Lsn,
     },
-    /// The version file of the directory holds no version.
+    /// The file `version` of the data directory does not hold a version number.
     #[error(
         "the file `version` of the data directory holds no version: restore it; this version writes {}",
         super::VERSION
@@ -64,16 +64,16 @@ pub enum OpenError {
          its cluster and `shards`"
     )]
     Stranger {
-        /// The number of the group.
+        /// The number of the group that the configuration does not give to this node.
         group: GroupId,
     },
     /// Bytes that this node has acknowledged are gone or unreadable.
     #[error("{0}: restore the data directory from a copy")]
     Damaged(String),
-    /// The operating system refused an operation.
+    /// The operating system refused an operation on the data directory.
     #[error("{doing}: {error}")]
     Io {
-        /// The operation.
+        /// The operation on the data directory that the operating system refused.
         doing: &'static str,
         /// The system's error.
         error: io::Error,
@@ -81,8 +81,9 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Returns whether the reason is that durable data is gone or unreadable. Other reasons are refusals of
-    /// the system, or another process that holds the directory.
+    /// Returns whether durable data of the directory is gone or unreadable. All other errors come from the
+    /// operating system, another process that holds the directory, a newer program or a changed
+    /// configuration.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         use tidegate_log::OpenError as Log;
@@ -97,27 +98,27 @@ impl OpenError {
     }
 }
 
-/// The reason why the store did not accept an entry. Nothing has changed.
+/// The reason why the store did not accept an entry. A refused entry has changed nothing.
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// Too many bytes wait to be written or committed.
     #[error("too much waits to be written: try again at the next wake-up")]
     Full,
-    /// There is no space for the next segment of the log.
+    /// The entry needs the next segment of the log, for which the disk has no space.
     #[error("no space on the disk: make some, or delete messages, and try again")]
     DiskFull,
-    /// The entry does not fit into a segment of the log.
+    /// The entry does not fit into one segment of the log, so the store can never accept it.
     #[error("an entry of {bytes} bytes where at most {most} fit: split it")]
     TooLarge {
-        /// The number of bytes that the entry takes.
+        /// The number of bytes that the refused entry would take in the log.
         bytes: u64,
-        /// The most bytes that an entry may take.
+        /// The greatest number of bytes that an entry may take in the log.
         most: u64,
     },
-    /// Another member leads the group.
+    /// Another member leads the group, so this member cannot propose the entry.
     #[error("this node does not lead its group: ask the leader")]
     NotLeader,
-    /// A write or a sync failed: the process must end.
+    /// A write or a sync of the log failed, so nothing more can become durable and the process must end.
     #[error("{0}")]
     Failed(Failure),
 }
@@ -128,8 +129,8 @@ impl From<AppendError> for WriteError {
             AppendError::TooLarge { bytes, most } => Self::TooLarge { bytes, most },
             AppendError::DiskFull => Self::DiskFull,
             AppendError::Failed(failure) => Self::Failed(failure),
-            // The other reasons are that the log's queue is full, or that the next segment is not allocated
-            // yet. The log refuses valid records for no further reason.
+            // The log's other errors that can occur here are temporary: its queue is full, or the next
+            // segment is not allocated yet.
             _ => Self::Full,
         }
     }

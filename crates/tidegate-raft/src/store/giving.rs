@@ -1,5 +1,5 @@
-//! Reads parts of a checkpoint from the disk, for another member that takes over the state.
-//! [`Store::read_alone`] reads the messages for this member.
+//! Reads parts of a checkpoint from the disk for another member that takes over the state.
+//! [`Store::read_alone`] reads the messages for that member.
 
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_stream::stream::{AccountLimits, Streams};
@@ -7,20 +7,21 @@ use tidegate_stream::stream::{AccountLimits, Streams};
 use super::{Store, checkpoint, checkpoints};
 use crate::replica::{EntryId, Index};
 
-/// A part of a checkpoint.
+/// A part of a checkpoint of this node, for another member that fetches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The index of the last entry in the checkpoint's state.
+    /// The index of the last entry that the checkpoint's state includes.
     pub index: Index,
-    /// The length of the whole checkpoint.
+    /// The length of the whole checkpoint in bytes.
     pub total: u64,
-    /// The bytes of the part: as many as requested, or fewer at the end of the checkpoint.
+    /// The bytes of this part: as many as the other member asked for, or fewer at the end of the checkpoint.
     pub bytes: Vec<u8>,
 }
 
 impl Store {
-    /// Reads bytes of the checkpoint with the last entry `index`, or of the newest checkpoint if `index` is
-    /// [`Index::ZERO`]. Returns `None` if there is no such checkpoint or the disk cannot read it.
+    /// Reads `len` bytes, from `offset` on, of the checkpoint that ends with the entry `index`, or of the
+    /// newest checkpoint if `index` is [`Index::ZERO`]. Returns `None` if there is no such checkpoint or the
+    /// disk cannot read it.
     #[must_use]
     pub fn read_checkpoint(
         &self,
@@ -34,8 +35,8 @@ impl Store {
             Index::ZERO => kept.last()?.index,
             index => index,
         };
-        // A group without new entries has several checkpoints of one index. The store reads all parts from
-        // the same file as long as this file exists.
+        // A group without new entries has several checkpoints of one index. All parts come from the oldest of
+        // their files as long as that file exists, so that the other member gets parts of one checkpoint.
         let kept = kept.iter().find(|k| k.index == index)?;
         let read = checkpoints::part(&*self.storage, kept, offset, len);
         match read {
@@ -54,10 +55,11 @@ impl Store {
     }
 }
 
-/// Decodes a whole checkpoint of another member. Returns the last entry in the checkpoint's state, and the
-/// streams.
+/// Decodes a whole checkpoint that came from another member. Returns the last entry in the checkpoint's
+/// state, and the streams.
 ///
-/// # Errors The bytes differ from those that the other member wrote; the text is for people.
+/// # Errors
+/// The bytes differ from those that the other member wrote. The text of the error is for people.
 pub fn read_given(bytes: &[u8], limits: AccountLimits) -> Result<(EntryId, Streams), String> {
     let (header, state) = checkpoint::decode(bytes).map_err(|e| e.to_string())?;
     let streams = Streams::restore(state, limits).map_err(|e| e.to_string())?;

@@ -1,9 +1,9 @@
 //! The bound on the bytes of log that a catch-up may keep from release. Until the member has taken over a
-//! state, the store releases no segment, and fetched messages stay in the log across restarts. If nothing
-//! arrives meanwhile, because the node is cut off or the group has no leader, the node's other groups would
-//! fill the disk. So the store bounds the bytes that other groups write since the catch-up began, beside the
-//! fetched bytes. Beyond the bound the store gives up the catch-up, writes a checkpoint of the present state
-//! so that it can release segments, and only then lets the catch-up start again.
+//! state, the store releases no segment, and fetched messages stay in the log across restarts. If the node is
+//! cut off, or the group has no leader, the catch-up does not progress, and the node's other groups would
+//! fill the disk. So the store bounds the bytes that other groups write after the beginning of the catch-up.
+//! Beyond the bound the store gives up the catch-up, writes a checkpoint of the present state so that it can
+//! release segments, and only then lets the catch-up start again.
 
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::Lsn;
@@ -11,31 +11,32 @@ use tidegate_log::Lsn;
 use super::Store;
 use super::staged::Staged;
 
-/// The factor of the bound: during a catch-up other groups may write this many times the sum of the fetched
-/// bytes and of the bytes of log after which a checkpoint is due. The more the member has fetched, the more a
-/// restart of the catch-up costs. If other groups write faster than this for long, the member never completes
-/// a state.
+/// The bound on the bytes that other groups may write during a catch-up, as a multiple of a sum: the fetched
+/// bytes, and the bytes of log after which a checkpoint is due. The more the member has fetched, the more a
+/// restart of the catch-up costs. If other groups always write faster than this, the member never completes a
+/// state.
 const HELD_MAX: u64 = 8;
 
-/// A catch-up that the store gave up.
+/// The progress of the store after it has given up a catch-up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GivenUp {
-    /// True once the code that fetches the state knows that the store gave the catch-up up.
+    /// True once the code that fetches the state has learned that the store gave up the catch-up.
     pub(super) heard: bool,
-    /// True once the store has asked for a checkpoint since then.
+    /// True once the store has begun the checkpoint that lets it release the segments which the catch-up
+    /// kept.
     pub(super) asked: bool,
 }
 
 impl Store {
-    /// Gives up the fetched messages and the catch-up of a group, if other groups have written too much since
-    /// the catch-up began.
+    /// Gives up the catch-up of a group and its fetched messages, if other groups have written too many bytes
+    /// since the catch-up began.
     pub(super) fn bound_held(&mut self, at: GroupSlot) {
         if !self.members[at].is_between() || self.is_checkpointing(at) {
             return;
         }
         let held = self.held_bytes(at);
         let most = match self.log.disk_full() {
-            // The disk is full, so the store needs the space that the catch-up keeps from release.
+            // The disk is full, so the store soon needs the space that the catch-up keeps from release.
             true => self.options.segment_bytes,
             false => {
                 let fetched = self.members[at].staged.bytes();
@@ -61,7 +62,7 @@ impl Store {
     }
 
     /// Returns the number of bytes that other groups have written since the catch-up of this group began. A
-    /// catch-up that began before a restart of the node counts from its beginning.
+    /// catch-up that went on across a restart of the node counts from its first fetched message.
     fn held_bytes(&self, at: GroupSlot) -> u64 {
         let member = &self.members[at];
         let from = [member.catching_up.begun, member.staged.from()];
@@ -71,14 +72,15 @@ impl Store {
             .saturating_sub(member.staged.bytes())
     }
 
-    /// Returns whether a checkpoint of the group is due because the store gave up its catch-up.
+    /// Returns whether a checkpoint of the group is due because the store gave up the group's catch-up:
+    /// without the checkpoint it cannot release segments.
     pub(super) fn lets_go(&self, at: GroupSlot) -> bool {
         let given_up = self.members[at].catching_up.given_up;
         given_up.is_some_and(|g| !g.asked)
     }
 
-    /// Lets a catch-up that the store gave up start again once the store has been able to release segments:
-    /// after the due checkpoint was written or failed, or if no checkpoint was due.
+    /// Lets a given-up catch-up start again once the store has been able to release segments: after the due
+    /// checkpoint was written or failed, or if no checkpoint was due.
     pub(super) fn end_letting_go(&mut self, at: GroupSlot) {
         let Some(given_up) = self.members[at].catching_up.given_up else {
             return;

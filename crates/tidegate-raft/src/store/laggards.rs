@@ -1,4 +1,4 @@
-//! Reads entries from the log for followers that lag so far that the leader no longer has the entries in
+//! Reads entries from the log for lagging followers that need entries which the leader no longer has in
 //! memory. The store reads one stretch of the log at a time.
 
 use bytes::Bytes;
@@ -9,24 +9,25 @@ use super::Store;
 use crate::replica::records::KIND_ENTRY;
 use crate::replica::{EntryId, Index};
 
-/// The bytes of a stretch: room for the entries of a few messages, and for the records before them.
+/// The number of bytes of log that the store reads at once for a lagging follower: room for the entries of a
+/// few messages, and for the records before them.
 const STRETCH_BYTES: usize = 1 << 20;
 
-/// The next entry that a lagging follower of a group needs, and the position of the stretch in which the
-/// store looks for it.
+/// A search in the log for the next entry that a lagging follower of a group needs: the entry, and the
+/// position of the stretch in which the store looks for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
     at: GroupSlot,
     index: Index,
     from: Lsn,
-    /// True once the reading thread has accepted the request for the stretch; until then its queue had no
-    /// room.
+    /// True once the reading thread has accepted the request for the stretch. The thread refuses a request
+    /// while its queue is full.
     asked: bool,
 }
 
 impl Store {
-    /// Hands the entries of the last stretch to their group, and asks the reading thread for the next
-    /// stretch.
+    /// Hands the entries that the store has read for a lagging follower to the follower's group, and asks the
+    /// reading thread for the next stretch of the log.
     pub(super) fn serve_laggards(&mut self) {
         if let (Some(search), Some(outcome)) = (self.search, self.reading.take_records()) {
             self.search = self.take_stretch(search, outcome);
@@ -39,7 +40,8 @@ impl Store {
         }
     }
 
-    /// Returns the next search. The groups take turns.
+    /// Returns a search for the entries that the next lagging follower needs, if a group has a lagging
+    /// follower. The groups take turns.
     fn next_search(&mut self) -> Option<Search> {
         let groups = self.members.len();
         let mut all = self.searched.around(groups);
@@ -56,8 +58,8 @@ impl Store {
         Some(found)
     }
 
-    /// Hands the entries of a stretch to the group. If the stretch lacks the entry, returns the search for
-    /// the next stretch.
+    /// Hands the entries that a lagging follower needs from a stretch of the log to the follower's group. If
+    /// the stretch has none of them, returns the search that continues with the next stretch.
     fn take_stretch(
         &mut self,
         search: Search,
@@ -82,8 +84,8 @@ impl Store {
         let (mut next, mut read) = (index, Vec::<(EntryId, Bytes)>::new());
         for (_, record) in chunk.records {
             let id = EntryId::new(record.index, record.term);
-            // An entry counts only with the valid term: an entry that another one has replaced has another
-            // term.
+            // An entry counts only with the term that is valid at its index: an entry that another one has
+            // replaced has another term.
             let counts = || group.term_of(next) == Some(id.term);
             let entry = record.group == group.number().get() && record.kind == KIND_ENTRY;
             if entry && id.index == next && counts() {

@@ -1,36 +1,39 @@
 //! Counts the live bytes of each log segment: the bytes of messages that streams still hold. Pure.
 //!
-//! A message counts with the bytes that its copy would take in the log. So the store copies a segment forward
-//! only if that frees space, however small its messages are.
+//! A message counts with the bytes that a copy of it would take in the log. So the store copies the messages
+//! of a segment forward only if that frees space, however small the messages are.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use tidegate_stream::stream::{Bulk, Place};
 
-/// The bytes that the copy of a message takes in the log beside the message: the headers of a record, an
-/// entry and a command, and padding.
+/// The bytes that a copy of a message takes in the log besides the message itself: the headers of a record,
+/// an entry and a command, and padding.
 const RELOCATED_OVERHEAD: u64 = 32 + 16 + 16 + 8;
 
-/// The live bytes that one group has in each segment of the log.
+/// The live bytes that one group has in each segment of the log: the bytes of its messages that streams still
+/// hold.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
-    /// The live bytes of each segment, by the position at which the segment begins: of all segments that the
-    /// log has begun and not released.
+    /// The live bytes of each segment that the log has begun and not released, by the position at which the
+    /// segment begins.
     segments: BTreeMap<u64, u64>,
-    /// The segment of the place counted last: its range and its live bytes. The next place mostly lies in the
-    /// same segment, so the count needs no search.
+    /// The segment of the message counted last: its range and its live bytes. The next message mostly lies in
+    /// the same segment, so the count needs no search.
     last: (Range<u64>, u64),
-    /// Messages that are removed and not yet uncounted.
+    /// The messages that streams removed together, for instance in a purge, and that the counts still
+    /// include.
     reclaiming: VecDeque<Bulk>,
-    /// Bytes removed since the last review.
+    /// The live bytes that streams have removed since the store last reviewed the segments for release and
+    /// compaction.
     removed_bytes: u64,
-    /// True if a segment has lost its last live byte since the last review.
+    /// True if a segment has lost its last live byte since the store last reviewed the segments.
     emptied: bool,
 }
 
 impl Live {
-    /// Restores the counts of a checkpoint.
+    /// Creates the counts of live bytes from those that a checkpoint holds.
     pub(super) fn restored(segments: &[(u64, u64)]) -> Self {
         Self {
             segments: segments.iter().copied().collect(),
@@ -38,7 +41,7 @@ impl Live {
         }
     }
 
-    /// Returns the counts for a checkpoint.
+    /// Returns the live bytes of each segment that has any, for the header of a checkpoint.
     pub(super) fn counts(&mut self) -> Vec<(u64, u64)> {
         self.reclaim(usize::MAX);
         let mut live: BTreeMap<u64, u64> = self.segments.clone();
@@ -48,33 +51,36 @@ impl Live {
         live.into_iter().filter(|&(_, live)| live > 0).collect()
     }
 
-    /// Adds the segment that begins at this position.
+    /// Adds a new segment, which begins at this log position and has no live bytes yet.
     pub(super) fn begin(&mut self, base: u64) {
         self.leave();
         self.segments.entry(base).or_default();
     }
 
-    /// Adds all segments of `known`. Among them is the newest segment, which the log does not list before it
-    /// has a durable record.
+    /// Adds all segments that the counts `known` have, also the newest segment, which the log does not list
+    /// before it has a durable record.
     pub(super) fn begin_as(&mut self, known: &Self) {
         known.segments.keys().for_each(|base| self.begin(*base));
     }
 
-    /// Drops the segment that began at this position.
+    /// Drops the count of the segment that began at this log position, because the log has released the
+    /// segment.
     pub(super) fn forget(&mut self, base: u64) {
-        // A place in a segment that is gone would count for the segment before it.
+        // Before the segment goes, its removed messages are subtracted. Later, they would be subtracted from
+        // the segment before it.
         self.reclaim(usize::MAX);
         self.leave();
         self.segments.remove(&base);
     }
 
-    /// Counts a message of `bytes` bytes at this place.
+    /// Adds a message of `bytes` bytes at this place to the live bytes of its segment.
     pub fn stored(&mut self, place: Place, bytes: u32) {
         self.enter(place.lsn);
         self.last.1 += u64::from(bytes) + RELOCATED_OVERHEAD;
     }
 
-    /// Subtracts a message of `bytes` bytes at this place, which its stream has removed or the log has moved.
+    /// Subtracts a message of `bytes` bytes at this place from the live bytes of its segment, because its
+    /// stream has removed the message, or the store has moved it.
     pub fn removed(&mut self, place: Place, bytes: u32) {
         self.enter(place.lsn);
         let weight = u64::from(bytes) + RELOCATED_OVERHEAD;
@@ -83,14 +89,14 @@ impl Live {
         self.removed_bytes += weight;
     }
 
-    /// Takes messages that were removed together. The store uncounts them, a part at a time:
-    /// a stream of millions of messages may be purged by one command.
+    /// Takes messages that a stream removed together. The store subtracts them in parts, because one command
+    /// may purge a stream of millions of messages.
     pub fn removed_together(&mut self, messages: Bulk) {
         self.reclaiming.push_back(messages);
         self.reclaim(1);
     }
 
-    /// Uncounts at most `parts` parts of the messages that were removed together, 256 messages each.
+    /// Subtracts at most `parts` parts, of 256 messages each, of the messages that streams removed together.
     pub(super) fn reclaim(&mut self, parts: usize) {
         for _ in 0..parts {
             let Some(messages) = self.reclaiming.front_mut() else {
@@ -100,7 +106,7 @@ impl Live {
                 self.reclaiming.pop_front();
                 continue;
             };
-            // A message of a memory stream has no place in the log.
+            // A message of a stream that is only in memory has no place in the log, and was never counted.
             let nowhere = Place::default();
             for (_, place, bytes) in part.iter().filter(|(_, place, _)| *place != nowhere) {
                 self.removed(place, bytes);
@@ -113,7 +119,7 @@ impl Live {
         !self.reclaiming.is_empty()
     }
 
-    /// Returns the live bytes of the segment that begins at this position.
+    /// Returns the group's live bytes in the segment that begins at this log position.
     pub(super) fn of(&self, base: u64) -> u64 {
         match self.last.0.start == base && !self.last.0.is_empty() {
             true => self.last.1,
@@ -121,8 +127,8 @@ impl Live {
         }
     }
 
-    /// Returns whether a review of the segments is due: whether `bytes` bytes were removed, or a segment lost
-    /// its last live byte, since the last review.
+    /// Returns whether the store must review the segments: since the last review, streams have removed
+    /// `bytes` bytes of messages, or a segment has lost its last live byte.
     pub(super) fn poll_review(&mut self, bytes: u64) -> bool {
         let due = self.emptied || self.removed_bytes >= bytes;
         if due {
@@ -137,8 +143,8 @@ impl Live {
         }
         self.leave();
         let before = self.segments.range(..=lsn).next_back();
-        // If no known segment holds the message, the count treats the message's position as the beginning of
-        // a segment.
+        // If no known segment begins at the message or before it, the counts get a new segment that begins at
+        // the message.
         let (base, live) = before.map_or((lsn, 0), |(&base, &live)| (base, live));
         let mut after = self.segments.range(lsn.saturating_add(1)..);
         let end = after.next().map_or(u64::MAX, |(&next, _)| next);

@@ -1,5 +1,5 @@
-//! The store's data of one group: this node as a member of the group, the group's checkpoints, and the places
-//! of its messages in the log. All groups share the log.
+//! The store's data of one group: this node's membership in the group, the group's checkpoints, and the
+//! places of its messages in the log. All groups share the log.
 
 use std::collections::VecDeque;
 
@@ -11,29 +11,32 @@ use super::staged::Staged;
 use super::{Live, Relocated};
 use crate::replica::{EntryId, Group, Message};
 
-/// The store's data of one group, see the [module](self).
+/// The store's data of one group; see the [module](self).
 pub(super) struct Member {
     pub(super) group: Group,
-    /// The messages of the group's leader, in order, that wait until the log has allocated its next segment.
+    /// The messages of the group's leader that wait, in order, until the log has allocated its next segment.
     pub(super) delayed: VecDeque<Message>,
     pub(super) checkpoints: Checkpoints,
     pub(super) catching_up: CatchingUp,
     pub(super) staged: Staged,
     pub(super) live: Live,
-    /// The new places of messages that the store has copied durably, in the order of the log. The caller has
-    /// not taken these yet.
+    /// The messages that the store has copied durably, with their new places, in the order of the log. The
+    /// event loop has not taken these yet.
     pub(super) relocated: VecDeque<Relocated>,
-    /// The last entry that the store returned as due.
+    /// The last entry that the store returned to the event loop as due, so that the group's streams include
+    /// it.
     pub(super) applied: Applied,
-    /// The log position up to which the last requested checkpoint covers the log.
+    /// The log position up to which the checkpoint that the store began last covers the log, even if its
+    /// write failed. The growth of the log from there decides when the next checkpoint is due.
     pub(super) tried: Lsn,
-    /// True if the store could not write the last requested checkpoint.
+    /// True if the write of the checkpoint that the store began last failed.
     pub(super) failed: bool,
-    /// The end of the log from which on the store tries again to make the reserve for the next checkpoint.
+    /// The durable position of the log at which the store tries again to make the reserve for the next
+    /// checkpoint.
     pub(super) keep_back_at: Lsn,
 }
 
-/// An entry that the store returned as due, and the log position behind its record.
+/// An entry that the store returned to the event loop as due, and the log position behind the entry's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Applied {
     pub(super) entry: EntryId,
@@ -41,9 +44,10 @@ pub(super) struct Applied {
 }
 
 impl Member {
-    /// Returns the position before which the group needs no record of the log, because the caller has applied
-    /// all of them; this is `durable` if no entry waits for its commit. Returns `None` while a record is not
-    /// yet durable or applied, and while the member takes over another state.
+    /// Returns the log position before which the group needs no record, because the caller has applied them
+    /// all. It is the position of the first entry that waits for its commit, or `durable`, the end of the
+    /// durable log, if no entry waits. Returns `None` while a record is not yet durable or a committed entry
+    /// not yet applied, and while the member takes over another state.
     pub(super) fn settled_to(&self, durable: Lsn) -> Option<Lsn> {
         let on_its_way = !self.relocated.is_empty()
             || !self.group.is_durable()
@@ -59,13 +63,15 @@ impl Member {
     }
 
     /// Returns whether this member takes over another state, or has fetched messages with which it continues
-    /// as soon as a leader asks for the takeover again. `holding` bounds the bytes of log that this keeps
-    /// from release. A leader needs no other state.
+    /// as soon as a leader asks for the takeover again. The log must then keep its segments; the module
+    /// `holding` bounds the bytes that it keeps for this. A leader needs no other state, so its fetched
+    /// messages do not count.
     pub(super) fn is_between(&self) -> bool {
         self.holds() || (!self.staged.is_empty() && !self.group.leads())
     }
 
-    /// Returns whether the store must keep all segments, because fetched messages lie in them.
+    /// Returns whether the store must keep all segments, because they may hold messages that this member has
+    /// fetched.
     pub(super) const fn holds(&self) -> bool {
         self.catching_up.holds()
     }

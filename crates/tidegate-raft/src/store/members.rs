@@ -1,5 +1,5 @@
-//! The store's traffic with the other members of its groups. The store handles their messages, returns the
-//! messages for them, and hands all records to the log that the groups want to write.
+//! The store's contact with the other members of its groups: handles their messages, returns the messages for
+//! them, and hands all records to the log that the groups want to write.
 
 use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::slots::GroupSlot;
@@ -8,9 +8,11 @@ use super::Store;
 use super::room::Admission;
 use crate::replica::{Message, MessageType, PeerProgress, StepError, TransferError};
 
-/// The most messages of a group's leader that wait for the log's next segment.
+/// The greatest number of messages of a group's leader that this member holds until the log has allocated its
+/// next segment.
 const DELAYED_MAX: usize = 64;
-/// The most bytes of entries in the messages that wait for the log's next segment.
+/// The greatest number of bytes of entries in the messages that this member holds until the log has allocated
+/// its next segment.
 const DELAYED_BYTES_MAX: u64 = 64 << 20;
 
 impl Store {
@@ -22,7 +24,8 @@ impl Store {
 
     /// Handles a message of another member, for the group with this number.
     ///
-    /// # Errors See [`StepError`]; the message had no effect. If the log has failed, [`poll`](Self::poll)
+    /// # Errors
+    /// See [`StepError`]; a refused message has no effect. If the log has failed, [`poll`](Self::poll)
     /// reports that.
     pub fn step(&mut self, group: GroupId, message: Message) -> Result<(), StepError> {
         let at = self.at(group).ok_or(StepError::WrongGroup { group })?;
@@ -38,18 +41,19 @@ impl Store {
                 delayed.push_back(message);
                 return Ok(());
             }
-            // The leader starts to send from another entry on, so the messages that wait are obsolete.
+            // The leader now sends entries from another index on, so the messages that wait are obsolete.
             delayed.clear();
         }
         self.take(at, message)
     }
 
-    /// Handles the messages that waited for the log's next segment, as far as the log has room now.
+    /// Handles the messages of a leader that waited for the log's next segment, as far as the log has room
+    /// now.
     pub(super) fn take_delayed(&mut self, at: GroupSlot) {
         while let Some(message) = self.members[at].delayed.pop_front() {
             let waited = self.members[at].delayed.len();
-            // The result does not matter: if the message has no effect, the leader learns that from this
-            // member's later messages.
+            // An error needs no handling: this member then lacks the message's entries, and its next answer
+            // to the leader shows that.
             let _ = self.take(at, message);
             if self.members[at].delayed.len() > waited {
                 break;
@@ -57,8 +61,8 @@ impl Store {
         }
     }
 
-    /// Handles a message as far as the log has room for its entries. The rest of the message waits for the
-    /// next segment.
+    /// Handles a message of another member as far as the log has room for its entries. The other entries of
+    /// the message wait for the log's next segment.
     fn take(&mut self, at: GroupSlot, mut message: Message) -> Result<(), StepError> {
         let admission = self.admit(at, &message);
         let kind = message.get_msg_type();
@@ -77,8 +81,8 @@ impl Store {
                 member.delayed.push_front(rest);
                 group.step(message)
             }
-            // Without space this member fetches no state. It does not answer the heartbeat, so that the
-            // leader does not count it in its quorum.
+            // The disk is full, so this member cannot fetch the state that it needs. It does not answer the
+            // heartbeat, so that the leader does not count this member in its quorum.
             Admission::All if full && beats && group.poll_catch_up().is_some() => {
                 group.step_silently(message)
             }
@@ -88,7 +92,7 @@ impl Store {
         stepped
     }
 
-    /// Advances the clock of all groups by one tick.
+    /// Advances the clocks of this node's members in all groups by one tick.
     pub fn tick(&mut self) {
         for member in &mut self.members {
             member.group.tick();
@@ -96,32 +100,33 @@ impl Store {
         self.hand_over();
     }
 
-    /// Returns the next message that the caller must send, and its receiver. The caller calls this after each
-    /// [`step`](Self::step), [`tick`](Self::tick), [`propose`](Self::propose) and [`poll`](Self::poll), until
-    /// it returns `None`. The caller drops messages that it cannot send.
+    /// Returns the next message that the caller must send, and the id of its receiver. The caller calls this
+    /// function after each [`step`](Self::step), [`tick`](Self::tick), [`propose`](Self::propose) and
+    /// [`poll`](Self::poll), until it returns `None`. The caller drops messages that it cannot send.
     pub fn poll_message(&mut self, at: GroupSlot) -> Option<(u64, Message)> {
         self.members[at].group.poll_message()
     }
 
-    /// Returns the number of a group.
+    /// Returns the number of the group that has this slot.
     #[must_use]
     pub fn group_number(&self, at: GroupSlot) -> GroupId {
         self.members[at].group.number()
     }
 
-    /// Returns the leader of the group in this slot, as far as this member knows.
+    /// Returns the id of the leader of the group in this slot, as far as this node knows.
     #[must_use]
     pub fn leader(&self, at: GroupSlot) -> Option<u64> {
         self.members[at].group.leader()
     }
 
-    /// Returns a leader's view of the other members; empty unless this member leads.
+    /// Returns the progress of the other members of the group in this slot, as the leader knows it; nothing
+    /// if this node does not lead the group.
     #[must_use]
     pub fn progress(&self, at: GroupSlot) -> Vec<PeerProgress> {
         self.members[at].group.progress()
     }
 
-    /// Hands the leadership of the group in this slot over to member `to`, see
+    /// Hands the leadership of the group in this slot over to member `to`, once `to` has all entries; see
     /// [`Group::transfer_leadership`](crate::replica::Group::transfer_leadership).
     ///
     /// # Errors
@@ -132,13 +137,14 @@ impl Store {
         begun
     }
 
-    /// Stands for election now, if this member may.
+    /// Makes this node's member of the group stand for election now, if it could serve as a leader.
     pub fn campaign(&mut self, at: GroupSlot) {
         self.members[at].group.campaign();
         self.hand_over();
     }
 
-    /// Reports that messages to node `to` do not arrive, for instance because the connection broke.
+    /// Reports to all groups that messages to node `to` do not arrive, for instance because the connection
+    /// broke.
     pub fn report_unreachable(&mut self, to: u64) {
         for member in &mut self.members {
             member.group.report_unreachable(to);
@@ -146,15 +152,15 @@ impl Store {
         self.hand_over();
     }
 
-    /// Appends the records that the groups want written. If the log has no room, a later call appends them;
-    /// if the log has failed, `poll` reports that.
+    /// Appends the records that the groups want to write to the log. If the log has no room for some, a later
+    /// call appends them; if the log has failed, `poll` reports the failure.
     fn hand_over(&mut self) {
         let _ = self.append_entries();
     }
 }
 
-/// Keeps the first `count` entries in the message, and returns a second message with the other entries. The
-/// message must have entries.
+/// Cuts a message of a leader in two: keeps the first `count` entries in the message, and returns a second
+/// message with the other entries. The message must have entries.
 fn split(message: &mut Message, count: usize) -> Message {
     let mut entries = std::mem::take(&mut message.entries).into_vec();
     let mut rest = message.clone();

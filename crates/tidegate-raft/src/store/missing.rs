@@ -1,8 +1,8 @@
 //! Lists the messages that a repair of the log has lost, by stream.
 //!
-//! The streams know their messages from the newest checkpoint and from the remaining entries. A known message
-//! is lost if its record is missing from the log. If no checkpoint includes a lost entry, the store knows
-//! only the entry's index.
+//! The streams know their messages from the newest checkpoint and from the entries that remain in the log. A
+//! known message is lost if its record is missing from the log. If no checkpoint includes a lost entry, the
+//! store knows only the entry's index.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,37 +18,38 @@ use tidegate_stream::stream::{AccountLimits, Streams};
 use super::{OpenError, Opening, Options, Replaying};
 use crate::replica::Index;
 
-/// The losses of a repaired directory: messages of known streams, and entries with unknown contents.
+/// The losses of a repaired data directory: messages of known streams, and entries with unknown contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// The losses by stream, in the order of the stream numbers.
+    /// The streams that have lost messages, with their losses, in the order of the stream numbers.
     pub streams: Vec<MissingIn>,
-    /// The lost entries with unknown contents. The streams lack the effects of these entries, and may give
-    /// later messages lower numbers than those that publishers got.
+    /// The indices of lost entries with unknown contents. The streams lack the effects of these entries, and
+    /// may give later messages lower numbers than those that publishers got.
     pub entries: Vec<Range<Index>>,
 }
 
-/// The lost messages of a stream.
+/// The messages that one stream has lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingIn {
     /// The stream's name.
     pub stream: String,
     /// The number of lost messages.
     pub messages: u64,
-    /// The numbers of the lost messages: the first and the last of each run.
+    /// The numbers of the lost messages in the stream, as runs: the first and the last number of each.
     pub seqs: Vec<(StreamSeq, StreamSeq)>,
 }
 
 /// Returns the losses of the data directory `dir`; `lost` are the ranges of the log that a repair gave up.
-/// Opens the directory as the start of a node does.
+/// Opens the directory in the same way as the start of a node.
 ///
 /// # Errors
-/// The directory cannot be opened.
+/// See [`OpenError`].
 pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
     let mut options = Options::default();
     let mut opening = loop {
         match Opening::begin(dir, options.clone(), Arc::new(|| ())) {
-            // Each attempt to open the log names one group that the options lack, as an error.
+            // This process does not know the groups of the directory. Each failed attempt names a group that
+            // the options lack, so the loop adds that group and tries again.
             Err(OpenError::Stranger { group }) => options.groups.push(GroupOf {
                 number: group,
                 members: vec![options.id],
@@ -70,7 +71,8 @@ pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
         };
         groups.push((streams, Replaying::default()));
     }
-    // This process does not know the members of these groups, so it only reads, and must not act as a member.
+    // This process does not know the real members of the directory's groups, so it only reads the log, and
+    // must not act as a member.
     opening.look(|at, due, live| {
         let (streams, replaying) = &mut groups[at];
         replaying.take(streams, &due, live);

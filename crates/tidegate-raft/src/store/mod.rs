@@ -1,11 +1,12 @@
 //! A node's durable store: the log, the checkpoints of its groups' states, and the rules by which the store
 //! releases log segments. The store drives the groups of the node, which share one log. Callers name a group
-//! by its slot, the group's place in [`Options::groups`].
+//! by its slot: the group's place in [`Options::groups`].
 //!
-//! **[`Opening::begin`] -> [`Opening::replay`] -> [`Store`].** After opening, one loop owns the store: it
-//! proposes entries, calls [`Store::poll`] after each call of the waker, and calls [`Store::poll_due`] until
-//! it returns `None`. The log has a thread that writes and syncs; it also decides which batches a sync
-//! covers. The store has a reading thread and a thread that writes checkpoints, and these two decide nothing.
+//! **[`Opening::begin`] -> [`Opening::replay`] -> [`Store`].** After the opening, one event loop owns the
+//! store. The loop proposes entries, calls [`Store::poll`] after each call of the waker, and calls
+//! [`Store::poll_due`] until it returns `None`. The log has a thread of its own, which writes and syncs
+//! batches, and decides which batches a sync covers. The store has a reading thread, a scrubbing thread and a
+//! thread for each group's checkpoints. These threads decide nothing.
 //!
 //! ```text
 //! <data>/tidegate/lock             held while a process has the directory
@@ -83,76 +84,80 @@ use scrub::Scrub;
 #[cfg(feature = "lab")]
 use second_write::SecondWrite;
 
-/// The only format of a data directory so far.
+/// The version of the data directory's format: the only one so far.
 const VERSION: u32 = 1;
 
-/// Wakes the loop that owns the store. Other threads call this function when the loop has something to do.
-/// The function must not block.
+/// Wakes the event loop that owns the store. Other threads call this function when the loop has something to
+/// do. The function must not block.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// The next step that the loop must carry out on the streams, in the order of the log.
+/// The next step that the event loop must carry out on the streams, in the order of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// The loop must apply this entry to the streams.
+    /// The entry is committed, and the event loop must apply it to the streams.
     Entry(Committed),
-    /// The loop must note the new place of a message. If the stream has removed the message, this has no
-    /// effect.
+    /// The store has copied a message, and the event loop must note the message's new place. If the stream
+    /// has removed the message, the new place has no effect.
     Relocated(Relocated),
 }
 
-/// A message that the store has written to the log again, with its new place.
+/// A message that the store has copied to another place in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocated {
-    /// The number of the message's stream.
+    /// The number of the stream that holds the copied message.
     pub stream: StreamNumber,
-    /// The message's number in the stream.
+    /// The number of the copied message in its stream.
     pub seq: StreamSeq,
-    /// The new place of the message in the log.
+    /// The place of the copy in the log.
     pub place: Place,
 }
 
-/// A node's log, checkpoints and groups, see the [module](self).
+/// A node's log, and its members of all groups with their checkpoints; see the [module](self).
 pub struct Store {
     members: PerGroup<Member>,
-    /// The group that [`poll_due`](Self::poll_due) asks first for its next step.
+    /// The slot of the group that [`poll_due`](Self::poll_due) asks first for its next step, so that the
+    /// groups take turns.
     turn: GroupSlot,
-    /// The group of which the batches go to the log first.
+    /// The slot of the group that appends its waiting batches first, because the log had no room for its
+    /// batch the last time.
     appending: GroupSlot,
     appender: Appender,
     log: Log,
     reading: Reading,
-    /// The search in the log for the next entry of a lagging follower.
+    /// The search in the log for the next entry that a lagging follower needs; `None` if no follower waits.
     search: Option<Search>,
-    /// The group in which the next search for a lagging follower begins.
+    /// The slot of the group at which the store begins its next search for a lagging follower, so that the
+    /// groups take turns.
     searched: GroupSlot,
-    /// The second write of each message, which only measurements switch on (feature `lab`).
+    /// The second write of each message, which only measurements switch on (feature `lab`); `None` without
+    /// it.
     #[cfg(feature = "lab")]
     second_write: Option<SecondWrite>,
     compaction: Compaction,
     scrub: Scrub,
-    /// The number of the segment to which the store appended last.
+    /// The number of the log's segment to which the store appended its last batch.
     segment: u64,
-    /// The position at which the log appends the next batch.
+    /// The log position behind the last appended batch, at which the next batch begins.
     end: Lsn,
-    /// Set when an event may allow the store to release or compact a segment.
+    /// True if the store must review the segments, because an event may allow it to release or compact one.
     review: bool,
-    /// True if the files took more bytes than the quota at the last count, and the durable position of the
-    /// log at that time.
+    /// True if the store's files took more bytes than the quota when the store last counted them, and the
+    /// durable position of the log at that count.
     over_quota: (bool, Lsn),
-    /// The number of times the store has looked for space on a full disk.
+    /// The number of times since the start of the node that the store has looked for space on a full disk.
     looks_for_space: u32,
     options: Options,
     waker: Waker,
-    /// The data directory. The process holds the directory's lock as long as this value lives.
+    /// The data directory of the node. The process holds the directory's lock as long as this value lives.
     storage: Arc<dyn Storage>,
 }
 
 impl Store {
-    /// Proposes an entry for `callers` callers, and hands it to the log. [`poll_due`](Self::poll_due) returns
-    /// the entry once it is committed.
+    /// Proposes an entry, for the commit of which `callers` callers wait, and hands it to the log.
+    /// [`poll_due`](Self::poll_due) returns the entry once it is committed.
     ///
     /// # Errors
-    /// See [`WriteError`]; nothing has changed then.
+    /// See [`WriteError`]; a refused proposal has changed nothing.
     pub fn propose(
         &mut self,
         at: GroupSlot,
@@ -193,7 +198,7 @@ impl Store {
     }
 
     /// Returns whether this member leads and has applied every entry that was committed before it led. Only
-    /// then does this member know the current state.
+    /// then does this member know the group's current state.
     #[must_use]
     pub fn leads_settled(&self, at: GroupSlot) -> bool {
         let writing = self.writing_twice(at);
@@ -201,7 +206,7 @@ impl Store {
         group.leads_settled() && writing.is_none_or(|term| term == group.term())
     }
 
-    /// Returns whether the store writes each message a second time, as measurements may ask for (feature
+    /// Returns whether the store writes each message a second time, as a measurement asks for (feature
     /// `lab`).
     #[cfg(feature = "lab")]
     const fn writes_twice(&self) -> bool {
@@ -213,8 +218,8 @@ impl Store {
         false
     }
 
-    /// Returns the term of the group's entry that the store is writing a second time; `None` without such an
-    /// entry.
+    /// Returns the term of the entry that the store is writing a second time, if the entry belongs to this
+    /// group; otherwise `None`.
     #[cfg(feature = "lab")]
     fn writing_twice(&self, at: GroupSlot) -> Option<Term> {
         self.second_write.as_ref()?.writing(at)
@@ -225,12 +230,14 @@ impl Store {
         None
     }
 
-    /// Takes the results of the other threads. The caller calls this after each wake-up, and after
-    /// [`step`](Self::step) and [`tick`](Self::tick).
+    /// Takes the results of the log, of the reading thread and of the checkpoint threads, and does the work
+    /// that they make due. The caller calls this function after each wake-up, and after [`step`](Self::step)
+    /// and [`tick`](Self::tick).
     ///
     /// # Errors
-    /// A write or a sync failed: nothing more can become durable, and the process must end now. All
-    /// acknowledged entries are safe; [`Failure::durable`] returns how far the log is durable.
+    /// A write or a sync of the log failed: nothing more can become durable, and the process must end now.
+    /// All acknowledged entries are safe; [`Failure::durable`] is the position up to which the log is
+    /// durable.
     pub fn poll(&mut self) -> Result<(), Failure> {
         // The store reads the failure before the durable position, so that the groups still learn of all
         // records that became durable before the failure.
@@ -255,8 +262,9 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the next step that is due, and its group. Returns each step of a group once, in order. With
-    /// the call the loop confirms that it has carried out the previous step.
+    /// Returns the next step that the event loop must carry out, and the slot of its group. Returns each step
+    /// of a group once, in order. With this call the event loop confirms that it has carried out the previous
+    /// step.
     pub fn poll_due(&mut self) -> Option<(GroupSlot, Due)> {
         for _ in 0..self.members.len() {
             if let Some(due) = self.poll_due_of(self.turn) {
@@ -272,8 +280,8 @@ impl Store {
         if member.catching_up.is_installed() {
             return None;
         }
-        // A checkpoint behind an entry must include the relocations that precede the entry in the log. So all
-        // durable relocations come before the next entry.
+        // A checkpoint that ends behind an entry must include the relocations that precede the entry in the
+        // log. So all durable relocations come before the next entry.
         if let Some(relocated) = member.relocated.pop_front() {
             return Some(Due::Relocated(relocated));
         }
@@ -290,21 +298,21 @@ impl Store {
                 entry: entry.id(),
                 next: behind(&entry),
             };
-            // An empty entry serves only Raft and does not change the state. It still advances `applied`,
-            // because another member may ask for a state with this last entry.
+            // An empty entry serves only Raft and changes no stream. It still advances `applied`, because
+            // another member may ask for a state that ends with this entry.
             if !entry.data.is_empty() {
                 return Some(Due::Entry(entry));
             }
         }
     }
 
-    /// Reads the message of the group at this place. The result is the message's bytes, followed by the rest
-    /// of its entry.
+    /// Reads the message of the group at this place. The result is the bytes of the message, followed by the
+    /// rest of its entry.
     pub fn read(&mut self, at: GroupSlot, place: Place) -> Fetch {
         within(self.read_entry(at, place.lsn), place)
     }
 
-    /// Returns the bytes of the message at this place as far as they are in memory, and starts no read.
+    /// Returns the bytes of the message at this place if they are in memory, and starts no read of the log.
     #[must_use]
     pub fn peek(&self, at: GroupSlot, place: Place) -> Peeked {
         let lsn = Lsn::new(place.lsn);
@@ -329,15 +337,15 @@ impl Store {
         }
     }
 
-    /// Returns the last entry that the store returned as due. The group's state includes this entry and no
-    /// later one.
+    /// Returns the last entry that the store returned to the event loop as due. The group's state includes
+    /// this entry and no later one.
     #[must_use]
     pub fn applied(&self, at: GroupSlot) -> EntryId {
         self.members[at].applied.entry
     }
 
-    /// Returns the counts of the group's live bytes, in which the loop records the messages that the streams
-    /// store and remove.
+    /// Returns the counts of the group's live bytes, in which the event loop records the messages that the
+    /// streams store and remove.
     pub fn live_mut(&mut self, at: GroupSlot) -> &mut Live {
         &mut self.members[at].live
     }
@@ -355,7 +363,7 @@ impl Store {
         checkpoints.fold(false, |any, did| any | did) || read || wrote
     }
 
-    /// Returns the number of syncs of the second write; 0 if there is no second write.
+    /// Returns the number of syncs of the second write of messages; 0 if the store makes no second write.
     #[cfg(feature = "lab")]
     #[must_use]
     pub fn second_syncs(&self) -> u64 {
@@ -368,29 +376,29 @@ impl Store {
         &self.log
     }
 
-    /// Returns a group for inspection.
+    /// Returns this node's member of the group in this slot, so that the caller can look at it.
     #[must_use]
     pub fn group(&self, at: GroupSlot) -> &Group {
         &self.members[at].group
     }
 
-    /// Returns the number of groups.
+    /// Returns the number of groups of which this node is a member.
     #[must_use]
     pub const fn groups_len(&self) -> usize {
         self.members.len()
     }
 
-    /// Returns the slots of the groups, in order.
+    /// Returns the slots of all groups of this node, in order.
     pub fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<> {
         self.members.slots()
     }
 
-    /// Waits until all accepted records are durable and the checkpoint in progress is written, and ends the
-    /// threads.
+    /// Waits until all accepted records are durable and the checkpoints in progress are written, and ends the
+    /// store's threads.
     ///
     /// # Errors
-    /// A write or a sync failed, now or before. A failed checkpoint is no error: the next start replays more
-    /// entries.
+    /// A write or a sync of the log failed, now or before. A failed checkpoint is no error: the next start
+    /// replays more entries.
     pub fn close(self) -> Result<(), Failure> {
         drop((self.reading, self.scrub));
         for member in self.members {
@@ -403,7 +411,8 @@ impl Store {
         self.appender.close()
     }
 
-    /// Hands the groups' waiting batches to the log until the log refuses one.
+    /// Hands the groups' waiting batches to the log until the log has no more room. While the disk is full,
+    /// goes on with the other groups.
     fn append_entries(&mut self) -> Result<(), WriteError> {
         for at in self.appending.around(self.members.len()) {
             while let Some(batch) = self.members[at].group.poll_append() {
@@ -413,10 +422,12 @@ impl Store {
                         .group
                         .handle_appended(&appended.records, appended.end),
                     Err(error @ AppendError::Failed(_)) => return Err(error.into()),
-                    // The batch stays the first of its group, and the store offers it to the log again once
-                    // the log has room. The batch of another group may be smaller or may free space.
+                    // The disk has no space for the batch. It stays the first of its group, and the store
+                    // offers it to the log again in a later turn. The batch of another group may be smaller
+                    // or may free space.
                     Err(AppendError::DiskFull) => break,
-                    // This group appends first the next time, so that the other groups cannot starve it.
+                    // The log has no room for the batch yet. The batch's group appends first the next time,
+                    // so that the other groups cannot starve it.
                     Err(_) => {
                         self.appending = at;
                         return Ok(());
@@ -439,7 +450,7 @@ impl Store {
         self.end = appended.end;
         if appended.segment != self.segment {
             self.segment = appended.segment;
-            // The position of a segment's first batch is the beginning of the segment.
+            // The batch is the first in its segment, so the segment begins at the position of this batch.
             for member in &mut self.members {
                 member.live.begin(appended.at.get());
             }
@@ -457,13 +468,13 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// Returns the log position behind an entry's record.
+/// Returns the log position behind the record of a committed entry.
 fn behind(entry: &Committed) -> Lsn {
     let record = records::entry(ALL, EntryId::ZERO, entry.data.clone());
     entry.lsn.after(record.stored_bytes())
 }
 
-/// Removes the bytes of an entry that come before the message at this place.
+/// Removes the bytes of an entry that come before the message at this place, so that the message comes first.
 fn within(entry: Fetch, place: Place) -> Fetch {
     match entry {
         Fetch::Ready(entry) => match usize::try_from(place.offset) {

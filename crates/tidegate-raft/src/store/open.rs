@@ -56,7 +56,8 @@ pub const VERSION_FILE: &str = "version";
 const VERSION_NEW: &str = "version-new";
 /// The name of the file in which a repair lists the parts of the log that it has given up.
 pub const REPAIRED_FILE: &str = "repaired";
-/// The bounds of a sync, the same as the default of the log.
+/// The bounds on the batches that one sync covers, for the controller that decides about syncs: the same as
+/// the log's own default.
 const SYNC_BOUNDS: Bounds = Bounds {
     items_min: 1,
     items_max: u64::MAX,
@@ -64,49 +65,54 @@ const SYNC_BOUNDS: Bounds = Bounds {
     age_max: Duration::from_secs(1),
     in_flight_max: None,
 };
-/// The divisor of the least reserve: the store reserves at least one part in this many of a segment for the
-/// next checkpoint of a group.
+/// The divisor that gives the least length of a group's checkpoint reserve: the length of a segment, divided
+/// by this number.
 const KEPT_BACK_SHARE: u64 = 16;
 /// The number of bytes of the log that the replay reads at once.
 const REPLAY_BYTES: usize = 4 << 20;
 
-/// Options of a store. Each has a default.
+/// The options with which a store opens its data directory. Each has a default.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The id of this node among the members; never 0. It stays the same for the life of the data directory.
+    /// The id of this node in its groups; never 0. The id stays the same for the life of the data directory.
     pub id: u64,
-    /// The groups of which this node is a member, [`ALL`] first. They stay the same for the life of the data
-    /// directory.
+    /// The groups of which this node is a member, with [`ALL`] first. They stay the same for the life of the
+    /// data directory.
     pub groups: Vec<GroupOf>,
-    /// The term from which on this member takes part again after it lost its disk.
+    /// The term from which on this node takes part again after it lost its disk; `None` if it did not lose
+    /// the disk, or has every entry again that it may have acknowledged.
     pub rejoined: Option<Term>,
-    /// True if the node had a log in an earlier run. If the directory has no log now, the log was lost.
+    /// True if the node had a log in an earlier run. If the directory has no log now, that log was lost, and
+    /// the store does not open.
     pub begun: bool,
-    /// The length of a segment, in whole pages.
+    /// The length of a segment of the log, in bytes: whole pages of 4096 bytes.
     pub segment_bytes: u64,
-    /// The most bytes of entries that a leader has proposed and not applied yet.
+    /// The greatest number of bytes of entries that the leader of a group may have proposed and not applied
+    /// yet.
     pub uncommitted_bytes_max: u64,
-    /// The most bytes of applied entries that a group keeps in memory.
+    /// The greatest number of bytes of applied entries that each group keeps in memory.
     pub tail_bytes_max: u64,
-    /// The most bytes of the log that the cache for readers keeps in memory.
+    /// The greatest number of bytes of log that the store keeps in its cache for readers of messages.
     pub read_bytes_max: usize,
-    /// The least growth of the log between two checkpoints, in bytes.
+    /// The least number of bytes by which the log grows between two checkpoints of a group.
     pub checkpoint_bytes_min: u64,
-    /// The most bytes that the log and the checkpoints may take before the store refuses more messages;
-    /// `None` is no bound.
+    /// The quota: the bytes of log and checkpoints beyond which the store refuses more messages; `None` sets
+    /// no bound.
     pub max_file_store: Option<u64>,
-    /// The seed of the salts of the log's segments; `None` draws it from the system. Only simulations set it.
+    /// The seed of the salts of the log's segments; `None` draws the seed from the system. Only simulations
+    /// set it.
     pub seed: Option<u64>,
-    /// The time in which the scrub reads the whole log once to find damage; zero turns the scrub off.
+    /// The time in which the scrub reads the whole log once to look for damage; zero turns the scrub off.
     pub scrub_period: Duration,
-    /// Chooses the part of the log with which the scrub begins.
+    /// The number that chooses the segment of the log with which the scrub begins after a start of the node.
     pub scrub_seed: u64,
-    /// True if the log delays a sync for callers that are about to return with the next record, where that
-    /// pays.
+    /// True if the log delays a sync for callers that are about to return with the next record, where the
+    /// delay pays.
     pub anticipation: bool,
-    /// The log of the controller's decisions about syncs.
+    /// The decision log in which the log's controller records its decisions about syncs; `None` for no
+    /// record.
     pub decisions: Option<DecisionLog>,
-    /// The deviations from the product that only measurements use.
+    /// The settings by which a measured node deviates from the product; none in a serving node.
     pub lab: Lab,
 }
 
@@ -136,25 +142,26 @@ impl Default for Options {
     }
 }
 
-/// A data directory that the store has examined. So far the store has only settled the end of the log, and
-/// written nothing else.
+/// A data directory that the store has examined. The opening has settled the end of the log and removed
+/// unfinished checkpoints, but replayed no entry yet.
 pub struct Opening {
     opened: Opened,
-    /// The checkpoints and log records of each group.
+    /// The checkpoints and log records that the opening found for each group.
     found: PerGroup<Found>,
     options: Options,
     waker: Waker,
-    /// The thread or caller that does the background work.
+    /// The choice of the thread that does the store's background work: threads of its own, or the caller in a
+    /// simulation.
     by: By,
-    /// The data directory. The process holds the directory's lock as long as this value lives.
+    /// The storage of the data directory. The process holds the directory's lock as long as this value lives.
     storage: Arc<dyn Storage>,
 }
 
-/// The checkpoints and log records of a group.
+/// The checkpoints and log records of one group that the opening found.
 struct Found {
     of: GroupOf,
     seen: Seen,
-    /// The newest checkpoint's header, and the state in it.
+    /// The header of the group's newest checkpoint, and (`state`) the encoded state in that checkpoint.
     header: Header,
     state: Option<Bytes>,
     naming: Naming,
@@ -163,7 +170,7 @@ struct Found {
 
 impl Opening {
     /// Locks the data directory `dir`, which it creates if needed, and examines the directory. Other threads
-    /// call `waker` when the store's loop has something to do.
+    /// call `waker` when the event loop has something to do for the store.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -178,8 +185,8 @@ impl Opening {
         Self::on(Arc::new(state), log, options, waker)
     }
 
-    /// Examines a data directory as [`begin`](Self::begin) does, with any two storages: one for the
-    /// checkpoints, one for the log.
+    /// Examines a data directory as [`begin`](Self::begin) does, in any two storages: `storage` for the
+    /// checkpoints, and `log` for the log.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -195,7 +202,7 @@ impl Opening {
         Self::of(storage, options, waker, By::Thread, open)
     }
 
-    /// Examines a data directory as [`on`](Self::on) does, and starts no threads: the caller does the
+    /// Examines a data directory as [`on`](Self::on) does, but starts no threads: the caller does the
     /// threads' work through [`Store::work`] and the [`Steps`] of the log.
     ///
     /// # Errors
@@ -270,7 +277,8 @@ impl Opening {
         } else if !options.anticipation
             && let Ok(knee) = Knee::new(Objective::Lean, SYNC_BOUNDS).and_then(Knee::in_bytes)
         {
-            // This is the same controller as the default of the log, but without anticipation.
+            // This controller is the log's default, but without the delay of syncs for callers that are about
+            // to return.
             log_options = log_options.controller(Box::new(knee));
         }
         if let Some(decisions) = options.decisions.clone() {
@@ -283,7 +291,8 @@ impl Opening {
                 newer = newer.or(Some((record.kind, record.lsn)));
             }
             if record.kind == KIND_LOST {
-                // The group of a lost record is unknown, so every group notes it.
+                // A repair has put a placeholder here for a lost record. The record may have belonged to any
+                // group, so every group notes the loss.
                 let end = record.lsn.after(1);
                 found.iter_mut().for_each(|f| f.seen.note_lost(end));
                 return;
@@ -295,14 +304,15 @@ impl Opening {
             }
         })?;
         if let Some((kind, at)) = newer {
-            // The store refuses to open the directory: without this record, the state would lack its content.
+            // A newer program wrote this record. The store does not open the directory, because the state
+            // would lack the content of the record.
             return Err(OpenError::NewerRecord { kind, at });
         }
         if let Some(group) = stranger {
             return Err(OpenError::Stranger { group });
         }
         if !was_opened {
-            // The log exists now. The version file says that it must exist at each later start.
+            // The log exists now. The version file tells each later start that the log must exist.
             write_version(&*storage)?;
         }
         if opened.recovery.shortened && found.iter().any(|f| f.of.members.len() > 1) {
@@ -315,8 +325,8 @@ impl Opening {
         let holes = segments
             .windows(2)
             .filter(|w| w[0].segment + 1 < w[1].segment);
-        // The store releases segments in any order. So the log may still hold an entry, and lack the later
-        // entry that replaced it.
+        // The store does not release segments in the order of their positions. So the log may still hold an
+        // entry, and lack the later entry that replaced it.
         for hole in holes {
             for found in &mut found {
                 found.seen.note_hole(hole[1].range.start);
@@ -338,32 +348,32 @@ impl Opening {
         })
     }
 
-    /// Returns the state in which the recovery found the end of the log.
+    /// Returns the report of the log's opening: the state in which it found the end of the log.
     #[must_use]
     pub const fn recovery(&self) -> &Recovery {
         &self.opened.recovery
     }
 
-    /// Returns the number of groups.
+    /// Returns the number of groups of which this node is a member.
     #[must_use]
     pub const fn groups_len(&self) -> usize {
         self.found.len()
     }
 
-    /// Returns the slots of the groups, in order.
+    /// Returns the slots of all groups of this node, in order.
     pub fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<> {
         self.found.slots()
     }
 
-    /// Returns the entries of a group that a repair gave up and that no checkpoint includes. The state lacks
-    /// their effects.
+    /// Returns the indices of a group's entries that a repair gave up and that no checkpoint includes. The
+    /// state lacks the effects of these entries.
     #[must_use]
     pub fn missing_entries(&self, at: GroupSlot) -> &[Range<Index>] {
         self.found[at].seen.missing()
     }
 
-    /// Returns, once, a group's state from the newest checkpoint; `None` if there is no checkpoint, so that
-    /// the replay covers the whole log.
+    /// Returns, once, a group's encoded state from its newest checkpoint; `None` if the group has no
+    /// checkpoint, so that the replay covers the whole log.
     pub fn take_state(&mut self, at: GroupSlot) -> Option<Bytes> {
         self.found[at].state.take()
     }
@@ -372,7 +382,8 @@ impl Opening {
     /// in order for each group, and with the counts of live bytes in which `each` records stored and removed
     /// messages.
     ///
-    /// # Errors The store cannot read a durable part of the log, or cannot start a thread.
+    /// # Errors
+    /// The store cannot read a durable part of the log, or cannot start a thread.
     pub fn replay(
         mut self,
         each: impl FnMut(GroupSlot, Due, &mut Live),
@@ -428,16 +439,18 @@ impl Opening {
             waker: self.waker,
             storage: self.storage,
         };
-        // The store appends the records of the groups' first elections. If the log has no room for them now,
-        // the next poll appends them.
+        // The only member of a group won its election when the group was opened, a moment ago. The store
+        // appends the records of such elections. If the log has no room for them now, the next poll appends
+        // them.
         let _ = store.append_entries();
         Ok(store)
     }
 
-    /// Calls `each` as [`replay`](Self::replay) does and then closes the log. This writes nothing, and no
-    /// member stands for election.
+    /// Replays the log as [`replay`](Self::replay) does, and then closes the log. Calls `each` in the same
+    /// way. Writes no record, and no member stands for election.
     ///
-    /// # Errors The same errors as [`replay`](Self::replay), and an error if the store cannot close the log.
+    /// # Errors
+    /// The same errors as those of [`replay`](Self::replay), and an error if the store cannot close the log.
     pub fn look(mut self, each: impl FnMut(GroupSlot, Due, &mut Live)) -> Result<(), OpenError> {
         let segments = self.opened.log.segments();
         self.go_through(&segments, each)?;
@@ -484,10 +497,10 @@ impl Opening {
 }
 
 impl Found {
-    /// Loads the newest checkpoint, and checks that the log has all entries behind it.
+    /// Loads the newest checkpoint of the group, and checks that the log has all entries behind it.
     fn follow(&mut self, storage: &dyn Storage, end: Lsn, repaired: bool) -> Result<(), OpenError> {
         // A repair may have given up the end of the log. The log then assigns these positions again, so a
-        // checkpoint that reaches beyond the end no longer fits and is removed.
+        // checkpoint that reaches beyond the end of the log no longer fits, and the opening removes it.
         while let Some(newest) = self.kept.pop_if(|k| repaired && k.next > end) {
             checkpoints::remove(storage, &newest)?;
         }
@@ -508,13 +521,14 @@ impl Found {
 /// The progress of a group during the replay of the log.
 struct Replayed {
     found: Found,
-    /// True if the group has no other member.
+    /// True if this node is the only member of the group.
     alone: bool,
-    /// The index up to which all entries are committed.
+    /// The index up to which all entries of the group are committed.
     committed: Index,
-    /// The last committed entry that the replay has passed.
+    /// The last committed entry of the group that the replay has passed, with the log position behind its
+    /// record.
     applied: Applied,
-    /// The entries behind the last committed entry.
+    /// The entries of the group behind the last committed entry, which Raft gets unapplied.
     tail: Vec<LoggedEntry>,
     live: Live,
     staged: Staged,
@@ -546,11 +560,12 @@ impl Replayed {
         })
     }
 
-    /// Handles the next record of the group. Returns the step that the record makes due, if any.
+    /// Handles the next record of the group in the replay. Returns the step that the record makes due for the
+    /// event loop, if any.
     fn take(&mut self, lsn: Lsn, record: Record) -> Option<Due> {
         if lsn < self.found.header.next {
-            // The replay starts at the oldest checkpoint of all groups. The newer checkpoint of this group
-            // already includes the record.
+            // The replay starts at the oldest of the groups' newest checkpoints. The newer checkpoint of this
+            // group already includes the record.
             return None;
         }
         if self.is_entry(lsn, &record) {
@@ -575,7 +590,7 @@ impl Replayed {
         self.due(lsn, record)
     }
 
-    /// Builds the member once the replay has read the whole log.
+    /// Builds this node's member of the group once the replay has read the whole log.
     fn finish(
         mut self,
         options: &Options,
@@ -590,8 +605,8 @@ impl Replayed {
             uncommitted_bytes_max: options.uncommitted_bytes_max,
             tail_bytes_max: options.tail_bytes_max,
             batch_bytes_max: options.segment_bytes / 4,
-            // The only member of a group cannot fetch its lost entries from another node, so it never
-            // rejoins.
+            // The only member of a group cannot fetch its lost entries from another node, so it never rejoins
+            // its group.
             rejoined: options.rejoined.filter(|_| !self.alone),
             lab: options.lab,
         };
@@ -629,14 +644,15 @@ impl Replayed {
         })
     }
 
-    /// Returns whether the record is a valid entry that the checkpoint's state does not include.
+    /// Returns whether the record is a valid entry of the group that the checkpoint's state does not include.
     fn is_entry(&self, lsn: Lsn, record: &Record) -> bool {
         record.kind == KIND_ENTRY
             && Index::new(record.index) > self.found.header.entry.index
             && self.found.seen.counts(Index::new(record.index), lsn)
     }
 
-    /// Returns the step that a record of the log makes due, if any.
+    /// Returns the step that a record makes due for the event loop: to apply an entry, or to note a message's
+    /// new place. Returns `None` for a record that only Raft needs.
     fn due(&self, lsn: Lsn, record: Record) -> Option<Due> {
         match record.kind {
             KIND_ENTRY if self.is_entry(lsn, &record) && !record.payload.is_empty() => {
@@ -669,7 +685,7 @@ fn logged(lsn: Lsn, record: Record) -> LoggedEntry {
     }
 }
 
-/// Returns the message that the record holds, and its place.
+/// Returns the message in a record of the kind relocated or fetched, with the message's place in the log.
 fn moved(lsn: Lsn, record: &Record) -> Option<Relocated> {
     Some(Relocated {
         stream: u32::try_from(record.term).ok().map(StreamNumber::new)?,
@@ -689,9 +705,11 @@ fn unreadable(error: ReadError) -> OpenError {
     }
 }
 
-/// Locks the data directory `dir`, which it creates if needed, for as long as the returned value lives.
+/// Locks the data directory `dir`, which it creates if needed. The lock lasts as long as the returned value
+/// lives.
 ///
-/// # Errors Another process holds the directory, or the operating system refuses an operation.
+/// # Errors
+/// Another process holds the directory, or the operating system refuses an operation.
 pub fn claim(dir: &Path) -> Result<Disk, OpenError> {
     let io = OpenError::io;
     let disk = Disk::open(dir.join("tidegate")).map_err(io("opening the data directory"))?;
@@ -731,8 +749,8 @@ fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
 
 fn write_version(storage: &dyn Storage) -> Result<(), OpenError> {
     let write = || {
-        // The store writes a separate file and renames it, so that a crash leaves no version file that is
-        // empty or holds zeros.
+        // The store writes a separate file and renames it, so that a crash cannot leave a version file that
+        // is empty or holds zeros.
         let file = storage.create(VERSION_NEW)?;
         file.write_at(&[IoSlice::new(format!("{VERSION}\n").as_bytes())], 0)?;
         file.sync()?;

@@ -1,8 +1,8 @@
-//! Reads entries that are no longer in memory. A thread reads stretches of the log, so that a slow disk does
-//! not block the event loop.
+//! Reads entries of the log that are no longer in memory. A thread reads stretches of the log, so that a slow
+//! disk does not block the event loop.
 //!
 //! The number of outstanding reads is bounded; a caller that finds no room asks again after the next wake-up.
-//! The reader of the log has checked the checksum of every record that this module returns.
+//! The log's reader has checked the checksum of every record that this module returns.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,61 +14,65 @@ use super::Waker;
 use super::chunks::{Chunks, Found, Wanted};
 use super::worker::{By, Worker};
 
-/// The most stretches that the thread has outstanding at once.
+/// The greatest number of requests for stretches of the log that may wait for the reading thread.
 const ASKED_MAX: usize = 64;
-/// The most failed reads that the module remembers until a caller asks for the record again.
+/// The greatest number of positions of failed reads that this module remembers. It remembers each until a
+/// caller asks for the record again.
 const FAILED_MAX: usize = 1024;
 
-/// The number of failed reads that the store logs. After that it logs a failure only if the count is a power
-/// of two, because a dead disk fails thousands of reads.
+/// The number of failed reads that the store logs one by one. Later it logs a failure only if the count of
+/// failures is a power of two, because a dead disk fails thousands of reads.
 const SAID_MAX: u64 = 16;
 
 const fn is_said(failure: u64) -> bool {
     failure <= SAID_MAX || failure.is_power_of_two()
 }
 
-/// The result of a request for a message's bytes.
+/// The answer to a caller that asks for the bytes of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fetch {
-    /// The bytes from the message's place to the end of its entry.
+    /// The bytes of the message are read: from the message's place to the end of its entry.
     Ready(Bytes),
-    /// The thread is reading the bytes: the caller asks again after the next wake-up.
+    /// The reading thread has not read the bytes yet: the caller asks again after the next wake-up.
     Pending,
-    /// The log has released or lost the bytes.
+    /// The bytes of the message are gone: the log has released or lost them.
     Gone,
-    /// The bytes in the log differ from the bytes that the store wrote, or the disk cannot read them.
+    /// The bytes of the message are damaged: they differ from those that the store wrote, or the disk cannot
+    /// read them.
     Damaged,
 }
 
-/// The result of a look at a message's bytes that starts no read.
+/// The answer to a caller that asks for the bytes of a message without starting a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peeked {
-    /// The bytes as far as they are in memory, or the result of a failed read.
+    /// The bytes of the message if they are in memory. Otherwise the result of an earlier failed read, or
+    /// [`Fetch::Pending`] if the store must first read the message.
     pub fetch: Fetch,
-    /// True if [`Store::read`](super::Store::read) has something to do: to read the message, to read ahead,
-    /// or to forget a failure.
+    /// True if the caller should call [`Store::read`](super::Store::read): to read the message, to read
+    /// ahead, or to forget a failed read.
     pub ask: bool,
 }
 
 /// A job for the reading thread.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
-    /// The thread reads a stretch for the cache of messages.
+    /// The reading thread reads a stretch of the log for the cache of messages.
     Payloads(Wanted),
-    /// The thread reads a stretch of whole records, for lagging followers.
+    /// The reading thread reads a stretch of whole records of the log for a lagging follower.
     Records(Wanted),
 }
 
 type Outcome = Result<Chunk, ReadError>;
 type Done = Arc<Mutex<Vec<(Asked, Outcome)>>>;
 
-/// The reading thread with its requests, results and cache, see the [module](self).
+/// The reading thread with its requests, results and cache; see the [module](self).
 pub(super) struct Reading {
     chunks: Chunks,
     asked: BTreeMap<Lsn, usize>,
     failed: BTreeMap<Lsn, Fetch>,
     records: Option<Outcome>,
-    /// The number of reads that the disk refused, or that found other bytes than the store wrote.
+    /// The number of reads since the start of the node that the disk refused, or that found other bytes than
+    /// the store wrote.
     failures: u64,
     done: Done,
     worker: Worker<Asked>,
@@ -102,13 +106,15 @@ impl Reading {
         })
     }
 
-    /// Does one read on the calling thread, for simulations. Returns whether a read waited.
+    /// Does one waiting job of the reading thread on the calling thread, for simulations. Returns whether a
+    /// job waited.
     #[cfg(feature = "sim")]
     pub(super) fn step(&mut self) -> bool {
         self.worker.step()
     }
 
-    /// Takes the results of the reading thread.
+    /// Takes the results of the reading thread: puts the read bytes into the cache, and the failed reads into
+    /// their list.
     pub(super) fn poll(&mut self) {
         let done = std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
         for (asked, outcome) in done {
@@ -121,7 +127,8 @@ impl Reading {
             };
             self.asked.remove(&wanted.from);
             match outcome {
-                // The log has no durable record there. No caller gets such a place.
+                // The log has no durable record at this position, so the store never gave the position to a
+                // caller as a place.
                 Ok(chunk) if chunk.next == wanted.from => self.fail(wanted.from, Fetch::Gone),
                 Ok(chunk) => self.chunks.insert(wanted, chunk),
                 Err(ReadError::Released | ReadError::Lost) => self.fail(wanted.from, Fetch::Gone),
@@ -140,14 +147,16 @@ impl Reading {
     }
 
     fn fail(&mut self, at: Lsn, why: Fetch) {
-        // The module forgets the failures. Each caller asks again, and the thread reads again.
+        // The list of failed reads is full, so this module forgets all of them. Each caller then asks again,
+        // and the thread reads again.
         if self.failed.len() == FAILED_MAX {
             self.failed.clear();
         }
         self.failed.insert(at, why);
     }
 
-    /// Returns the payload of the record at `lsn` as far as it is in memory. Starts no read.
+    /// Returns the payload of the record at log position `lsn` if it is in memory, or the result of a failed
+    /// read. Starts no read.
     pub(super) fn peek(&self, lsn: Lsn) -> Peeked {
         let (fetch, ask) = match self.chunks.find(lsn) {
             Found::Here(payload, ahead) => (Fetch::Ready(payload), ahead.is_some()),
@@ -160,12 +169,13 @@ impl Reading {
         Peeked { fetch, ask }
     }
 
-    /// Returns the payload of the record at `lsn`, and asks the thread to read it or to read ahead.
+    /// Returns the payload of the record at `lsn` if it is in memory. Otherwise asks the thread to read the
+    /// record. Also asks the thread to read ahead for a sequential reader.
     pub(super) fn read(&mut self, lsn: Lsn) -> Fetch {
         match self.chunks.find(lsn) {
             Found::Here(payload, ahead) => {
-                // After a failed read at this position, the thread does not read ahead there again: the log
-                // ends there.
+                // After a failed read at this position, the thread does not read ahead from it again, because
+                // the log ends there.
                 if let Some(ahead) = ahead.filter(|w| !self.failed.contains_key(&w.from)) {
                     self.ask(ahead);
                 }
@@ -192,14 +202,15 @@ impl Reading {
         }
     }
 
-    /// Asks the thread for about `bytes` bytes of records from `from` on, which
-    /// [`take_records`](Self::take_records) returns. Returns whether there was room for the request. Only one
-    /// such request may be outstanding.
+    /// Asks the thread for about `bytes` bytes of records from position `from` on, which
+    /// [`take_records`](Self::take_records) returns later. Returns whether there was room for the request.
+    /// Only one such request may be outstanding.
     pub(super) fn ask_records(&self, from: Lsn, bytes: usize) -> bool {
         self.try_ask(Asked::Records(Wanted { from, bytes }))
     }
 
-    /// Returns the stretch of [`ask_records`](Self::ask_records) once the thread has read it.
+    /// Returns the stretch of records that [`ask_records`](Self::ask_records) asked for, once the thread has
+    /// read it.
     pub(super) const fn take_records(&mut self) -> Option<Outcome> {
         self.records.take()
     }

@@ -1,9 +1,9 @@
 //! Lets the log release old segments although a group commits nothing: the store writes the group's
 //! uncommitted entries again, behind the records that other groups have written since.
 //!
-//! A group is at rest when it has applied all its entries; a checkpoint of it then covers all records of
-//! other groups. If a majority of the group's members is away, the group may have entries that it can neither
-//! commit nor discard, and the log has to keep them.
+//! Once a group has applied all its entries, a checkpoint of the group also covers all records of other
+//! groups, and so lets the log release them. If a majority of the group's members is away, the group may have
+//! entries that it can neither commit nor discard, and the log has to keep them with all records behind them.
 
 use tidegate_cluster::slots::GroupSlot;
 
@@ -12,8 +12,8 @@ use super::upkeep::GROWTH;
 use super::{Space, Store};
 
 impl Store {
-    /// Writes a group's uncommitted entries again if the log has grown by a multiple of their bytes since
-    /// they were written.
+    /// Writes a group's uncommitted entries to the log again, if the log has grown enough since the first of
+    /// them was written: by several times their bytes, and by the least growth for a checkpoint.
     pub(super) fn renew(&mut self, at: GroupSlot) {
         let group = &self.members[at].group;
         let Some(from) = group.unapplied_from().filter(|_| !group.is_alone()) else {
@@ -24,7 +24,8 @@ impl Store {
             _ => self.options.segment_bytes,
         };
         let grown = self.log.durable().since(from);
-        // Most often the log has grown too little, and the function ends here.
+        // Mostly the log has grown too little since the group's first unapplied entry was written, so the
+        // store does not write the entries again.
         if grown < least {
             return;
         }
@@ -33,8 +34,8 @@ impl Store {
         let worth = grown >= GROWTH * waiting;
         let room = || self.look_for_room(&[waiting], self.reserve_bytes()) == Room::Enough;
         if rests && worth && room() && self.members[at].group.renew() {
-            // If the log has no room now, a later poll appends the entries; if the log has failed, the next
-            // poll reports that.
+            // If the log has no room now, a later poll appends the group's entries. If the log has failed,
+            // the next poll reports the failure.
             let _ = self.append_entries();
         }
     }

@@ -1,6 +1,6 @@
-//! Reserved disk space for a group's next checkpoint: a file that the store deletes when the disk has no
-//! other space. Without the reserve, other programs could fill the disk to the last byte, and the store could
-//! free nothing: the log releases a segment only after a checkpoint covers it.
+//! Reserves disk space for a group's next checkpoint in a file that the store deletes when the disk has no
+//! other space. Without this reserve, other programs could fill the disk to the last byte, and the store
+//! could free nothing: the log releases a segment only after a checkpoint covers the segment.
 
 use std::io;
 use std::sync::Arc;
@@ -8,18 +8,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tidegate_log::{Storage, is_full};
 
-/// The size of the reserve as a multiple of the last checkpoint, because the next checkpoint may be larger.
+/// The factor between the last checkpoint's length and that of the reserve: the next checkpoint may be larger
+/// than the last one.
 const GROWTH: u64 = 2;
 
-/// The reserve for a group's next checkpoint. The event loop, which decides about it, and the thread that
-/// writes checkpoints share this value.
+/// The reserve file for a group's next checkpoint. The event loop, which decides about the reserve, and the
+/// checkpoint thread share this value.
 #[derive(Debug)]
 pub(super) struct Reserve {
     name: String,
     bytes_min: u64,
-    /// The number of reserved bytes, as far as the process knows.
+    /// The length of the reserve file in bytes, as far as the process knows; 0 until the file is made.
     bytes: AtomicU64,
-    /// True while a job that makes the reserve waits or runs.
+    /// True while the checkpoint thread makes the reserve file, or has still to do so.
     asked: AtomicBool,
 }
 
@@ -33,7 +34,7 @@ impl Reserve {
         })
     }
 
-    /// Returns the number of bytes that the reserve should have after a checkpoint of `last` bytes.
+    /// Returns the length that the reserve file should have, in bytes, after a checkpoint of `last` bytes.
     fn wanted(&self, last: u64) -> u64 {
         self.bytes_min.max(GROWTH * last)
     }
@@ -42,19 +43,21 @@ impl Reserve {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Returns whether the caller must call [`make`](Self::make): the reserve does not have the wanted
-    /// length, and no such job waits or runs. If this returns `true`, it also marks the job as waiting.
+    /// Returns whether the caller must hand a job that calls [`make`](Self::make) to the checkpoint thread:
+    /// the reserve does not have the wanted length, and no such job waits or runs. If this returns `true`, it
+    /// also marks the job as waiting.
     pub(super) fn begin(&self, last: u64) -> bool {
         self.bytes() != self.wanted(last) && !self.asked.swap(true, Ordering::AcqRel)
     }
 
-    /// Notes that no job waits, because the worker did not accept it.
+    /// Takes back the note that a job to make the reserve waits, because the checkpoint thread did not accept
+    /// the job.
     pub(super) fn cancel(&self) {
         self.asked.store(false, Ordering::Release);
     }
 
-    /// Sets the length of the reserve's file to the wanted bytes. If the disk has no space for that, the file
-    /// keeps its length.
+    /// Extends or cuts the reserve file to the length for a last checkpoint of `last` bytes. If the disk has
+    /// no space for that, the file keeps its length.
     pub(super) fn make(&self, storage: &dyn Storage, last: u64) {
         if let Err(error) = self.try_make(storage, self.wanted(last))
             && !is_full(&error)
@@ -86,7 +89,7 @@ impl Reserve {
         made
     }
 
-    /// Deletes the reserve and returns whether there was one.
+    /// Deletes the reserve file to free its disk space, and returns whether the file existed.
     pub(super) fn give_up(&self, storage: &dyn Storage) -> io::Result<bool> {
         self.bytes.store(0, Ordering::Release);
         match storage.remove(&self.name) {

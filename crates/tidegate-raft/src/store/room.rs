@@ -1,9 +1,9 @@
 //! Decides which entries the log has room for. The store reserves the last part of the log's allocated
-//! segments for elections and for entries that free space, on a full disk and on any other.
+//! segments for elections and for entries that free space, whether or not the disk is full.
 //!
 //! The store learns that a disk is full only when the log tries to allocate the segment behind the present
-//! one. So it takes an entry only if the allocated segments have room for it, for all waiting entries, and
-//! for the reserve. An entry taken without room would block the votes behind it.
+//! one. So it takes an entry only if the allocated segments have room for the entry, for all waiting entries,
+//! and for the reserve. An entry taken without room would block the votes behind it.
 
 use bytes::Bytes;
 use tidegate_cluster::groups::ALL;
@@ -15,13 +15,13 @@ use super::Store;
 use crate::replica::records::{self, HardState, KIND_ENTRY};
 use crate::replica::{EntryId, Index, Message, MessageType, Term};
 
-/// The divisor of the reserve: the store reserves one part in this many of a segment for elections and for
-/// entries that free space.
+/// The divisor that gives the reserve: the store keeps the length of a segment, divided by this number, free
+/// for elections and for entries that free space.
 const RESERVED_SHARE: u64 = 4;
-/// The divisor of the reserve's second part: entries of other leaders may not use one part in this many of
-/// the reserve, even if they free space.
+/// The divisor that gives this node's own part of the reserve: the length of the reserve, divided by this
+/// number. Entries that another node proposed as leader may not use this part, even if they free space.
 const LED_ELSEWHERE_SHARE: u64 = 2;
-/// An upper bound of the log bytes of an entry beside its payload, in a batch of its own.
+/// An upper bound on the bytes of log that an entry takes in a batch of its own besides the entry's bytes.
 const ENTRY_OVERHEAD_BYTES: u64 = 256;
 
 /// The answer to the question whether the log has room for an entry.
@@ -29,46 +29,48 @@ const ENTRY_OVERHEAD_BYTES: u64 = 256;
 pub(super) enum Room {
     /// The log has room.
     Enough,
-    /// The log will have room once it has allocated the next segment.
+    /// The log has no room yet: it must first allocate the next segment, and is doing so.
     Later,
-    /// The log has no room until there is space on the disk.
+    /// The log has no room, because the disk has no space for the next segment.
     No,
 }
 
-/// The part of a leader's message that the member accepts.
+/// The part of a leader's message that this member accepts, because its log has room for that part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// The member accepts the whole message.
+    /// The member accepts the whole message of the leader.
     All,
-    /// The member accepts this many of the message's entries, because the log has no room for more.
+    /// The member accepts only the first entries of the message, this many, because the log has no room for
+    /// more.
     First(usize),
-    /// The member accepts no entry of the message until the log has allocated the next segment.
+    /// The member accepts no entry of the message until its log has allocated the next segment.
     Later,
-    /// The member accepts no entry of the message until there is space on the disk. The entries take this
-    /// many bytes of the log.
+    /// The member accepts no entry of the message until its disk has space. The entries would take this many
+    /// bytes of the log.
     No(u64),
 }
 
 impl Store {
-    /// Returns the number of bytes of the allocated segments that the store reserves.
+    /// Returns the number of bytes of the allocated segments that the store reserves for elections and for
+    /// entries that free space.
     pub(super) const fn reserve_bytes(&self) -> u64 {
         self.options.segment_bytes / RESERVED_SHARE
     }
 
     /// Returns the number of bytes of the reserve that entries of other leaders may not use. Such entries may
-    /// use the other part, because entries that free space may follow them. But without any reserve this node
-    /// could neither empty streams that only it holds, nor copy messages forward.
+    /// use the other part, because entries that free space may follow them. But without any reserve of its
+    /// own, this node could neither empty streams that only it holds, nor copy messages forward.
     pub(super) const fn reserve_bytes_led_elsewhere(&self) -> u64 {
         self.reserve_bytes() / LED_ELSEWHERE_SHARE
     }
 
-    /// Returns whether the log has room for batches of these bytes behind all waiting batches, with `kept`
-    /// bytes left behind them. If it has none yet, asks the log to allocate the next segment.
+    /// Returns whether the log has room for batches of these lengths behind all waiting batches, so that
+    /// `kept` bytes stay free. If the log has no room yet, asks it to allocate the next segment.
     pub(super) fn look_for_room(&self, batches: &[u64], kept: u64) -> Room {
         let bytes: u64 = batches.iter().sum();
         let left = self.appender.room_left();
-        // In the common case no batch waits and a whole segment is ahead. The unused end of the present
-        // segment is shorter than the largest batch.
+        // In the common case no batch waits, and the log has allocated a whole segment ahead. The factor 2
+        // covers the unused end of the present segment, which is shorter than the largest batch.
         if 2 * bytes + kept <= left && !self.has_entries() {
             return Room::Enough;
         }
@@ -89,8 +91,9 @@ impl Store {
         Room::Later
     }
 
-    /// Returns whether the log has room for an entry that this node proposes and that takes `bytes` bytes of
-    /// the log.
+    /// Returns whether the log has room for an entry that this node proposes, and that takes `bytes` bytes of
+    /// the log. An entry that frees space may use the reserve, and an entry that may free some a part of the
+    /// reserve; all others must leave it free.
     pub(super) fn room_to_propose(&self, entry: &Bytes, bytes: u64) -> Room {
         match self.look_for_room(&[bytes], self.reserve_bytes()) {
             Room::Enough => Room::Enough,
@@ -101,20 +104,20 @@ impl Store {
         }
     }
 
-    /// Decides which part of a leader's message the group in this slot accepts.
+    /// Decides which part of a leader's message the group in this slot accepts, by the room in the log.
     pub(super) fn admit(&self, at: GroupSlot, message: &Message) -> Admission {
         let group = &self.members[at].group;
         let kept = self.reserve_bytes_led_elsewhere();
         let left = self.appender.room_left();
         match message.get_msg_type() {
-            // Entries of an earlier message of this leader still lack room, so the member treats the
-            // heartbeat as it treated them.
+            // The log still has no room for entries of an earlier message of this leader, which the member
+            // refused. So the member does not answer the heartbeat either.
             MessageType::MsgHeartbeat => match group.refused_bytes(Term::new(message.term)) {
                 Some(bytes) if self.log.disk_full() && left < bytes + kept => Admission::No(bytes),
                 _ => Admission::All,
             },
-            // The room matters only for a message that Raft accepts: one of the current term, without a gap
-            // before its entries.
+            // The room in the log matters only for a message that Raft accepts: a message of the current term
+            // or a later one, without a gap before its entries.
             MessageType::MsgAppend
                 if Term::new(message.term) >= group.term()
                     && Index::new(message.index) <= group.last_index() =>
@@ -130,7 +133,7 @@ impl Store {
         }
     }
 
-    /// Counts exactly for how many entries of the message the log has room.
+    /// Counts for how many entries of a leader's message the log has room, exactly.
     fn admit_entries(&self, at: GroupSlot, message: &Message, kept: u64) -> Admission {
         let entries = message.entries.iter();
         let records = entries.map(|e| {
@@ -138,7 +141,8 @@ impl Store {
             records::entry(ALL, id, e.data.clone())
         });
         let records: Vec<Record> = records.collect();
-        // The batch of the entries may also hold a record of the term and vote, and one of the commit index.
+        // The batch of the entries may also hold a record of the term and vote before them, and a record of
+        // the commit index behind them.
         let (before, behind) = (
             records::hard_state(ALL, HardState::default()),
             records::committed(ALL, Index::ZERO),
@@ -159,7 +163,8 @@ impl Store {
         if room == Room::Enough {
             return Admission::All;
         }
-        // More entries never need less room, so a binary search finds the limit.
+        // More entries of the message never need less room, so a binary search finds the number of entries
+        // that fit.
         let (mut fit, mut over) = (0, records.len());
         while fit + 1 < over {
             let count = fit.midpoint(over);
@@ -177,8 +182,8 @@ impl Store {
 }
 
 /// Returns whether these records may use the reserve of a full disk even if another node leads: votes, terms,
-/// the empty entry that begins a term, and entries that free space. Without them the group could elect no
-/// leader that frees space.
+/// the empty entry that begins a term, and entries that free space. Without such records the group could
+/// elect no leader that frees space.
 fn makes_space(records: &[Record]) -> bool {
     let frees = |data: &Bytes| Entry::decode(data).is_ok_and(|e| e.makes_space());
     let small = |r: &Record| r.kind != KIND_ENTRY || r.payload.is_empty() || frees(&r.payload);

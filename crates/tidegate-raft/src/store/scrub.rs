@@ -21,46 +21,50 @@ use tidegate_log::{Checked, Lsn, ReadError, Reader, SegmentInfo};
 use super::worker::{By, Worker};
 use super::{Store, Waker};
 
-/// The number of bytes of one part.
+/// The number of bytes of log that the scrub reads at a time, as one part.
 const PART_BYTES: usize = 1 << 20;
-/// The most damaged ranges that wait until the event loop takes them.
+/// The greatest number of damaged ranges that the scrub holds until the event loop takes them. It drops
+/// further ones.
 const FOUND_MAX: usize = 256;
-/// The interval at which the scrub looks again for a sealed segment.
+/// The time for which the scrub waits if the log has no sealed segment to read.
 const IDLE: Duration = Duration::from_secs(1);
 
 type Outcome = Result<Checked, ReadError>;
 type Done = Arc<Mutex<Option<Outcome>>>;
 
-/// The work of the scrub since the start of the process.
+/// The counts of the scrub's work since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// The number of completed reads of the whole log.
+    /// The number of times since the start of the process that the scrub has reached the end of the log and
+    /// begun again at its beginning.
     pub rounds: u64,
-    /// The number of bytes that the scrub has read.
+    /// The number of bytes that the scrub has read since the start of the process, in all rounds together.
     pub bytes: u64,
-    /// The number of damaged bytes that the scrub has found.
+    /// The number of damaged bytes that the scrub has found since the start of the process. A byte that
+    /// several rounds found damaged counts in each of them.
     pub damaged_bytes: u64,
 }
 
-/// The order and the times of the parts. Pure.
+/// The plan of the scrub: which part of the log it reads next, and at which time. Pure.
 #[derive(Debug)]
 struct Plan {
     period: Duration,
-    /// The number that chooses the segment of the first part; `None` after the first part.
+    /// The number that chooses the segment with which the scrub begins; `None` once the scrub has begun.
     seed: Option<u64>,
-    /// The position at which the next part begins.
+    /// The log position from which the scrub reads its next part.
     at: Lsn,
     next: Time,
     rounds: u64,
 }
 
-/// The scrub and its thread, see the [module](self).
+/// The scrub and its reading thread; see the [module](self).
 pub(super) struct Scrub {
     plan: Plan,
-    /// True while the thread reads a part.
+    /// True while the scrub's thread reads a part of the log.
     reading: bool,
     found: VecDeque<Range<Lsn>>,
-    /// A position behind all damaged ranges found so far.
+    /// The log position behind the last damaged range that the scrub has found since the start of the
+    /// process.
     damaged_to: Lsn,
     scrubbed: Scrubbed,
     done: Done,
@@ -119,13 +123,15 @@ impl Scrub {
                     }
                 }
             }
-            // The log has released the segment; the next part comes from another one.
+            // The log released the segment before the scrub read the part. The next part comes from another
+            // segment.
             Err(ReadError::Released) => {}
             Err(error) => {
                 tracing::warn!(
                     "the scrub cannot read a part of the log, and starts again at the log's beginning: {error}"
                 );
-                // Starts over at the beginning, so that the scrub does not retry this part forever.
+                // The scrub goes back to the beginning of the log, so that it does not retry the unreadable
+                // part forever.
                 self.plan.at = Lsn::ZERO;
             }
         }
@@ -133,8 +139,8 @@ impl Scrub {
 }
 
 impl Plan {
-    /// Returns the position to read next, given these segments, or `None` if there is nothing to read. Sets
-    /// the time of the next call.
+    /// Returns the log position from which the scrub reads next, given these segments, or `None` if no
+    /// segment is sealed. Sets the time of the next call.
     fn poll(&mut self, now: Time, segments: &[SegmentInfo]) -> Option<Lsn> {
         let sealed = || segments.iter().filter(|s| s.sealed);
         let bytes: u64 = sealed().map(|s| s.range.end.since(s.range.start)).sum();
@@ -146,7 +152,7 @@ impl Plan {
             let at = seed as usize % sealed().count();
             self.at = sealed().nth(at).map_or(Lsn::ZERO, |s| s.range.start);
         }
-        // A part begins at a record: at the start of a segment, or where the last part ended.
+        // Each part must begin with a record: at the start of a segment, or at the end of the previous part.
         let here = sealed().find(|s| self.at < s.range.end);
         let (from, again) = match here {
             Some(s) => (self.at.max(s.range.start), false),
@@ -162,7 +168,7 @@ impl Plan {
 }
 
 impl Store {
-    /// Makes the thread read the next part of the log, if the time for it has come.
+    /// Makes the scrub's thread read the next part of the log, if the time for that part has come at `now`.
     pub fn scrub(&mut self, now: Time) {
         let scrub = &mut self.scrub;
         scrub.poll();
@@ -174,23 +180,25 @@ impl Store {
         }
     }
 
-    /// Returns the time at which the caller must call [`scrub`](Self::scrub) again.
+    /// Returns the time at which the caller must call [`scrub`](Self::scrub) again for the next part of the
+    /// log.
     #[must_use]
     pub const fn scrub_deadline(&self) -> Time {
         match self.scrub.reading || self.scrub.plan.period.is_zero() {
-            // No time is needed: the thread wakes the event loop when it has read the part.
+            // The caller needs no deadline if the scrub is off, or while the scrub's thread reads a part: the
+            // thread wakes the event loop at the end of the part.
             true => Time::NEVER,
             false => self.scrub.plan.next,
         }
     }
 
-    /// Returns the next damaged range; each range once in a round. If a start of the node would have to read
-    /// the range, a checkpoint becomes due.
+    /// Returns the next damaged range of the log, each range once in a round. If a start of the node would
+    /// have to read the range, a checkpoint becomes due.
     pub fn poll_damaged(&mut self) -> Option<Range<Lsn>> {
         self.scrub.found.pop_front()
     }
 
-    /// Returns the work of the scrub since the start.
+    /// Returns the counts of the scrub's work since the start of the process.
     #[must_use]
     pub const fn scrubbed(&self) -> Scrubbed {
         Scrubbed {
@@ -199,8 +207,8 @@ impl Store {
         }
     }
 
-    /// Returns whether a start would read a damaged range, and a checkpoint of the present state would avoid
-    /// that.
+    /// Returns whether a start of the node would have to read a damaged range of the log. A checkpoint of the
+    /// present state avoids that, so it is due.
     pub(super) fn starts_on_damage(&self, at: GroupSlot) -> bool {
         let kept = self.members[at].checkpoints.kept();
         let newest = kept.last().map_or(Lsn::ZERO, |k| k.next);
@@ -244,7 +252,7 @@ mod tests {
     fn all_sealed_segments_are_through_in_a_period_and_it_begins_again() {
         let mut open = segment(9, 9, 12);
         open.sealed = false;
-        // The segment between the first two was released.
+        // The log has released the segment between the first two.
         let segments = [segment(1, 1, 3), segment(3, 5, 9), open];
         let (mut plan, mut now, mut read) = (plan(1), Time::ZERO, Vec::new());
         for _ in 0..8 {

@@ -1,9 +1,9 @@
-//! Writes and syncs each message a second time before its entry is due, as nats-server's streams of several
-//! replicas did with `sync_interval: always` up to 2.14. Measurements use this module to find the cost of the
-//! second write; a serving node never does.
+//! Writes and syncs each message a second time before the message's entry is due, as nats-server's streams of
+//! several replicas did with `sync_interval: always` up to 2.14. Measurements use this module to find the
+//! cost of the second write; a serving node never does.
 //!
-//! Owns the file of the second write, and the thread that writes this file, one entry at a time, in order.
-//! The store never reads the file, because the log holds the messages.
+//! This module owns the file of the second write, and the thread that writes this file, one entry at a time,
+//! in order. The store never reads the file, because the log holds the messages.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -20,21 +20,24 @@ use super::slow::slowed;
 use super::worker::{By, Worker};
 use crate::replica::{Committed, Term};
 
-/// The name of the file in the data directory.
+/// The name of the file in the data directory that the second write of messages goes to.
 const FILE: &str = "second-write";
-/// The length of the file at which the thread starts again at its beginning.
+/// The length of the file for second writes, in bytes, at which the thread starts again at the file's
+/// beginning.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The second write of each message, see the [module](self).
+/// The second write of each message, in a measurement; see the [module](self).
 pub(super) struct SecondWrite {
     worker: Worker<Bytes>,
-    /// The number of entries that the thread has finished, and (`syncs`) of syncs that it has made.
+    /// The number of entries that the thread has finished since the start of the node, and (`syncs`) the
+    /// number of syncs that it has made for them.
     done: Arc<AtomicU64>,
     syncs: Arc<AtomicU64>,
-    /// The number of entries that the store has handed to the thread.
+    /// The number of entries that the store has handed to the thread of the second write since the start of
+    /// the node.
     asked: u64,
-    /// The entry that the store handed to the thread last, with the slot of its group, until the entry is
-    /// due.
+    /// The entry that the store handed to the thread last, with the slot of its group; `None` once the store
+    /// has returned the entry as due.
     writing: Option<(GroupSlot, Committed)>,
 }
 
@@ -70,8 +73,8 @@ impl SecondWrite {
         })
     }
 
-    /// Returns the group's next entry once the thread has written the messages in it. If the thread is idle,
-    /// hands it the next entry.
+    /// Returns the group's next entry once the thread has written the entry's messages a second time. If the
+    /// thread has no entry, hands it the next entry that `next` returns.
     pub(super) fn poll(
         &mut self,
         at: GroupSlot,
@@ -88,26 +91,27 @@ impl SecondWrite {
         mine.map(|(_, entry)| entry)
     }
 
-    /// Returns the term of the group's entry that the thread is writing, or has written and that no `poll`
-    /// has returned yet.
+    /// Returns the term of the group's entry that the thread is writing a second time, or has written and
+    /// `poll` has not returned yet.
     pub(super) fn writing(&self, at: GroupSlot) -> Option<Term> {
         let mine = self.writing.as_ref().filter(|(of, _)| *of == at);
         mine.map(|(_, entry)| entry.term)
     }
 
-    /// Returns the number of syncs of the second write so far.
+    /// Returns the number of syncs that the second write has made since the start of the node.
     pub(super) fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// Writes one waiting entry on the calling thread, for simulations. Returns whether there was one.
+    /// Makes one waiting second write on the calling thread, for simulations. Returns whether an entry
+    /// waited.
     #[cfg(feature = "sim")]
     pub(super) fn step(&mut self) -> bool {
         self.worker.step()
     }
 }
 
-/// The state of the thread that writes the file.
+/// The state of the thread that writes the file for second writes.
 struct Pen {
     file: Arc<dyn StorageFile>,
     at: u64,
@@ -117,7 +121,8 @@ struct Pen {
 impl Pen {
     fn write(&mut self, entry: &[u8]) -> io::Result<()> {
         let Ok(entry) = Entry::decode(entry) else {
-            // The entry is malformed. The node reports that error when it applies the entry.
+            // The entry is malformed. The node reports that error when it applies the entry, so the second
+            // write skips it.
             return Ok(());
         };
         let commands = entry.commands().map_while(Result::ok);

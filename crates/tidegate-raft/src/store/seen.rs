@@ -1,4 +1,4 @@
-//! Summarizes a group's records in the log while the store opens the log. Pure.
+//! Summarizes the records of a group in the log, while the store opens the log. Pure.
 
 use std::ops::Range;
 
@@ -12,39 +12,46 @@ use crate::replica::records::{
 };
 use crate::replica::{EntryId, History, Index, Point, Term};
 
-/// The summary of a group's records, see the [module](self).
+/// The summary of a group's records in the log; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Seen {
     /// The group's number.
     group: GroupId,
     hard_state: HardState,
-    /// The last entry in the log.
+    /// The last entry of the group that the scan has found in the log.
     last: EntryId,
-    /// The last commit index in the log.
+    /// The highest commit index that the log records for the group. `follow` raises it to the last entry of
+    /// the checkpoint's state, if that entry is higher.
     committed: Index,
-    /// The entries that replaced earlier ones, with their positions.
+    /// The entries of the group that replaced earlier ones, with the log positions of their records.
     overwritten: Vec<Point>,
-    /// The gaps in the indices: the missing indices, and the position of the entry behind the gap.
+    /// The gaps in the indices of the group's entries in the log: the missing indices, and the log position
+    /// of the entry behind the gap.
     gaps: Vec<(Range<Index>, Lsn)>,
-    /// Entries that neither a checkpoint nor the log has.
+    /// The indices of the group's entries that a repair gave up, so that neither a checkpoint nor the log has
+    /// them.
     missing: Vec<Range<Index>>,
-    /// A lower bound of the end of the last record, of any group, that a repair gave up, and (`lost`) whether
-    /// this end lies behind the checkpoint.
+    /// The log position at which the last record that a repair gave up (of any group) ended, or an earlier
+    /// position inside the record; and (`lost`) true if this position lies behind the checkpoint, so that the
+    /// checkpoint lacks the record.
     lost_to: Lsn,
     lost: bool,
-    /// The positions of the group's entries in the log.
+    /// The positions and terms of the group's entries in the log.
     history: History,
-    /// The log positions at which the checkpoints end. Once the scan has seen a later entry, a position also
-    /// has the last entry before it.
+    /// The log positions at which the group's checkpoints end, each with the last entry before it. The scan
+    /// fills in that entry once it finds an entry behind the position.
     ends: Vec<(Lsn, Option<EntryId>)>,
-    /// True if the log does not record yet that this member took over the checkpoint's state.
+    /// True if this member took over the checkpoint's state from another member, and the log does not record
+    /// that yet.
     installed: bool,
 }
 
 impl Seen {
-    /// Begins the summary of a group that has checkpoints with these ends.
+    /// Begins the summary of a group's records; `ends` are the log positions at which the group's checkpoints
+    /// end.
     pub(super) fn new(group: GroupId, ends: impl Iterator<Item = Lsn>) -> Self {
-        // Without any checkpoint, the replay starts at the beginning of the log.
+        // A replay of a group without a checkpoint begins at the beginning of the log. So the summary treats
+        // that position like the end of a checkpoint.
         let ends = ends.chain([Lsn::ZERO]);
         Self {
             group,
@@ -76,8 +83,8 @@ impl Seen {
             KIND_COMMITTED => self.committed = self.committed.max(Index::new(info.index)),
             KIND_INSTALLED => {
                 self.note_end(info.lsn);
-                // The member took over a state, so no earlier record counts. A checkpoint before this record
-                // lacks all entries up to the state.
+                // The member took over a state from another member here, so no earlier record of the group
+                // counts. A checkpoint that ends before this record lacks all entries up to the state.
                 let state = EntryId::new(info.index, info.term);
                 self.overwritten.push(Point {
                     index: Index::ZERO,
@@ -103,8 +110,8 @@ impl Seen {
         }
     }
 
-    /// Notes that an entry lies at this position. For each end of a checkpoint between the previous entry and
-    /// this one, the previous entry is the last one before the end.
+    /// Notes that an entry of the group lies at this log position. For each end of a checkpoint between the
+    /// previous entry and this one, the previous entry is the last one before that end.
     fn note_end(&mut self, lsn: Lsn) {
         for (end, before) in &mut self.ends {
             if *end <= lsn && before.is_none() {
@@ -113,18 +120,20 @@ impl Seen {
         }
     }
 
-    /// Notes that the log lacks a part just before this position.
+    /// Notes that the log lacks a part just before this position, in which entries of the group may have
+    /// stood.
     pub(super) fn note_hole(&mut self, lsn: Lsn) {
         self.history.doubt(lsn);
     }
 
-    /// Notes that a repair gave up a record, of any group, that ended at this position or later.
+    /// Notes that a repair gave up a record, of any group. `end` is the log position at which the record
+    /// ended, or an earlier position inside the record.
     pub(super) fn note_lost(&mut self, end: Lsn) {
         self.lost_to = self.lost_to.max(end);
     }
 
-    /// Makes the group continue from a checkpoint. Missing entries are an error, unless a repair has given
-    /// them up.
+    /// Makes the group continue from the state of a checkpoint. Missing entries behind the checkpoint are an
+    /// error, unless a repair has given them up.
     pub(super) fn follow(&mut self, header: &Header, repaired: bool) -> Result<(), OpenError> {
         let (ours, theirs) = (self.hard_state, header.hard_state);
         if theirs.term > ours.term || (theirs.term == ours.term && ours.vote == 0) {
@@ -159,12 +168,13 @@ impl Seen {
         Ok(())
     }
 
-    /// Returns the last commit index in the log.
+    /// Returns the last commit index that the log or the checkpoint has for the group.
     pub(super) const fn committed(&self) -> Index {
         self.committed
     }
 
-    /// Returns whether this member took over the checkpoint's state and the log does not record that yet.
+    /// Returns whether this member took over the checkpoint's state from another member, and the log does not
+    /// record that yet.
     pub(super) const fn installed(&self) -> bool {
         self.installed
     }
@@ -177,7 +187,7 @@ impl Seen {
         &self.missing
     }
 
-    /// Returns whether a repair gave up a record that may have been this group's entry or vote and that no
+    /// Returns whether a repair gave up a record that may have been this group's entry or vote, and that no
     /// checkpoint includes.
     pub(super) const fn lost(&self) -> bool {
         self.lost
@@ -187,12 +197,13 @@ impl Seen {
         self.hard_state
     }
 
-    /// Returns the last entry of the group.
+    /// Returns the last entry of the group that the log has or the checkpoint's state includes.
     pub(super) const fn last(&self) -> EntryId {
         self.last
     }
 
-    /// Returns whether no later record replaces the entry with this index at this position.
+    /// Returns whether the entry with this index at this log position still counts: no later record replaces
+    /// it.
     pub(super) fn counts(&self, index: Index, lsn: Lsn) -> bool {
         let over = |point: &Point| point.lsn > lsn && point.index <= index;
         !self.overwritten.iter().any(over)
@@ -216,7 +227,7 @@ mod tests {
         }
     }
 
-    /// Summarizes entries with these indices and positions, and checkpoints that end at 50, 60 and 90.
+    /// Summarizes entries with these indices and log positions, and checkpoints that end at 50, 60 and 90.
     fn seen(entries: &[(u64, u64)]) -> Seen {
         let mut seen = Seen::new(ALL, [50, 60, 90].map(Lsn::new).into_iter());
         for &(index, lsn) in entries {
@@ -270,14 +281,16 @@ mod tests {
             let last = (seen.last().index.get(), seen.last().term.get());
             (last, seen.installed(), seen.committed().get())
         };
-        // The log has no entries, fewer, different ones, or more that were never committed.
+        // In each of these calls the member took the checkpoint's state over. The log has no entries, fewer
+        // entries than the checkpoint, different entries, or further entries that were never committed.
         assert_eq!(taken(&[], &header(9, 7, 90)), ((9, 7), true, 9));
         assert_eq!(taken(&[(1, 10)], &header(9, 7, 90)), ((9, 7), true, 9));
         let other = [(8, 10), (9, 20)];
         assert_eq!(taken(&other, &header(9, 7, 90)), ((9, 7), true, 9));
         let more = [(8, 10), (9, 20), (10, 30)];
         assert_eq!(taken(&more, &header(9, 1, 90)), ((9, 1), true, 9));
-        // The state is the member's own.
+        // In the first of these two calls the checkpoint ends with the log's last entry, so the state is the
+        // member's own.
         assert_eq!(taken(&other, &header(9, 1, 90)), ((9, 1), false, 9));
         assert_eq!(taken(&more, &header(8, 1, 50)), ((8, 1), true, 8));
     }

@@ -1,5 +1,5 @@
-//! A simulated slow disk: each sync takes longer by a fixed time. Measurements use it to find out what a log
-//! on a disk with slow syncs gains by waiting for callers; a serving node never does.
+//! A simulated slow disk: each sync takes longer by a fixed time. Measurements use it to find the gain of a
+//! log that delays syncs for callers, on a disk with slow syncs; a serving node never uses it.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_log::{Storage, StorageFile};
 
-/// A storage or file with slow syncs, see the [module](self).
+/// A storage on a simulated slow disk; see the [module](self).
 pub(super) struct Slow<S> {
     inner: S,
     delay: Duration,
@@ -23,7 +23,7 @@ impl<S: Storage> Slow<S> {
     }
 }
 
-/// Wraps a single file, so that each of its syncs takes longer by `delay`.
+/// Wraps a file, so that each of its syncs takes longer by `delay`.
 pub(super) fn slowed(inner: Arc<dyn StorageFile>, delay: Duration) -> Arc<dyn StorageFile> {
     match delay.is_zero() {
         true => inner,

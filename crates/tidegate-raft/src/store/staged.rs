@@ -1,5 +1,6 @@
-//! Fetched messages that no state of this member includes yet: they lie in the log and belong to a state that
-//! is not complete. A catch-up that broke off, even by a restart, uses them again. Pure.
+//! Messages that this member fetched from another member and that none of its own states includes yet: they
+//! lie in its log, and belong to a state that is not complete. A catch-up that broke off, even by a restart,
+//! uses them again. Pure.
 //!
 //! A message takes sixteen bytes of memory here. The store drops all these messages when it writes a
 //! checkpoint: from then on the log may release their segments.
@@ -13,24 +14,26 @@ use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Place};
 
 use super::Relocated;
 
-/// The fetched messages that are in no state yet, each with its place.
+/// The messages that this member has fetched and that no state of its own includes yet, each with its place
+/// in the log.
 #[derive(Debug, Default)]
 pub struct Staged {
-    /// The number and the record position of each message, by stream, in the order of the numbers.
+    /// The number of each fetched message, and the position of its record in the log, by stream, in the order
+    /// of the numbers.
     streams: BTreeMap<StreamNumber, Vec<(StreamSeq, u64)>>,
-    /// The log position of the first of these messages.
+    /// The log position before which none of the fetched messages lies; `None` without fetched messages.
     from: Option<Lsn>,
-    /// The number of bytes that these messages take in the log.
+    /// The number of bytes of log that the fetched messages take.
     bytes: u64,
 }
 
 impl Staged {
-    /// Adds a message, or notes its new place if the message is there already.
+    /// Adds a message that this member has fetched, or notes its new place if the message is known already.
     pub(super) fn insert(&mut self, message: &Relocated) {
         let (seq, lsn) = (message.seq, message.place.lsn);
         self.note(Lsn::new(lsn), 0);
         let messages = self.streams.entry(message.stream).or_default();
-        // Messages arrive mostly in the order of their numbers, so the insertion is most often at the end.
+        // Messages arrive mostly in the order of their numbers, so the insertion is mostly at the end.
         let after = messages.partition_point(|(at, _)| *at < seq);
         match messages.get_mut(after) {
             Some(known) if known.0 == seq => known.1 = lsn,
@@ -38,8 +41,8 @@ impl Staged {
         }
     }
 
-    /// Counts messages that the store appended at this position and that take `bytes` in the log. The
-    /// messages may not be durable yet.
+    /// Counts fetched messages that the store appended at this log position and that take `bytes` bytes in
+    /// the log. The messages may not be durable yet.
     pub(super) fn note(&mut self, at: Lsn, bytes: u64) {
         self.from = Some(self.from.map_or(at, |from| from.min(at)));
         self.bytes += bytes;
@@ -49,7 +52,8 @@ impl Staged {
         self.streams.is_empty()
     }
 
-    /// Returns a log position before which none of these messages lies.
+    /// Returns the log position before which none of the fetched messages lies; `None` without fetched
+    /// messages.
     pub(super) const fn from(&self) -> Option<Lsn> {
         self.from
     }
@@ -58,7 +62,8 @@ impl Staged {
         self.bytes
     }
 
-    /// Returns the place of this message, if the member has fetched it.
+    /// Returns the place of a fetched message in this member's log; `None` if the member has not fetched this
+    /// message.
     #[must_use]
     pub fn place(&self, stream: StreamNumber, seq: StreamSeq) -> Option<Place> {
         let messages = self.streams.get(&stream)?;
@@ -69,7 +74,8 @@ impl Staged {
         })
     }
 
-    /// Returns the first fetched message of this stream with the number `from` or a higher one.
+    /// Returns the number of the first fetched message of this stream, with the number `from` or a higher
+    /// one.
     #[must_use]
     pub fn next(&self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq> {
         let messages = self.streams.get(&stream)?;
