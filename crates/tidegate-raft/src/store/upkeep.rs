@@ -1,5 +1,5 @@
 //! Keeps the log from growing forever: decides when a checkpoint is due, which segments the log releases,
-//! which segments the store compacts, and whether there is space.
+//! which segments the store compacts, and whether there is space for more messages.
 //!
 //! The store releases a segment once no message in it is needed and it ends before the older of the two kept
 //! checkpoints, so that a start can use either checkpoint. If there is no space, a segment needs to end only
@@ -18,38 +18,42 @@ use super::staged::Staged;
 use super::{LyingIn, Store};
 use crate::replica::Index;
 
-/// The parts of messages removed together that the store uncounts in one turn, 256 messages each.
+/// The greatest number of parts, of up to 256 removed messages each, that the store subtracts from the live
+/// bytes in one turn of the event loop. A stream may remove many messages together, for instance in a purge.
 const RECLAIMED_AT_ONCE: usize = 64;
-/// The store copies a segment forward if less than this share of it is live.
+/// The greatest share of a segment's bytes that may be live when the store compacts the segment. Above this
+/// share, the copies would cost too many writes for the space that they free.
 const LIVE_SHARE_MAX: f64 = 0.25;
-/// The growth of the log at which a checkpoint is due, as a multiple of the last checkpoint's bytes.
+/// The factor that decides when a checkpoint is due: once the log has grown by this many times the last
+/// checkpoint's bytes.
 pub(super) const GROWTH: u64 = 4;
-/// The growth of the log after which the store tries again to make the reserve for a checkpoint, in bytes.
+/// The growth of the log, in bytes, after which the store tries again to give a checkpoint's reserve its
+/// wanted length.
 const KEEP_BACK_STEP_BYTES: u64 = 1 << 20;
-/// The number of looks for space in which the store retries a failed checkpoint once, because a large
-/// checkpoint takes seconds to write.
+/// The store looks for space on a full disk twice a second. After this many looks it retries a failed
+/// checkpoint. Retries are rarer than looks, because a large checkpoint takes seconds to write.
 const LOOKS_PER_CHECKPOINT: u32 = 8;
-/// The growth of the log after which the store compares its files with the quota, in bytes. By so much the
-/// log may pass the quota.
+/// The growth of the log, in bytes, after which the store compares the bytes of its files with the quota. So
+/// the files may exceed the quota by this much.
 const QUOTA_STEP_BYTES: u64 = 1 << 20;
 
-/// The answer to the question whether the store has space for more messages.
+/// The answer of the store to the question whether it has space for more messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Space {
-    /// There is space for more messages.
+    /// The store has space for more messages.
     #[default]
     Free,
-    /// The disk is full, or the log is at its quota. The store accepts only operations that free space:
-    /// deleting, purging, acknowledging.
+    /// The disk is full, or the store's files are at their quota. The streams refuse new messages, and accept
+    /// all other operations.
     Low,
-    /// The disk is full, and only a reserve of the allocated segments is left, for deleting and purging
-    /// alone.
+    /// The disk is full, and of the allocated segments only the reserve is left. The store accepts only
+    /// entries that free space: deletions, purges, and the entries that move streams away.
     Scarce,
 }
 
 impl Store {
-    /// Returns whether the store has space for more messages. If it has none,
-    /// [`ask_for_space`](Self::ask_for_space) looks for space again.
+    /// Returns whether the store has space for more messages. If it has none, the caller calls
+    /// [`ask_for_space`](Self::ask_for_space) to make the store look for space again.
     #[must_use]
     pub fn space(&self) -> Space {
         match (self.log.disk_full(), self.over_quota.0) {
@@ -59,8 +63,8 @@ impl Store {
         }
     }
 
-    /// Returns whether elections, and entries that free space, have used up the reserve of a full disk. The
-    /// node then takes nothing until the disk has space, for simulations.
+    /// Returns whether elections, and entries that free space, have used up the reserve of a full disk, for
+    /// simulations. The node then takes no entry until the disk has space.
     #[cfg(feature = "sim")]
     #[must_use]
     pub fn has_used_up_reserve(&self) -> bool {
@@ -83,8 +87,8 @@ impl Store {
         }
     }
 
-    /// Returns the number of bytes of the log's segments, of the checkpoints, and of the reserves for the
-    /// next checkpoints.
+    /// Returns the bytes that the store's files take: the log's segments, the checkpoints, and the reserves
+    /// for the next checkpoints.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         let of = |m: &Member| {
@@ -100,11 +104,13 @@ impl Store {
         kept + log
     }
 
-    /// Returns whether the caller should hand the state of a group to [`checkpoint`](Self::checkpoint) now.
+    /// Returns whether a checkpoint of the group is due: the caller should then hand the group's state to
+    /// [`checkpoint`](Self::checkpoint).
     #[must_use]
     pub fn wants_checkpoint(&self, at: GroupSlot) -> bool {
         let member = &self.members[at];
-        // The checkpoint needs the counts of live bytes.
+        // A checkpoint stores the counts of live bytes, so the store must first subtract all removed messages
+        // from them.
         if self.is_checkpointing(at) || member.live.is_reclaiming() {
             return false;
         }
@@ -119,16 +125,17 @@ impl Store {
                     || self.lets_go(at)))
     }
 
-    /// Returns whether the caller must poll again at once: the store uncounts messages that were removed
-    /// together, or waits for the state of a checkpoint.
+    /// Returns whether the caller must poll again at once: the store still subtracts messages that streams
+    /// removed together from the live bytes, or waits for the state of a checkpoint.
     #[must_use]
     pub fn has_upkeep(&self) -> bool {
         let busy = |m: &Member| m.live.is_reclaiming() || m.checkpoints.awaits_state();
         self.members.iter().any(busy)
     }
 
-    /// Returns the position before which the log holds nothing that the group's state lacks. For a group at
-    /// rest this is the end of the durable log, so that the group does not hold other groups' records.
+    /// Returns the log position before which the log holds no record that the group's state lacks. If the
+    /// group has applied all its entries, this is the end of the durable log, so that the group does not keep
+    /// other groups' records from release.
     pub(super) fn covered(&self, at: GroupSlot) -> Lsn {
         let member = &self.members[at];
         // A position that was covered once stays covered, even if entries have arrived since that are not due
@@ -140,8 +147,8 @@ impl Store {
         settled.map_or(before, |settled| before.max(settled))
     }
 
-    /// Returns whether a member that takes over the newest checkpoint of this member would lack the next
-    /// entries, because this member can no longer send them.
+    /// Returns whether a follower that takes over the newest checkpoint of this member would lack the next
+    /// entries, because this member can no longer send them. Then a newer checkpoint is due.
     fn leads_nowhere(&self, at: GroupSlot) -> bool {
         let member = &self.members[at];
         let newest = member
@@ -152,8 +159,8 @@ impl Store {
         !member.group.is_alone() && member.group.first_index() > newest.next()
     }
 
-    /// Returns whether there is no space, and a new checkpoint would let the store release or compact a
-    /// segment.
+    /// Returns whether the store lacks space for messages, and a new checkpoint of the group would let it
+    /// release or compact a segment.
     fn stuck(&self, at: GroupSlot) -> bool {
         if self.space() == Space::Free {
             return false;
@@ -165,13 +172,14 @@ impl Store {
         sealed.any(|s| waits(s) && self.is_mostly_unneeded(s))
     }
 
-    /// Returns whether the segment has so few live bytes that copying them forward pays.
+    /// Returns whether the segment has so few live bytes that the store would copy them forward, to release
+    /// the segment.
     fn is_mostly_unneeded(&self, segment: &SegmentInfo) -> bool {
         let live = self.live_of(segment.range.start.get());
         live as f64 <= LIVE_SHARE_MAX * self.options.segment_bytes as f64
     }
 
-    /// Returns the live bytes of all groups in the segment that begins at this position.
+    /// Returns the live bytes that all groups together have in the segment that begins at this log position.
     fn live_of(&self, base: u64) -> u64 {
         self.members.iter().map(|m| m.live.of(base)).sum()
     }
@@ -191,8 +199,8 @@ impl Store {
         });
         member.tried = next;
         if member.staged.from().is_some_and(|from| from < next) {
-            // With the checkpoint, the log may release the segments with the fetched messages, so the member
-            // forgets these.
+            // The log may release the segments with the fetched messages once it has the checkpoint. So the
+            // member forgets these messages.
             member.staged = Staged::default();
         }
         if let Some(given_up) = &mut member.catching_up.given_up {
@@ -200,19 +208,19 @@ impl Store {
         }
     }
 
-    /// Makes the checkpoint thread write the state of the group as it was at
-    /// [`begin_checkpoint`](Self::begin_checkpoint). The thread iterates over `parts`.
+    /// Makes the checkpoint thread write the checkpoint that [`begin_checkpoint`](Self::begin_checkpoint)
+    /// began. `parts` are the group's state of that moment; the thread iterates over them.
     pub fn checkpoint(&mut self, at: GroupSlot, parts: Parts) {
         self.members[at].checkpoints.write_begun(parts);
     }
 
-    /// Returns whether the store waits for the state of a checkpoint that it has begun.
+    /// Returns whether the store waits for the caller to hand in the state of a checkpoint that it has begun.
     #[must_use]
     pub fn awaits_state(&self, at: GroupSlot) -> bool {
         self.members[at].checkpoints.awaits_state()
     }
 
-    /// Returns whether the checkpoint thread writes a checkpoint, or the member takes over a state, so that
+    /// Returns whether a checkpoint of the group is in progress, or the member takes over a state, so that
     /// the caller must not ask for a checkpoint of the old state.
     #[must_use]
     pub fn is_checkpointing(&self, at: GroupSlot) -> bool {
@@ -222,7 +230,7 @@ impl Store {
             || member.catching_up.is_installed()
     }
 
-    /// Returns the number of bytes of the newest checkpoints of all groups.
+    /// Returns the total length in bytes of the newest checkpoint of each group.
     #[must_use]
     pub fn checkpoint_bytes(&self) -> u64 {
         let newest = self.members.iter().map(|m| m.checkpoints.kept().last());
@@ -237,7 +245,8 @@ impl Store {
     }
 
     /// Takes the answer to the question of [`poll_lying`](Self::poll_lying): the messages that lie in the
-    /// segment, and the start of the next question, if there are more messages. Wakes the event loop.
+    /// segment which the store compacts, and the start of the next question, if the streams have more
+    /// messages there. Wakes the event loop.
     pub fn handle_lying(&mut self, lying: Vec<Resident>, next: Option<(StreamNumber, StreamSeq)>) {
         let groups = self.members.len();
         self.compaction.handle_lying(lying, next, groups);
@@ -255,7 +264,7 @@ impl Store {
                     self.review = true;
                 }
                 // The earlier checkpoints still exist. The store tries to write a checkpoint again after the
-                // log has grown, or when there may be space.
+                // log has grown, or when the disk may have space.
                 Some(Err(error)) => {
                     tracing::warn!(
                         "the server cannot write a checkpoint, keeps the earlier ones and tries again later: {error}"
@@ -279,7 +288,8 @@ impl Store {
                 self.release();
                 self.choose();
             }
-            // After the last copy of a segment, the store may release it and choose the next one.
+            // The store has made the last copy for a segment, so it may now release that segment and choose
+            // the next one.
             if !self.relocate() {
                 break;
             }
@@ -290,8 +300,8 @@ impl Store {
         }
     }
 
-    /// Tries again to make the reserve for the next checkpoint, at intervals of log growth: constant attempts
-    /// would compete for the space that a full disk has left.
+    /// Tries to give the reserve for the next checkpoint its wanted length, at intervals of log growth:
+    /// constant attempts would compete for the space that a full disk has left.
     fn keep_reserve(&mut self, at: GroupSlot) {
         let durable = self.log.durable();
         let member = &mut self.members[at];
@@ -301,7 +311,7 @@ impl Store {
     }
 
     /// Compares the bytes of the store's files with the quota. The count visits every segment, so the store
-    /// counts at intervals of log growth, and in each turn while it is over the quota.
+    /// counts at intervals of log growth, and in each turn while its files exceed the quota.
     fn look_at_quota(&mut self) {
         let Some(max) = self.options.max_file_store else {
             return;
@@ -313,13 +323,14 @@ impl Store {
         }
     }
 
-    /// Returns the position before which a start of the node does not need the log.
+    /// Returns the log position before which a start of the node needs no record of any group.
     fn bound(&self) -> Lsn {
         let bounds = self.members.iter().map(|m| self.bound_of(m));
         bounds.min().unwrap_or(Lsn::ZERO)
     }
 
-    /// Returns the position before which a start of the node does not need the log for this group.
+    /// Returns the log position before which a start of the node needs no record for this group: the end of
+    /// the older kept checkpoint or, if space is short, of the newer.
     fn bound_of(&self, member: &Member) -> Lsn {
         match (member.checkpoints.kept(), self.space()) {
             ([older, _], Space::Free) => older.next,
@@ -340,8 +351,9 @@ impl Store {
                 self.compaction.forget(base);
                 for member in &mut self.members {
                     member.live.forget(base);
-                    // The group may no longer send these entries: the leader gives the state to a follower
-                    // that lags so far. So a dead node does not keep segments from release.
+                    // The group may no longer send entries from before this position. The leader gives its
+                    // state to a follower that lags so far, so a dead node does not keep segments from
+                    // release.
                     member.group.handle_released(segment.range.end);
                 }
             }

@@ -5,29 +5,29 @@ use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// The choice of the thread that runs the jobs.
+/// The choice of the thread that runs a worker's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    /// A new thread runs the jobs.
+    /// A thread that the worker starts runs the jobs.
     Thread,
-    /// The thread that calls [`Worker::step`] runs the jobs.
+    /// The thread that calls [`Worker::step`] runs the jobs, in a simulation.
     #[cfg(feature = "sim")]
     Caller,
 }
 
-/// A worker that runs jobs, see the [module](self).
+/// A worker, which runs jobs one after the other; see the [module](self).
 pub(super) struct Worker<J> {
-    /// The queue of jobs; `None` once the worker is to end.
+    /// The sender of the worker's queue of jobs; `None` once the worker must end.
     ask: Option<SyncSender<J>>,
     thread: Option<JoinHandle<()>>,
-    /// A function that does one waiting job and returns whether there was a job; `None` if a thread runs the
-    /// jobs.
+    /// A function that does one waiting job and returns whether a job waited; `None` if a thread of the
+    /// worker runs the jobs.
     #[cfg(feature = "sim")]
     here: Option<Box<dyn FnMut() -> bool + Send>>,
 }
 
 impl<J: Send + 'static> Worker<J> {
-    /// Starts a worker that calls `work` for each job. At most `waiting_max` jobs wait.
+    /// Starts a worker that calls `work` for each job. At most `waiting_max` jobs may wait in its queue.
     pub(super) fn start(
         by: By,
         name: &str,
@@ -55,14 +55,15 @@ impl<J: Send + 'static> Worker<J> {
         Ok(worker)
     }
 
-    /// Queues a job, and returns whether there was room for it. If a job has panicked, there is never room
-    /// again; the panic hook has printed the panic.
+    /// Queues a job, and returns whether the queue had room for it. After a job has panicked, the queue never
+    /// has room again; the panic hook has printed the panic.
     pub(super) fn ask(&self, job: J) -> bool {
         let asked = self.ask.as_ref().map(|ask| ask.try_send(job).is_ok());
         asked == Some(true)
     }
 
-    /// Does one waiting job, unless a thread runs the jobs. Returns whether there was a job.
+    /// Does one waiting job on the calling thread, unless a thread of the worker runs the jobs. Returns
+    /// whether a job waited.
     #[cfg(feature = "sim")]
     pub(super) fn step(&mut self) -> bool {
         self.here.as_mut().is_some_and(|step| step())
@@ -70,12 +71,12 @@ impl<J: Send + 'static> Worker<J> {
 }
 
 impl<J> Worker<J> {
-    /// Waits until all jobs are done.
+    /// Waits until the worker has done all queued jobs, and ends its thread.
     pub(super) fn end(&mut self) {
         self.ask = None;
         if let Some(thread) = self.thread.take() {
-            // If a job panicked, the panic hook has printed the panic, and `Drop` cannot return an error to a
-            // caller.
+            // If a job panicked, the panic hook has printed the panic already. `Drop` cannot return an error
+            // to a caller, so it ignores the panic.
             let _ = thread.join();
         }
     }
