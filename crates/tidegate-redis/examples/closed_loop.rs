@@ -1,13 +1,13 @@
-//! Measures a policy with closed-loop callers on one connection: microseconds per operation,
-//! CPU of both sides, commands per read.
+//! Measures a flush policy with callers that wait for each reply before they submit again, on one connection:
+//! microseconds per operation, the CPU time of the client and of Redis, commands per read.
 //!
 //! ```text
 //! cargo run --release -p tidegate-redis --example closed_loop -- \
 //!     redis://127.0.0.1:6379 publish auto 1,2,16,64,256,1024 [threads]
 //! ```
 //!
-//! Without a thread count the callers are tasks of one current-thread runtime; with `os` each
-//! caller is a thread.
+//! Without a thread count the callers are tasks of one current-thread runtime; with `os` each caller is an
+//! operating-system thread.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ async fn caller(client: Client, command: String, until: Instant) -> Outcome<u64>
     Ok(n)
 }
 
-/// Runs the same caller on its own thread.
+/// Runs the caller's loop on its own operating-system thread.
 fn thread(redis: &BlockingClient, command: &str, until: Instant) -> Outcome<u64> {
     let value = [b'x'; 64];
     let mut n = 0;
@@ -84,7 +84,7 @@ fn threads(config: Config, command: &str, callers: usize, window: Duration) -> O
     Ok(())
 }
 
-/// Returns the server's CPU time in seconds, its commands and its reads so far.
+/// Returns the server's CPU time in seconds, its commands and its reads of sockets so far.
 async fn server(client: &Client) -> Outcome<(f64, f64, f64)> {
     let text: String = client.send(cmd("INFO").arg("cpu").arg("stats")).await?;
     let field = |name: &str| -> f64 {

@@ -1,9 +1,10 @@
-//! Measures the lower bound of any client with this many callers in lock-step. One bare socket writes all
-//! commands at once, and reads until all replies are there, either sleeping or polling without sleep.
+//! Measures the least work that any client needs for this many callers that wait for each reply. One bare
+//! socket writes all commands at once, and reads until all replies are there, either sleeping or polling
+//! without sleep.
 //!
 //! `cargo run --release -p tidegate-redis --example floor -- 127.0.0.1:6379 1,2,8,16`
 //!
-//! A client cannot leave out any of this work: the example has no queue, no runtime and no decoding.
+//! A client cannot leave out any of this work: the example has no queue and no runtime, and decodes nothing.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read as _, Write as _};

@@ -3,7 +3,8 @@
 //! `cargo run --release -p tidegate-redis --example idle_client -- redis://127.0.0.1:6379 60`
 //!
 //! The example opens a client in a current-thread runtime and a [`BlockingClient`], and sends some commands
-//! on both. Linux counts a thread's sleeps (`voluntary_ctxt_switches`); each wake-up ends with one.
+//! on both. Linux counts each thread's sleeps (`voluntary_ctxt_switches`), and each wake-up of an idle thread
+//! ends one sleep.
 
 use std::error::Error;
 use std::fs;
@@ -62,7 +63,7 @@ fn main() -> Outcome<()> {
             })
         })?;
     start.recv()?;
-    // Waits until the callers' threads have handed over to the connection's own.
+    // The example waits until the callers' threads have given the connection back to its own thread.
     std::thread::sleep(Duration::from_secs(1));
     let before = threads()?;
     std::thread::sleep(idle);

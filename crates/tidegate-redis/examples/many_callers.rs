@@ -8,7 +8,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let callers: Vec<_> = (0..256)
         .map(|i| {
             let client = client.clone();
-            // All tasks share one connection. The engine decides which commands leave together, and when.
+            // All tasks share one connection. The engine decides which commands the client writes together,
+            // and when.
             tokio::spawn(async move { client.set(format!("key:{i}"), "value").await })
         })
         .collect();

@@ -1,12 +1,13 @@
-//! Sends commands at a fixed rate, independent of the replies. Measures the latency from the
-//! moment at which each command was due, the CPU of both sides, and the commands in a read.
+//! Sends commands at a fixed rate, independent of the replies. Measures the latency from the moment at which
+//! each command was due, the CPU time of the client and of Redis, and the commands in a read.
 //!
 //! ```text
 //! cargo run --release -p tidegate-redis --example open_loop -- \
 //!     redis://127.0.0.1:6379 auto,off,fixed:100,mincpu:0.95,added:200 100000 100
 //! ```
 //!
-//! The last argument is the pace in microseconds: commands that fell due since the last beat leave together.
+//! The last argument is the interval of the pacer in microseconds: the commands that fell due within one
+//! interval leave together.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};

@@ -1,10 +1,11 @@
-//! A client for operating-system threads: a caller that waits for a reply serves the connection meanwhile.
+//! A client for operating-system threads: a thread that waits for a reply meanwhile writes and reads for the
+//! shared connection.
 //!
-//! This module chooses the thread that drives the connection. While callers come often, one of them drives
-//! the runtime of the connection's task until its own reply arrives; then another waiting caller takes its
-//! place. So a lone caller writes and reads by itself, as on a plain connection, and each of several callers
-//! is woken once. While calls are rare, the connection's own thread drives: for keepalive, reconnects and
-//! commands without a waiting caller.
+//! This module chooses the thread that drives the connection, that is, runs its writes, reads and timers.
+//! While calls are frequent, one of the calling threads drives until its own reply arrives; then another
+//! waiting thread takes over. So a lone caller writes and reads by itself, as on a plain connection, and each
+//! of several callers is woken once. While calls are rare, the connection's own thread drives: for keepalive,
+//! reconnects and commands without a waiting caller.
 
 use std::future::Future;
 use std::pin::pin;
@@ -26,16 +27,20 @@ use crate::policy::Policy;
 use crate::reply::FromReply;
 use crate::stats::Stats;
 
-/// Calls that follow each other within this time count as frequent.
+/// The time between two calls below which calls count as frequent. While calls are frequent, the calling
+/// threads drive the connection, in place of the connection's own thread.
 const OFTEN: Duration = Duration::from_millis(2);
-/// The connection's own thread takes over this long after the last call, or at most after twice this time.
+/// The interval at which the connection's own thread checks for further calls, while callers drive the
+/// connection. After an interval without a call, the thread drives the connection again: 5 ms to 10 ms after
+/// the last call.
 const QUIET: Duration = Duration::from_millis(5);
 
-/// A client for threads. Clones share the connection, which ends when the last one is dropped. Here
-/// [`Policy::Auto`] flushes at once, as [`Policy::Latency`] does, and does not wait for callers.
+/// A Redis client for operating-system threads. Clones share the connection, which ends when the last clone
+/// is dropped. In this client [`Policy::Auto`] flushes at once, as [`Policy::Latency`] does, and does not
+/// wait for callers.
 ///
-/// A command without a waiting caller, sent from within [`wait`](Self::wait), leaves
-/// with the command that the call waits for.
+/// If the closure of [`wait`](Self::wait) also submits commands without awaiting their replies, the client
+/// writes them together with the command that the call waits for.
 ///
 /// ```no_run
 /// use tidegate_redis::{BlockingClient, Config};
@@ -55,21 +60,25 @@ struct Shared {
     client: Client,
     seat: Arc<Seat>,
     thread: Thread,
-    /// The runtime. It is dropped before `_last`, so that a caller that holds a handle does not drop a
-    /// runtime.
+    /// The runtime of the connection's task. This field stands before `_last`, so that a caller drops its
+    /// `Arc` while the connection's thread still holds another: the last drop of a runtime must not happen on
+    /// a caller's thread.
     runtime: Arc<Runtime>,
-    /// The connection's thread ends at the drop of this sender, and gives up the commands submitted before.
+    /// The sender that keeps the connection's own thread running. Its drop, with the last clone of the
+    /// client, ends the thread; commands without a reply by then fail.
     _last: oneshot::Sender<()>,
 }
 
-/// Chooses the thread that drives the connection.
+/// Chooses the thread that drives the connection: the connection's own thread or a caller.
 #[derive(Debug)]
 struct Seat {
-    /// True if the connection's own thread drives, or is about to.
+    /// True if the connection's own thread drives the connection, or is about to.
     own: AtomicBool,
-    /// True if a caller that cannot drive has called: from then on the own thread always drives.
+    /// True once a thread of another tokio runtime has called. Such a thread cannot drive the connection, so
+    /// the connection's own thread drives from then on.
     stays: AtomicBool,
-    /// Tells the own thread to let callers drive.
+    /// Tells the connection's own thread to stop driving the connection, because callers drive it from now
+    /// on.
     leave: Notify,
     calls: AtomicU64,
     clock: Clock,
@@ -78,15 +87,15 @@ struct Seat {
 }
 
 impl BlockingClient {
-    /// Connects, and starts the thread that serves the connection while no caller waits.
+    /// Connects to the server, and starts the thread that drives the connection while no caller waits.
     ///
     /// # Errors
     /// Like [`Client::open`]; [`ConnectError::Runtime`] if no thread can be started.
     pub fn open(mut config: Config) -> Result<Self, ConnectError> {
         config.callers_block = true;
         if matches!(config.policy, Policy::Auto) {
-            // Callers take so long to wake that a wait for them keeps Redis waiting: measured from 8 to 64
-            // threads.
+            // If a flush waited for the callers' next commands, Redis would be idle meanwhile, because
+            // threads wake slowly: measured with 8 to 64 threads.
             config.policy = Policy::Latency;
         }
         let (opened, open) = sync_channel(1);
@@ -96,7 +105,8 @@ impl BlockingClient {
         let own = thread::Builder::new()
             .name("tidegate-redis".to_owned())
             .spawn(move || {
-                // The driving caller looks for its own reply after a turn or two of the connection's task.
+                // With an event interval of 2, the caller that drives the runtime looks for its own reply
+                // after at most two polls of the connection's task.
                 let runtime = Builder::new_current_thread()
                     .enable_all()
                     .event_interval(2)
@@ -105,8 +115,8 @@ impl BlockingClient {
                     return;
                 };
                 let client = runtime.block_on(Client::open(config));
-                // The opening thread waits for this message. If it does not wait, this thread has nothing
-                // left to do.
+                // If `open` has ended, its thread takes no client, and the send fails. `drive` then returns
+                // at once, so the failure needs no handling.
                 let _ = opened.send((client, Arc::clone(&runtime)));
                 drop(opened);
                 its.drive(&runtime, last);
@@ -124,10 +134,10 @@ impl BlockingClient {
         })
     }
 
-    /// Runs `call` to submit a command, and waits for the reply.
+    /// Runs `call`, which submits a command, and blocks the thread until the reply arrives.
     ///
     /// # Errors
-    /// The errors of the command.
+    /// The error with which the command fails.
     pub fn wait<T: FromReply>(
         &self,
         call: impl FnOnce(&Client) -> Reply<T>,
@@ -140,7 +150,8 @@ impl BlockingClient {
             ..
         } = &*self.shared;
         if Handle::try_current().is_ok() {
-            // A thread of a runtime must not drive another runtime.
+            // A thread that runs a tokio runtime must not drive another one. The connection's own thread
+            // drives instead.
             if !seat.stays.swap(true, Ordering::Relaxed) {
                 thread.unpark();
             }
@@ -151,7 +162,7 @@ impl BlockingClient {
         runtime.block_on(async { call(client).await })
     }
 
-    /// Returns the measurements so far.
+    /// Returns the measurements of the client's connection so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.client.stats()
@@ -170,8 +181,8 @@ impl Seat {
         }
     }
 
-    /// Runs the connection's own thread. It drives until callers drive, and then checks now and then whether
-    /// they still do.
+    /// Runs the connection's own thread. The thread drives the connection until callers drive it, and then
+    /// checks at intervals of `QUIET` whether callers still come.
     fn drive(&self, runtime: &Runtime, mut last: oneshot::Receiver<()>) {
         loop {
             let gone = runtime.block_on(async {
@@ -193,7 +204,8 @@ impl Seat {
         }
     }
 
-    /// Records a call from a thread that can drive.
+    /// Counts a call from a thread that can drive the connection. Once calls are frequent, stops the
+    /// connection's own thread, so that callers drive.
     fn called(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if !self.own.load(Ordering::Relaxed) || self.stays.load(Ordering::Relaxed) {

@@ -1,6 +1,7 @@
-//! The client: a handle that many tasks share, and the futures of replies.
+//! The Redis client: a handle that many tasks share.
 //!
-//! `commands` defines the everyday commands, `run` contiguous runs, and `pool` dedicated connections.
+//! Other modules add its methods: `commands` the everyday commands, `run` pipelines and transactions, and
+//! `pool` dedicated connections. `call` has the futures of replies.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -19,11 +20,11 @@ use crate::pubsub::registry::Registry;
 use crate::reply::{FromReply, Value};
 use crate::stats::Stats;
 
-/// A Redis client that shares one connection among many tasks. Clones are handles on the same
-/// connection. It closes when the last one is dropped and every submitted command is answered.
+/// A Redis client that shares one connection among many tasks. Clones are handles on the same connection. The
+/// connection closes when the last clone is dropped and every submitted command is answered.
 ///
-/// The call that makes a command submits it, and commands keep the order of these calls. The program may
-/// await the reply later: the next command leaves without waiting for it.
+/// Each method submits its command when the program calls it, so the server receives the commands in the
+/// order of the calls. The program may await a reply later: the next command leaves without waiting for it.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -48,7 +49,7 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// Connects with this configuration.
+/// Connects to the server of `config`, as [`Client::open`] does.
 ///
 /// # Errors
 /// Like [`Client::open`].
@@ -57,15 +58,16 @@ pub async fn connect(config: Config) -> Result<Client, ConnectError> {
 }
 
 impl Client {
-    /// Connects to the server of a URL, with the defaults for all settings the URL leaves out.
+    /// Connects to the server that a URL names, with the defaults for all settings that the URL leaves out.
     ///
     /// # Errors
-    /// An address that does not connect, a server that refuses the login, or a peer that is no Redis server.
+    /// An invalid URL, an address that does not connect, a server that refuses the login, or a peer that is
+    /// no Redis server.
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
         Self::open(Config::from_url(url)?).await
     }
 
-    /// Connects with this configuration. The program must call it in a tokio runtime with I/O
+    /// Connects to the server of `config`. The program must call this function in a tokio runtime with I/O
     /// and time enabled, which then runs the connection's task.
     ///
     /// # Errors
@@ -95,9 +97,9 @@ impl Client {
         })
     }
 
-    /// Submits `cmd` and returns the future of its reply. Commands that block or are
-    /// marked as [`bulk`](Cmd::bulk) take a connection of the pool, so they are not
-    /// ordered with other commands and do not delay them.
+    /// Submits `cmd` and returns the future of its reply. A command that blocks or is marked as
+    /// [`bulk`](Cmd::bulk) takes a connection of the pool. So it does not delay other commands, and the
+    /// server may execute it before or after them.
     pub fn send<T: FromReply>(&self, cmd: Cmd) -> Reply<T> {
         match cmd.needs_own_connection() {
             Some(Kind::Stateful) => Reply {
@@ -112,10 +114,11 @@ impl Client {
         }
     }
 
-    /// Submits `cmd` and discards its reply. Never waits.
+    /// Submits `cmd` on the shared connection and discards its reply. The call never waits for room in the
+    /// queue: it fails if the queue is full.
     ///
     /// # Errors
-    /// If there is no room, the client is closed, or the command does not belong on the shared connection.
+    /// If the queue is full, the client is closed, or the command does not belong on the shared connection.
     pub fn forget(&self, cmd: &Cmd) -> Result<(), CommandError> {
         if cmd.needs_own_connection().is_some() {
             return Err(CommandError::NotShared(
@@ -129,16 +132,17 @@ impl Client {
         submitted.map(drop).map_err(CommandError::from)
     }
 
-    /// Leases a dedicated connection from the pool.
+    /// Takes a dedicated connection from the pool. Only the caller uses it, until it drops the connection.
     ///
     /// # Errors
-    /// If the client cannot make one, or none is free within the timeout.
+    /// The client cannot connect, or no connection of the pool is free within the timeout.
     pub async fn dedicated(&self) -> Result<Dedicated, CommandError> {
         let inner = &self.inner;
         inner.pool.lease(inner.conn.shared.limits.timeout).await
     }
 
-    /// Submits a command that is known to belong on the shared connection.
+    /// Submits a command on the shared connection. If the configuration allows retries, the client sends a
+    /// read-only command once more after the connection broke.
     pub(crate) fn send_shared<T: FromReply>(&self, cmd: Cmd) -> Reply<T> {
         let conn = Arc::clone(&self.inner.conn);
         if self.inner.conn.shared.limits.retry_reads && cmd.is_read_only() {
@@ -147,7 +151,8 @@ impl Client {
         Reply::on(conn, cmd)
     }
 
-    /// Submits a command with the arguments that `write` puts straight into the connection's buffer.
+    /// Submits one command on the shared connection; `write` puts its arguments straight into the
+    /// connection's buffer.
     pub(crate) fn call<T: FromReply>(&self, write: impl Fn(&mut Args<'_>)) -> Reply<T> {
         let conn = &self.inner.conn;
         if conn.shared.limits.retry_reads {
@@ -168,8 +173,9 @@ impl Client {
         }
     }
 
-    /// Submits a command on a connection of the pool. A blocking command may take as long as its own timeout;
-    /// other commands have the client's timeout.
+    /// Submits a command on a connection of the pool. The client waits for the reply for the command's own
+    /// timeout. If the command has no timeout, the client waits for its own timeout, or without limit if the
+    /// command blocks.
     fn send_apart<T: FromReply>(&self, cmd: Cmd, blocks: bool) -> Reply<T> {
         let pool = Arc::clone(&self.inner.pool);
         let timeout = self.inner.conn.shared.limits.timeout;
@@ -184,7 +190,7 @@ impl Client {
         })
     }
 
-    /// Returns the measurements so far.
+    /// Returns the measurements of the shared connection so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inner.conn.stats()

@@ -1,7 +1,7 @@
-//! Commands: a name, its arguments and hints, encoded as the program builds them.
+//! Redis commands: the name, the arguments and the hints of a command, encoded as the program builds it.
 //!
-//! This module encodes arguments, and knows by name the commands that only read and those that
-//! block. Short commands allocate nothing.
+//! This module encodes arguments, and knows by name the commands that only read and those that block. Short
+//! commands allocate nothing.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use bytes::Bytes;
 use crate::resp;
 use crate::wire::Wire;
 
-/// A command under construction: `cmd("SET").arg("key").arg(1)`.
+/// A Redis command that a program builds: `cmd("SET").arg("key").arg(1)`.
 #[derive(Clone, Debug)]
 pub struct Cmd {
-    /// The arguments of the command, each encoded as a RESP bulk string.
+    /// The name and the arguments of the command, each encoded as a RESP bulk string.
     body: Wire,
     args: u32,
     pub(crate) hints: Hints,
     pub(crate) timeout: Option<Duration>,
 }
 
-/// A writer of the arguments of a command, for implementations of [`ToArgs`].
+/// The writer through which implementations of [`ToArgs`] append the arguments of a command.
 #[derive(Debug)]
 pub struct Args<'a> {
     out: &'a mut Wire,
@@ -28,13 +28,14 @@ pub struct Args<'a> {
 }
 
 impl Args<'_> {
-    /// Appends one argument.
+    /// Appends one argument to the command.
     pub fn push(&mut self, arg: &[u8]) {
         self.count += 1;
         resp::put_bulk(self.out.block(), arg);
     }
 
-    /// Appends one argument without copying it, if it is long.
+    /// Appends one argument. The client sends an argument of 16 KiB or more from the caller's memory, without
+    /// a copy.
     pub fn push_bytes(&mut self, arg: &Bytes) {
         self.count += 1;
         resp::put_bulk_header(self.out.block(), arg.len());
@@ -43,7 +44,7 @@ impl Args<'_> {
     }
 }
 
-/// Writes a whole command with the arguments that `write` gives.
+/// Writes a whole command in RESP to `out`, with the arguments that `write` gives.
 pub(crate) fn encode(out: &mut Wire, write: impl FnOnce(&mut Args<'_>)) {
     let block = out.block();
     let head = block.len();
@@ -57,12 +58,14 @@ pub(crate) fn encode(out: &mut Wire, write: impl FnOnce(&mut Args<'_>)) {
     }
 }
 
-/// A caller's hints about a command.
+/// A caller's hints about one command: whether the client flushes it at once, which connection it takes, and
+/// whether it only reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hints {
     pub(crate) urgent: bool,
     pub(crate) bulk: bool,
-    /// True if the caller says that the command only reads; if `None`, the command's name decides.
+    /// True if the program says that the command only reads, so that the client may repeat it. If `None`, the
+    /// command's name decides.
     pub(crate) read_only: Option<bool>,
 }
 
@@ -110,7 +113,8 @@ impl Cmd {
         }
     }
 
-    /// Adds an argument, or several (a slice, an array, a `Vec`, an `Option`).
+    /// Adds an argument to the command, or several arguments (a slice, an array, a `Vec`), or none (an
+    /// `Option` without a value).
     #[must_use]
     pub fn arg(mut self, arg: impl ToArgs) -> Self {
         let mut args = Args {
@@ -127,7 +131,7 @@ impl Cmd {
         resp::put_bulk(self.body.block(), arg);
     }
 
-    /// Flushes the command at once, regardless of the policy.
+    /// Makes the client flush the command at once, regardless of the policy.
     #[must_use]
     pub const fn urgent(mut self) -> Self {
         self.hints.urgent = true;
@@ -142,15 +146,17 @@ impl Cmd {
         self
     }
 
-    /// Sets whether the command may be executed twice without harm. The client knows the usual commands by
-    /// name; a program sets this for commands of modules and scripts.
+    /// Sets whether the command only reads. If it does, the client may send it a second time after the
+    /// connection broke (`Config::retry_reads`). The client knows the usual commands by name; a program sets
+    /// this for commands of modules and scripts.
     #[must_use]
     pub const fn read_only(mut self, yes: bool) -> Self {
         self.hints.read_only = Some(yes);
         self
     }
 
-    /// Limits the time until the reply, if this is shorter than the connection's timeout.
+    /// Makes the client wait at most `after` for the reply to the command. On the shared connection the
+    /// client's own timeout still applies if it is shorter.
     #[must_use]
     pub const fn timeout(mut self, after: Duration) -> Self {
         self.timeout = Some(after);
@@ -165,13 +171,13 @@ impl Cmd {
         out.to_vec()
     }
 
-    /// Appends the command's bytes on the wire.
+    /// Appends the command's bytes on the wire to `out`.
     pub(crate) fn encode(&self, out: &mut Wire) {
         resp::put_header(out.block(), self.args);
         out.append(&self.body);
     }
 
-    /// Returns argument `at` as the program gave it; 0 is the name.
+    /// Returns the argument at index `at` as the program gave it; index 0 is the command's name.
     pub(crate) fn get(&self, at: usize) -> Option<&[u8]> {
         let mut next = 0;
         for n in 0.. {
@@ -193,8 +199,8 @@ impl Cmd {
             .unwrap_or_else(|| self.get(0).is_some_and(|name| is_one_of(name, READ_ONLY)))
     }
 
-    /// Returns the reason why the command needs its own connection: it blocks, or
-    /// changes the connection's state.
+    /// Returns the reason why the command needs a connection of its own: it blocks, or it changes the state
+    /// of its connection. `None` if the command fits the shared connection.
     pub(crate) fn needs_own_connection(&self) -> Option<Kind> {
         let name = self.get(0)?;
         if is_one_of(name, BLOCKING) {
@@ -214,12 +220,13 @@ impl Cmd {
     }
 }
 
-/// The reasons why a command does not belong on a shared connection.
+/// The reasons why a command needs a connection of its own instead of the shared connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The command waits for other clients.
+    /// The command blocks until another client writes, as `BLPOP` does.
     Blocking,
-    /// The command changes the state of its connection, or gets replies of another kind.
+    /// The command changes the state of its connection, as `SELECT` does, or the kind of its replies, as
+    /// `SUBSCRIBE` does.
     Stateful,
 }
 
@@ -316,10 +323,10 @@ const READ_ONLY: &[&str] = &[
     "GEODIST",
 ];
 
-/// A type that converts to one or more arguments. An implementation must only write: it runs while the
-/// connection is locked.
+/// A type that converts to arguments of a command: most types to one argument, a list to several, and `None`
+/// to none. An implementation must only append the arguments, because the connection is locked while it runs.
 pub trait ToArgs {
-    /// Appends the arguments.
+    /// Appends the arguments that this value stands for to the command.
     fn write_args(&self, args: &mut Args<'_>);
 }
 
@@ -341,7 +348,7 @@ macro_rules! byte_args {
 byte_args!(str, String, [u8], Vec<u8>);
 
 impl ToArgs for Bytes {
-    /// Appends the bytes; long bytes are not copied.
+    /// Appends the bytes as one argument; the client does not copy bytes of 16 KiB or more.
     fn write_args(&self, args: &mut Args<'_>) {
         args.push_bytes(self);
     }
@@ -371,7 +378,7 @@ impl ToArgs for f64 {
 }
 
 impl<T: ToArgs> ToArgs for Option<T> {
-    /// Appends nothing for `None`.
+    /// Appends the arguments of the value; appends nothing for `None`.
     fn write_args(&self, args: &mut Args<'_>) {
         if let Some(arg) = self {
             arg.write_args(args);
@@ -401,7 +408,7 @@ macro_rules! many_args {
 many_args!(&str, String, &[u8], Vec<u8>, Bytes, i64, u64, usize, f64);
 
 impl<K: ToArgs, V: ToArgs> ToArgs for [(K, V)] {
-    /// Appends keys and values alternately.
+    /// Appends each key, followed by its value, as arguments of the command.
     fn write_args(&self, args: &mut Args<'_>) {
         for (key, value) in self {
             key.write_args(args);

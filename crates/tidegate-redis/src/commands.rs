@@ -1,4 +1,4 @@
-//! Typed methods for the everyday commands.
+//! Typed methods of the client for the everyday Redis commands.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::command::{Args, ToArgs};
 use crate::reply::FromReply;
 
 impl Client {
-    /// Returns the value of a key; ask for an `Option` if it may be missing.
+    /// Returns the value of a key. If the key may be missing, ask for an `Option`.
     pub fn get<T: FromReply>(&self, key: impl ToArgs) -> Reply<T> {
         self.call(move |args| {
             "GET".write_args(args);
@@ -15,7 +15,7 @@ impl Client {
         })
     }
 
-    /// Sets a key. [`set_with`](Self::set_with) takes options.
+    /// Sets a key to a value. [`set_with`](Self::set_with) takes options.
     pub fn set(&self, key: impl ToArgs, value: impl ToArgs) -> Reply<()> {
         self.call(move |args| {
             "SET".write_args(args);
@@ -39,7 +39,7 @@ impl Client {
         })
     }
 
-    /// Returns the values of several keys.
+    /// Returns the values of several keys, in the order of the keys.
     pub fn mget<T: FromReply>(&self, keys: impl ToArgs) -> Reply<T> {
         self.call(move |args| {
             "MGET".write_args(args);
@@ -47,7 +47,7 @@ impl Client {
         })
     }
 
-    /// Sets several keys: `&[("a", 1), ("b", 2)]`.
+    /// Sets several keys, given as pairs of a key and a value: `&[("a", 1), ("b", 2)]`.
     pub fn mset(&self, pairs: impl ToArgs) -> Reply<()> {
         self.call(move |args| {
             "MSET".write_args(args);
@@ -80,7 +80,7 @@ impl Client {
         })
     }
 
-    /// Counts those of these keys that exist.
+    /// Returns how many of the keys exist.
     pub fn exists(&self, keys: impl ToArgs) -> Reply<u64> {
         self.call(move |args| {
             "EXISTS".write_args(args);
@@ -88,7 +88,7 @@ impl Client {
         })
     }
 
-    /// Sets a key's time to live; returns whether the key exists.
+    /// Sets a key's time to live, in whole milliseconds; returns whether the key exists.
     pub fn expire(&self, key: impl ToArgs, after: Duration) -> Reply<bool> {
         self.call(move |args| {
             "PEXPIRE".write_args(args);
@@ -106,7 +106,8 @@ impl Client {
         })
     }
 
-    /// Sets fields of a hash: `&[("name", "x")]`; returns how many are new.
+    /// Sets fields of a hash, given as pairs of a field and a value: `&[("name", "x")]`. Returns how many of
+    /// the fields are new.
     pub fn hset(&self, key: impl ToArgs, pairs: impl ToArgs) -> Reply<u64> {
         self.call(move |args| {
             "HSET".write_args(args);
@@ -115,7 +116,7 @@ impl Client {
         })
     }
 
-    /// Returns a whole hash, as a `HashMap`.
+    /// Returns all fields of a hash, as a `HashMap`.
     pub fn hgetall<T: FromReply>(&self, key: impl ToArgs) -> Reply<T> {
         self.call(move |args| {
             "HGETALL".write_args(args);
@@ -123,7 +124,7 @@ impl Client {
         })
     }
 
-    /// Puts values before a list; returns its new length.
+    /// Puts values at the head of a list; returns the list's new length.
     pub fn lpush(&self, key: impl ToArgs, values: impl ToArgs) -> Reply<u64> {
         self.call(move |args| {
             "LPUSH".write_args(args);
@@ -132,7 +133,7 @@ impl Client {
         })
     }
 
-    /// Takes the last value of a list.
+    /// Removes the last value of a list, and returns it.
     pub fn rpop<T: FromReply>(&self, key: impl ToArgs) -> Reply<T> {
         self.call(move |args| {
             "RPOP".write_args(args);
@@ -149,7 +150,7 @@ impl Client {
         })
     }
 
-    /// Checks that the server answers.
+    /// Sends `PING`, to check that the server answers.
     pub fn ping(&self) -> Reply<()> {
         self.call(move |args| {
             "PING".write_args(args);
@@ -172,41 +173,41 @@ enum Expire {
 }
 
 impl SetOptions {
-    /// Returns the options of a plain `SET`: regardless of the key's old value, and without expiry.
+    /// Returns options that ask for nothing: `SET` then replaces the key's old value and removes its expiry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes the key expire after this time.
+    /// Makes the key expire after this time, in whole milliseconds.
     #[must_use]
     pub fn expire(mut self, after: Duration) -> Self {
         self.expire = Some(Expire::After(millis(after)));
         self
     }
 
-    /// Keeps the current expiry of the key.
+    /// Makes `SET` keep the current expiry of the key.
     #[must_use]
     pub const fn keep_expiry(mut self) -> Self {
         self.expire = Some(Expire::Keep);
         self
     }
 
-    /// Sets the key only if it does not exist.
+    /// Makes `SET` set the key only if it does not exist.
     #[must_use]
     pub const fn if_missing(mut self) -> Self {
         self.only = Some("NX");
         self
     }
 
-    /// Sets the key only if it exists.
+    /// Makes `SET` set the key only if it exists.
     #[must_use]
     pub const fn if_present(mut self) -> Self {
         self.only = Some("XX");
         self
     }
 
-    /// Replies with the old value.
+    /// Makes the server reply with the key's old value.
     #[must_use]
     pub const fn get_old(mut self) -> Self {
         self.get = true;
@@ -229,7 +230,7 @@ impl ToArgs for SetOptions {
     }
 }
 
-/// Converts to whole milliseconds, at least one: Redis refuses zero.
+/// Converts a time to live to whole milliseconds, at least 1 because Redis refuses 0.
 fn millis(d: Duration) -> u64 {
     u64::try_from(d.as_millis()).unwrap_or(u64::MAX).max(1)
 }

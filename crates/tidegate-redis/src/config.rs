@@ -1,4 +1,5 @@
-//! The configuration of a client: the server, the login and the limits ([`Config`]), from a URL or built.
+//! The configuration of a client ([`Config`]): the server, the login and the limits, which a program takes
+//! from a URL or sets one by one.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,15 +10,15 @@ use crate::error::ConfigError;
 use crate::policy::Policy;
 use crate::tls::Tls;
 
-/// The address of a server.
+/// The address of a Redis server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Address {
-    /// A host and a port.
+    /// The host and the port of a TCP socket.
     Tcp {
-        /// A name or an address.
+        /// The host's name or IP address.
         host: String,
-        /// The port.
+        /// The TCP port of the server.
         port: u16,
     },
     /// The path of a Unix socket.
@@ -34,25 +35,27 @@ impl fmt::Display for Address {
     }
 }
 
-/// The client's behaviour when a command finds no room.
+/// The client's choice for a command that would exceed the bounds on queued commands or bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// The command waits for room.
+    /// A command that would exceed the bounds on queued commands or bytes waits until the connection has
+    /// room.
     #[default]
     Wait,
-    /// The command fails with [`CommandError::Full`](crate::CommandError::Full).
+    /// A command that would exceed the bounds on queued commands or bytes fails with
+    /// [`CommandError::Full`](crate::CommandError::Full).
     Fail,
 }
 
-/// The version of RESP to speak.
+/// The versions of RESP, Redis's protocol, that a client may speak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// RESP3, or RESP2 if the server does not know RESP3.
+    /// The client speaks RESP3, or RESP2 if the server does not know RESP3.
     #[default]
     Best,
-    /// RESP2: no `HELLO`, no pub/sub.
+    /// The client speaks RESP2: it sends no `HELLO`, and offers no pub/sub.
     Resp2,
 }
 
@@ -73,12 +76,14 @@ pub struct Config {
     pub(crate) login: Login,
     pub(crate) policy: Policy,
     pub(crate) spin: Option<bool>,
-    /// True if the callers are threads that block, and serve the connection in turn.
+    /// True if the callers are threads, as with a `BlockingClient`: a thread that waits for a reply blocks,
+    /// and meanwhile drives the connection.
     pub(crate) callers_block: bool,
     pub(crate) limits: Limits,
 }
 
-/// The settings of every connection of a client, including those of the pool.
+/// The settings that every connection of a client uses to connect and log in, the connections of the pool
+/// included.
 #[derive(Clone)]
 pub(crate) struct Login {
     pub(crate) address: Address,
@@ -93,7 +98,7 @@ pub(crate) struct Login {
 }
 
 impl fmt::Debug for Login {
-    /// Leaves the password out of logs.
+    /// Leaves the password out of the `Debug` output, which programs write to logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login")
             .field("address", &self.address)
@@ -120,7 +125,7 @@ pub(crate) struct Limits {
 }
 
 impl Config {
-    /// Returns the defaults for this server.
+    /// Returns the default settings for the server at `address`.
     #[must_use]
     pub fn new(address: Address) -> Self {
         Self {
@@ -155,20 +160,20 @@ impl Config {
     /// Parses `redis://`, `rediss://` (TLS) or `redis+unix://`; docs/redis.md lists all parameters.
     ///
     /// # Errors
-    /// An invalid URL; the error names the syntax that it should have.
+    /// An invalid URL; the error names the expected syntax.
     pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         crate::url::parse(url)
     }
 
-    /// Sets the policy that decides when to write queued commands.
+    /// Sets the policy that decides when the client writes queued commands.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Sets whether the connection's task may look for replies without sleeping while
-    /// callers wait. On by default where the policy allows it; [`Policy::MinCpu`],
+    /// Sets whether the connection's task may look for replies without sleeping while callers wait, which
+    /// spends CPU to save latency. On by default where the policy allows it; [`Policy::MinCpu`],
     /// [`Policy::Fixed`], [`Policy::RueidisStats`] and [`Policy::Off`] never do.
     #[must_use]
     pub fn spin(mut self, yes: bool) -> Self {
@@ -176,14 +181,14 @@ impl Config {
         self
     }
 
-    /// Enables TLS.
+    /// Makes the client connect with TLS.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.login.tls = Some(tls);
         self
     }
 
-    /// Sets the user to log in as; without one, the client sends the password alone.
+    /// Sets the user to log in as. If not set, the client sends the password without a user.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.login.user = Some(user.into());
@@ -197,7 +202,7 @@ impl Config {
         self
     }
 
-    /// Sets the connection's name in `CLIENT LIST`.
+    /// Sets the name that the server's `CLIENT LIST` shows for every connection of the client.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.login.name = Some(name.into());
@@ -218,7 +223,7 @@ impl Config {
         self
     }
 
-    /// Sets the time within which a connection must be ready. 5 s by default.
+    /// Sets the longest time that a connection may take to connect and log in, 5 s by default.
     #[must_use]
     pub const fn connect_timeout(mut self, after: Duration) -> Self {
         self.login.connect_timeout = after;
@@ -232,68 +237,71 @@ impl Config {
         self
     }
 
-    /// Sets the time from a command to its reply. Blocking commands on their own connections
-    /// are exempt. 10 s by default.
+    /// Sets the longest time that a command waits for its reply before it fails. 10 s by default. Blocking
+    /// commands on connections of the pool are exempt.
     #[must_use]
     pub const fn timeout(mut self, after: Duration) -> Self {
         self.limits.timeout = after;
         self
     }
 
-    /// Sets the most commands queued and in flight. 65,536 by default.
+    /// Sets the largest number of commands queued and in flight on the shared connection; further commands
+    /// wait or fail, as [`when_full`](Self::when_full) says. 65,536 by default.
     #[must_use]
     pub const fn commands_max(mut self, commands: u64) -> Self {
         self.limits.commands_max = commands;
         self
     }
 
-    /// Sets the most bytes of commands queued and in flight. 64 MiB by default. A single
-    /// command may be larger; the client then sends it alone.
+    /// Sets the largest number of bytes of commands queued and in flight on the shared connection. 64 MiB by
+    /// default. A single command may be larger; the client then sends it alone.
     #[must_use]
     pub const fn bytes_max(mut self, bytes: u64) -> Self {
         self.limits.bytes_max = bytes;
         self
     }
 
-    /// Sets the behaviour when a command finds no room.
+    /// Sets whether a command waits or fails if it would exceed the bounds on queued commands or bytes.
     #[must_use]
     pub const fn when_full(mut self, what: WhenFull) -> Self {
         self.limits.when_full = what;
         self
     }
 
-    /// Sets the silence after which the client tests the connection with a `PING`;
-    /// without an answer within the timeout it reconnects. 30 s by default.
+    /// Sets how long the server may be silent before the client tests the connection with a `PING`, 30 s by
+    /// default. If the server then stays silent for the client's timeout as well, the client reconnects.
     #[must_use]
     pub const fn keepalive(mut self, after: Duration) -> Self {
         self.limits.keepalive = after;
         self
     }
 
-    /// Sets the pauses between attempts to reconnect: the first, doubled up to the last. 10 ms
-    /// and 2 s by default.
+    /// Sets the pauses between attempts to reconnect. The first pause lasts at most `first`, 10 ms by
+    /// default. The limit doubles with each further pause, up to `last`, 2 s by default. The client draws
+    /// each pause between half of its limit and the limit.
     #[must_use]
     pub const fn backoff(mut self, first: Duration, last: Duration) -> Self {
         self.limits.backoff = (first, last);
         self
     }
 
-    /// Sets whether the client repeats read-only commands after the connection broke. Off by default.
+    /// Sets whether the client sends read-only commands again after the connection broke. Off by default.
     #[must_use]
     pub const fn retry_reads(mut self, yes: bool) -> Self {
         self.limits.retry_reads = yes;
         self
     }
 
-    /// Sets the most connections besides the shared one: for blocking commands, transactions,
-    /// bulk. 64 by default.
+    /// Sets the largest number of connections that the client's pool has open at once, besides the shared
+    /// connection: for blocking commands, transactions and bulk commands. 64 by default.
     #[must_use]
     pub const fn pool_max(mut self, connections: usize) -> Self {
         self.limits.pool_max = connections;
         self
     }
 
-    /// Sets the number of commands from which on a pipeline takes a connection of the pool. 2,000 by default.
+    /// Sets the number of commands from which on a pipeline takes a connection of the pool, so that it does
+    /// not delay the callers of the shared connection. 2,000 by default.
     #[must_use]
     pub const fn large_pipeline(mut self, commands: usize) -> Self {
         self.limits.large_pipeline = commands;
@@ -318,7 +326,7 @@ impl Config {
     }
 }
 
-/// The settings that clones of a client share; they never change.
+/// The settings of a client that its clones and its connections share; they never change.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) login: Arc<Login>,

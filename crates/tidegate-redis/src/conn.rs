@@ -1,7 +1,8 @@
-//! A connection and its callers: the pipeline behind a lock, its clock, and the task that serves it.
+//! A connection and its callers: the pipeline behind a lock, the connection's clock, and the task that serves
+//! it.
 //!
-//! This module handles submission, waiting and the life of the task (connect, drive,
-//! reconnect). `pipeline` makes the decisions, and `driver` carries the bytes.
+//! This module submits commands, waits for their replies, and runs the task: it connects, drives the
+//! connection and reconnects. `pipeline` makes the decisions, and `driver` carries the bytes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +26,7 @@ use crate::pulse::Pulse;
 use crate::stats::Stats;
 use crate::wire::Wire;
 
-/// One connection, shared by its callers and its task.
+/// One connection, shared by its callers and the task that serves it.
 pub(crate) struct Conn {
     pipeline: Mutex<Pipeline>,
     pub(crate) clock: Clock,
@@ -35,7 +36,8 @@ pub(crate) struct Conn {
     pub(crate) gauges: Gauges,
 }
 
-/// The measurements of the task outside of the pipeline.
+/// The state and the counters of a connection that the connection's task updates without the pipeline's lock,
+/// for the client's statistics.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     pub(crate) connected: AtomicBool,
@@ -48,7 +50,7 @@ pub(crate) struct Gauges {
 }
 
 impl Conn {
-    /// Connects, and starts the task.
+    /// Connects to the server, and spawns the task that serves the connection.
     pub(crate) async fn open(
         shared: &Shared,
         tls: Option<Arc<ClientConfig>>,
@@ -85,8 +87,8 @@ impl Conn {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Pipeline> {
-        // A panic under the lock is a bug of this crate; the pipeline is consistent between
-        // statements that can panic.
+        // A panic under the lock is a bug of this crate. The pipeline is consistent between statements that
+        // can panic, so the lock stays usable.
         self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -95,7 +97,7 @@ impl Conn {
         self.gauges.connected.store(true, Ordering::Relaxed);
     }
 
-    /// Queues the commands that `encode` writes, and wakes the task if it sleeps.
+    /// Queues the commands that `encode` writes, and wakes the connection's task if it sleeps.
     pub(crate) fn submit(
         &self,
         what: Submission,
@@ -104,8 +106,8 @@ impl Conn {
         self.submit_or(what, encode, |_| ())
     }
 
-    /// Submits, and calls `full` with the pipeline if there is no room. The lock is held over both, so that
-    /// no room appears in between.
+    /// Submits commands. If the pipeline has no room for them, calls `full` with the pipeline. The pipeline's
+    /// lock is held over both steps, so that no room appears between them.
     fn submit_or(
         &self,
         what: Submission,
@@ -145,7 +147,8 @@ impl Conn {
         wake(waker);
     }
 
-    /// Ends the connection at once; the commands in flight are lost.
+    /// Ends the connection at once. All commands without a reply, queued or in flight, fail with the error
+    /// that the client is closed.
     pub(crate) fn abort(&self) {
         let mut wakers = Vec::new();
         let driver = self.lock().close(&Failure::Closed, &mut wakers);
@@ -227,9 +230,9 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// A submission in progress. It queues its commands at once if there is room, otherwise as soon as there is
-/// room, and then waits for the outcome. If the caller drops the submission, its commands keep their place
-/// and the client discards their replies.
+/// The future of a submission. It queues its commands as soon as the pipeline has room for them, and then
+/// waits for the outcome. If the caller drops the future, the client still sends commands that it has queued,
+/// and discards their replies; commands that are not queued yet are never sent.
 pub(crate) struct Pending {
     conn: Arc<Conn>,
     state: State,
@@ -237,9 +240,9 @@ pub(crate) struct Pending {
 
 enum State {
     Inside(SlotId),
-    /// The submission found no room.
+    /// The submission found no room in the pipeline, and waits in the line of callers for room.
     Outside(Box<Outside>),
-    /// No caller waits for replies, or the caller took the outcome.
+    /// No caller waits for the replies to the submission, or its caller has taken the outcome.
     Done,
     Refused(Box<CommandError>),
 }
@@ -247,7 +250,7 @@ enum State {
 struct Outside {
     what: Submission,
     bytes: Wire,
-    /// The caller's place in the line for room.
+    /// The submission's place in the line for room; `None` before the submission first stands in the line.
     ticket: Option<Ticket>,
 }
 
@@ -269,7 +272,8 @@ impl Pending {
         Self { conn, state }
     }
 
-    /// Polls the outcome; `None` if the caller does not want one.
+    /// Polls the outcome of the submission. The outcome is `None` if the submission wants no replies, or if
+    /// the caller has taken the outcome already.
     pub(crate) fn poll_outcome(
         &mut self,
         cx: &mut Context<'_>,
@@ -375,8 +379,8 @@ async fn serve(end: CloseOnDrop, ready: Ready, tls: Option<Arc<ClientConfig>>, r
     }
 }
 
-/// Reconnects, and retries until an attempt succeeds; queued commands expire meanwhile. Returns
-/// `None` once the client is closed.
+/// Connects again after a cut, and retries until an attempt succeeds; meanwhile queued commands time out.
+/// Returns `None` once the client is closed.
 async fn reconnect(conn: &Arc<Conn>, tls: Option<&Arc<ClientConfig>>) -> Option<Ready> {
     let (first, last) = conn.shared.limits.backoff;
     let mut pause = first;
@@ -405,7 +409,8 @@ async fn reconnect(conn: &Arc<Conn>, tls: Option<&Arc<ClientConfig>>) -> Option<
     }
 }
 
-/// Fails the queued commands if the server refuses the password: a wait would not help.
+/// Fails the queued commands if the server refuses the login, because the server would refuse later attempts,
+/// too.
 fn refuse_if_final(conn: &Conn, e: &ConnectError) {
     if let ConnectError::Refused(_) = e {
         let failure = Failure::Lost {
@@ -418,14 +423,15 @@ fn refuse_if_final(conn: &Conn, e: &ConnectError) {
     }
 }
 
-/// Draws a pause between half of `pause` and all of it, so that many clients do not come
-/// back together. The clock's low digits are random enough.
+/// Draws a pause between half of `pause` and all of it, so that many clients do not reconnect at the same
+/// moment. The draw uses the clock's low digits, which are random enough.
 fn jittered(pause: Duration, now: Time) -> Duration {
     let half = pause / 2;
     half + half.mul_f64((now.as_nanos() % 1000) as f64 / 1000.0)
 }
 
-/// An attempt to connect, during which queued commands continue to expire; `None` once the client is closed.
+/// The future of an attempt to reconnect, which meanwhile lets queued commands time out. It returns `None`
+/// once the client is closed.
 struct Expiring<'a, F> {
     conn: &'a Conn,
     attempt: Pin<Box<F>>,
@@ -467,8 +473,8 @@ impl<F: Future> Future for Expiring<'_, F> {
     }
 }
 
-/// Closes the connection when its task ends, with the runtime or by a panic, even if the task never began: no
-/// caller waits for ever.
+/// Closes the connection when its task ends in any way: with the runtime, by a panic, or before its first
+/// poll. So no caller waits for a reply for ever.
 struct CloseOnDrop(Arc<Conn>);
 
 impl Drop for CloseOnDrop {

@@ -1,5 +1,5 @@
-//! The setup of a connection: the socket, TLS, and the handshake (`HELLO`, `AUTH`, `CLIENT
-//! SETNAME`, `SELECT`).
+//! The setup of a connection to Redis: the socket, TLS, and the commands that log in (`HELLO`, `AUTH`,
+//! `CLIENT SETNAME`, `SELECT`).
 
 use std::io;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::reply::{ServerError, ServerErrorKind, Value};
 use crate::resp::{Decoder, Limits, ProtocolError};
 use crate::wire::Wire;
 
-/// A connection ready for commands.
+/// A connection that has logged in and is ready for commands.
 pub(crate) struct Ready {
     pub(crate) link: Link,
     pub(crate) decoder: Decoder,
     pub(crate) protocol: u8,
 }
 
-/// Connects and logs in, within the connect timeout.
+/// Connects to a server and logs in, within the connect timeout.
 pub(crate) async fn establish(
     login: &Login,
     tls: Option<&Arc<ClientConfig>>,
@@ -58,7 +58,8 @@ async fn log_in(login: &Login, tls: Option<&Arc<ClientConfig>>) -> Result<Ready,
             ready.must(&cmd("CLIENT SETNAME").arg(name)).await?;
         }
         if login.password.is_none() {
-            // A server that requires a password says so only in the reply to a command.
+            // If a RESP2 server requires a password, it says so only in its reply to a command, so the client
+            // sends `PING`.
             ready.must(&cmd("PING")).await?;
         }
     }
@@ -80,8 +81,8 @@ fn hello(login: &Login) -> Cmd {
     hello
 }
 
-/// Recognizes the refusals of servers before version 6, which do not know `HELLO`, and of
-/// servers that know it without version 3.
+/// Returns whether the refusal of `HELLO` means that the server does not speak RESP3: servers before version
+/// 6 do not know the command, and some servers know it without version 3.
 fn knows_no_hello(e: &ServerError) -> bool {
     match e.kind() {
         ServerErrorKind::NoProto => true,

@@ -1,10 +1,10 @@
-//! The task of one connection: one poll writes, reads and hands out, in that order, so that reads make
-//! progress while a large batch is being written.
+//! The driver: the task that serves one connection. At each poll it writes commands, reads replies and hands
+//! them to their callers, in that order, so that reads make progress while a large batch is being written.
 //!
-//! The driver is simple: the controller decides when to flush, through the pipeline, and the pulse decides
-//! whether to look for replies without sleeping. The driver runs beside its callers. After it has handed out
-//! replies it yields, so the callers run first and their next commands are queued when the driver looks
-//! again. Where callers share the driver's thread, such a wait costs nothing.
+//! The driver decides little: the controller says, through the pipeline, when to flush, and the pulse says
+//! whether to look for replies without sleeping. After the driver has handed out replies it yields. So the
+//! answered callers run first, and their next commands are queued when the driver looks at the queue again.
+//! If callers share the driver's thread, yielding costs nothing.
 
 use std::future::Future;
 use std::io;
@@ -28,64 +28,75 @@ use crate::resp::{Decoder, ProtocolError};
 use crate::timer::PreciseTimer;
 use crate::wire::Wire;
 
-/// The end of a session.
+/// The reason why the driver's session on one connection to the server ends.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The client is closed, and every command was answered.
+    /// The program closed the client, and every command was answered.
     Closed,
     Lost(Arc<str>),
 }
 
-/// The number of replies that the driver hands out under one lock: callers on other threads need the lock,
-/// too.
+/// The greatest number of replies that the driver hands out while it holds the pipeline's lock. Between two
+/// such chunks callers on other threads can take the lock.
 const CHUNK: usize = 64;
-/// The number of parts into which the driver splits the commands in flight while the task looks for replies
-/// without sleeping.
+/// The number of parts into which the driver splits the replies to the commands in flight, while the task
+/// looks for replies without sleeping. After each part the driver flushes the next commands of the answered
+/// callers.
 const PARTS_SPINNING: u64 = 2;
-/// The most replies that the driver hands out in one go where it splits them, and where it does not.
+/// The greatest number of replies that the driver hands out between two flushes: `PART_MAX` if it splits the
+/// replies to the commands in flight into parts, `WHOLE` if it does not.
 const PART_MAX: u64 = 256;
 const WHOLE: u64 = 4096;
-/// With this many commands in flight, a flush of half of them costs little beside the commands, so the driver
-/// splits them without a trial. A trial would not decide: commands split into halves keep returning as halves
-/// for a while, even if the driver hands them out whole.
+/// The number of commands in flight from which on the driver always splits the replies, because a flush of
+/// half of so many commands costs little beside the commands. Below this number a trial decides. A trial
+/// would not decide here: callers that got their replies in halves keep returning in halves for a while, even
+/// if the driver no longer splits the replies.
 const SPLIT: u64 = 192;
-/// The longest wait for callers that the driver spends by yielding to them.
+/// The longest wait for callers, in nanoseconds, that the driver bridges by yielding to other tasks. For a
+/// longer wait the driver arms a timer and sleeps.
 const YIELD_NS: u64 = 60_000;
-/// The capacity that a buffer keeps after a large batch.
+/// The memory, in bytes, that the driver keeps in its write buffer after it has written a large batch.
 const KEEP: usize = 1 << 20;
 
-/// The longest sleep without a look at timeouts.
+/// The longest time for which the task sleeps without a check for commands that have timed out.
 const WATCH_MAX: Duration = Duration::from_secs(3600);
 
 pub(crate) struct Session {
     conn: Arc<Conn>,
     link: Link,
     decoder: Decoder,
-    /// The bytes of the flush in progress.
+    /// The bytes of the flush that the driver is writing.
     writing: Wire,
-    /// The cost of writing the flush in progress so far, in nanoseconds.
+    /// The time, in nanoseconds, that the driver has spent so far on writing the present flush.
     cost_ns: u64,
-    /// True if the socket accepted no more bytes.
+    /// True if the socket accepted no more bytes at the last write. The next write then waits until the
+    /// runtime reports room in the socket.
     blocked: bool,
-    /// True if the driver skipped reading in the last turn.
+    /// True if the driver skipped reading in its last turn. It then reads in this turn. So a caller that
+    /// submits commands without pause cannot keep the driver from reading.
     skipped: bool,
-    /// The time until which the driver looks for replies without sleeping.
+    /// The time until which the driver looks for replies without sleeping; `None` while it may sleep.
     spin_until: Option<Time>,
-    /// True if the task slept: then only the runtime knows whether there are bytes to read.
+    /// True if the task slept since its last read. The next read then asks the runtime whether bytes have
+    /// arrived.
     slept: bool,
     in_flight: u64,
-    /// The number of queued commands at the last look at the queue.
+    /// The number of queued commands when the driver last looked at the queue. If the number has changed
+    /// since, the task does not sleep.
     seen: u64,
-    /// The number of queued commands when the flush was last held back.
+    /// The number of queued commands when the driver last held a flush back; 0 after a flush. If the number
+    /// is larger at the next look, the last yield brought commands.
     held: u64,
-    /// True if spending CPU pays, see [`Pulse::pays`](crate::pulse::Pulse::pays).
+    /// True if the driver may spend CPU on spinning and on small flushes, because the client then answers
+    /// more commands: see [`Pulse::pays`](crate::pulse::Pulse::pays).
     pays: bool,
     may_spin: bool,
     timer: PreciseTimer,
-    /// The coarse timer of timeouts and keepalive, and its deadline.
+    /// The timer for timeouts and keepalive, with a resolution of milliseconds.
     watchdog: Pin<Box<tokio::time::Sleep>>,
     watchdog_at: Time,
-    /// The time of the next check for overdue commands and silence.
+    /// The time at which the driver next checks for commands that have timed out and for silence of the
+    /// server.
     watch_at: Time,
     last_read: Time,
     pinged: bool,
@@ -96,14 +107,15 @@ pub(crate) struct Session {
     busy_ns: u64,
 }
 
-/// The result of a turn's flush.
+/// The result of the first step of the driver's turn, in which it may flush queued commands.
 #[derive(Clone, Copy, Debug)]
 enum Flushed {
-    /// The driver has nothing to write now. If the policy waits, the timer is armed.
+    /// The driver wrote nothing more in this step: no command is queued, an earlier flush is still being
+    /// written, or the policy waits with the timer armed.
     Idle,
-    /// A flush was taken, and written as far as the socket took it.
+    /// The driver took a flush from the pipeline, and wrote as much as the socket accepted.
     Wrote,
-    /// The policy waits for such a short time that the task only yields.
+    /// The policy holds the flush back for such a short time that the task yields instead of sleeping.
     Hold,
 }
 
@@ -167,7 +179,8 @@ impl Session {
         }
     }
 
-    /// Runs one turn. Returns `None` once the client is closed and every command was answered.
+    /// Runs one turn: writes, reads and hands out replies. Returns `None` once the client is closed and every
+    /// command was answered.
     fn turn(&mut self, cx: &mut Context<'_>, now: Time) -> Result<Option<Turn>, Broken> {
         if now >= self.watch_at {
             self.watch(now)?;
@@ -175,7 +188,8 @@ impl Session {
         let flushed = self.flush(cx, now)?;
         if self.hear(cx, now, flushed)? {
             self.spin_until = None;
-            // An answered caller that submits wakes this task.
+            // No command is in flight. If callers run on other threads, the task may sleep at once: an
+            // answered caller wakes it when the caller submits its next command.
             let finished = self.in_flight == 0 && !matches!(flushed, Flushed::Hold);
             if self.conn.manner.many_threads && finished {
                 return self.sleep(cx, now);
@@ -212,7 +226,8 @@ impl Session {
         if let Next::Wait(until, reason) = next {
             let near = reason == Reason::Anticipate && until.since(now) <= YIELD_NS;
             let grew = self.seen > std::mem::replace(&mut self.held, self.seen);
-            // A policy that saves CPU holds the flush only as long as each yield brings a command.
+            // If the policy saves CPU, the driver holds the flush back only as long as each yield brings a
+            // further command into the queue.
             if near && (conn.manner.precise || grew) {
                 return Ok(Flushed::Hold);
             }
@@ -222,7 +237,7 @@ impl Session {
             if conn.manner.precise {
                 return Ok(Flushed::Hold);
             }
-            // The time is too near for a sleep: any wake-up would come later.
+            // The deadline is so near that a timer would fire after it, so the driver flushes now.
             next = pipeline.poll_flush(until);
         }
         if let Next::Wait(until, _) = next {
@@ -243,8 +258,8 @@ impl Session {
         Ok(Flushed::Wrote)
     }
 
-    /// Returns whether a flush is in progress. Reading may finish it, too: under TLS both send
-    /// the bytes that TLS holds.
+    /// Returns whether the driver has not finished writing a flush. A read may finish the flush, too: under
+    /// TLS both reads and writes send the bytes that TLS holds.
     fn is_writing(&self) -> bool {
         !self.writing.is_empty() || self.link.holds_bytes()
     }
@@ -278,15 +293,15 @@ impl Session {
 
     // ---- reading
 
-    /// Hands out a part of the replies, and reads first if there is no whole reply. Returns false if there
-    /// was no reply.
+    /// Hands out a part of the replies to their callers, and reads first if no whole reply has arrived.
+    /// Returns false if there was nothing to read.
     fn hear(&mut self, cx: &mut Context<'_>, now: Time, flushed: Flushed) -> Result<bool, Broken> {
         let part = self.part();
         self.decode(part)?;
         if self.values.is_empty() {
-            // The server has not yet answered the flush just written, and the driver looked for earlier
-            // replies a moment ago. The driver skips only once: a caller that submits without pause must not
-            // keep it from reading.
+            // The server cannot have answered the flush just written, and the driver looked for earlier
+            // replies a moment ago, so it skips reading. It skips only one turn, because a caller that
+            // submits without pause must not keep it from reading.
             if matches!(flushed, Flushed::Wrote) && !self.slept && !self.skipped {
                 self.skipped = true;
                 return Ok(false);
@@ -327,7 +342,7 @@ impl Session {
         }
     }
 
-    /// Returns how many replies the driver hands out before it flushes the commands of their callers.
+    /// Returns how many replies the driver hands out before it flushes the next commands of their callers.
     fn part(&self) -> u64 {
         let manner = &self.conn.manner;
         let parts = match manner.parts {
@@ -335,7 +350,8 @@ impl Session {
             _ if manner.parts_gain.is_some() && !self.pays && self.in_flight < SPLIT => {
                 return WHOLE;
             }
-            // Messages of pub/sub cause no new commands to flush.
+            // No command is in flight, so only messages of pub/sub arrive, and these cause no new commands to
+            // flush.
             _ if self.in_flight == 0 => return PART_MAX,
             _ if self.may_spin => PARTS_SPINNING,
             parts => parts,
@@ -355,8 +371,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads once. With `slept` the driver asks the runtime whether there are bytes, and registers the task
-    /// to be woken as soon as there are.
+    /// Reads from the socket once. If `slept` is true, the driver asks the runtime whether bytes have
+    /// arrived, and has the task woken as soon as bytes arrive. Returns whether there were bytes.
     fn read(&mut self, cx: &mut Context<'_>, slept: bool) -> Result<bool, Broken> {
         let space = self.decoder.space();
         let result = if slept {
@@ -382,7 +398,7 @@ impl Session {
 
     // ---- timeouts and keepalive
 
-    /// Records a sign of life from the server.
+    /// Records that the server has sent bytes, which shows that it is alive.
     fn noted(&mut self, now: Time) {
         self.last_read = now;
         if std::mem::take(&mut self.pinged) {
@@ -391,7 +407,8 @@ impl Session {
         }
     }
 
-    /// Fails overdue commands, tests a silent connection, and gives up a dead one.
+    /// Fails the commands that have timed out, sends `PING` on a silent connection, and gives the connection
+    /// up if the server stays silent.
     fn watch(&mut self, now: Time) -> Result<(), Broken> {
         let limits = &self.conn.shared.limits;
         let (timeout_ns, keepalive_ns) = (nanos(limits.timeout), nanos(limits.keepalive));
@@ -406,8 +423,8 @@ impl Session {
             return Err(Broken::Silent(Duration::from_nanos(silent)));
         }
         let mut next = next.unwrap_or(Time::NEVER);
-        // A command waits, or the connection was idle for long: an answer to a PING
-        // tells a slow server from a dead one.
+        // The server was silent for the keepalive time. If a command waits, its reply serves as the sign of
+        // life. On an idle connection the driver sends a PING.
         if silent >= keepalive_ns && !self.pinged {
             self.pinged = true;
             if waiting.is_none() {
@@ -433,13 +450,14 @@ impl Session {
             own: true,
             answer: Answer::Replies,
         };
-        // A closed client needs no PING.
+        // If the client is closed, the pipeline refuses the PING, which is then not needed, so the failure
+        // needs no handling.
         let _ = self.conn.submit(what, |out| ping.encode(out));
     }
 
     // ---- resting
 
-    /// Returns whether the driver looks for replies again at once.
+    /// Returns whether the driver looks for replies again at once, without sleeping.
     fn spins(&mut self, now: Time) -> bool {
         if self.in_flight == 0 || self.blocked {
             self.spin_until = None;
@@ -476,7 +494,8 @@ impl Session {
                 self.watch_at = self.watch_at.min(due);
             }
         }
-        // Registers all wakers; the next turn handles anything that is there already.
+        // The driver polls the socket and the timers, so that each of them wakes the task. If one is ready
+        // already, the next turn handles it.
         if self.read(cx, true)? {
             self.noted(now);
             return Ok(Some(Turn::Again));
@@ -498,8 +517,8 @@ impl Session {
     fn watchdog_fired(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
         if self.watchdog_at != self.watch_at {
             self.watchdog_at = self.watch_at;
-            // The runtime's timers tick in milliseconds: one more millisecond keeps the wake-up from being
-            // early.
+            // The runtime's timers have a resolution of one millisecond. The driver adds a millisecond, so
+            // that the timer never wakes the task too early.
             let after = (self.watch_at - now).min(WATCH_MAX) + Duration::from_millis(1);
             self.watchdog
                 .as_mut()
@@ -510,14 +529,15 @@ impl Session {
 }
 
 enum Turn {
-    /// The task yields, and continues behind the callers that it has just woken.
+    /// The task yields, so that the callers that it has just woken run first, and then takes the next turn.
     Again,
-    /// No reply arrived yet, but one is due shortly: the driver looks again.
+    /// The driver looks for replies again without sleeping, because a reply is expected shortly.
     Look,
     Sleep,
 }
 
-/// The reasons why a session ends.
+/// The failures that end the driver's session on one connection. The shared connection of a client then
+/// reconnects.
 #[derive(Debug)]
 enum Broken {
     Io(io::Error),

@@ -1,5 +1,5 @@
-//! The errors of the client, one enum per operation: reading an address
-//! ([`ConfigError`]), connecting ([`ConnectError`]), a command ([`CommandError`]).
+//! The errors of the client, one enum per operation: an invalid setting or URL ([`ConfigError`]), a failed
+//! connection ([`ConnectError`]), a failed command ([`CommandError`]).
 
 use std::fmt;
 use std::io;
@@ -8,34 +8,35 @@ use std::sync::Arc;
 use crate::reply::{ReplyError, ServerError};
 use crate::resp::ProtocolError;
 
-/// An invalid setting.
+/// The reasons why a setting or the URL of a client is invalid.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// Not a URL.
+    /// The text is not a URL; holds the reason.
     Url(String),
-    /// A scheme other than `redis`, `rediss`, `redis+unix` and `unix`.
+    /// The URL has a scheme other than `redis`, `rediss`, `redis+unix` and `unix`.
     Scheme(String),
-    /// A URL without a host or, for a Unix socket, without a path.
+    /// The URL has no host or, for a Unix socket, no path.
     NoHost,
-    /// The database is not a number.
+    /// The URL names the database by a text that is no number, in its path or in the parameter `db`; holds
+    /// the text.
     Database(String),
-    /// An unknown query parameter.
+    /// The URL has a query parameter that the client does not know; holds its name.
     Parameter(String),
-    /// An invalid value of a query parameter.
+    /// A query parameter of the URL has an invalid value.
     Value {
-        /// The parameter.
+        /// The name of the query parameter.
         name: &'static str,
-        /// The values allowed.
+        /// The values that the query parameter allows.
         wanted: &'static str,
-        /// The value given.
+        /// The value that the URL gives.
         got: String,
     },
-    /// A bound of zero.
+    /// The bound of the configuration with this name is 0, with which the client could send nothing.
     ZeroBound(&'static str),
-    /// A share that is not above 0 and below 1.
+    /// The fraction of `Concession::ThroughputFraction` is not between 0 and 1; holds the fraction.
     Fraction(f64),
-    /// Certificates or keys that cannot be read.
+    /// The client cannot read the certificates or keys for TLS.
     Certificate(String),
 }
 
@@ -60,30 +61,32 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The reasons why a connection could not be made.
+/// The reasons why the client could not connect.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Invalid settings.
+    /// A setting of the client is invalid.
     Config(ConfigError),
-    /// The network or the socket failed.
+    /// The operating system reported an error of the socket or the network.
     Io {
         /// The address of the server.
         to: String,
-        /// The system's error.
+        /// The error that the operating system reported.
         source: Arc<io::Error>,
     },
-    /// TLS failed: certificates, names, or a server without TLS.
+    /// The client and the server could not agree on TLS: a certificate or a name is wrong, or the server does
+    /// not speak TLS.
     Tls(String),
-    /// The connection took too long.
+    /// The connection to the server at this address was not ready within the connect timeout.
     TimedOut(String),
-    /// The server refused the handshake: a wrong password, an unknown database.
+    /// The server refused the login, for example because of a wrong password or an unknown database.
     Refused(ServerError),
-    /// The peer is not a Redis server.
+    /// The peer answered the handshake with bytes that no Redis server sends.
     Protocol(ProtocolError),
     /// The server closed the connection during the handshake.
     Closed,
-    /// There is no tokio runtime with I/O enabled.
+    /// The program connected outside of a tokio runtime with I/O enabled, or the thread of a `BlockingClient`
+    /// could not start.
     Runtime,
 }
 
@@ -120,51 +123,54 @@ impl From<ConfigError> for ConnectError {
     }
 }
 
-/// The possible fates of a command that has no reply.
+/// The possible fates of a command for which the client got no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executed {
-    /// The command never left this client.
+    /// The server has not executed the command, which never left this client.
     No,
-    /// The client wrote at least a part of the command: the server may have executed it.
+    /// The server may have executed the command: the client wrote at least a part of it, or does not know
+    /// whether it did.
     Maybe,
 }
 
-/// The reasons why a command has no result.
+/// The reasons why a command of the client failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CommandError {
     /// The server refused the command.
     Server(ServerError),
-    /// The reply has another shape than the program asked for.
+    /// The server's reply does not convert to the type that the program asked for.
     Reply(ReplyError),
-    /// The connection broke.
+    /// The connection broke before the client got the reply to the command.
     Lost {
-        /// The possible fate of the command.
+        /// Says whether the server may have executed the command before the connection broke.
         executed: Executed,
         /// The reason why the connection broke.
         cause: Arc<str>,
     },
-    /// No reply came in time; the client discards a later one.
+    /// The client got no reply to the command within the timeout, or no connection of the pool was free in
+    /// time. The client discards a late reply.
     TimedOut(Executed),
-    /// Too many commands or bytes wait, and the client is set not to wait for room.
+    /// The connection holds as many commands or bytes as its bounds allow, and the configuration says that a
+    /// command then fails instead of waiting for room.
     Full {
-        /// Commands queued and in flight.
+        /// The number of commands that were queued and in flight when the client refused the command.
         commands: u64,
-        /// The bytes of those commands.
+        /// The number of bytes of those commands.
         bytes: u64,
     },
-    /// The command does not belong on a shared connection.
+    /// The command does not belong on a shared connection, for the reason in this text.
     NotShared(&'static str),
-    /// The client was closed.
+    /// The program has closed the client, so the command was refused or got no reply.
     Closed,
-    /// The pool could not make a connection.
+    /// No connection of the pool was idle, and the client could not connect to the server.
     Connect(Arc<ConnectError>),
-    /// The command needs RESP3, and the server speaks only RESP2.
+    /// The program subscribed, which needs RESP3, and the server speaks only RESP2.
     NeedsResp3,
 }
 
 impl CommandError {
-    /// Returns the refusal of the server, if this error is one.
+    /// Returns the server's error, if the server refused the command.
     #[must_use]
     pub const fn server(&self) -> Option<&ServerError> {
         match self {

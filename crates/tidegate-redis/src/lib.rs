@@ -1,4 +1,4 @@
-//! An async Redis client with pipelining, which adapts its flush delay to the load.
+//! An async Redis client with pipelining: it adapts the delay before it writes queued commands to the load.
 //!
 //! Many tasks share one connection. The client writes their commands together, and one of the
 //! engine's controllers decides when: **caller -> queue -> controller -> flush -> Redis ->
@@ -26,7 +26,7 @@
 //! [`Client::open`] spawns the one task of a connection on the runtime of its caller. The client is fastest
 //! if this task and its callers share one current-thread runtime: the task then runs after the callers that
 //! it woke, and finds their next commands in the queue. On a multi-thread runtime the client works the same,
-//! and costs some more hops between threads. The client needs Linux or another Unix.
+//! but each command then costs some wake-ups of other threads. The client needs Linux or another Unix.
 //!
 //! # Guarantees for callers
 //!

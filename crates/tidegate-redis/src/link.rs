@@ -1,7 +1,7 @@
 //! The byte stream of one connection: a TCP or Unix socket, plain or under TLS, which the
 //! driver reads and writes without blocking and without asking the runtime first.
 //!
-//! This module owns the socket and its readiness. `resp` gives the bytes their meaning, and the
+//! This module owns the socket and knows whether it is ready. `resp` gives the bytes their meaning, and the
 //! driver decides when to read and write.
 
 use std::io::{self, IoSlice, Read, Write};
@@ -26,7 +26,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects the socket. The first bytes negotiate TLS, if it is configured.
+    /// Connects the socket. With TLS, the first bytes that the driver writes and reads negotiate it.
     pub(crate) async fn connect(
         address: &Address,
         tls: Option<&Arc<ClientConfig>>,
@@ -58,7 +58,8 @@ impl Link {
                 })?;
                 let mut conn = ClientConnection::new(Arc::clone(config), name)
                     .map_err(|e| ConnectError::Tls(e.to_string()))?;
-                // TLS accepts bytes up to this limit, and so bounds the bytes that the driver gives it.
+                // The limit bounds the unencrypted bytes that TLS holds: beyond it, TLS accepts no more bytes
+                // from the driver.
                 conn.set_buffer_limit(Some(TLS_BUFFER));
                 Some(Box::new(conn))
             }
@@ -70,23 +71,25 @@ impl Link {
         })
     }
 
-    /// Reads the available bytes: returns 0 at the end, `WouldBlock` if there are none.
+    /// Reads the available bytes without blocking. Returns 0 at the end of the stream, and fails with
+    /// `WouldBlock` if there are no bytes.
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         read_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), buf)
     }
 
-    /// Writes the bytes that fit, or fails with `WouldBlock` if none do. If `wire` has nothing to write, this
-    /// sends the bytes that TLS holds.
+    /// Writes the bytes that the socket accepts, or fails with `WouldBlock` if it accepts none. If `wire` has
+    /// nothing to write, sends the bytes that TLS holds.
     pub(crate) fn write(&mut self, wire: &Wire) -> io::Result<usize> {
         write_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), wire)
     }
 
-    /// Returns whether TLS holds bytes to be sent.
+    /// Returns whether TLS holds encrypted bytes that the socket has not accepted yet.
     pub(crate) fn holds_bytes(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Calls [`read`](Self::read) as soon as there are bytes; the runtime then wakes the task.
+    /// Reads as [`read`](Self::read) does, as soon as there are bytes; the runtime wakes the task when they
+    /// arrive.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -108,7 +111,8 @@ impl Link {
         }
     }
 
-    /// Calls [`write`](Self::write) as soon as bytes fit; the runtime then wakes the task.
+    /// Writes as [`write`](Self::write) does, as soon as bytes fit; the runtime wakes the task when the
+    /// socket has room.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -125,8 +129,9 @@ impl Link {
     }
 }
 
-/// The constructor is deprecated because a descriptor's type might return another descriptor later;
-/// an `OwnedFd` cannot. Its replacement is unsafe to call, and this crate has no unsafe code.
+/// Registers a socket with the runtime. `AsyncFd::new` is deprecated because some types may later return
+/// another descriptor, which an `OwnedFd` cannot do. The function that replaces it is unsafe to call, and
+/// this crate has no unsafe code.
 #[expect(deprecated)]
 pub(crate) fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(fd)
@@ -166,10 +171,10 @@ fn write_some(
     }
 }
 
-/// The most plain text that TLS may hold before the socket accepts it.
+/// The greatest number of unencrypted bytes that TLS may hold until the socket accepts them.
 const TLS_BUFFER: usize = 256 << 10;
 
-/// Implements the standard traits for the socket, without blocking.
+/// A borrowed socket for which this type implements `Read` and `Write` without blocking.
 #[derive(Clone, Copy)]
 struct Raw<'a>(BorrowedFd<'a>);
 
@@ -210,7 +215,7 @@ fn read_tls(tls: &mut ClientConnection, raw: Raw<'_>, buf: &mut [u8]) -> io::Res
         }
         let n = tls.read_tls(&mut &raw)?;
         if let Err(e) = tls.process_new_packets() {
-            // The alert tells the server the reason of the failure.
+            // The alert of TLS tells the server why the client ends the connection.
             let _ = flush_tls(tls, raw);
             return Err(io::Error::new(io::ErrorKind::InvalidData, e));
         }
@@ -231,7 +236,7 @@ fn flush_tls(tls: &mut ClientConnection, raw: Raw<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Enables the kernel's keepalive, so that the kernel, too, notices a vanished peer, within a minute.
+/// Enables TCP keepalive, so that the kernel notices a vanished server within a minute.
 fn keepalive(fd: &OwnedFd) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(fd, true)?;
     sockopt::set_tcp_keepidle(fd, Duration::from_secs(30))?;

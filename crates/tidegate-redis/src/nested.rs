@@ -1,13 +1,14 @@
-//! Nested replies, built from frames that the scanner has measured and bounded.
+//! Builds the values of nested RESP replies, such as lists of lists, from bytes that the scanner of `resp`
+//! has measured and bounded.
 //!
-//! The scanner has checked lengths, depth and line ends. `resp` handles flat replies and incomplete ones.
+//! The scanner has checked lengths, depth and line ends. `resp` handles flat replies and incomplete replies.
 
 use bytes::Bytes;
 
 use crate::reply::{ServerError, Value};
 use crate::resp::{ProtocolError, length, line_len, line_value};
 
-/// Builds the value of one whole frame. Strings share the frame's memory.
+/// Builds the value of one whole nested reply. Its strings share the memory of `frame`.
 pub(crate) fn build(frame: &Bytes) -> Result<Value, ProtocolError> {
     let mut rest = Rest { frame, at: 0 };
     let value = rest.value()?;
@@ -17,14 +18,15 @@ pub(crate) fn build(frame: &Bytes) -> Result<Value, ProtocolError> {
     }
 }
 
-/// The part of a frame that is not built yet.
+/// The part of a nested reply for which no values are built yet.
 struct Rest<'a> {
     frame: &'a Bytes,
     at: usize,
 }
 
 impl Rest<'_> {
-    /// Builds the next value. The scanner bounds the depth, and with it the recursion.
+    /// Builds the next value of the nested reply. The scanner bounds the depth of the reply, and with it the
+    /// recursion.
     fn value(&mut self) -> Result<Value, ProtocolError> {
         let (kind, line) = self.line()?;
         Ok(match kind {
@@ -43,7 +45,7 @@ impl Rest<'_> {
         })
     }
 
-    /// Returns the type and the rest of the next line.
+    /// Returns the type byte of the reply's next line, and the rest of that line.
     fn line(&mut self) -> Result<(u8, Bytes), ProtocolError> {
         let left = &self.frame[self.at..];
         let (Some(&kind), Some(len)) = (left.first(), line_len(left)?) else {
@@ -68,14 +70,15 @@ impl Rest<'_> {
         self.at = end + 2;
         match kind {
             b'!' => Ok(Value::Error(ServerError::parse(&bytes))),
-            // A format of three letters and a colon precede the text.
+            // A verbatim string begins with a format of three letters and a colon, as in `txt:`.
             b'=' if bytes.len() >= 4 => Ok(Value::Bulk(bytes.slice(4..))),
             b'=' => Err(ProtocolError::Unsupported),
             _ => Ok(Value::Bulk(bytes)),
         }
     }
 
-    // An announced length alone determines no allocation: the vectors grow with the values read.
+    // A server may announce a longer list than it sends, so the announced length does not set the size of an
+    // allocation: the vectors grow with the values read.
     fn values(&mut self, len: u64) -> Result<Vec<Value>, ProtocolError> {
         (0..len).map(|_| self.value()).collect()
     }

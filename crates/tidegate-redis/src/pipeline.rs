@@ -9,9 +9,9 @@
 //! submit -> out, queued -> take (a flush) -> flight -> deliver (replies, in order) -> slot -> take_outcome
 //! ```
 //!
-//! Invariants: the pipeline assigns replies to the commands in flight in the order of
-//! submission. An abandoned slot stays occupied until its reply arrives, so no reply reaches
-//! another caller. Commands and bytes never exceed the bounds.
+//! Invariants: the pipeline assigns replies to the commands in flight in the order of submission. If a caller
+//! drops its future, its slot stays occupied until the reply arrives, so no reply reaches another caller.
+//! Commands and bytes never exceed the bounds.
 
 mod line;
 mod slots;
@@ -35,7 +35,8 @@ use slots::{NO_SLOT, Slots};
 pub(crate) use line::Ticket;
 pub(crate) use slots::{Failure, Outcome, SlotId};
 
-/// The limits of one pipeline.
+/// The bounds of a pipeline: the greatest numbers of commands and of bytes that it holds, queued and in
+/// flight together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) commands_max: u64,
@@ -49,19 +50,20 @@ pub(crate) struct Full {
     pub(crate) bytes: u64,
 }
 
-/// The kind of reply that answers a submission.
+/// The kind of replies that the server sends to the commands of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// One reply for each command.
+    /// One reply for each command of the submission.
     Replies,
-    /// One confirming push for each command, or one error instead of all of them (pub/sub under RESP3).
+    /// One confirming push for each channel or pattern, or one error in place of all these pushes: for
+    /// subscriptions under RESP3.
     Pushes,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     slot: SlotId,
-    /// The number of replies still to come.
+    /// The number of replies to this submission that are still to come.
     left: u32,
     commands: u32,
     bytes: u32,
@@ -69,7 +71,7 @@ struct Entry {
     since: Time,
 }
 
-/// A flush in progress.
+/// A batch of commands that the driver has written in one go, and that still lacks replies.
 #[derive(Clone, Copy, Debug)]
 struct Flush {
     commands: u64,
@@ -78,26 +80,27 @@ struct Flush {
     answered: bool,
 }
 
-/// The driver's next step for the queued commands.
+/// The driver's next step with the commands that the pipeline has queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing is queued.
+    /// Do nothing, because no command is queued, or because the previous flush is still being written.
     Nothing,
-    /// Write this many entries, for this reason.
+    /// Write this many queued submissions; the reason says why the flush has this size.
     Write(u64, Reason),
-    /// Wait: poll again on each arrival, and at this time.
+    /// Hold the queued commands back until this time, so that others can join them. The driver asks again
+    /// whenever a command arrives.
     Wait(Time, Reason),
 }
 
 pub(crate) struct Pipeline {
     boundary: Boundary,
-    /// The flush that the driver is writing.
+    /// The id of the flush that the driver is writing; `None` while it writes none.
     writing: Option<BatchId>,
     room: Room,
     out: Wire,
     queued: VecDeque<Entry>,
     queued_load: Load,
-    /// The load that joined the queue since the last report to the controller.
+    /// The commands and bytes that have joined the queue since the pipeline last reported to the controller.
     arrived: Load,
     oldest: Time,
     urgent: bool,
@@ -105,10 +108,10 @@ pub(crate) struct Pipeline {
     flight_load: Load,
     flushes: VecDeque<Flush>,
     slots: Slots,
-    /// The callers that wait for room.
+    /// The line of callers that wait until the pipeline has room.
     line: Line,
     now: Time,
-    /// The waker of the driver while it sleeps.
+    /// The waker of the driver's task; `None` while the task is awake.
     driver: Option<Waker>,
     closed: Option<Failure>,
     pub(crate) pulse: Pulse,
@@ -147,7 +150,7 @@ impl Pipeline {
         self.boundary.snapshot()
     }
 
-    /// Commands queued or in flight.
+    /// Returns the number of commands that the pipeline holds, queued and in flight together.
     pub(crate) const fn commands(&self) -> u64 {
         self.queued_load.items + self.flight_load.items
     }
@@ -164,7 +167,7 @@ impl Pipeline {
         self.queued_load.bytes + self.flight_load.bytes
     }
 
-    /// Returns whether nothing is queued or in flight.
+    /// Returns whether the pipeline holds no command, neither queued nor in flight.
     pub(crate) const fn is_idle(&self) -> bool {
         self.queued_load.items == 0 && self.flight_load.items == 0
     }
@@ -198,7 +201,8 @@ impl Pipeline {
             commands: self.commands(),
             bytes: self.bytes(),
         };
-        // A submission larger than all the room goes alone.
+        // If the pipeline holds no command, it accepts even a submission larger than its bounds: the
+        // submission would otherwise wait for ever.
         let alone = self.is_idle() || what.own;
         if full.commands + commands > self.room.commands_max && !alone {
             return Err(full);
@@ -236,13 +240,14 @@ impl Pipeline {
         self.slots.take(slot, waker)
     }
 
-    /// Gives up the slot of a caller that dropped its future. The commands keep their place.
+    /// Gives up the slot of a caller that dropped its future. The commands keep their place in the order of
+    /// replies.
     pub(crate) fn abandon(&mut self, slot: SlotId) {
         self.slots.abandon(slot);
     }
 
-    /// Puts a submission of this many commands into the line for room. The pipeline wakes `waker` once there
-    /// is room, or once the pipeline is closed; the caller then submits again.
+    /// Puts a submission of this many commands into the line of callers that wait for room. The pipeline
+    /// wakes `waker` once there is room, or once the pipeline is closed; the caller then submits again.
     pub(crate) fn wait_for_room(
         &mut self,
         ticket: &mut Option<Ticket>,
@@ -252,13 +257,13 @@ impl Pipeline {
         self.line.stand(ticket, commands, waker);
     }
 
-    /// Takes a submission out of the line for room.
+    /// Takes a submission out of the line of callers that wait for room.
     pub(crate) fn leave_line(&mut self, ticket: Ticket) {
         self.line.leave(ticket);
     }
 
-    /// Refuses new submissions and finishes the accepted ones. The caller wakes the driver with
-    /// the returned waker.
+    /// Refuses new submissions, and lets the accepted ones finish. The caller wakes the driver with the
+    /// returned waker.
     pub(crate) fn drain(&mut self) -> Option<Waker> {
         self.closed.get_or_insert(Failure::Closed);
         self.driver.take()
@@ -266,8 +271,8 @@ impl Pipeline {
 
     // ---- events of the connection
 
-    /// Assigns the replies of a read burst to the commands in flight, oldest first, and collects
-    /// the wakers of their callers. Returns false on a reply that no command asked for.
+    /// Assigns the replies of one read to the commands in flight, oldest first, and collects the wakers of
+    /// their callers. Returns false on a reply that no command asked for.
     pub(crate) fn deliver(
         &mut self,
         now: Time,
@@ -292,7 +297,8 @@ impl Pipeline {
                 asked = false;
                 break;
             };
-            // Under pub/sub an ordinary reply is a refusal, which replaces all confirmations.
+            // If a submission expects confirming pushes, a reply of another kind is the server's refusal, and
+            // replaces all of the pushes.
             let whole = confirms && !matches!(value, Value::Push(_));
             entry.left = if whole { 0 } else { entry.left - 1 };
             let entry = *entry;
@@ -315,8 +321,8 @@ impl Pipeline {
         asked
     }
 
-    /// Ends the flush that [`Pipeline::take`] started last. `cost_ns` is the time that the
-    /// driver spent on writing it.
+    /// Ends the flush that [`Pipeline::take`] started last. `cost_ns` is the time, in nanoseconds, that the
+    /// driver spent on writing the flush.
     pub(crate) fn written(&mut self, now: Time, cost_ns: u64, ok: bool) {
         let now = self.tick(now);
         self.pulse.wrote(cost_ns);
@@ -330,8 +336,9 @@ impl Pipeline {
         }
     }
 
-    /// Ends the flushes of a broken connection. The commands in flight fail as maybe executed.
-    /// The queued commands were not executed, and stay queued unless the client is closing.
+    /// Ends the flushes of a broken connection. The commands in flight fail, and their errors say that the
+    /// server may have executed them. The queued commands stay queued, unless the client is closing: then
+    /// they fail as not executed.
     pub(crate) fn lost(&mut self, cause: &Arc<str>, wakers: &mut Vec<Waker>) {
         let failure = |executed| Failure::Lost {
             executed,
@@ -350,7 +357,7 @@ impl Pipeline {
         self.make_room(wakers);
     }
 
-    /// Fails the queued commands as not executed.
+    /// Removes the queued commands, and fails them with `failure`.
     pub(crate) fn refuse(&mut self, failure: &Failure, wakers: &mut Vec<Waker>) {
         for entry in std::mem::take(&mut self.queued) {
             self.slots.fail(entry.slot, failure.clone(), wakers);
@@ -361,8 +368,8 @@ impl Pipeline {
         self.make_room(wakers);
     }
 
-    /// Closes the pipeline: it accepts nothing more, fails all commands and wakes all callers.
-    /// The caller wakes the driver with the returned waker.
+    /// Closes the pipeline: it accepts nothing more, fails all commands and wakes all callers. The caller of
+    /// this function wakes the driver with the returned waker.
     pub(crate) fn close(&mut self, failure: &Failure, wakers: &mut Vec<Waker>) -> Option<Waker> {
         self.closed.get_or_insert_with(|| failure.clone());
         for entry in std::mem::take(&mut self.flight) {
@@ -375,8 +382,10 @@ impl Pipeline {
         self.driver.take()
     }
 
-    /// Fails the commands that are older than `timeout_ns`; their entries keep their places.
-    /// Returns the time at which the next command is overdue.
+    /// Fails the commands that have waited longer than `timeout_ns` for a reply. Those in flight keep their
+    /// places in the order of replies. Those in the queue leave it, so that the server never executes a
+    /// command after the caller has learned that it was not executed. Returns the time at which the next
+    /// command times out.
     pub(crate) fn expire(
         &mut self,
         now: Time,
@@ -412,7 +421,7 @@ impl Pipeline {
         oldest.map(|entry| entry.since.after(timeout_ns))
     }
 
-    /// Returns the time at which the oldest flush with commands in flight started.
+    /// Returns the time at which the driver took the oldest flush that still lacks replies.
     pub(crate) fn waiting_since(&self) -> Option<Time> {
         self.flushes.front().map(|f| f.at)
     }
@@ -432,12 +441,13 @@ impl Pipeline {
             Step::Take(limit) => self.cut(limit),
             Step::Hold { .. } if self.urgent => self.cut(self.boundary.limit()),
             Step::Hold { until, .. } => Next::Wait(until, self.boundary.reason()),
-            // The driver polls again as soon as the flush in progress is written.
+            // The driver has nothing to do now: it asks again as soon as it has written the flush in
+            // progress.
             Step::Busy { .. } | Step::Rest => Next::Nothing,
         }
     }
 
-    /// Returns how many entries the limit allows: at least one.
+    /// Returns the next step: to write as many queued entries as the limit allows, at least one.
     fn cut(&self, limit: Load) -> Next {
         let forced = |cut| match self.urgent {
             true => Cut::Forced(Reason::Asked),
@@ -463,7 +473,7 @@ impl Pipeline {
     }
 
     /// Moves `entries` entries from the queue into flight, and their bytes to `into`, which is empty. The
-    /// flush ends with [`Pipeline::written`] or [`Pipeline::lost`], before the driver takes the next one.
+    /// driver ends this flush with [`Pipeline::written`] or [`Pipeline::lost`] before it takes the next one.
     pub(crate) fn take(&mut self, now: Time, entries: u64, reason: Reason, into: &mut Wire) {
         let now = self.tick(now);
         assert!(into.is_empty(), "the flush before is not written yet");
@@ -500,19 +510,20 @@ impl Pipeline {
         self.writing = Some(started.unwrap_or_else(impossible));
     }
 
-    /// Registers the waker of the driver before it sleeps; the next submission wakes it.
+    /// Stores the waker of the driver's task, which is about to sleep. The next submission wakes the driver.
     pub(crate) fn park(&mut self, waker: &Waker) {
         self.driver = Some(waker.clone());
     }
 
-    /// Drops the waker of the driver, which is awake.
+    /// Removes the waker of the driver's task, because the task is awake and needs no wake-up.
     pub(crate) fn unpark(&mut self) {
         self.driver = None;
     }
 
     // ---- helpers
 
-    /// Credits `answered` commands to the flushes that carried them.
+    /// Counts `answered` commands as answered, in the flushes that carried them, oldest first, and reports
+    /// this to the controller.
     fn answered(&mut self, now: Time, mut answered: u64, callers: u64) {
         while answered > 0
             && let Some(flush) = self.flushes.front_mut()
@@ -539,8 +550,8 @@ impl Pipeline {
         }
     }
 
-    /// Reports to the controller, at the usual round trip, the replies that will not come. Otherwise the
-    /// controller would wait for them.
+    /// Reports the commands of a broken connection to the controller as answered, after the average round
+    /// trip. Otherwise the controller would wait for their replies.
     fn forget_flushes(&mut self) {
         let took_ns = self.pulse.rtt_ns as u64;
         for flush in std::mem::take(&mut self.flushes) {
@@ -550,11 +561,11 @@ impl Pipeline {
         }
     }
 
-    /// Wakes callers that wait for room, once a quarter of the room is free: the oldest ones, as many as the
-    /// room is enough for.
+    /// Wakes callers that wait for room, once a quarter of the pipeline's room is free: the oldest callers
+    /// first, as many as the free room holds.
     ///
-    /// A woken caller may not come, and an idle pipeline has no later event at which to wake others. So an
-    /// idle pipeline wakes all of them, as does a closed one.
+    /// A woken caller may have given up, and an idle pipeline has no later event at which it could wake
+    /// further callers. So an idle pipeline wakes all callers, and so does a closed pipeline.
     fn make_room(&mut self, wakers: &mut Vec<Waker>) {
         let Room {
             commands_max,
@@ -574,26 +585,28 @@ impl Pipeline {
     }
 }
 
-/// Panics: the boundary refuses only calls that contradict each other, and the pipeline makes none.
+/// Panics, because the boundary refuses only calls that contradict each other, and the pipeline makes no such
+/// calls.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("the pipeline keeps to the order of calls: {error}")
 }
 
-/// One submission of a caller.
+/// One submission of a caller: one or several commands, of which the caller gets the replies together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Submission {
     pub(crate) commands: u32,
-    /// True if a caller waits for the replies.
+    /// True if a caller waits for the replies to the submission; otherwise the client discards them.
     pub(crate) wanted: bool,
     pub(crate) urgent: bool,
-    /// True for a submission of the client itself. These are few and small, and exempt from the limits.
+    /// True for a submission that the client makes for itself, such as a `PING`. Such submissions are few and
+    /// small, and exempt from the bounds.
     pub(crate) own: bool,
     pub(crate) answer: Answer,
 }
 
-/// A submission while the client encodes it. Its drop takes the bytes back, after a refusal or after a panic
-/// in an argument, unless `keep` was called.
+/// A submission while the client encodes it. The drop of this value removes the encoded bytes, unless the
+/// pipeline has called `keep`: after a refusal, or after a panic in an argument.
 struct Writing<'a> {
     out: &'a mut Wire,
     from: Mark,
@@ -629,7 +642,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Returns whether a push confirms a subscription or its end.
+/// Returns whether a push confirms that a subscription begins or ends.
 fn is_confirmation(value: &Value) -> bool {
     let Value::Push(items) = value else {
         return false;

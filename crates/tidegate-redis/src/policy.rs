@@ -1,7 +1,8 @@
-//! Flush policies: each selects a controller, and the manner in which the driver serves it.
+//! Flush policies: the rules that decide when the client writes queued commands. Each policy selects a
+//! controller, and the manner in which the driver serves it.
 //!
-//! This module defines that choice and two controllers: [`Auto`] (events first, then a price on
-//! waiting) and [`Spaced`] (a fixed delay). The engine defines the others.
+//! This module defines the policies and two controllers: [`Auto`] (waits for the callers just answered, then
+//! weighs the cost of a wait) and [`Spaced`] (a fixed delay). The engine defines the other controllers.
 
 mod auto;
 mod spaced;
@@ -17,35 +18,40 @@ use crate::error::ConfigError;
 pub use auto::Auto;
 pub use spaced::Spaced;
 
-/// The rule that decides when the client writes queued commands. docs/redis.md gives the cost of each.
+/// The rule that decides when the client writes queued commands. docs/redis.md gives the cost of each rule.
 #[derive(Default)]
 #[non_exhaustive]
 pub enum Policy {
-    /// Adapts to the load. A lone caller never waits. A flush waits for the callers just answered, up to
-    /// their number; beyond that it waits for at most 3 % of the round trip. The client looks for replies
-    /// without sleeping if callers submit again at once.
+    /// Adapts to the load. A lone caller never waits. A flush waits until the callers just answered have
+    /// submitted their next commands; otherwise it waits for at most 3 % of the round trip. The client looks
+    /// for replies without sleeping if callers submit again at once.
     #[default]
     Auto,
-    /// Gives up a little latency or throughput for the least CPU, in the client and in Redis. Never spins.
+    /// Gives up a little latency or throughput for the least CPU, in the client and in Redis. The client
+    /// never looks for replies without sleeping.
     MinCpu(Concession),
-    /// Writes all queued commands at once, in parts that keep the client and Redis busy.
+    /// Writes all queued commands at once. While commands are in flight, it hands out replies in parts, so
+    /// that both the client and Redis stay busy.
     Latency,
-    /// Flushes at most once in this time, except for a lone caller.
+    /// Flushes at most once in this time, counted from the start of the previous flush. A lone caller never
+    /// waits.
     Fixed(Duration),
-    /// Waits for a delay drawn from the statistics of earlier flushes, at most this long.
+    /// Delays a flush by a time that rueidis's rule derives from earlier flushes; the delay is at most this
+    /// long.
     RueidisStats(Duration),
-    /// Flushes all queued commands as soon as the flush before is written, and never waits: natural batching.
+    /// Flushes all queued commands as soon as the previous flush is written. The commands that arrive while a
+    /// flush is being written form the next one.
     Off,
-    /// A controller that the program supplies.
-    /// [`Event::Ready`](tidegate::controller::Event::Ready) asks it for a decision.
+    /// Asks a controller that the program supplies. Its answer to
+    /// [`Event::Ready`](tidegate::controller::Event::Ready) decides about each flush.
     Custom(Box<dyn Controller>),
 }
 
-/// The cost that [`Policy::MinCpu`] may cause.
+/// The latency or throughput that [`Policy::MinCpu`] may give up to save CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Concession {
-    /// No command waits longer than this for company.
+    /// The client holds a command back for at most this time, so that other commands can join the flush.
     AddedLatency(Duration),
     /// The client keeps at least this fraction of the best throughput: 0.95 gives up 5 %.
     ThroughputFraction(f64),
@@ -65,29 +71,32 @@ impl fmt::Debug for Policy {
     }
 }
 
-/// The manner in which the driver serves a policy.
+/// The manner in which the driver serves a policy: whether it hands out replies in parts, spins, and yields.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Manner {
     /// The number of parts into which the driver splits the replies to the commands in flight, while the task
-    /// sleeps between reads. A flush follows each part. With 1 the driver does not split the replies.
+    /// sleeps between reads. The driver flushes after each part. With 1 it does not split the replies.
     pub(crate) parts: u64,
-    /// The fewest replies that the driver hands out at once while it has more.
+    /// The least number of replies that the driver hands out before a flush, while more replies have arrived.
     pub(crate) part_min: u64,
     /// True if the driver may look for replies without sleeping.
     pub(crate) spin: bool,
-    /// The driver splits replies only if it then answers more commands, by at least this fraction.
+    /// The gain that splitting replies must bring: the driver splits replies only if a trial shows that it
+    /// then answers more commands, by at least this fraction. With `None` the driver splits replies without a
+    /// trial.
     pub(crate) parts_gain: Option<f64>,
-    /// True if the driver may spend short waits yielding, and so end them on time.
+    /// True if the driver may bridge a short wait by yielding to other tasks instead of sleeping, because a
+    /// timer would end the wait late.
     pub(crate) precise: bool,
-    /// True if callers also run on other threads. Yielding does not let them run: it wakes a thread that
-    /// looks for work, or has the runtime poll the system for events. So the task looks for replies within
-    /// its turn, and sleeps instead of yielding.
+    /// True if callers also run on other threads. A yield then does not let them run, and costs time: the
+    /// runtime wakes another thread or polls the system for events. So the task looks for replies within its
+    /// turn, and sleeps instead of yielding.
     pub(crate) many_threads: bool,
 }
 
 impl Manner {
-    /// Adapts the manner to callers that are threads. Waking a thread takes about as long as a small flush,
-    /// so both sides are busy anyway, and flushes in parts only add flushes.
+    /// Adapts the manner to callers that are threads. The wake-up of a thread takes about as long as a small
+    /// flush, so both the client and Redis are busy anyway, and splitting the replies would only add flushes.
     pub(crate) const fn for_threads(self) -> Self {
         Self {
             parts: 1,
@@ -97,29 +106,32 @@ impl Manner {
     }
 }
 
-/// A policy ready for use: its controller within the bounds, and the manner of serving it.
+/// A policy ready for use: its controller within the bounds of a batch, and the manner in which the driver
+/// serves the policy.
 pub(crate) struct Plan {
     pub(crate) boundary: Boundary,
     pub(crate) manner: Manner,
 }
 
-/// The number of parts while the task sleeps. A wake-up takes some time, so two parts do not keep both sides
-/// busy.
+/// The number of parts into which the driver splits replies while the task sleeps between reads. Two parts
+/// would not keep both the client and Redis busy, because a wake-up of the task takes some time.
 const PARTS: u64 = 4;
-/// The fewest parts that keep both sides busy. A part costs each side a system call or two.
+/// The least number of parts that keeps both the client and Redis busy, for policies that save CPU. Each
+/// further part costs each side a system call or two.
 const PARTS_CHEAP: u64 = 2;
 
-/// The least commands of a part. A smaller flush costs more than a busy server gains by getting it earlier.
+/// The least number of commands in a part. A smaller flush costs the client more than a busy server gains by
+/// getting it earlier.
 const PART_MIN: u64 = 8;
 
-/// The longest any policy may hold a command back.
+/// The longest time that any policy may hold a command back.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
 impl Policy {
     pub(crate) fn plan(self, commands_max: u64) -> Result<Plan, ConfigError> {
         let precise = !matches!(self, Self::MinCpu(_));
-        // The other policies keep throughput, which with few callers depends on both sides
-        // being busy, so they allow smaller parts.
+        // The objective `AddedLatency` makes the parts larger. The other policies keep throughput, which with
+        // few callers depends on a busy client and a busy Redis, so they allow smaller parts.
         let patient = matches!(self, Self::MinCpu(Concession::AddedLatency(_)));
         let bounds = Bounds {
             age_max: AGE_MAX,
@@ -142,10 +154,12 @@ impl Policy {
                 if !(x > 0.0 && x < 1.0) {
                     return Err(ConfigError::Fraction(x));
                 }
-                // The delay d may take the share 1 - x of a round trip R + d: d = R (1 - x) / x.
+                // A caller that keeps the fraction x of its throughput may wait for the share 1 - x of its
+                // round trip R + d, where d is the delay: d = R (1 - x) / x.
                 let share = ((1.0 - x) / x).min(1.0);
                 let manner = Manner {
-                    // Trials are noisy, so the margin stays a little below the permitted loss.
+                    // Trials are noisy, so the margin for splitting replies stays a little below the
+                    // permitted loss of throughput.
                     parts_gain: Some(0.8 * share),
                     ..manner(PARTS_CHEAP, false)
                 };

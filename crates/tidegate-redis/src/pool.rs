@@ -1,8 +1,8 @@
-//! Dedicated connections, borrowed from a bounded pool: for blocking commands, transactions,
-//! and large commands or replies.
+//! The pool of dedicated connections, with a bound: for blocking commands, transactions, and large commands
+//! or replies.
 //!
-//! A connection returns to the pool only if no command is in flight on it and no command
-//! changed its state. Otherwise the pool closes it.
+//! A connection returns to the pool only if no command is in flight on it and no command changed its state.
+//! Otherwise the pool closes it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,7 +26,8 @@ pub(crate) struct Pool {
     permits: Arc<Semaphore>,
 }
 
-/// A time longer than any clock runs: a blocking command waits for as long as its own arguments say.
+/// The timeout of commands on the pool's connections: longer than any program runs, because a blocking
+/// command waits for as long as its own arguments say.
 const FOREVER: Duration = Duration::from_secs(u64::MAX / 2_000_000_000);
 
 impl Pool {
@@ -47,8 +48,8 @@ impl Pool {
         })
     }
 
-    /// Takes an idle connection, or opens a new one. If the pool is at its bound, waits for at
-    /// most `patience`.
+    /// Takes an idle connection of the pool, or opens a connection. If the pool has as many connections in
+    /// use as it may, the call waits at most `patience` for one of them to return.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         patience: Duration,
@@ -96,9 +97,9 @@ impl Drop for Pool {
     }
 }
 
-/// A connection for one caller: for `WATCH`, `SELECT`, blocking commands, and others that would disturb the
-/// callers of the shared connection. The drop returns the connection to the pool, unless a command changed
-/// its state or is in flight.
+/// A connection for one caller: for `WATCH`, `SELECT`, blocking commands, and other commands that would
+/// disturb the callers of the shared connection. Its drop returns the connection to the pool, or closes the
+/// connection if a command changed its state or is in flight.
 pub struct Dedicated {
     pub(crate) conn: Arc<Conn>,
     pool: Arc<Pool>,
@@ -115,7 +116,7 @@ impl std::fmt::Debug for Dedicated {
 }
 
 impl Dedicated {
-    /// Submits `cmd` on this connection.
+    /// Submits `cmd` on the dedicated connection.
     pub fn send<T: FromReply>(&mut self, cmd: Cmd) -> Reply<T> {
         if cmd.needs_own_connection() == Some(Kind::Stateful) {
             self.clean = false;
@@ -124,7 +125,7 @@ impl Dedicated {
     }
 
     /// Watches keys: the server executes the next transaction on this connection only if no client changes
-    /// them before.
+    /// the keys before.
     pub fn watch(&mut self, keys: impl ToArgs) -> Reply<()> {
         self.send(cmd("WATCH").arg(keys))
     }

@@ -1,8 +1,8 @@
 //! Pub/sub over the shared connection (RESP3): subscriptions with bounded channels, which the
 //! client renews after a reconnect.
 //!
-//! Invariant: the registry of subscribers and the commands to the server change under one lock,
-//! in the same order.
+//! Invariant: a change to the registry of subscribers and its command to the server happen under one lock, so
+//! both see all changes in the same order.
 
 pub(crate) mod registry;
 
@@ -21,7 +21,8 @@ use crate::error::CommandError;
 use crate::pipeline::Outcome;
 use crate::reply::{ReplyError, Value};
 
-/// A subscription, which yields the messages of its channels or patterns. A drop of it ends the subscription.
+/// A subscription, which yields the messages of its channels or patterns. The drop of this value ends the
+/// subscription.
 #[derive(Debug)]
 pub struct Subscription {
     client: Client,
@@ -44,7 +45,7 @@ impl Subscription {
         self.messages.try_recv().ok()
     }
 
-    /// Returns the number of messages dropped because the channel was full.
+    /// Returns the number of messages that the client dropped because the subscription's buffer was full.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -81,7 +82,7 @@ impl Drop for Subscription {
 
 impl Client {
     /// Subscribes to channels. Up to `capacity` messages wait for the program; the client drops and counts
-    /// further ones.
+    /// further messages.
     ///
     /// # Errors
     /// If the server refuses, or speaks only RESP2.
@@ -180,7 +181,7 @@ impl Client {
             _ => None,
         };
         match refusal {
-            // Dropping the subscription unsubscribes.
+            // The drop of `subscription` unsubscribes from the names that the server accepted.
             Some(e) => Err(ReplyError::unexpected("a confirmation", &e).into()),
             None => Ok(subscription),
         }

@@ -1,43 +1,48 @@
-//! Measurements of how a connection is used: round trips, the cost of a write, the share of
-//! callers that come back as soon as they are answered, and the share of spins that find a reply.
+//! The pulse of one connection: measurements of round trips, of the cost of a write, of the share of callers
+//! that submit again as soon as they are answered, and of the share of spins that find a reply. To spin is to
+//! look for replies without sleeping.
 //!
-//! This module is pure. It decides whether the driver may spin, and asks `trial` whether
-//! spinning pays. The controller decides when to flush.
+//! This module is pure. It decides whether the driver may spin, and asks `trial` whether spinning pays. The
+//! controller decides when to flush.
 
 use tidegate::Time;
 
 use crate::trial::Trial;
 
-/// The longest time that the driver looks for replies before it sleeps.
+/// The longest time, in nanoseconds, for which the driver looks for replies before it sleeps.
 pub(crate) const SPIN_NS: u64 = 50_000;
-/// A caller that submits within this time of its reply came back because of the reply.
+/// The time, in nanoseconds, after a delivery of replies within which the next command counts as one of an
+/// answered caller that came back at once.
 const RETURN_NS: u64 = 25_000;
-/// The fraction by which a client that looks for replies must answer more commands than a sleeping client,
-/// because sleep leaves the core to other processes.
+/// The fraction by which a client that looks for replies without sleeping must answer more commands than a
+/// sleeping client, to go on so. Sleep has the advantage that it leaves the core to other processes.
 const LOOKING: f64 = 0.05;
-/// The client spins only if at least this share of the commands is from callers that came back. Then the
-/// callers wait for replies, and the replies wait for the client.
+/// The least share of commands from callers that come back at once after their reply, for the client to spin.
+/// From this share on, most callers wait for their replies before they submit again.
 const CLOSED_LOOP: f64 = 0.75;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pulse {
-    /// The moving average of the time from a flush to its first reply; 0 before the first reply.
+    /// The moving average of the time from a flush to its first reply, in nanoseconds; 0 before the first
+    /// reply.
     pub(crate) rtt_ns: f64,
     pub(crate) rtt_min_ns: u64,
-    /// The moving average of the cost of writing a flush.
+    /// The moving average of the cost of writing a flush, in nanoseconds.
     pub(crate) write_ns: f64,
     pub(crate) commands: u64,
     pub(crate) replies: u64,
     pub(crate) flushes: u64,
     pub(crate) spins: u64,
-    /// The number of callers answered last that have not come back yet, and the time of their replies.
+    /// The number of recently answered callers that the client still expects to submit their next command.
     owed: u64,
     delivered_at: Time,
     returned: u64,
     fresh: u64,
-    /// The moving average of the share of commands from callers that came back.
+    /// The moving average of the share of commands that come from callers which came back at once after their
+    /// reply.
     closed_loop: f64,
-    /// The moving average of the share of spins that end with a reply.
+    /// The moving average of the share of spins that end with a reply. If it falls below a half, the client
+    /// stops spinning until the next trial.
     hits: f64,
     trial: Trial,
 }
@@ -64,8 +69,8 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// Creates a pulse for a method that costs CPU, and must answer more commands by at least the fraction
-    /// `gain`.
+    /// Creates a pulse with a trial that allows more CPU only if the client then answers more commands, by at
+    /// least the fraction `gain`.
     pub(crate) fn pricing(gain: f64) -> Self {
         Self {
             trial: Trial::new(gain),
@@ -110,8 +115,9 @@ impl Pulse {
         }
     }
 
-    /// Returns whether more CPU pays: for looking for replies without sleeping, or for more flushes than
-    /// necessary.
+    /// Returns whether it pays to spend more CPU, for looking for replies without sleeping or for more
+    /// flushes than necessary. It does if callers come back at once, and the trial found that the client then
+    /// answers enough more commands.
     pub(crate) fn pays(&self) -> bool {
         self.closed_loop >= CLOSED_LOOP && self.trial.is_dear()
     }
@@ -126,7 +132,7 @@ impl Pulse {
         }
     }
 
-    /// Returns the recent share of commands from callers that came back at once.
+    /// Returns the recent share of commands from callers that came back at once after their reply.
     pub(crate) const fn closed_loop(&self) -> f64 {
         self.closed_loop
     }
@@ -144,8 +150,8 @@ fn ewma(mean: &mut f64, x: f64) {
 mod tests {
     use super::*;
 
-    /// Runs one command per cycle, submitted `think_ns` after the reply before it. A short time stands
-    /// for a caller that comes back because of the reply, a long one for a caller with its own schedule.
+    /// Simulates one caller that submits a command `think_ns` after the reply before it. With a short time
+    /// the caller comes back because of the reply, with a long one it follows a schedule of its own.
     fn run(think_ns: u64, cycles: u64) -> Pulse {
         let mut p = Pulse::default();
         let mut now = Time::from_nanos(1_000_000);

@@ -9,38 +9,40 @@ use std::hash::{BuildHasher, Hash};
 
 use bytes::Bytes;
 
-/// A reply of the server.
+/// A reply of the server, by its type.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
-    /// Nothing: a missing key, an aborted transaction.
+    /// Nil: the reply in place of a value that does not exist, such as a missing key, or of an aborted
+    /// transaction.
     Nil,
-    /// An integer.
+    /// A reply that is an integer.
     Int(i64),
-    /// A status, such as `OK`.
+    /// A reply that is a status, such as `OK`.
     Simple(Bytes),
-    /// A string of bytes.
+    /// A reply that is a string of bytes.
     Bulk(Bytes),
-    /// A refusal.
+    /// The server's refusal of the command.
     Error(ServerError),
-    /// A number with a fraction.
+    /// A reply that is a number with a fraction.
     Double(f64),
-    /// True or false.
+    /// A reply that is true or false.
     Bool(bool),
-    /// An integer of any length, in decimal digits.
+    /// A reply that is an integer of any length, in decimal digits.
     BigNumber(Bytes),
-    /// A list.
+    /// A reply that is a list of replies.
     Array(Vec<Self>),
-    /// A set.
+    /// A reply that is a set of replies.
     Set(Vec<Self>),
-    /// Pairs, in the server's order.
+    /// A reply that consists of pairs of a key and a value, in the server's order.
     Map(Vec<(Self, Self)>),
-    /// Data that the server sends without a request: a message of pub/sub, an invalidation.
+    /// A push: data that the server sends without a request, such as a message of pub/sub or the news that a
+    /// cached key has changed.
     Push(Vec<Self>),
 }
 
 impl Value {
-    /// Returns the bytes of a string or a status.
+    /// Returns the bytes of a string or a status; `None` for any other value.
     #[must_use]
     pub const fn as_bytes(&self) -> Option<&Bytes> {
         match self {
@@ -49,7 +51,7 @@ impl Value {
         }
     }
 
-    /// Names the kind of value, for messages.
+    /// Names the kind of value, for error messages.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -69,7 +71,7 @@ impl Value {
     }
 }
 
-/// The kind of a server's refusal.
+/// The kind of a server's refusal, which the first word of the error reply names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServerErrorKind {
@@ -77,29 +79,29 @@ pub enum ServerErrorKind {
     Err,
     /// `WRONGTYPE`: the key holds a value of another type.
     WrongType,
-    /// `OOM`: the server is at its memory limit.
+    /// `OOM`: the server is at its memory limit, and refuses commands that need memory.
     OutOfMemory,
-    /// `READONLY`: a write to a replica.
+    /// `READONLY`: the program sent a write to a replica.
     ReadOnly,
     /// `NOAUTH`: the server wants a password first.
     NoAuth,
     /// `WRONGPASS`: the user or the password is wrong.
     WrongPass,
-    /// `NOPERM`: the user lacks the permission.
+    /// `NOPERM`: the user may not execute the command, or not with these keys or channels.
     NoPerm,
-    /// `LOADING`: the server reads its data; try again.
+    /// `LOADING`: the server still loads its data; try again later.
     Loading,
-    /// `BUSY`: a script runs.
+    /// `BUSY`: the server runs a script, and executes no other command meanwhile.
     Busy,
     /// `NOSCRIPT`: the server knows no script with this digest.
     NoScript,
     /// `EXECABORT`: the transaction was dropped because a command in it was refused.
     ExecAbort,
-    /// `TRYAGAIN`: a slot is being moved; try again.
+    /// `TRYAGAIN`: the cluster is moving the slot; try again later.
     TryAgain,
     /// `CLUSTERDOWN`: the cluster does not serve this slot.
     ClusterDown,
-    /// `CROSSSLOT`: keys of different slots in one command.
+    /// `CROSSSLOT`: the command has keys of different slots.
     CrossSlot,
     /// `MASTERDOWN`: the replica has lost its master.
     MasterDown,
@@ -109,19 +111,20 @@ pub enum ServerErrorKind {
     NoProto,
     /// `MOVED`: another node owns this slot permanently.
     Moved {
-        /// The key slot.
+        /// The key slot of the command.
         slot: u16,
-        /// Host and port of the node that owns it.
+        /// The host and port of the node that owns the slot.
         node: String,
     },
-    /// `ASK`: another node owns this key for the moment: send it `ASKING`, then the command.
+    /// `ASK`: another node owns this key for the moment. The program sends `ASKING` to that node, then the
+    /// command.
     Ask {
-        /// The key slot.
+        /// The key slot of the command.
         slot: u16,
-        /// Host and port of the node to ask.
+        /// The host and port of the node that owns the key for the moment.
         node: String,
     },
-    /// Any other refusal.
+    /// The refusal begins with any other word.
     Other,
 }
 
@@ -175,13 +178,13 @@ impl ServerError {
         Self(Box::new(Refusal { kind, line }))
     }
 
-    /// Returns the kind of refusal.
+    /// Returns the kind of the server's refusal.
     #[must_use]
     pub fn kind(&self) -> &ServerErrorKind {
         &self.0.kind
     }
 
-    /// Returns the server's whole line.
+    /// Returns the whole line of the server's error reply.
     #[must_use]
     pub fn line(&self) -> &str {
         &self.0.line
@@ -196,17 +199,17 @@ impl fmt::Display for ServerError {
 
 impl std::error::Error for ServerError {}
 
-/// A reply that does not match the requested type.
+/// The reasons why a reply does not convert to the type that the program asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The server refused the command, or a command inside of a longer reply.
+    /// The server refused the command, or a command of a transaction or pipeline.
     Server(ServerError),
-    /// The reply has another shape.
+    /// The reply does not convert to the type that the program asked for.
     Unexpected {
-        /// The shape that the program asked for.
+        /// The kind of reply that the program's type can be made from.
         wanted: &'static str,
-        /// The shape that the server sent.
+        /// The kind of reply that the server sent instead.
         got: &'static str,
     },
 }
@@ -273,7 +276,7 @@ impl FromReply for Value {
 }
 
 impl FromReply for () {
-    /// Accepts any reply except a refusal.
+    /// Accepts any reply except a refusal of the server, and ignores its content.
     fn from_reply(value: Value) -> Result<Self, ReplyError> {
         Value::from_reply(value).map(drop)
     }
@@ -312,7 +315,7 @@ impl FromReply for bool {
         match value {
             Value::Bool(b) => Ok(b),
             Value::Int(n @ (0 | 1)) => Ok(n == 1),
-            // `SET ... NX` replies with OK or nil.
+            // The reply to `SET ... NX` is OK if the server set the key, and nil if it did not.
             Value::Simple(s) if s == "OK" => Ok(true),
             Value::Nil => Ok(false),
             other => Err(ReplyError::unexpected("a boolean", &other)),
@@ -353,7 +356,7 @@ impl FromReply for f64 {
 }
 
 impl<T: FromReply> FromReply for Option<T> {
-    /// Returns `None` for nil.
+    /// Returns `None` for nil, and otherwise converts the reply.
     fn from_reply(value: Value) -> Result<Self, ReplyError> {
         match value {
             Value::Nil => Ok(None),
@@ -362,7 +365,8 @@ impl<T: FromReply> FromReply for Option<T> {
     }
 }
 
-/// Implements lists for named element types. A trait bound would include `Vec<u8>` too, which is a string.
+/// Implements [`FromReply`] for `Vec`s of the named element types only. An implementation for all element
+/// types would include `Vec<u8>`, which is a string.
 macro_rules! lists {
     ($($item:ty),*) => {$(
         impl FromReply for Vec<$item> {
@@ -389,7 +393,8 @@ lists!(
     Option<f64>
 );
 
-/// Converts the elements of an array, a set or a push: for lists of types of your own.
+/// Converts the elements of an array, a set or a push to a list. A program uses it in [`FromReply`] for a
+/// list of its own type.
 ///
 /// # Errors
 /// Like [`FromReply::from_reply`].
@@ -408,7 +413,7 @@ where
     V: FromReply,
     S: BuildHasher + Default,
 {
-    /// Converts a map, or RESP2's list of alternating keys and values.
+    /// Converts a map, or a RESP2 list of alternating keys and values.
     fn from_reply(value: Value) -> Result<Self, ReplyError> {
         match value {
             Value::Map(pairs) => pairs

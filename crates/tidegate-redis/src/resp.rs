@@ -1,11 +1,11 @@
-//! The hot-path codec: it encodes commands into a connection's buffer, and decodes replies in
-//! the read buffer.
+//! The codec of RESP, Redis's protocol: it encodes commands into a connection's buffer, and decodes replies
+//! in the read buffer.
 //!
-//! This module handles the wire formats RESP2 and RESP3. It decodes simple strings, errors, integers, bulks
-//! and nulls itself: it copies short bulks out of the read buffer, and reads long ones into memory of their
-//! own. For nested replies it only measures the length, with a scanner that bounds the depth and the bytes
-//! and resumes at the byte where it stopped; `nested` then builds the values. [`FromReply`](crate::FromReply)
-//! gives replies their meaning.
+//! This module handles the versions RESP2 and RESP3. It decodes simple strings, errors, integers, bulks
+//! (strings of bytes) and nulls itself: it copies short bulks out of the read buffer, and reads long ones
+//! into memory of their own. For nested replies it only measures the length, with a scanner that bounds the
+//! depth and the bytes and resumes at the byte where it stopped; `nested` then builds the values.
+//! [`FromReply`](crate::FromReply) gives replies their meaning.
 //!
 //! Invariants: no bytes from a server cause a panic; no announced length alone determines the
 //! size of an allocation.
@@ -15,14 +15,14 @@ use bytes::Bytes;
 use crate::nested;
 use crate::reply::{ServerError, Value};
 
-/// Appends the header of a command of `args` arguments.
+/// Appends the RESP header of a command that has `args` arguments, its name included.
 pub(crate) fn put_header(out: &mut Vec<u8>, args: u32) {
     out.push(b'*');
     out.extend_from_slice(itoa::Buffer::new().format(args).as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends one argument.
+/// Appends one argument as a RESP bulk string.
 pub(crate) fn put_bulk(out: &mut Vec<u8>, arg: &[u8]) {
     out.reserve(arg.len() + 16);
     put_bulk_header(out, arg.len());
@@ -30,7 +30,7 @@ pub(crate) fn put_bulk(out: &mut Vec<u8>, arg: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the header of an argument of `len` bytes.
+/// Appends the RESP header of an argument of `len` bytes.
 pub(crate) fn put_bulk_header(out: &mut Vec<u8>, len: usize) {
     match len {
         n @ 0..=9 => out.extend_from_slice(&[b'$', b'0' + n as u8, b'\r', b'\n']),
@@ -42,45 +42,47 @@ pub(crate) fn put_bulk_header(out: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// The limits on a reply.
+/// The limits on the size of a reply that the decoder accepts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The most bytes of one reply, nested replies included.
+    /// The greatest number of bytes of one reply, with all its nested replies.
     pub(crate) reply_bytes_max: usize,
 }
 
-/// The most levels of a nested reply. Redis sends at most a handful.
+/// The greatest number of levels of a nested reply. Redis sends at most a handful.
 pub(crate) const DEPTH_MAX: usize = 32;
-/// The most bytes of a line that announces a length or holds a number; error lines and simple
-/// strings may be longer.
+/// The greatest number of bytes of one line of a reply: of a line that announces a length, of a number, a
+/// simple string or an error.
 const LINE_MAX: usize = 64 << 10;
-/// The capacity of the read buffer: the most bytes that one read returns.
+/// The capacity of the read buffer in bytes, which is the greatest number of bytes that one read returns.
 const BUFFER: usize = 64 << 10;
-/// The decoder reads a bulk of at least this length into memory of its own, and hands it on without a copy.
+/// The length, in bytes, from which the decoder reads a bulk into memory of its own, and hands it on without
+/// a copy.
 const LARGE: usize = 16 << 10;
-/// The bytes of memory that the decoder allocates for an announced bulk before its bytes arrive.
+/// The greatest number of bytes of memory that the decoder allocates for an announced bulk before the bulk's
+/// bytes arrive.
 const LARGE_STEP: usize = 1 << 20;
 
-/// Bytes that are not a RESP reply. The client cannot use the connection any further.
+/// The errors of bytes that are no RESP reply. The client cannot use the connection any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// A reply begins with this byte.
+    /// A reply begins with this byte, which stands for no type of RESP.
     UnknownType(u8),
-    /// A length or number is malformed.
+    /// A length or a number in a reply is malformed.
     BadNumber,
-    /// A line or a bulk does not end in CR LF.
+    /// A line or a bulk in a reply does not end in CR LF.
     BadEnd,
-    /// A line is too long.
+    /// A line of a reply is longer than the decoder accepts, 64 KiB.
     LineTooLong,
-    /// A nested reply has more levels than any reply of Redis.
+    /// A nested reply has more levels than the decoder accepts, 32; Redis sends at most a handful.
     TooDeep,
-    /// A reply is larger than the configured bound.
+    /// A reply is larger than the bound that the program configured.
     TooLarge,
     /// A reply came that no command asked for.
     Unasked,
-    /// A construct that Redis never sends: streamed replies, attributes inside of replies,
-    /// malformed doubles or booleans.
+    /// A reply has a form that Redis never sends: a streamed reply, an attribute inside of a reply, a
+    /// malformed double or boolean.
     Unsupported,
 }
 
@@ -104,8 +106,9 @@ impl std::fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// Cuts the read bytes into replies. The driver feeds it through [`space`](Self::space) and
-/// [`filled`](Self::filled), then calls [`next`](Self::next) until that returns `None`.
+/// Decodes the bytes that a connection reads into replies. The driver feeds the decoder through
+/// [`space`](Self::space) and [`filled`](Self::filled), then calls [`next`](Self::next) until that returns
+/// `None`.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     buf: Vec<u8>,
@@ -124,14 +127,15 @@ struct Large {
     len: usize,
 }
 
-/// The progress of measuring a nested reply.
+/// The state of the scanner that measures a nested reply as its bytes arrive.
 #[derive(Debug, Default)]
 struct Scan {
     at: usize,
-    /// The number of elements still to come, by level.
+    /// The number of elements still to come, for each open level of nesting.
     stack: Vec<u64>,
     active: bool,
-    /// True if the frame is an attribute: it describes the next reply, and the decoder drops the attribute.
+    /// True if the decoder measures an attribute, which describes the next reply. The decoder drops
+    /// attributes.
     attribute: bool,
 }
 
@@ -152,7 +156,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the buffer for the next bytes: never empty.
+    /// Returns the part of the buffer for the next bytes; it is never empty.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if let Some(large) = &mut self.large {
             let whole = large.len + 2;
@@ -182,7 +186,7 @@ impl Decoder {
         &mut self.buf[self.end..]
     }
 
-    /// Records that the caller put `n` bytes into [`space`](Self::space).
+    /// Records that the driver put `n` bytes into the buffer from [`space`](Self::space).
     pub(crate) fn filled(&mut self, n: usize) {
         match &mut self.large {
             Some(large) if large.filled < large.len + 2 => large.filled += n,
@@ -190,12 +194,12 @@ impl Decoder {
         }
     }
 
-    /// Returns whether part of a reply has arrived.
+    /// Returns whether the decoder holds a part of a reply that has not arrived completely.
     pub(crate) fn is_midway(&self) -> bool {
         self.large.is_some() || self.start < self.end
     }
 
-    /// Returns the next whole reply, or `None` until more is read.
+    /// Returns the next whole reply, or `None` if more bytes must be read first.
     pub(crate) fn next(&mut self) -> Result<Option<Value>, ProtocolError> {
         if let Some(large) = &self.large {
             return if large.filled == large.len + 2 {
@@ -316,7 +320,7 @@ impl Decoder {
             let Some(len) = line_len(rest)? else {
                 return Ok(Progress::More);
             };
-            // An empty line has no type.
+            // An empty line has no type byte, so it is no RESP reply.
             let Some(body) = rest[..len].get(1..) else {
                 return Err(ProtocolError::UnknownType(rest[0]));
             };
@@ -350,7 +354,8 @@ impl Decoder {
             scan.at = next;
             match children {
                 Some(n) if n > 0 => {
-                    // An element has at least three bytes, so more elements than this exceed the bound.
+                    // An element has at least three bytes, so a longer list exceeds the bound on the bytes of
+                    // a reply.
                     if n > self.limits.reply_bytes_max as u64 / 3 {
                         return Err(ProtocolError::TooLarge);
                     }
@@ -376,8 +381,8 @@ impl Decoder {
     }
 }
 
-/// Decodes the whole replies at the start of `wire`, in RESP2 or RESP3, and ignores an
-/// incomplete rest. For tools that read captured traffic: a client decodes while it reads.
+/// Decodes the whole replies at the start of `wire`, in RESP2 or RESP3, and ignores an incomplete reply at
+/// the end. For tools that read captured traffic: a client decodes while it reads.
 ///
 /// # Errors
 /// Bytes that are no reply of Redis.
@@ -432,7 +437,7 @@ pub(crate) fn line_len(data: &[u8]) -> Result<Option<usize>, ProtocolError> {
     }
 }
 
-/// Parses an announced length; `None` for RESP2's null, -1.
+/// Parses the length that a bulk, a list or a map announces; `None` for -1, the null of RESP2.
 pub(crate) fn length(body: &[u8]) -> Result<Option<u64>, ProtocolError> {
     match int(body)? {
         -1 => Ok(None),
@@ -451,7 +456,8 @@ fn int(body: &[u8]) -> Result<i64, ProtocolError> {
     if digits.is_empty() || digits.len() > 19 {
         return Err(ProtocolError::BadNumber);
     }
-    // The sum counts below zero, because `i64` has one negative number more.
+    // The digits are summed up below zero, because `i64` holds one more negative number than positive
+    // numbers.
     let mut n: i64 = 0;
     for &d in digits {
         if !d.is_ascii_digit() {

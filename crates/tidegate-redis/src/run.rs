@@ -1,5 +1,5 @@
-//! Several commands at once: a pipeline keeps its commands next to each other on the
-//! connection, a transaction puts them between `MULTI` and `EXEC`.
+//! Several commands at once: a pipeline keeps its commands next to each other on the connection, and a
+//! transaction puts them between `MULTI` and `EXEC`.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::pool::Dedicated;
 use crate::reply::{FromReply, ReplyError, Value};
 use crate::wire::Wire;
 
-/// The commands of a pipeline, encoded one after the other.
+/// The encoded commands of a pipeline or a transaction, one after the other.
 #[derive(Clone, Debug, Default)]
 struct Run {
     bytes: Wire,
@@ -29,7 +29,7 @@ impl Run {
         self.stateful |= cmd.needs_own_connection().is_some();
     }
 
-    /// Submits the commands, and returns one reply for each.
+    /// Submits the commands on `conn`, and returns one reply for each.
     async fn on(self, conn: &Arc<Conn>) -> Result<Vec<Value>, CommandError> {
         let what = Submission {
             commands: self.commands,
@@ -47,8 +47,8 @@ impl Run {
     }
 }
 
-/// Commands that leave together, in this order, with no others between them. A pipeline is not
-/// a transaction: the server may execute commands of other clients in between.
+/// Commands that the client writes together, in this order, with no other command of the client between them.
+/// A pipeline is not a transaction: the server may execute commands of other clients in between.
 #[derive(Debug)]
 #[must_use = "nothing is sent before `run`"]
 pub struct Pipeline {
@@ -64,24 +64,24 @@ impl Pipeline {
         }
     }
 
-    /// Adds a command.
+    /// Adds a command to the pipeline.
     pub fn cmd(mut self, cmd: Cmd) -> Self {
         self.run.push(&cmd);
         self
     }
 
-    /// Adds a command, for use in a loop.
+    /// Adds a command to the pipeline in place, for use in a loop.
     pub fn push(&mut self, cmd: Cmd) {
         self.run.push(&cmd);
     }
 
-    /// Returns the number of commands.
+    /// Returns the number of commands in the pipeline.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.run.commands as usize
     }
 
-    /// Returns whether the pipeline is empty.
+    /// Returns whether the pipeline has no commands.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.run.commands == 0
@@ -91,7 +91,8 @@ impl Pipeline {
     /// [`Value::Error`]. A large pipeline takes a connection of the pool.
     ///
     /// # Errors
-    /// If no replies arrive. The refusal of one command does not fail the other commands.
+    /// No replies arrive, or the pipeline holds a command that needs a connection of its own. The refusal of
+    /// one command does not fail the other commands.
     pub async fn run(self) -> Result<Vec<Value>, CommandError> {
         if self.is_empty() {
             return Ok(Vec::new());
@@ -119,7 +120,7 @@ impl Pipeline {
     }
 }
 
-/// Commands that the server executes as a unit, on a connection of the pool.
+/// A transaction: commands that the server executes as a unit, on a dedicated connection.
 #[derive(Debug)]
 #[must_use = "nothing is sent before `exec`"]
 pub struct Transaction<'a> {
@@ -138,17 +139,19 @@ impl Transaction<'_> {
         Self::begin(On::Pool(client))
     }
 
-    /// Adds a command.
+    /// Adds a command to the transaction.
     pub fn cmd(mut self, cmd: Cmd) -> Self {
         self.run.push(&cmd);
         self
     }
 
-    /// Executes the commands, and converts their replies to a tuple or a list. A transaction that the server
-    /// aborted because a watched key changed replies with nil: `None`.
+    /// Executes the commands, and converts their replies to a tuple or a list. If the server aborted the
+    /// transaction because a watched key changed, the reply is nil: ask for an `Option`, which is then
+    /// `None`.
     ///
     /// # Errors
-    /// The first refusal of a command, after which the server executes none; or a missing reply.
+    /// The server refused a command as it arrived, and executed none; a command failed as the server executed
+    /// the transaction; or no reply came.
     pub async fn exec<T: FromReply>(mut self) -> Result<T, CommandError> {
         if self.run.stateful {
             return Err(CommandError::NotShared(
@@ -198,12 +201,12 @@ async fn within<T>(
 }
 
 impl Client {
-    /// Starts a pipeline of commands.
+    /// Starts a pipeline, without commands at first.
     pub fn pipeline(&self) -> Pipeline {
         Pipeline::new(self.clone())
     }
 
-    /// Starts a transaction.
+    /// Starts a transaction, without commands at first.
     pub fn transaction(&self) -> Transaction<'static> {
         Transaction::pooled(self.clone())
     }

@@ -1,24 +1,25 @@
-//! The callers that wait for room, by ticket, first come first served.
+//! The line of callers that wait for room in the pipeline, by ticket, first come first served.
 //!
-//! A caller keeps its ticket until its commands are accepted or it gives up. The pipeline calls the oldest
-//! callers, as many as there is room for. A called caller leaves the line; if it finds no room, because
-//! newer commands were faster, it stands at its old place again.
+//! A caller keeps its ticket until the pipeline accepts its commands or the caller gives up. The pipeline
+//! calls the oldest callers, as many as it has room for. A called caller leaves the line and submits again.
+//! If it finds no room, because newer callers were faster, it stands at its old place again.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-/// The place of one caller in the line.
+/// The place of one caller in the line; older callers have lower tickets.
 pub(crate) type Ticket = u64;
 
 #[derive(Default)]
 pub(super) struct Line {
-    /// The callers that were not called since they last stood in line, with the number of their commands.
+    /// The waker of each caller in the line, and the number of commands that the caller wants to submit.
     waiting: BTreeMap<Ticket, (Waker, u32)>,
     next: Ticket,
 }
 
 impl Line {
-    /// Puts a caller into the line at the place of `ticket`, or at the end. Costs O(log n).
+    /// Puts a caller into the line: at the place of its `ticket`, or at the end with a new ticket. Costs
+    /// O(log n) for n callers in the line.
     pub(super) fn stand(&mut self, ticket: &mut Option<Ticket>, commands: u32, waker: &Waker) {
         let ticket = *ticket.get_or_insert_with(|| {
             self.next += 1;
@@ -32,8 +33,8 @@ impl Line {
         self.waiting.remove(&ticket);
     }
 
-    /// Collects the wakers of the oldest callers until these have at least `commands` commands together.
-    /// Costs O(log n) for each caller.
+    /// Takes the oldest callers out of the line and collects their wakers, until the taken callers want to
+    /// submit at least `commands` commands together. Costs O(log n) for each taken caller.
     pub(super) fn call(&mut self, commands: u64, wakers: &mut Vec<Waker>) {
         let mut called = 0;
         while called < commands
@@ -44,7 +45,7 @@ impl Line {
         }
     }
 
-    /// Collects the wakers of all callers.
+    /// Empties the line, and collects the wakers of all its callers.
     pub(super) fn call_all(&mut self, wakers: &mut Vec<Waker>) {
         let waiting = std::mem::take(&mut self.waiting);
         wakers.extend(waiting.into_values().map(|(waker, _)| waker));

@@ -1,7 +1,7 @@
-//! Slots, in which callers wait for the outcome of their submissions.
+//! The slots of a pipeline, in which callers wait for the outcome of their submissions.
 //!
-//! Invariant: the pipeline reuses a slot only after its caller has taken the outcome or gone away, and after
-//! its last reply has arrived.
+//! Invariant: the pipeline reuses a slot only after its caller has taken the outcome or dropped its future,
+//! and after its last reply has arrived.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -12,10 +12,10 @@ use crate::reply::Value;
 /// The number of the slot in which one caller waits for the replies to one submission.
 pub(crate) type SlotId = u32;
 
-/// Marks an entry without a slot.
+/// The slot number of an entry that has no slot, because no caller wants its replies.
 pub(super) const NO_SLOT: SlotId = SlotId::MAX;
 
-/// The outcome of a submission.
+/// The outcome of one submission: its replies, or the reason why there are none.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     One(Value),
@@ -23,7 +23,7 @@ pub(crate) enum Outcome {
     Failed(Failure),
 }
 
-/// The reason why a submission has no reply.
+/// The reason why the commands of a submission get no reply.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     Lost { executed: Executed, cause: Arc<str> },
@@ -36,11 +36,11 @@ enum Slot {
     Free,
     Waiting {
         waker: Option<Waker>,
-        /// The replies so far to a submission that has several.
+        /// The replies that have arrived so far for a submission of several commands.
         gathered: Vec<Value>,
     },
     Ready(Outcome),
-    /// The caller went away. The pipeline drops its replies on arrival.
+    /// The caller has dropped its future, so the pipeline discards the replies when they arrive.
     Abandoned,
 }
 
@@ -61,13 +61,13 @@ impl Slots {
             return slot;
         }
         self.slots.push(state);
-        // There are at most as many slots as commands queued, in flight and answered but not
-        // yet taken: far below four billion.
+        // The cast loses nothing: there are at most as many slots as commands queued, in flight and answered
+        // but not yet taken, which is far below four billion.
         (self.slots.len() - 1) as SlotId
     }
 
-    /// Takes the outcome of `slot`. If there is no outcome yet, this stores `waker`, and the outcome wakes
-    /// it.
+    /// Takes the outcome of `slot`. If there is no outcome yet, stores `waker`, and wakes it once there is
+    /// one.
     pub(super) fn take(&mut self, slot: SlotId, waker: &Waker) -> Option<Outcome> {
         let state = &mut self.slots[slot as usize];
         if let Slot::Waiting { waker: known, .. } = state {
@@ -86,7 +86,7 @@ impl Slots {
         }
     }
 
-    /// Gives up `slot`, because its caller went away.
+    /// Gives up `slot`, because its caller dropped its future.
     pub(super) fn abandon(&mut self, slot: SlotId) {
         let state = &mut self.slots[slot as usize];
         match state {
@@ -98,8 +98,8 @@ impl Slots {
         }
     }
 
-    /// Records one reply for `slot`: the only reply, or the last of several. Returns 1 if this completes the
-    /// outcome of a waiting caller, otherwise 0.
+    /// Records one reply for `slot`: the only reply, or the last of several. Returns 1 if the reply completes
+    /// the outcome of a waiting caller, otherwise 0.
     pub(super) fn answer(
         &mut self,
         slot: SlotId,
@@ -135,7 +135,7 @@ impl Slots {
         }
     }
 
-    /// Fails `slot`: no reply will come for it.
+    /// Completes `slot` with `failure`, because no reply will come, and collects the waker of its caller.
     pub(super) fn fail(&mut self, slot: SlotId, failure: Failure, wakers: &mut Vec<Waker>) {
         let Some(state) = self.slots.get_mut(slot as usize) else {
             return;

@@ -1,5 +1,5 @@
-//! The pipeline compared with a simple model: submissions, deliveries, callers that go away,
-//! timeouts and lost connections in any order.
+//! Compares the pipeline with a simple model: submissions, deliveries, callers that go away, timeouts and
+//! lost connections in any order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Counts the wakes of one caller.
+/// Counts how often the pipeline wakes one caller.
 #[derive(Default)]
 struct Calls(AtomicUsize);
 
@@ -77,7 +77,7 @@ impl Wake for Calls {
     }
 }
 
-/// A caller outside a full pipeline.
+/// A caller that finds no room in a full pipeline.
 #[derive(Default)]
 struct Outside {
     calls: Arc<Calls>,
@@ -86,13 +86,13 @@ struct Outside {
 }
 
 impl Outside {
-    /// Returns whether the pipeline called since the last question.
+    /// Returns whether the pipeline has called the caller since the last check.
     fn is_called(&mut self) -> bool {
         let calls = self.calls.0.load(Relaxed);
         calls > std::mem::replace(&mut self.seen, calls)
     }
 
-    /// Submits one command. A refused caller stands in the line.
+    /// Submits one command. If the pipeline refuses it, the caller stands in the line.
     fn submit(&mut self, p: &mut Pipeline) -> bool {
         let submitted = p.submit(p.last_seen(), what(1), |out| out.block().push(b'x'));
         match submitted {
@@ -109,7 +109,7 @@ impl Outside {
     }
 }
 
-/// Writes all queued commands and answers the first `replies` of those in flight.
+/// Writes all queued commands, and answers the first `replies` commands in flight.
 fn turn(p: &mut Pipeline, replies: u64) {
     let (now, mut wakers) = (p.last_seen(), Vec::new());
     if let Next::Write(entries, reason) = p.poll_flush(now) {
@@ -121,7 +121,7 @@ fn turn(p: &mut Pipeline, replies: u64) {
     wakers.into_iter().for_each(Waker::wake);
 }
 
-/// Returns a full pipeline and so many callers that wait for room.
+/// Returns a full pipeline, and `waiting` callers that wait for room.
 fn full_pipeline(waiting: usize) -> (Pipeline, Vec<Outside>) {
     let mut p = pipeline(Policy::Off);
     while p.commands() < ROOM.commands_max {
@@ -145,7 +145,8 @@ fn as_many_callers_as_there_is_room_for_are_called_in_the_order_of_the_line() {
     turn(&mut p, ROOM.commands_max / 5);
     let called: Vec<_> = callers.iter_mut().map(Outside::is_called).collect();
     assert!(called[..20].iter().all(|called| *called) && !called[20..].contains(&true));
-    // Ten newcomers are faster than the called callers, of which the last ten keep their places.
+    // Ten new callers are faster than the called callers. So ten of the called callers find no room, and
+    // stand at their old places.
     for _ in 0..10 {
         assert!(Outside::default().submit(&mut p));
     }
@@ -183,7 +184,7 @@ fn a_closed_pipeline_calls_all_callers() {
 }
 
 proptest! {
-    /// A called caller that never comes delays no other: once the pipeline is idle, all are called.
+    /// A called caller that does not submit delays no other: once the pipeline is idle, it calls all callers.
     #[test]
     fn no_caller_waits_beside_an_idle_pipeline(
         comes in prop::collection::vec(any::<bool>(), 1..300),
@@ -211,7 +212,7 @@ struct Caller {
     slot: SlotId,
 }
 
-/// Runs `ops` and checks that each caller receives its own outcome.
+/// Runs `ops`, and checks that each caller receives the outcome of its own submission.
 fn run(policy: Policy, ops: Vec<Op>) {
     let mut p = pipeline(policy);
     let mut now = Time::from_nanos(1);

@@ -1,50 +1,61 @@
-//! The default policy: events first, then a price on waiting.
+//! The controller of the default policy: it first waits for the callers just answered, then weighs the cost
+//! of a wait.
 //!
-//! The controller applies three rules in this order. First, it flushes at once if nothing is in flight and it
-//! expects no caller, so a lone caller pays one round trip and the client arms no timer. Second, it expects
-//! the callers just answered to come back, by their number. The flush waits until they have queued their
-//! commands, or until no command comes for a time that is short compared to the round trip. Third, the price
-//! of waiting decides: [`Knee`] with its inflation objective. A gate limits the wait for callers: while it
-//! gains no command (the callers have run already, or left), the controller tries it only once in 64 flushes.
+//! The controller applies three rules in this order. First, it flushes at once if no command is in flight and
+//! it expects no caller, so a lone caller pays one round trip and the client arms no timer. Second, it
+//! expects the callers just answered to submit again. The flush waits until as many commands are queued, or
+//! until no command comes for a time that is short compared to the round trip. Third, the price of waiting
+//! decides: [`Knee`] with its inflation objective. A limit applies to the waits for callers: while they bring
+//! no command (the callers have submitted already, or left), the controller makes such a wait only once in 64
+//! flushes.
 
 use std::time::Duration;
 
 use tidegate::controller::{Controller, Decision, Event, Knee, Load, Reason, Snapshot, When};
 use tidegate::{Time, nanos};
 
-/// The longest time without a new command that the controller waits for expected callers.
+/// The longest time without a new command, in nanoseconds, for which the controller waits for expected
+/// callers.
 const SILENCE_NS: u64 = 25_000;
-/// The longest time without a new command as a part of the round trip, if that is shorter than
-/// [`SILENCE_NS`].
+/// The longest time without a new command for which the controller waits for expected callers, as a fraction
+/// of the round trip. The shorter of this time and [`SILENCE_NS`] applies.
 const SILENCE_SHARE: f64 = 0.25;
-/// With this many commands, the cost of a flush is small per command, so the controller waits for no more.
+/// The number of queued commands from which on the controller waits for no further caller, because the cost
+/// of a flush is then small per command.
 const ENOUGH: u64 = 128;
-/// While waiting gains no command, the controller tries it once in this many flushes.
+/// The number of flushes in which the controller makes one wait for callers, while such waits bring no
+/// command.
 const PROBE: u64 = 64;
 
-/// Reacts to events first, then weighs the cost of waiting. See docs/redis.md.
+/// The controller of the default policy: it first waits for the callers just answered, then weighs the cost
+/// of a wait. See docs/redis.md.
 #[derive(Debug)]
 pub struct Auto {
     price: Knee,
-    /// The longest wait that replaces the price of the knee, if the program sets one.
+    /// The longest time, in nanoseconds, that a flush waits for further commands, if the program sets it. It
+    /// replaces the wait that `price` computes.
     wait_ns: Option<u64>,
     in_flight: u64,
-    /// The number of callers answered since the last flush.
+    /// The number of callers answered since the last flush, which the controller expects to submit again.
     expected: u64,
     rtt_ns: f64,
-    /// The backlog at the first poll of this batch at which the controller expected callers.
+    /// The number of queued commands when the controller began to wait for expected callers; `None` if it has
+    /// not waited since the last flush. If the flush then carries more commands, the wait has gained
+    /// commands.
     first: Option<u64>,
     last: u64,
     silent_since: Time,
     waited: bool,
     gain: f64,
     flushes: u64,
-    /// The estimated number of callers: the most commands queued and in flight, with slow decay.
+    /// The estimated number of callers: the greatest number of commands that were queued and in flight
+    /// together, with slow decay.
     callers: f64,
 }
 
 impl Auto {
-    /// Creates a controller; `price` decides how long a flush may wait if it expects no caller.
+    /// Creates a controller. Its `price` decides how long a flush may wait while the controller expects no
+    /// caller.
     #[must_use]
     pub const fn new(price: Knee) -> Self {
         Self {
@@ -63,8 +74,8 @@ impl Auto {
         }
     }
 
-    /// Lets a flush wait this long for company, at any round trip, unless every known caller
-    /// has queued a command.
+    /// Makes a flush wait up to this long for further commands, however long the round trip is. If every
+    /// known caller has a command queued or in flight, the flush does not wait.
     #[must_use]
     pub fn waiting(mut self, at_most: Duration) -> Self {
         self.wait_ns = Some(nanos(at_most));
@@ -107,7 +118,8 @@ impl Auto {
         }
     }
 
-    /// Returns the time until which to wait for expected callers, or `None` to stop waiting.
+    /// Returns the time until which a flush waits for expected callers, or `None` if it does not wait any
+    /// longer.
     fn anticipate(&mut self, now: Time, queued: u64) -> Option<Time> {
         if queued >= self.expected.min(ENOUGH) {
             return None;

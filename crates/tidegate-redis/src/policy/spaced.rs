@@ -1,4 +1,5 @@
-//! A fixed delay, as other clients offer it: for programs with a known delay, and for comparison.
+//! A controller with a fixed delay between flushes, as other Redis clients offer it: for programs that know
+//! the right delay, and for comparison.
 
 use std::time::Duration;
 

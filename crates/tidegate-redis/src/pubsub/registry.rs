@@ -1,4 +1,5 @@
-//! The subscribers of one connection: the connection hands messages to them, and renews their subscriptions.
+//! The subscribers of one connection. The registry hands messages to them, and renews their subscriptions
+//! after a reconnect.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +57,7 @@ pub(super) struct Subscriber {
     pub(super) dropped: Arc<AtomicU64>,
 }
 
-/// The subscriptions of one connection.
+/// The subscribers of one connection, by the channels and patterns to which they subscribed.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     subscribers: Mutex<HashMap<Key, Vec<Subscriber>>>,
@@ -64,7 +65,7 @@ pub(crate) struct Registry {
     pub(super) interruptions: AtomicU64,
 }
 
-/// The number of channels in one command when the client renews subscriptions.
+/// The greatest number of channels or patterns in one command with which the client renews subscriptions.
 const CHUNK: usize = 500;
 
 impl Registry {
@@ -74,7 +75,7 @@ impl Registry {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Renews all subscriptions on a new connection.
+    /// Renews all subscriptions after a reconnect.
     pub(crate) fn resubscribe(&self, conn: &Arc<Conn>) {
         let subscribers = self.lock();
         if subscribers.is_empty() {
@@ -93,7 +94,7 @@ impl Registry {
         }
     }
 
-    /// Hands messages to their subscribers, and drops other pushes.
+    /// Hands published messages to their subscribers. Drops pushes that are no messages.
     pub(crate) fn publish(&self, pushes: &mut Vec<Value>) {
         if pushes.is_empty() {
             return;
@@ -117,11 +118,11 @@ impl Registry {
     }
 }
 
-/// Sends a command to the server, without waiting for its confirmation.
+/// Submits a command that subscribes or unsubscribes, without waiting for its confirmation.
 pub(super) fn tell(conn: &Arc<Conn>, verb: &str, names: &[Bytes]) {
     let cmd = cmd(verb).arg(names);
     let what = submission(names.len(), false);
-    // An error means that the connection is closed, and then no messages arrive anyway.
+    // A refused submission is ignored: the connection is closed then, and no messages arrive anyway.
     let _ = conn.submit(what, |out| cmd.encode(out));
 }
 

@@ -36,7 +36,7 @@ fn decode(wire: &[u8], pieces: &[usize]) -> Result<Vec<Value>, ProtocolError> {
     Ok(values)
 }
 
-/// Converts the result of the other decoder to a [`Value`]. The generated input has no attributes.
+/// Converts a reply of the other implementation to a [`Value`]. The generated input has no attributes.
 fn theirs(frame: &BytesFrame) -> Value {
     let list = |items: &[BytesFrame]| items.iter().map(theirs).collect();
     match frame {
@@ -209,7 +209,7 @@ fn long_bulks_go_round_the_buffer() {
     assert_eq!(decoder.next(), Err(ProtocolError::TooLarge));
 }
 
-/// Checks that an announcement allocates little before its bytes arrive.
+/// Checks that the announcement of a long reply allocates little memory before the bytes of the reply arrive.
 #[test]
 fn announcements_allocate_little() {
     let mut decoder = decoder();

@@ -1,4 +1,4 @@
-//! Tests of the order of decisions, one at a time.
+//! Tests of the default policy's controller: of each of its rules, and of their order.
 
 use tidegate::controller::{BatchId, Bounds, Objective, Recorder, replay};
 
@@ -10,7 +10,7 @@ fn auto() -> Auto {
     Auto::new(Knee::new(Objective::Inflation(0.03), Bounds::default()).unwrap())
 }
 
-/// A boundary that runs flushes of `auto` and answers them.
+/// Runs flushes with a controller, and answers them, in virtual time.
 struct Run<C> {
     c: C,
     now: Time,
@@ -85,7 +85,8 @@ fn callers_just_answered_are_waited_for_by_count() {
     r.start(8);
     r.start(8);
     r.reply(8, 8, 100 * US);
-    // Three are back, and eight others are in flight: five more are expected.
+    // Three of the eight answered callers are back, and eight other commands are in flight: the controller
+    // expects five more.
     let d = r.ready(3);
     assert!(matches!(d.when, When::After { items: 8, .. }), "{d:?}");
     assert_eq!(d.reason, Reason::Anticipate);
@@ -116,7 +117,8 @@ fn waiting_for_callers_that_do_not_come_stops() {
     let mut r = Run::new(auto());
     let mut waits = 0;
     for _ in 0..1_000 {
-        // Eight are answered, two commands come soon, and six much later: an open loop.
+        // Two of the eight answered callers submit soon, and six much later: they do not wait for their
+        // replies.
         r.start(6);
         r.reply(8, 8, 100 * US);
         while let When::After { until, .. } = r.ready(2).when {
