@@ -1,10 +1,10 @@
-//! Snapshots of a client's measurements.
+//! Snapshots of the measurements of a client's shared connection.
 
 use std::fmt;
 
 use tidegate::controller::Snapshot;
 
-/// The number of commands that flushes carried, in buckets of powers of two.
+/// The number of commands that each flush carried, in buckets of powers of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depths {
     buckets: [u64; 24],
@@ -20,13 +20,14 @@ impl Depths {
         self.flushes += 1;
     }
 
-    /// Returns the number of flushes of 2^i to 2^(i+1) - 1 commands, by i.
+    /// Returns the counts of flushes by size: entry i counts the flushes of 2^i to 2^(i+1) - 1 commands. The
+    /// last entry also counts all larger flushes.
     #[must_use]
     pub const fn buckets(&self) -> &[u64; 24] {
         &self.buckets
     }
 
-    /// Returns the total number of flushes.
+    /// Returns the number of flushes on the shared connection since the client was opened.
     #[must_use]
     pub const fn flushes(&self) -> u64 {
         self.flushes
@@ -46,44 +47,48 @@ impl Depths {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// True while the client is connected.
+    /// True while the client has a connection to the server.
     pub connected: bool,
     /// The version of RESP that the connection speaks, 2 or 3; 0 before the first connection.
     pub protocol: u8,
-    /// The number of connections that the client made in place of a lost one.
+    /// The number of times that the client replaced a lost connection, since the client was opened.
     pub reconnects: u64,
-    /// Commands submitted.
+    /// The number of commands submitted on the shared connection since the client was opened.
     pub commands: u64,
-    /// The number of callers to which the client has given a reply.
+    /// The number of callers that have got a reply since the client was opened.
     pub replies: u64,
-    /// Commands waiting to be written.
+    /// The number of commands that wait in the client's queue to be written.
     pub queued: u64,
-    /// Commands written and not yet answered.
+    /// The number of commands that the client has written and the server has not answered yet.
     pub in_flight: u64,
-    /// The number of commands that the flushes carried.
+    /// The distribution of the number of commands in a flush.
     pub depths: Depths,
-    /// The time from a flush to its first reply, a moving average in microseconds.
+    /// The time from a flush to its first reply, in microseconds: a moving average over flushes.
     pub rtt_us: f64,
-    /// The shortest time from a flush to its first reply.
+    /// The shortest time from a flush to its first reply since the client was opened, in microseconds.
     pub rtt_min_us: f64,
-    /// The cost of writing a flush, a moving average in microseconds.
+    /// The time that the client spends on writing a flush, in microseconds: a moving average over flushes.
     pub write_us: f64,
-    /// The delay of the precise timer, a moving average in microseconds. The timer compensates for it.
+    /// The time by which the precise timer's wake-ups come too late, a moving average in microseconds. The
+    /// client sets the timer to fire that much earlier.
     pub overshoot_us: f64,
-    /// The average time for which the policy held flushes back, in microseconds per command.
+    /// The time for which the policy held commands back, in microseconds per command: the average since the
+    /// client was opened.
     pub delay_us: f64,
-    /// The CPU time of the connection's task in microseconds per command, estimated from the
-    /// duration of its runs.
+    /// The CPU time of the connection's task in microseconds per command, the average since the client was
+    /// opened. The client estimates it from the duration of the task's runs.
     pub cpu_us: f64,
-    /// The number of times that the driver looked for replies without sleeping.
+    /// The number of spins since the client was opened. In a spin the driver looks for replies without
+    /// sleeping.
     pub spins: u64,
-    /// The number of times that the driver armed the precise timer.
+    /// The number of times that the driver armed its precise timer, since the client was opened.
     pub timers: u64,
-    /// The number of times that the connection's task ran.
+    /// The number of times that the connection's task ran, since the client was opened.
     pub polls: u64,
-    /// The share of commands from callers that came back as soon as they were answered.
+    /// The share of recent commands that came from callers which submitted again as soon as they were
+    /// answered.
     pub closed_loop: f64,
-    /// The state of the flush policy: the reasons of its flushes, its waits, its measurements.
+    /// The state of the flush policy: its counts of flushes by reason, its waits, and its measurements.
     pub policy: Snapshot,
 }
 

@@ -1,8 +1,8 @@
 //! A timer that fires within tens of microseconds, for the waits of flush policies; the timers
 //! of the runtime have a resolution of one millisecond.
 //!
-//! The timer owns a timerfd. It measures how late its wake-ups come, and sets the timerfd to fire that much
-//! earlier. If the timer fires early, the driver passes the rest of the wait.
+//! The timer owns a Linux timerfd. It measures how late its wake-ups come, and sets the timerfd to fire that
+//! much earlier. If the timer fires early, the driver waits for the rest of the time.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use rustix::time::{
 use tidegate::Time;
 use tokio::io::unix::AsyncFd;
 
-/// The assumed cost of a wake-up before the first measurement.
+/// The lateness of the timer's wake-ups, in nanoseconds, that the timer assumes before its first measurement.
 const FIRST_GUESS_NS: f64 = 25_000.0;
 
 #[derive(Debug)]
@@ -37,12 +37,12 @@ impl PreciseTimer {
         }
     }
 
-    /// Returns how late the timer fires, on average.
+    /// Returns the average lateness of the timer's wake-ups, in nanoseconds.
     pub(crate) const fn late_ns(&self) -> u64 {
         self.late_ns as u64
     }
 
-    /// Arms the timer so that the task runs at about `at`. Returns false if `at` is too near to sleep.
+    /// Arms the timer so that the task runs at about `at`. Returns false if `at` is too near for a sleep.
     pub(crate) fn arm(&mut self, now: Time, at: Time) -> io::Result<bool> {
         let ahead = at.since(now).saturating_sub(self.late_ns());
         if ahead < 1_000 {
@@ -72,7 +72,8 @@ impl PreciseTimer {
                 Ok(_) => {
                     guard.clear_ready();
                     self.armed = None;
-                    // One very late wake-up of a busy runtime says little about the next.
+                    // A very late wake-up of a busy runtime says little about the next one, so the average
+                    // counts only a bounded part of it.
                     let late = (now.since(due) as f64).min(4.0 * self.late_ns + 1_000.0);
                     self.late_ns += (late - self.late_ns) / 8.0;
                     return Poll::Ready(());
@@ -82,7 +83,6 @@ impl PreciseTimer {
         }
     }
 
-    /// Stops the timer if it is armed.
     pub(crate) fn disarm(&mut self) -> io::Result<()> {
         if self.armed.take().is_some() {
             self.set(0)?;

@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::ConfigError;
 
-/// The certificates that the client trusts, and its own certificate.
+/// The TLS settings of a client: the certificates that it trusts, and its own certificate.
 #[derive(Clone, Default)]
 pub struct Tls {
     roots: Option<Pem>,
@@ -46,21 +46,22 @@ impl Tls {
         Self::default()
     }
 
-    /// Trusts only the certificates in this PEM file.
+    /// Trusts only the certificates in the PEM file at `path`.
     #[must_use]
     pub fn roots_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.roots = Some(Pem::File(path.into()));
         self
     }
 
-    /// Trusts only the certificates in this PEM text.
+    /// Trusts only the certificates in the text `pem`.
     #[must_use]
     pub fn roots_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.roots = Some(Pem::Text(pem.into()));
         self
     }
 
-    /// Presents this certificate to servers that ask clients for one.
+    /// Presents the certificate in the PEM file `certificate`, which belongs to the key in the PEM file
+    /// `key`, to servers that ask clients for a certificate.
     #[must_use]
     pub fn identity_files(
         mut self,
@@ -71,7 +72,8 @@ impl Tls {
         self
     }
 
-    /// Presents this certificate, from PEM texts.
+    /// Presents the certificate in the PEM text `certificate`, which belongs to the key in the PEM text
+    /// `key`, to servers that ask clients for a certificate.
     #[must_use]
     pub fn identity_pem(
         mut self,
@@ -92,7 +94,8 @@ impl Tls {
                 }
             }
             None => {
-                // Some of a system's certificates may be unreadable; one readable certificate is enough.
+                // Some of the system's certificates may be unreadable: the client ignores them and needs a
+                // single readable certificate.
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }

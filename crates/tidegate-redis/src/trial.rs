@@ -1,14 +1,14 @@
-//! Trials that find out whether an expensive method pays: a slow bandit with an expensive arm
-//! and a cheap one.
+//! Trials that find out whether an expensive method pays: they compare it with a cheap one now and then, in
+//! the running program. The two methods are called the arms of the trial.
 //!
-//! This module is pure. On some machines and at some numbers of callers, a client that looks for replies
-//! without sleeping answers half as many commands again. On others it answers fewer: Redis runs on the
-//! client's core, callers run on several threads, or no core is free. The same holds for handing out replies
-//! in parts where CPU is expensive. No model predicts the better method, so now and then a trial measures
-//! both. For a few short spells the client alternates between the other arm and the arm in use, so that a
-//! change of the load affects both, and the trial compares the commands answered by each. The expensive arm
-//! stays in use only if it answers more by a margin. The pulse decides whether the load allows a trial; the
-//! driver carries out either arm.
+//! This module is pure. On some machines and at some numbers of callers, a client that spins (looks for
+//! replies without sleeping) answers 50 % more commands than a sleeping client. On others it answers fewer:
+//! Redis runs on the client's core, callers run on several threads, or no core is free. A policy that saves
+//! CPU has the same question about handing out replies in parts. No model predicts the better arm, so a trial
+//! measures both. For a few short spells the client alternates between the arm in use and the other arm, so
+//! that a change of the load affects both, and the trial compares the numbers of commands answered. The
+//! expensive arm stays in use only if it answers more commands by a margin. The pulse decides whether the
+//! load allows a trial; the driver carries out either arm.
 
 use tidegate::Time;
 
@@ -16,39 +16,41 @@ use tidegate::Time;
 /// also lasts at least [`ROUND_TRIPS`] round trips.
 const SPELL_NS: u64 = 1_000_000;
 const ROUND_TRIPS: f64 = 16.0;
-/// The fraction of a spell, one in this many, that the trial does not count: the change of arms disturbs it.
+/// The divisor that gives the uncounted first part of a spell, which the change of arms disturbs: with 4, the
+/// trial leaves out the first quarter of each spell.
 const SETTLE: u64 = 4;
-/// The number of spells in a trial, alternately of the other arm and of the arm in use.
+/// The number of spells in a trial; the other arm and the arm in use alternate.
 const SPELLS: u32 = 6;
-/// The number of spells between trials. The number doubles, up to [`APART_MAX`], with each trial that
+/// The number of spells between two trials. The number doubles, up to [`APART_MAX`], with each trial that
 /// confirms the arm in use.
 const APART: u32 = 32;
 const APART_MAX: u32 = 512;
-/// The gain that keeps the expensive arm, as a part of the gain that starts its use. Without
-/// this margin, noise would change the arm all the time.
+/// The fraction of the required gain that is enough to keep the expensive arm in use. If keeping it took the
+/// whole gain, noise would change the arm all the time.
 const KEEP: f64 = 0.5;
-/// With fewer answers than this, a trial decides nothing.
+/// The least number of answered commands from which a trial draws a conclusion.
 const ANSWERS_MIN: u64 = 64;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial {
-    /// The fraction by which the expensive arm must answer more than the cheap one.
+    /// The fraction by which the expensive arm must answer more commands than the cheap arm to come into use.
     gain: f64,
-    /// True while the expensive arm is in use.
+    /// True if the expensive arm is in use outside of trials.
     dear: bool,
-    /// True if the previous trial favoured the other arm. The trial is then repeated, because another process
-    /// may have disturbed a single trial.
+    /// True if the previous trial favoured the arm that is not in use, or if no trial has run yet. The next
+    /// trial then decides; one trial alone does not, because another process may have disturbed it.
     doubt: bool,
-    /// The number of spells left of the trial in progress; 0 if there is none.
+    /// The number of spells left in the present trial; 0 if there is none.
     left: u32,
-    /// The number of spells until the next trial.
+    /// The number of spells (measured times) until the next trial.
     rest: u32,
     apart: u32,
-    /// The start of the current spell, and the time from which it counts answers.
+    /// The time at which the current spell, in which the trial measures one arm, began.
     began: Time,
     counts_from: Time,
     answered: u64,
-    /// Answers and time in the current trial: of the arm in use, then of the other arm.
+    /// The commands answered in the current trial and the time for them: of the arm in use, then of the other
+    /// arm.
     arms: [Arm; 2],
 }
 
@@ -59,8 +61,8 @@ struct Arm {
 }
 
 impl Trial {
-    /// Creates a trial that uses the expensive arm if it answers more by the fraction `gain`: 0.05 is a
-    /// twentieth.
+    /// Creates a trial that uses the expensive arm if it answers more commands than the cheap arm, by the
+    /// fraction `gain`: 0.05 is a twentieth.
     pub(crate) fn new(gain: f64) -> Self {
         Self {
             gain,
@@ -76,22 +78,24 @@ impl Trial {
         }
     }
 
-    /// Returns whether the expensive arm is in use now.
+    /// Returns whether the driver uses the expensive arm now, because it is in use or because a trial tests
+    /// it.
     pub(crate) const fn is_dear(&self) -> bool {
         self.dear != self.is_other()
     }
 
-    /// Changes to the cheap arm, because the expensive one was of no use. The next trial comes
-    /// at its usual time.
+    /// Changes to the cheap arm, because the expensive arm was of no use. The next trial comes at its usual
+    /// time.
     pub(crate) const fn give_up(&mut self) {
         (self.dear, self.left, self.rest) = (false, 0, self.apart);
     }
 
-    /// Counts answered commands, at this round trip. `eligible` says that the callers wait for replies before
-    /// they submit again.
+    /// Counts answered commands. The round trip `rtt_ns` sets how long a spell lasts. `eligible` is true if
+    /// the callers wait for replies before they submit again; otherwise no trial runs.
     pub(crate) fn answered(&mut self, now: Time, commands: u64, rtt_ns: f64, eligible: bool) {
         if !eligible {
-            // The answers so far cannot be compared with those under another load.
+            // Callers no longer wait for replies, so the trial starts again later: its counts so far cannot
+            // be compared with counts under another load.
             (self.left, self.rest) = (0, self.rest.max(1));
             self.begin(now);
             return;
@@ -104,7 +108,7 @@ impl Trial {
         if took_ns < spell {
             return;
         }
-        // After a long time without an answer, the connection was idle; that says nothing about the arm.
+        // The connection was idle for long, which says nothing about the arm, so the spell starts again.
         if took_ns > 4 * spell {
             self.begin(now);
             return;
@@ -128,8 +132,8 @@ impl Trial {
         self.counts_from = now.after(spell / SETTLE);
     }
 
-    /// Returns whether this spell belongs to the other arm: in a trial the other arm starts,
-    /// and the two alternate.
+    /// Returns whether the current spell belongs to the other arm: in a trial the other arm starts, and the
+    /// two arms alternate.
     const fn is_other(&self) -> bool {
         self.left > 0 && self.left.is_multiple_of(2)
     }
@@ -182,8 +186,8 @@ impl Arm {
 mod tests {
     use super::*;
 
-    /// Simulates a closed loop. One cycle answers `callers` commands, and takes the time that
-    /// `cycle_ns` returns for the arm and the cycle.
+    /// Simulates callers that wait for their replies before they submit again. One cycle answers `callers`
+    /// commands, and takes the time that `cycle_ns` returns for the arm and the cycle.
     fn run(trial: &mut Trial, ms: u64, callers: u64, cycle_ns: impl Fn(bool, u64) -> u64) -> f64 {
         let mut now = trial.began;
         let end = now.after(ms * 1_000_000);
@@ -223,8 +227,8 @@ mod tests {
 
     #[test]
     fn a_slowdown_of_both_for_a_while_changes_nothing() {
-        // In every second interval of 20 ms another process takes most of the machine, and each
-        // cycle varies by a fifth.
+        // Another process takes most of the machine in every second interval of 20 ms, and each cycle varies
+        // by a fifth.
         let noisy = |dear: bool, cycle: u64| {
             let base = if dear { 8_000 } else { 10_000 };
             let slow = if (cycle / 2_000).is_multiple_of(2) {

@@ -1,4 +1,4 @@
-//! The parser of connection URLs.
+//! The parser of the URLs that name a Redis server and its login.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn tcp(url: &Url) -> Result<Address, ConfigError> {
         .host_str()
         .filter(|h| !h.is_empty())
         .ok_or(ConfigError::NoHost)?;
-    // Only a URL puts brackets around an IPv6 address; the client removes them.
+    // A URL puts brackets around an IPv6 address, and the resolver expects none, so the client removes them.
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
     Ok(Address::Tcp {
         host: decoded(bare.unwrap_or(host))?,

@@ -1,4 +1,5 @@
-//! An outgoing byte buffer: it copies short arguments into one block, and keeps long ones as references.
+//! A connection's buffer of outgoing bytes: it copies short arguments into one block, and keeps long
+//! arguments as references.
 //!
 //! This module keeps the order of the bytes and the progress of writing. `command` and `resp`
 //! give the bytes their meaning, and `link` writes them.
@@ -10,10 +11,10 @@ use std::io::IoSlice;
 
 use bytes::Bytes;
 
-/// The length from which an argument stays in its own memory: a copy of a shorter one costs less than a
-/// separate piece in a vectored write.
+/// The length, in bytes, from which an argument stays in its own memory. A copy of a shorter argument costs
+/// less than a separate piece in a vectored write.
 const LARGE: usize = 16 << 10;
-/// The most pieces in one write.
+/// The greatest number of pieces of memory in one vectored write.
 pub(crate) const PIECES: usize = 64;
 
 #[derive(Clone, Debug, Default)]
@@ -21,8 +22,8 @@ pub(crate) struct Wire {
     block: Vec<u8>,
     apart: Vec<Apart>,
     apart_bytes: usize,
-    /// The progress of writing: bytes of the block, whole long arguments, and bytes of the next
-    /// long argument.
+    /// The progress of writing: the written bytes of the block, the number of long arguments written whole,
+    /// and the written bytes of the next long argument.
     block_at: usize,
     apart_at: usize,
     within: usize,
@@ -30,12 +31,12 @@ pub(crate) struct Wire {
 
 #[derive(Clone, Debug)]
 struct Apart {
-    /// The number of bytes of the block that precede this long argument.
+    /// The number of bytes of the block that the client writes before this long argument.
     before: usize,
     bytes: Bytes,
 }
 
-/// A position at the end of the buffer, to which [`Wire::go_back`] returns.
+/// A position at the end of the buffer, to which [`Wire::go_back`] returns by removing later bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     block: usize,
@@ -51,7 +52,7 @@ impl Wire {
         }
     }
 
-    /// Returns the total number of bytes, written or not.
+    /// Returns the number of bytes in the buffer, already written to the socket or not.
     pub(crate) const fn len(&self) -> usize {
         self.block.len() + self.apart_bytes
     }
@@ -60,12 +61,12 @@ impl Wire {
         self.len() == 0
     }
 
-    /// Returns the block, to append to.
+    /// Returns the buffer's block, to which the caller appends short arguments.
     pub(crate) const fn block(&mut self) -> &mut Vec<u8> {
         &mut self.block
     }
 
-    /// Appends `bytes`; long bytes are not copied.
+    /// Appends `bytes`, without a copy if they are 16 KiB or more.
     pub(crate) fn put(&mut self, bytes: &Bytes) {
         if bytes.len() < LARGE {
             return self.block.extend_from_slice(bytes);
@@ -77,7 +78,7 @@ impl Wire {
         self.apart_bytes += bytes.len();
     }
 
-    /// Appends all of `other`.
+    /// Appends all bytes of `other` to the buffer.
     pub(crate) fn append(&mut self, other: &Self) {
         let base = self.block.len();
         self.block.extend_from_slice(&other.block);
@@ -88,8 +89,8 @@ impl Wire {
         self.apart_bytes += other.apart_bytes;
     }
 
-    /// Replaces the byte at `at` in the block with `digits`. Only bytes of the same command may follow that
-    /// byte.
+    /// Replaces the byte at `at` in the block, the placeholder of a command's number of arguments, with
+    /// `digits`. Only bytes of the same command may follow that byte.
     pub(crate) fn replace(&mut self, at: usize, digits: &[u8]) {
         self.block.splice(at..=at, digits.iter().copied());
         for apart in self.apart.iter_mut().rev() {
@@ -108,15 +109,15 @@ impl Wire {
         }
     }
 
-    /// Removes the bytes appended since `to`.
+    /// Removes the bytes that were appended after the position `to`.
     pub(crate) fn go_back(&mut self, to: Mark) {
         self.block.truncate(to.block);
         self.apart.truncate(to.apart);
         self.apart_bytes = to.bytes;
     }
 
-    /// Clears the buffer, and keeps at most `keep` bytes of memory, or the size of this flush if that is
-    /// larger. In a row of large flushes, a new allocation for each costs more than the copy of its bytes.
+    /// Clears the buffer. Keeps at most `keep` bytes of memory, or the size of the present flush if that is
+    /// larger: in a row of large flushes, a new allocation for each costs more than the copy of its bytes.
     pub(crate) fn clear(&mut self, keep: usize) {
         let keep = keep.max(self.block.len());
         self.block.clear();
@@ -127,7 +128,8 @@ impl Wire {
         (self.apart_at, self.within) = (0, 0);
     }
 
-    /// Moves the first `bytes` bytes, which end in the block, to `into`, which is empty.
+    /// Moves the first `bytes` bytes of the buffer to `into`, which is empty. The last of these bytes lies in
+    /// the block, not in a long argument.
     pub(crate) fn move_front(&mut self, bytes: usize, into: &mut Self) {
         let (mut count, mut apart_bytes) = (0, 0);
         for apart in &self.apart {
@@ -159,7 +161,7 @@ impl Wire {
         }
     }
 
-    /// Returns the block from `at` on.
+    /// Returns the bytes of the block from position `at` on.
     pub(crate) fn block_from(&self, at: usize) -> &[u8] {
         self.block.get(at..).unwrap_or_default()
     }
@@ -177,7 +179,7 @@ impl Wire {
 
     // ---- writing
 
-    /// Returns whether all bytes of the buffer are written.
+    /// Returns whether the socket has accepted all bytes of the buffer.
     pub(crate) const fn is_written(&self) -> bool {
         self.block_at == self.block.len() && self.apart_at == self.apart.len()
     }
@@ -205,7 +207,7 @@ impl Wire {
         n
     }
 
-    /// Records that `bytes` more bytes are written.
+    /// Records that the socket accepted `bytes` more bytes.
     pub(crate) fn wrote(&mut self, mut bytes: usize) {
         while let Some(apart) = self.apart.get(self.apart_at) {
             let gap = bytes.min(apart.before - self.block_at);
@@ -228,7 +230,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Builds a wire of short and long pieces, which differ in their bytes.
+    /// Builds a buffer of short and long pieces, which differ in their bytes.
     fn built(lens: &[usize]) -> (Wire, Vec<u8>) {
         let (mut wire, mut plain) = (Wire::default(), Vec::new());
         for (i, &len) in lens.iter().enumerate() {
@@ -241,7 +243,7 @@ mod tests {
         (wire, plain)
     }
 
-    /// Writes the whole wire, at most `step` bytes at a time, and returns the bytes.
+    /// Writes the whole buffer, at most `step` bytes at a time, and returns the bytes.
     fn written(wire: &mut Wire, step: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while !wire.is_written() {

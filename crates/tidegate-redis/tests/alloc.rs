@@ -1,4 +1,4 @@
-//! Counts the allocations of a command.
+//! Counts the allocations of memory that each command makes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,8 +13,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// The client writes commands into the connection's buffer, and reuses slots and wakers. So
-/// publishing and setting allocate nothing, and reading a short value allocates only the value.
+/// The client writes commands into the connection's buffer, and uses its slots and wakers again. So PUBLISH
+/// and SET allocate nothing, and GET of a short value allocates only the value.
 #[tokio::test]
 async fn everyday_commands_allocate_next_to_nothing() {
     const N: usize = 1_000;

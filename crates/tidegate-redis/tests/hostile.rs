@@ -20,7 +20,8 @@ async fn hang_up_after(answer: &'static [u8]) -> Result<Value, CommandError> {
         greet(&mut socket).await;
         expect(&mut socket, b"GET").await;
         write(&mut socket, answer).await;
-        // After a cut answer the server hangs up; otherwise it waits until the client does.
+        // After an incomplete answer the server closes the connection; after a whole one it waits until the
+        // client does.
         if !answer.ends_with(b"\n") {
             return;
         }
@@ -140,7 +141,7 @@ async fn a_surplus_reply_reaches_no_caller() {
     assert_eq!(soon("a reply", c.get::<i64>("k")).await.unwrap(), 3);
 }
 
-/// Replies arrive byte by byte, and many at once.
+/// The server sends replies byte by byte, and later many at once.
 #[tokio::test]
 async fn replies_may_be_cut_anywhere() {
     let wire: &[u8] = b"$5\r\nhello\r\n*2\r\n$1\r\na\r\n%1\r\n+k\r\n,1.5\r\n:-3\r\n_\r\n|1\r\n+ttl\r\n:1\r\n#t\r\n";
@@ -236,7 +237,7 @@ async fn handshakes_fail_with_a_reason() {
     ));
     assert!(matches!(open(b"+OK\r\n").await, ConnectError::Protocol(_)));
     assert!(matches!(open(b"").await, ConnectError::Closed));
-    // This server accepts and sends nothing.
+    // This server accepts connections and sends nothing.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let config = Config::from_url(&url)

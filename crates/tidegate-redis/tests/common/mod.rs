@@ -14,7 +14,7 @@ use tidegate_redis::{Client, Config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Far longer than any step of these tests takes.
+/// The time limit of each step of these tests, far longer than any step takes.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Runs `future` within the deadline.
@@ -35,7 +35,8 @@ pub(crate) async fn until(what: &str, mut is: impl FnMut() -> bool) {
     .await;
 }
 
-/// A redis-server without persistence on a free port and a Unix socket. The drop ends it.
+/// A redis-server without persistence, on a free port and a Unix socket. The drop of this value ends the
+/// server.
 pub(crate) struct Redis {
     child: Child,
     pub(crate) port: u16,
@@ -87,7 +88,7 @@ impl Redis {
         soon("connect", Client::connect(&self.url())).await.unwrap()
     }
 
-    /// Kills the server with SIGKILL, without a goodbye.
+    /// Kills the server with SIGKILL, so that it cannot close its connections in order.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -138,7 +139,7 @@ fn launch(dir: &TempDir, port: u16, args: &[String]) -> Option<Child> {
             child.wait().unwrap();
             return None;
         }
-        // Redis announces the socket last.
+        // Redis prints this line last, once its Unix socket is ready.
         if line.contains("ready to accept connections at") {
             break;
         }
@@ -155,7 +156,7 @@ impl Drop for Redis {
     }
 }
 
-/// A server that answers each connection by a script.
+/// A server that a test scripts: it answers each connection as the script says.
 pub(crate) struct Scripted {
     pub(crate) url: String,
 }

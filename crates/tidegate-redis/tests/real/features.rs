@@ -1,4 +1,4 @@
-//! The features of the client.
+//! The features of the client, each against a real Redis.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -399,7 +399,7 @@ async fn commands_without_room_wait_or_fail() {
         }
     }
     assert_eq!(full, 1);
-    // A command larger than all the room goes alone.
+    // The client sends a command larger than all the room alone.
     let c = Client::open(redis.config().bytes_max(1000)).await.unwrap();
     let echo: Bytes = soon("a large one", c.send(cmd("ECHO").arg(vec![b'x'; 5000])))
         .await
@@ -407,7 +407,8 @@ async fn commands_without_room_wait_or_fail() {
     assert_eq!(echo.len(), 5000);
 }
 
-/// A waiter that gives up must not take the wake-up of another waiter with it.
+/// If a caller that waits for room gives up after the pipeline has woken it, other waiting callers must still
+/// get the room.
 #[tokio::test]
 async fn waiters_for_room_may_give_up() {
     let redis = Redis::start();

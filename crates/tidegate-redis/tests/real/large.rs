@@ -14,7 +14,8 @@ fn value(i: usize) -> Bytes {
 async fn large_and_small_arguments_keep_their_order() {
     let redis = Redis::start();
     for policy in [Policy::Auto, Policy::Off] {
-        // The room is smaller than all of them need, so some wait in encoded form.
+        // The bound on queued bytes is smaller than all these values, so some commands wait for room, already
+        // encoded.
         let config = redis.config().policy(policy).bytes_max(4 << 20);
         let c = tidegate_redis::Client::open(config).await.unwrap();
         let sets: Vec<_> = (0..200)
@@ -45,7 +46,8 @@ async fn large_arguments_in_runs_and_many_of_them() {
     let (_, len, a): (String, usize, Bytes) = run.query().await.unwrap();
     assert_eq!(len, value(3).len() + value(1).len());
     assert!(a == [value(3), value(1)].concat());
-    // With more than nine arguments, the header grows after the arguments were written.
+    // The header of a command gives the number of its arguments. With more than nine arguments the header
+    // needs a further digit, after the client has written the arguments.
     let pairs: Vec<_> = (0..100).map(|i| (format!("m{i}"), value(i % 4))).collect();
     c.mset(pairs).await.unwrap();
     let keys: Vec<_> = (0..100).map(|i| format!("m{i}")).collect();
@@ -53,7 +55,7 @@ async fn large_arguments_in_runs_and_many_of_them() {
     for (i, got) in all.into_iter().enumerate() {
         assert!(got == value(i % 4), "{i}");
     }
-    // A dropped caller and a lost connection remove nothing that other callers need.
+    // If a caller drops its future, the client still sends its argument.
     drop(c.set("dropped", value(4)));
     let strlen: usize = c.send(cmd("STRLEN").arg("dropped")).await.unwrap();
     assert_eq!(strlen, value(4).len());

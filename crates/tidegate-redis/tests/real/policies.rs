@@ -1,4 +1,4 @@
-//! Every policy answers every caller. The tests also check when each policy writes, and how much.
+//! Every flush policy answers every caller. The tests also check when each policy writes, and how much.
 
 use std::time::Duration;
 
@@ -95,7 +95,8 @@ async fn callers_of_one_thread_share_flushes() {
     let c = redis.client().await;
     let s = closed_loop(&c, 64, 100).await;
     assert!(s.depths.mean() > 8.0, "64 callers make deep flushes: {s}");
-    // No flush is so deep that one side idles while the other works.
+    // A flush of all callers would leave one side idle while the other works, so most flushes must be
+    // smaller.
     let whole = s.depths.buckets()[6..].iter().sum::<u64>();
     assert!(
         whole < s.depths.flushes() / 2,
@@ -113,8 +114,8 @@ async fn an_urgent_command_waits_for_no_other() {
     )
     .await
     .unwrap();
-    // The first command goes as a lone caller's. The second would wait for the delay, and
-    // leaves with the urgent one.
+    // The first command leaves at once, because it is alone. The second would wait for the delay, and leaves
+    // with the urgent one.
     c.send::<()>(cmd("CLIENT PAUSE").arg(0)).await.unwrap();
     let (first, second) = (c.ping(), c.ping());
     let urgent = c.send::<()>(cmd("PING").urgent());

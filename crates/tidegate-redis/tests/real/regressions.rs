@@ -1,5 +1,5 @@
-//! Known bugs of other clients, each under its own name. The tests assert no timing: they count
-//! flushes, wake-ups and timers.
+//! Known bugs of other clients, each with the project and the number of its report. The tests check that this
+//! client does not have them. They assert no timing: they count flushes, wake-ups and timers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,12 +54,13 @@ async fn two_sequential_callers_arm_no_timers() {
     assert!(s.depths.flushes() <= 1_000);
 }
 
-/// redis/go-redis 4014: ungated waits took 64 callers from 130 k to 41 k operations a second.
+/// redis/go-redis 4014: waits without a condition took 64 callers from 130 k to 41 k operations a second.
 #[tokio::test]
 async fn sixty_four_callers_are_not_held_back() {
     let redis = Redis::start();
     let s = closed_loop(&redis.client().await, 64, 200).await;
-    // Waiting for announced callers by yielding costs nothing here; a timer would.
+    // The client waits for the callers just answered by yielding, which costs nothing here; a timer would
+    // cost much.
     assert_eq!(s.timers, 0, "{s}");
     assert!(s.depths.mean() >= 8.0, "{s}");
 }
@@ -89,7 +90,8 @@ async fn a_runtime_full_of_busy_tasks_starves_neither_side() {
     for t in turns {
         assert!(t.await.unwrap() > 0, "a busy task never ran");
     }
-    // Callers that run behind busy tasks still share flushes, and each flush needs few turns.
+    // Callers that run behind busy tasks still share flushes, and a flush needs only few polls of the
+    // connection's task.
     assert!(s.polls < 100 * s.depths.flushes(), "{} polls: {s}", s.polls);
 }
 
@@ -121,8 +123,8 @@ async fn settle(c: &Client, other: &Client) -> u64 {
     .await
 }
 
-/// rustis e9fec32: a single write of all commands convoys all callers, so one side idles while
-/// the other works.
+/// rustis e9fec32: the client wrote the commands of all callers at once, so the callers moved in a convoy,
+/// and one side was idle while the other worked.
 #[tokio::test]
 async fn a_hundred_and_twenty_eight_callers_do_not_convoy() {
     let redis = Redis::start();
@@ -134,12 +136,13 @@ async fn a_hundred_and_twenty_eight_callers_do_not_convoy() {
     );
 }
 
-/// redis/go-redis: averaged estimates lock in fragmented batches; exact counts do not.
+/// redis/go-redis: a client that estimates its callers by an average may stay with small flushes for ever;
+/// this client counts its callers.
 #[tokio::test]
 async fn fragmented_batches_do_not_lock_in() {
     let redis = Redis::start();
     let c = redis.client().await;
-    // These are lone commands with a flush each, as far as the policy can see.
+    // To the policy, these commands look like a lone caller's: each has a flush of its own.
     closed_loop(&c, 1, 2_000).await;
     let before = c.stats().depths;
     let after = closed_loop(&c, 64, 100).await.depths;
@@ -157,7 +160,7 @@ async fn callers_that_left_are_not_waited_for() {
     closed_loop(&c, 2, 500).await;
     let s = c.stats();
     assert_eq!(s.timers, before.timers, "{s}");
-    // The client tries a wait for absent callers only now and then.
+    // The client waits for absent callers only now and then, to test whether they come.
     let waits = s.policy.counts.waits - before.policy.counts.waits;
     assert!(waits < 200, "{waits} waits in 1000 commands of two callers");
     closed_loop(&c, 256, 20).await;
@@ -194,21 +197,22 @@ async fn a_slow_link_is_filled() {
     assert_eq!(before.commands, 0);
     let s = closed_loop(&c, 200, 6).await;
     assert!(s.rtt_min_us >= 50_000.0, "{s}");
-    // 200 callers send 1200 commands: six round trips of flushes, a few for each.
+    // 200 callers send 1200 commands, so six round trips would do, with a few flushes for each.
     assert!(s.depths.mean() >= 8.0, "{s}");
-    // Looking for replies without sleeping cannot pay.
+    // Spinning (looking for replies without sleeping) cannot pay on so slow a link.
     assert!(s.spins <= 32, "{} spins", s.spins);
 }
 
-/// valkey-io/valkey-go 124: at a thousand calls a second a pipelining client was slower than a pool.
-/// Here a single call costs the same as on a plain connection: one write, and the reads of its reply.
+/// valkey-io/valkey-go 124: at a thousand calls a second a client with pipelining was slower than a pool of
+/// connections. Here a single call costs the same as on a plain connection: one write, and the reads of its
+/// reply.
 #[tokio::test]
 async fn sparse_calls_cost_one_flush_each() {
     let redis = Redis::start();
     let (c, other) = (redis.client().await, redis.client().await);
     for i in 0..50i64 {
         assert_eq!(c.send::<i64>(cmd("ECHO").arg(i)).await.unwrap(), i);
-        // The calls of another connection in between keep these calls far apart.
+        // The calls of another connection in between put time between these calls.
         closed_loop(&other, 1, 20).await;
     }
     let s = c.stats();
@@ -235,8 +239,8 @@ async fn errors_shift_no_replies() {
     }
 }
 
-/// Forwards to `port`, and delays each direction by half of `rtt`. This delay line is the link
-/// under test, and does not synchronize the test.
+/// Starts a proxy that forwards to `port` and delays each direction by half of `rtt`. The delay is the slow
+/// link under test, and does not synchronize the test.
 async fn delayed(port: u16, rtt: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -277,7 +281,7 @@ async fn late(
     }
 }
 
-/// The client tests a silent connection with a PING, and keeps an idle one.
+/// The client tests a silent connection with a PING, and keeps it if the server answers.
 #[tokio::test]
 async fn keepalive_tries_a_silent_connection() {
     let redis = Redis::start();

@@ -1,4 +1,4 @@
-//! Passwords, users and TLS, and the errors without them.
+//! Passwords, users and TLS, and the client's errors when a password or a certificate is missing.
 
 use std::path::Path;
 use std::time::Duration;
@@ -43,7 +43,8 @@ async fn passwords_are_asked_for_and_checked() {
         .unwrap();
 }
 
-/// The password changes while the client is away: waiting commands fail instead of waiting for ever.
+/// The password changes while the client has no connection: waiting commands fail instead of waiting for
+/// ever.
 #[tokio::test]
 async fn a_password_refused_on_reconnecting_is_told() {
     let mut redis = Redis::with(&["--requirepass", "secret"]);
@@ -79,7 +80,7 @@ struct Certificates {
 
 fn certificates(dir: &Path) -> Certificates {
     let mut ca = CertificateParams::new(Vec::<String>::new()).unwrap();
-    // A certificate with the same issuer and subject would pass for self-signed.
+    // If issuer and subject had the same name, the certificate would pass for self-signed.
     ca.distinguished_name.push(DnType::CommonName, "test root");
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let root = CertifiedIssuer::self_signed(ca.clone(), KeyPair::generate().unwrap()).unwrap();
@@ -122,7 +123,8 @@ async fn tls() {
     let config = |host: &str| Config::from_url(&format!("rediss://{host}:{tls_port}")).unwrap();
     let trusting = Tls::system().roots_pem(certs.root.clone());
 
-    // The server asks clients for a certificate. The root's key pair signs none, so both ends use the leaf.
+    // The server asks clients for a certificate. The test has only one certificate below its root, so the
+    // server and the client both use it.
     let known = trusting
         .clone()
         .identity_files(file("cert.pem"), file("key.pem"));

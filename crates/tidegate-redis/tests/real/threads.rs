@@ -1,4 +1,4 @@
-//! Callers on operating-system threads.
+//! Callers on operating-system threads, against a real Redis.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,13 +29,13 @@ fn threads_may_call() {
         t.join().unwrap();
     }
     assert_eq!(c.stats().replies, 8000);
-    // Boxed replies with their own timers, and refusals, work on that thread as well.
+    // Commands with timers of their own, and refusals, also work on a thread that drives the connection.
     let popped = c.wait(|c| c.send::<Value>(cmd("BLPOP").arg("x").arg("0.01")));
     assert_eq!(popped.unwrap(), Value::Nil);
     assert!(BlockingClient::open(redis.config().user("nobody").password("wrong")).is_err());
 }
 
-/// Threads of another runtime cannot serve the connection. Its own thread serves it for them,
+/// Threads that belong to another runtime cannot drive the connection. Its own thread drives it for them,
 /// both while other threads call and while none does.
 #[tokio::test(flavor = "multi_thread")]
 async fn threads_of_a_runtime_may_call_beside_others() {
@@ -69,8 +69,8 @@ async fn threads_of_a_runtime_may_call_beside_others() {
     }
 }
 
-/// The client finishes commands without a waiting caller after the callers have gone, and the
-/// connection ends with the last handle.
+/// The client finishes commands without a waiting caller after their callers have gone. The connection ends
+/// with the last handle.
 #[tokio::test]
 async fn no_thread_has_to_wait() {
     let redis = Redis::start();
