@@ -1,5 +1,5 @@
-//! Turns the tree of a configuration file into [`Settings`], setting by setting. Refuses an unknown setting
-//! by name and line, and never ignores one.
+//! Turns the tree of a configuration file into [`Settings`], setting by setting. [`super::known`] says which
+//! settings exist; an unknown one is refused with its name and line, so that no misspelt setting is ignored.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use super::{DATA_DIRECTORY, HandshakeFirst, Settings, StreamSettings, TlsSetting
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The file cannot be read.
+    /// The server cannot read the configuration file.
     #[error("cannot read the configuration {}: {source}", path.display())]
     Read {
-        /// The path of the file.
+        /// The path of the configuration file.
         path: PathBuf,
         /// The cause.
         source: std::io::Error,
     },
-    /// The file has a syntax error, or a setting with an impossible value.
+    /// The configuration file has a syntax error, or a setting with an impossible value.
     #[error("{}: {error}", path.display())]
     Wrong {
-        /// The path of the file.
+        /// The path of the configuration file.
         path: PathBuf,
-        /// The line and the cause.
+        /// The line and the cause of the error.
         error: SyntaxError,
     },
 }
@@ -58,10 +58,11 @@ pub fn read_file(path: &Path, settings: &mut Settings) -> Result<(), ConfigError
     apply(&map.map_err(wrong)?, settings).map_err(wrong)
 }
 
-/// Applies the tree to the settings.
+/// Applies the tree of a configuration file to the settings.
 ///
 /// # Errors
-/// A setting does not exist here, or cannot have its value. The error names the line.
+/// The server refuses a setting, or a setting cannot have its value. The error names the line of the first
+/// such setting.
 pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
     let referenced = |key: &str| matches!(key.chars().next(), Some('A'..='Z'));
     for (key, item) in map {

@@ -1,8 +1,9 @@
-//! The settings of a node's cluster: the address for the other nodes, the routes to them, and the secret that
-//! they share.
+//! The cluster settings of a node: the address on which it listens for the other nodes, the routes to them,
+//! and the secret that all nodes share.
 //!
-//! Uses nats-server's names for settings that mean the same here. In nats-server a route presents credentials
-//! that the other side may choose. Here all nodes share one secret, and no node ever sends it.
+//! Settings that mean the same in nats-server have nats-server's names. In nats-server a node presents the
+//! credentials of a route to the node at the other end. Here all nodes share one secret, and no node ever
+//! sends it: each proves that it knows the secret.
 
 use std::time::Duration;
 
@@ -18,37 +19,39 @@ use super::cluster_tls::{ClusterTls, cluster_tls};
 use super::is_loopback;
 use super::tree::{Item, SyntaxError, Value};
 
-/// The port between nodes, if the configuration gives only a host.
+/// The port on which a node listens for the other nodes if the configuration gives only a host.
 pub const CLUSTER_PORT: u16 = 6222;
-/// The longest pause between two attempts to reach a node.
+/// The default of [`ClusterSettings::longest_pause`].
 const PAUSE: Duration = Duration::from_secs(2);
-/// The longest pause between two attempts to reach a node, with `connect_backoff`.
+/// The value of [`ClusterSettings::longest_pause`] if the configuration turns `connect_backoff` on.
 const PAUSE_BACKED_OFF: Duration = Duration::from_secs(30);
 
-/// A node's part in a cluster.
+/// The settings of a node that belongs to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSettings {
-    /// The cluster's name.
+    /// The name of the cluster, the same on all its nodes.
     pub name: String,
     /// The address on which this node listens for the other nodes.
     pub host: String,
     /// The port on which this node listens for the other nodes; 0 takes a free port.
     pub port: u16,
-    /// The addresses of the other nodes, perhaps including this one.
+    /// The addresses of the other nodes. The list may include this node's own address.
     pub routes: Vec<RouteAddress>,
-    /// The secret that only the nodes of the cluster know.
+    /// The secret that only the nodes of the cluster know; `None` if they have none.
     pub secret: Option<ClusterSecret>,
-    /// TLS between the nodes. Without it an attacker on the network can read and change their traffic.
+    /// The settings of TLS between the nodes. Without TLS an attacker on the network can read and change
+    /// their traffic.
     pub tls: Option<ClusterTls>,
-    /// True if the other nodes must not advertise this node to their clients.
+    /// True if the other nodes must not advertise this node's address to their clients.
     pub no_advertise: bool,
-    /// The longest pause between two attempts to reach a node.
+    /// The longest pause between two attempts of this node to reach another node. The pauses double up to
+    /// this time, and each varies by up to a quarter.
     pub longest_pause: Duration,
-    /// The number of groups of all nodes that share the streams. One node leads each group, so several groups
-    /// let several nodes lead. All nodes must have the same number.
+    /// The number of groups of all nodes among which the streams are divided. One node leads each group, so
+    /// with several groups several nodes share the work of leading. All nodes must have the same number.
     pub shards: u32,
-    /// True if the node lost its disk: with an empty data directory it asks the other nodes for its former
-    /// place.
+    /// True if the node has lost its disk. With an empty data directory it then asks the other nodes for its
+    /// former place in the cluster.
     pub rejoins: bool,
 }
 
@@ -69,12 +72,12 @@ impl Default for ClusterSettings {
     }
 }
 
-/// The address of a node.
+/// The address of a node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RouteAddress {
-    /// A host name or an IP address.
+    /// The host name or the IP address of the node.
     pub host: String,
-    /// Its port.
+    /// The port on which the node listens for the other nodes.
     pub port: u16,
 }
 
@@ -87,7 +90,7 @@ impl std::fmt::Display for RouteAddress {
     }
 }
 
-/// The secret that all nodes of a cluster know.
+/// The secret that all nodes of a cluster know. Its debug output does not show the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterSecret(String);
 
@@ -98,7 +101,7 @@ impl ClusterSecret {
         Self(text)
     }
 
-    /// Returns the text, so that the node can prove that it knows the secret.
+    /// Returns the text of the secret, so that the node can prove that it knows the secret.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -111,7 +114,7 @@ impl std::fmt::Debug for ClusterSecret {
     }
 }
 
-/// The reason why the settings do not form a cluster.
+/// The reason why the cluster settings of a node are wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterSettingsError {
@@ -123,32 +126,33 @@ pub enum ClusterSettingsError {
         "a cluster needs a name, the same for all its nodes: say --cluster-name (cluster.name)"
     )]
     ClusterName,
-    /// The name is not allowed.
+    /// This name of the server or of the cluster has blanks, or is longer than 128 bytes.
     #[error("`{0}` cannot be a name in a cluster: without blanks, and at most 128 bytes")]
     Name(String),
-    /// There are no routes to other nodes.
+    /// The settings have no routes to other nodes.
     #[error(
         "a cluster needs --routes (cluster.routes): the addresses of all its nodes, the same list for each"
     )]
     Routes,
-    /// There are more routes than a cluster may have nodes.
+    /// The settings have more routes than a cluster may have nodes.
     #[error("{0} routes: a cluster has at most {max} nodes", max = PEERS_MAX + 1)]
     TooMany(usize),
-    /// The text is not a route.
+    /// This text in the list of routes is not the address of a node.
     #[error("`{0}` is no route: expected nats-route://HOST:PORT")]
     Route(String),
-    /// The route has a host that no certificate can name, so TLS could not check it.
+    /// This host of a route cannot stand in a certificate, so TLS could not check the node.
     #[error("`{0}` is no name or address that a certificate can be for: name the node otherwise")]
     RouteName(String),
     /// The text is not an address to listen on.
     #[error("`{0}` is no address to listen on: expected nats://HOST:PORT")]
     Listen(String),
-    /// The configuration gives two different secrets.
+    /// The configuration gives two different secrets, in routes or in the cluster's block.
     #[error(
         "a route's credentials differ from the cluster's: all nodes share one secret, give it once"
     )]
     Secrets,
-    /// The secret is empty, too long or a bcrypt hash.
+    /// The secret is empty, too long, or a bcrypt hash. A hash does not work, because each node proves that
+    /// it knows the plain text.
     #[error(
         "the cluster's secret must be given as it is, not as a bcrypt hash, in 1 to {SECRET_BYTES_MAX} bytes: each node proves that it knows it"
     )]
@@ -156,10 +160,11 @@ pub enum ClusterSettingsError {
 }
 
 impl ClusterSettings {
-    /// Sets the address to listen on from `--cluster`: `[nats://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`.
+    /// Sets the address on which the node listens for other nodes, from `--cluster`:
+    /// `[nats://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`.
     ///
     /// # Errors
-    /// The text does not have this form.
+    /// The text does not have this form, or its credentials differ from a secret given before.
     pub fn listen(&mut self, url: &str) -> Result<(), ClusterSettingsError> {
         let wrong = || ClusterSettingsError::Listen(without_secret(url));
         let (secret, host, port) = parse(url, &["nats", "tls"]).ok_or_else(wrong)?;
@@ -168,10 +173,10 @@ impl ClusterSettings {
         self.share(secret)
     }
 
-    /// Adds a route: `[nats-route://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`.
+    /// Adds the route to a node: `[nats-route://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`.
     ///
     /// # Errors
-    /// The text does not have this form, or its credentials differ from those already given.
+    /// The text does not have this form, or its credentials differ from a secret given before.
     pub fn add_route(&mut self, url: &str) -> Result<(), ClusterSettingsError> {
         let wrong = || ClusterSettingsError::Route(without_secret(url));
         let (secret, host, port) = parse(url, &["nats-route", "nats"]).ok_or_else(wrong)?;
@@ -199,16 +204,16 @@ impl ClusterSettings {
         }
     }
 
-    /// Returns whether only this machine can reach the address.
+    /// Returns whether the node listens for other nodes only on the loopback interface.
     #[must_use]
     pub fn is_local(&self) -> bool {
         is_loopback(&self.host)
     }
 
-    /// Checks that these settings form a cluster, for a server with this name.
+    /// Checks that these settings are complete and allowed, for a server with the name `server_name`.
     ///
     /// # Errors
-    /// A setting is missing or not allowed.
+    /// A setting of the cluster is missing or not allowed.
     pub fn check(&self, server_name: Option<&str>) -> Result<(), ClusterSettingsError> {
         let server_name = server_name.ok_or(ClusterSettingsError::ServerName)?;
         if self.name.is_empty() {
@@ -263,7 +268,7 @@ fn parse(url: &str, schemes: &[&str]) -> Option<(Option<String>, String, Option<
         },
     };
     let port = match port {
-        // nats-server writes -1 for any free port.
+        // In nats-server's configuration -1 means any free port; in the settings 0 means that.
         Some("-1") => Some(0),
         Some(port) => Some(port.parse().ok()?),
         None => None,
@@ -280,7 +285,7 @@ fn without_secret(url: &str) -> String {
     }
 }
 
-/// Reads the `cluster` block.
+/// Reads the `cluster` block of a configuration file.
 pub(super) fn cluster(
     key: &str,
     item: &Item,

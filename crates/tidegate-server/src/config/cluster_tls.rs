@@ -1,7 +1,7 @@
 //! The TLS settings between nodes: `cluster { tls { ... } }`.
 //!
-//! Uses nats-server's names. As in nats-server, both sides of a connection show a certificate and check the
-//! other's, and no setting turns that off.
+//! The settings have nats-server's names. As in nats-server, both nodes of a connection show a certificate
+//! and check the other's, and no setting turns that off.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use std::time::Duration;
 use super::apply::{boolean, entries, error, positive, text, unknown, wrong};
 use super::tree::{Item, SyntaxError};
 
-/// The time that a handshake may take by default.
+/// The default limit on the time of a TLS handshake between nodes.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 
-/// TLS between nodes: each shows a certificate, and checks the other's.
+/// The settings of TLS between nodes: each node shows a certificate, and checks the other's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterTls {
-    /// This node's certificate and its chain, PEM. The node shows it to the nodes that it dials and to those
-    /// that dial it.
+    /// The PEM file of this node's certificate and its chain. The node shows the certificate both to the
+    /// nodes that it dials and to the nodes that dial it.
     pub cert_file: PathBuf,
-    /// The private key of the certificate, PEM.
+    /// The PEM file of the private key that belongs to this node's certificate.
     pub key_file: PathBuf,
-    /// The authorities that sign the nodes' certificates, PEM. Every holder of a certificate signed by them
-    /// can be a node.
+    /// The PEM file of the authorities that sign the nodes' certificates. The cluster accepts any node with a
+    /// certificate that they signed.
     pub ca_file: PathBuf,
-    /// The time that a handshake may take.
+    /// The longest time that a TLS handshake between nodes may take.
     pub timeout: Duration,
 }
 

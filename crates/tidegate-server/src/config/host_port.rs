@@ -1,27 +1,27 @@
-//! The address that a server advertises, by name.
+//! The address, as `HOST` or `HOST:PORT`, that a server advertises to clients.
 
 use std::str::FromStr;
 
-/// `HOST` or `HOST:PORT`. An IPv6 address stands in brackets.
+/// An address of the form `HOST` or `HOST:PORT`, with an IPv6 address in brackets. The host may be a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPort {
     host: String,
     port: Option<u16>,
 }
 
-/// The text is no host with an optional port.
+/// The error for a text that is not a host with an optional port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected HOST or HOST:PORT, an IPv6 address in brackets: {0}")]
 pub struct HostPortError(String);
 
 impl HostPort {
-    /// Returns the host as it was written, without brackets.
+    /// Returns the host as the configuration gives it, without brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Returns the port, or `default` for an address without one.
+    /// Returns the port, or `default` if the address has no port.
     #[must_use]
     pub fn port_or(&self, default: u16) -> u16 {
         self.port.unwrap_or(default)
@@ -45,7 +45,8 @@ impl FromStr for HostPort {
             },
         };
         let port = match port {
-            // "0" and "-1" mean the same as no port, as in nats-server: the port that the server listens on.
+            // Ports "0" and "-1" mean the same as no port, as in nats-server: the port on which the server
+            // listens.
             None | Some("0" | "-1") => None,
             Some(port) => Some(port.parse().map_err(|_| wrong())?),
         };

@@ -1,8 +1,8 @@
 //! The settings of a server: [`Settings`], plain data with nats-server's names and defaults.
 //!
-//! Owns the meaning of each setting, except for those of a session ([`SessionSettings`]). [`read_nats`] and
-//! [`read_toml`] read a file into a tree ([`Map`]). [`apply()`] turns the tree into settings and refuses
-//! settings that do not exist here.
+//! This module defines the meaning of each setting, except for those of a client session
+//! ([`SessionSettings`]). [`read_nats`] and [`read_toml`] read the text of a configuration file into a tree
+//! ([`Map`]). [`apply()`] turns the tree into settings, and refuses settings that the server does not have.
 
 mod apply;
 mod cluster;
@@ -25,87 +25,92 @@ pub use self::cluster_tls::{ClusterTls, HANDSHAKE_MAX};
 pub use self::host_port::{HostPort, HostPortError};
 pub use self::tree::{Item, Map, Outside, SyntaxError, System, Value, read_nats, read_toml};
 
-/// The default data directory, in the directory in which the server starts.
+/// The default data directory of streams, relative to the directory in which the server starts.
 pub const DATA_DIRECTORY: &str = "tidegate-data";
 
 /// All settings of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The address to listen on.
+    /// The host name or address on which the server listens for clients.
     pub host: String,
-    /// The port to listen on; 0 takes a free one.
+    /// The port on which the server listens for clients; 0 takes a free port.
     pub port: u16,
-    /// The server's name, for people; by default its id.
+    /// The server's name, for people to read. The default is the server's id.
     pub server_name: Option<String>,
-    /// The address that the server advertises to clients as its own.
+    /// The address that the server advertises to clients as its own; `None` advertises the address on which
+    /// it listens.
     pub client_advertise: Option<HostPort>,
-    /// The settings of each client's session.
+    /// The limits and credentials that all client sessions obey.
     pub sessions: SessionSettings,
-    /// The most connections at a time.
+    /// The most client connections at a time.
     pub max_connections: usize,
-    /// The most bytes that may wait for one connection before it counts as a slow consumer.
+    /// The most bytes that may wait for one client before the server closes the connection as a slow
+    /// consumer.
     pub max_pending: usize,
-    /// The TLS settings of the client port.
+    /// The TLS settings of the client port; `None` without TLS.
     pub tls: Option<TlsSettings>,
     /// True if a client may connect without TLS although TLS is configured.
     pub allow_non_tls: bool,
-    /// The host of the HTTP monitor, which runs only if `http_port` is set.
+    /// The host on which the HTTP monitor listens. The monitor runs only if `http_port` is set.
     pub http_host: Option<String>,
-    /// The port of the HTTP monitor; 0 takes a free one.
+    /// The port on which the HTTP monitor listens; 0 takes a free port.
     pub http_port: Option<u16>,
     /// The time over which lame duck mode closes the connections.
     pub lame_duck_duration: Duration,
-    /// The time that lame duck mode waits before it closes the first connection.
+    /// The time that the server in lame duck mode waits before it closes the first connection.
     pub lame_duck_grace_period: Duration,
-    /// The file for the process id.
+    /// The file into which the server writes its process id.
     pub pid_file: Option<PathBuf>,
-    /// The file for the log, instead of stderr.
+    /// The file into which the server writes its log, in place of stderr.
     pub log_file: Option<PathBuf>,
-    /// Logs details that help to find an error.
+    /// True if the server logs details that help to find an error.
     pub debug: bool,
-    /// The controller that decides how much the loop gathers before it writes the sockets.
+    /// The controller that decides how many messages the event loop gathers before it writes the sockets.
     pub controller: Choice,
-    /// The file for the decisions of every boundary.
+    /// The file into which the server writes the decisions of all controllers.
     pub record: Option<PathBuf>,
-    /// Allows the server to listen beyond this machine without credentials.
+    /// True if the server may listen beyond this machine without credentials or TLS.
     pub insecure: bool,
-    /// The settings of durable streams. Without these settings a message reaches only the clients that
+    /// The settings of durable streams; `None` without streams. Then a message reaches only the clients that
     /// subscribe at the time when it is published.
     pub streams: Option<StreamSettings>,
-    /// The settings of the cluster. Without them the server is alone.
+    /// The settings of the cluster; `None` for a server that is not part of a cluster.
     pub cluster: Option<ClusterSettings>,
 }
 
-/// The data directory of streams, and their limits.
+/// The settings of durable streams: their directory, their limits, and times of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
-    /// The data directory. It belongs to one server at a time.
+    /// The data directory of the streams. Only one server at a time may use it.
     pub directory: PathBuf,
-    /// The most bytes of all streams on disk together; `None` is as much as the disk has.
+    /// The most bytes of all streams on disk together; `None` allows as much as the disk has.
     pub max_file_bytes: Option<u64>,
-    /// The most bytes of all streams in memory together.
+    /// The most bytes of all streams in memory together; `None` is no limit.
     pub max_memory_bytes: Option<u64>,
-    /// The most streams.
+    /// The most streams of the server; `None` is no limit.
     pub max_streams: Option<usize>,
-    /// The most consumers of a stream.
+    /// The most consumers of one stream; `None` is no limit.
     pub max_consumers: Option<usize>,
-    /// The domain: the API also answers at `$JS.<domain>.API.>`.
+    /// The JetStream domain of the server: its API also answers at `$JS.<domain>.API.>`.
     pub domain: Option<String>,
     /// Lets a sync wait for callers that are about to return, if that pays.
     pub anticipation: bool,
-    /// The length of the log's segments: whole pages, more than four of the largest message. For tests.
+    /// The length of one segment of the log in bytes: whole pages, and more than four times the largest
+    /// message. Only tests change it.
     pub segment_bytes: u64,
-    /// The least that the log grows from one checkpoint to the next. For tests.
+    /// The least bytes by which the log grows from one checkpoint to the next. Only tests change it.
     pub checkpoint_bytes: u64,
-    /// The time in which the server reads all of the log again, to find damaged records. For tests.
+    /// The time in which the server reads the whole log again once, to find damaged records. Only tests
+    /// change it.
     pub scrub_period: Duration,
-    /// Deviations for measurements.
+    /// The settings by which a measurement makes the server write streams in another way than the product
+    /// does.
     pub lab: Lab,
 }
 
 impl StreamSettings {
-    /// Creates the settings of streams in `directory`, with the default limits. The limit on memory suits a
-    /// machine that does not run this server alone.
+    /// Creates the settings of streams in `directory`, with the default limits. The default limit on memory,
+    /// 1 GiB, suits a machine that does not run this server alone.
     #[must_use]
     pub const fn new(directory: PathBuf) -> Self {
         Self {
@@ -152,34 +157,35 @@ impl Default for Settings {
     }
 }
 
-/// TLS of the client port.
+/// The TLS settings of the client port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The server's certificate and its chain, PEM.
+    /// The PEM file of the server's certificate and its chain.
     pub cert_file: PathBuf,
-    /// The private key of the certificate, PEM.
+    /// The PEM file of the private key that belongs to the server's certificate.
     pub key_file: PathBuf,
-    /// The authorities that sign clients' certificates, PEM.
+    /// The PEM file of the authorities that sign clients' certificates.
     pub ca_file: Option<PathBuf>,
-    /// True if clients need a certificate.
+    /// True if each client must show a certificate that an authority in `ca_file` signed.
     pub verify: bool,
-    /// The time that the handshake may take.
+    /// The longest time that a client's TLS handshake may take.
     pub timeout: Duration,
-    /// The order of handshake and INFO.
+    /// The order of the TLS handshake and INFO on a new connection.
     pub handshake_first: HandshakeFirst,
-    /// The most new TLS connections a second; 0 for any number.
+    /// The most TLS handshakes that the server begins in a second; 0 is any number.
     pub connection_rate_limit: u64,
 }
 
-/// The order of the TLS handshake and INFO.
+/// The order of the TLS handshake and INFO on a new client connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandshakeFirst {
-    /// INFO comes first, as older clients expect.
+    /// The server sends INFO first, and then the TLS handshake follows, as older clients expect.
     #[default]
     Never,
-    /// The handshake comes first.
+    /// The TLS handshake comes first, and then the server sends INFO.
     Always,
-    /// The server sends INFO first to a client that sends nothing for this long.
+    /// The client may begin the TLS handshake within this time. If the client stays silent, the server then
+    /// sends INFO, and the handshake follows.
     After(Duration),
 }
 
@@ -187,7 +193,7 @@ impl Settings {
     /// Checks that every address that other machines can reach is protected.
     ///
     /// # Errors
-    /// An address is not protected, and `insecure` is not set.
+    /// Other machines can reach an address without protection, and `insecure` is not set.
     pub fn check_exposure(&self) -> Result<(), ExposureError> {
         if self.insecure {
             return Ok(());
@@ -231,28 +237,28 @@ impl Settings {
             .map_or(Ok(()), |c| c.check(server_name))
     }
 
-    /// Returns the time that a TLS handshake may take.
+    /// Returns the longest time that a client's TLS handshake may take; zero without TLS.
     #[must_use]
     pub fn tls_timeout(&self) -> Duration {
         self.tls.as_ref().map_or(Duration::ZERO, |t| t.timeout)
     }
 }
 
-/// Other machines can reach an address that nothing protects.
+/// The error for an address that other machines can reach and that nothing protects.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExposureError {
-    /// Any client could publish and subscribe.
+    /// Any machine could connect to the client port at this host, and publish and subscribe.
     #[error(
         "`{0}` can be reached from other machines, and any client may connect: configure users or a token, listen on 127.0.0.1, or say --insecure"
     )]
     Clients(String),
-    /// Strangers could join the cluster or read its traffic.
+    /// Any machine could join the cluster at this host, or read and change its traffic.
     #[error(
         "other machines can reach the nodes of the cluster on `{0}`, and the messages between nodes are neither encrypted nor signed: give them TLS (cluster.tls, or --cluster-tlscert, --cluster-tlskey and --cluster-tlscacert), let them listen on 127.0.0.1, or say --insecure on a network you trust, with a secret (cluster.authorization or TIDEGATE_CLUSTER_SECRET)"
     )]
     Nodes(String),
-    /// Any client could read the monitor.
+    /// Any machine could read the monitor at this host.
     #[error(
         "any other machine can read the monitor on `{0}`: let it listen on 127.0.0.1, or say --insecure"
     )]

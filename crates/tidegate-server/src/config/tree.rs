@@ -1,38 +1,40 @@
-//! Reads configuration text into a tree of keys, values and line numbers: nats-server's syntax, and TOML.
+//! Reads configuration text into a tree of keys, values and line numbers, from nats-server's syntax or from
+//! TOML.
 //!
-//! nats-server's syntax: `key: value`, `key = value` or `key value`; maps in braces, lists in brackets;
+//! nats-server's syntax has `key: value`, `key = value` or `key value`; maps in braces, lists in brackets;
 //! comments after `#` and `//`; strings bare, quoted or in a `( block )`; integers with `k`, `kb`, `m`, ...;
-//! `$NAME` is a key defined before in this map or an enclosing one, or an environment variable; `include
-//! 'file'`; JSON, which is this syntax in braces. Owns the syntax only: [`super::apply`] knows the keys. The
-//! depth of maps and includes is bounded, so that no text makes the reader hang or overflow.
+//! `$NAME`, which is a key defined before in this map or an enclosing one, or an environment variable; and
+//! `include 'file'`. JSON is this syntax in braces. This module knows only the syntax; [`super::apply`] knows
+//! the keys. The depth of maps and includes is bounded, so that no text makes the reader hang or overflow its
+//! stack.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The greatest depth of nested maps, lists and included files.
+/// The greatest depth of maps, lists and included files within each other.
 const DEPTH_MAX: usize = 32;
 
-/// A value and its line.
+/// A value in a configuration file, with the line on which it stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
     /// The value.
     pub value: Value,
-    /// Its line, from 1.
+    /// The line of the value in the file, counted from 1.
     pub line: usize,
-    /// True if a variable refers to the value. Then the key need not be a setting.
+    /// True if a variable refers to the value. Then the value's key need not be a setting.
     pub referenced: bool,
 }
 
 /// The value of a key in a configuration file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Text; also a bare word that has no other meaning.
+    /// Text: a quoted string, a block, or a bare word that has no other meaning.
     Text(String),
-    /// A whole number, with its suffix applied.
+    /// A whole number. If the text has a suffix, this is the product: 1024 for `1kb`.
     Integer(i64),
     /// A number with a fraction.
     Float(f64),
-    /// `true`, `yes`, `on` and their opposites.
+    /// A truth value: `true`, `yes`, `on` and their opposites.
     Bool(bool),
     /// `[...]`
     List(Vec<Item>),
@@ -40,15 +42,15 @@ pub enum Value {
     Map(Map),
 }
 
-/// Keys with their values, in order.
+/// The keys of a map in a configuration file with their values, in the order of the file.
 pub type Map = Vec<(String, Item)>;
 
-/// The text violates the syntax.
+/// The error for a text that violates the syntax, or for a setting that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
-    /// The line, from 1; 0 if there is none.
+    /// The line of the error, counted from 1; 0 if the error has no line.
     pub line: usize,
-    /// The expectation that the text violates.
+    /// The text of the error for people, without the line.
     pub message: String,
 }
 
@@ -62,19 +64,19 @@ impl std::error::Error for SyntaxError {}
 
 /// The source of `$NAME` and `include`: the environment and the file system, or a test's fake.
 pub trait Outside {
-    /// Returns the value of an environment variable.
+    /// Returns the value of an environment variable; `None` if it is not set.
     fn variable(&self, name: &str) -> Option<String>;
     /// Returns the text of an included file.
     ///
     /// # Errors
-    /// The cause why the file cannot be read.
+    /// The reason why the file cannot be read.
     fn include(&self, path: &Path) -> Result<String, String>;
 }
 
 /// The environment of this process, and the files beside the configuration file.
 #[derive(Clone, Debug)]
 pub struct System {
-    /// The directory of the configuration file.
+    /// The directory of the configuration file, to which the paths of includes are relative.
     pub directory: PathBuf,
 }
 
@@ -88,7 +90,7 @@ impl Outside for System {
     }
 }
 
-/// Reads nats-server's syntax.
+/// Reads a text in nats-server's syntax.
 ///
 /// # Errors
 /// The text violates the syntax. The error names the line.
@@ -99,7 +101,7 @@ pub fn read_nats(text: &str, outside: &dyn Outside) -> Result<Map, SyntaxError> 
         line: 1,
         outside,
     };
-    // JSON is this syntax within one pair of braces.
+    // JSON is nats-server's syntax within one pair of braces, so the reader also accepts a text in braces.
     reader.skip(b" \t\r\n");
     let braced = reader.peek() == Some(b'{');
     if !braced {
@@ -114,7 +116,7 @@ pub fn read_nats(text: &str, outside: &dyn Outside) -> Result<Map, SyntaxError> 
     }
 }
 
-/// Reads TOML.
+/// Reads a text in TOML.
 ///
 /// # Errors
 /// The text is not TOML. The error names the line.
@@ -186,8 +188,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads keys and values up to the closing brace, or the end of the text. `outer` holds the enclosing
-    /// maps, with their keys so far.
+    /// Reads keys and values up to the closing brace, or up to the end of the text if `braced` is false.
+    /// `outer` holds the enclosing maps, with their keys so far, for variables.
     fn map(
         &mut self,
         braced: bool,
@@ -273,7 +275,7 @@ impl Reader<'_> {
             Some(_) => {
                 let word = self.word();
                 match word.strip_prefix('$') {
-                    // A bcrypt hash begins with `$2`, and is not a variable.
+                    // A word that begins with `$2` is a bcrypt hash and not a variable.
                     Some(name) if !word.starts_with("$2") => self.variable(name, outer),
                     _ if word.is_empty() => Err(self.error("expected a value")),
                     _ => Ok(scalar(&word)),
@@ -349,7 +351,7 @@ impl Reader<'_> {
         Err(self.error("a quote is not closed"))
     }
 
-    /// Reads `( ... )`, closed by a parenthesis alone on its line.
+    /// Reads a string of the form `( ... )`, which a parenthesis alone on its line closes.
     fn block(&mut self) -> Result<Value, SyntaxError> {
         let body = &self.text[self.at + 1..];
         let mut end = 0;
@@ -385,7 +387,7 @@ impl Reader<'_> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Skips these bytes and comments.
+    /// Skips comments and the bytes in `blanks`.
     fn skip(&mut self, blanks: &[u8]) {
         while let Some(byte) = self.peek() {
             let rest = &self.text[self.at..];
@@ -421,7 +423,7 @@ fn put(outer: &mut [Map], entry: (String, Item)) {
     }
 }
 
-/// Returns the value of a bare word.
+/// Returns the value of a bare word: a truth value, a number or text.
 fn scalar(word: &str) -> Value {
     match word.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" => return Value::Bool(true),

@@ -1,8 +1,9 @@
-//! The event loop's part in streams: carries entries from the streams to the groups, and committed entries
-//! back, once a turn.
+//! The event loop's part in streams: once a turn it carries entries from the streams to the Raft groups, and
+//! committed entries back.
 //!
-//! Decides only the order: first hands the gathered entries to the log, so that the log thread can
-//! begin the next sync, then applies and answers the entries that the last sync made durable.
+//! It decides only the order. First it hands the gathered entries to the log, so that the log thread can
+//! begin the next sync. Then it applies the entries that the last sync made durable, and answers the clients
+//! that wait for them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,20 +30,21 @@ use crate::event_loop::handle::Handle;
 use crate::sessions::Node;
 use crate::streams::{JetStream, Messages};
 
-/// The interval between looks at a full disk.
+/// The interval at which the loop checks if a full disk has space again.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);
 
-/// The cost of the streams that the loop copies for a checkpoint in one turn, see
-/// [`Streams::go_on_snapshot`].
+/// The limit on the cost of the streams that the loop copies for a checkpoint in one turn. A stream costs 1,
+/// and its consumers and messages add to that ([`Streams::go_on_snapshot`]).
 const COPIED_A_TURN: usize = 256;
 
-/// The messages of one group in the store, for reads by the group's streams.
+/// The messages of one group in the store, from which the group's streams read.
 struct InStore<'a> {
-    /// The group's slot.
+    /// The slot of the group in the store.
     at: GroupSlot,
     store: &'a Store,
     mends: bool,
-    /// The positions of damaged records that no other node has.
+    /// The log positions of damaged records with messages that no other node has, so that the streams do not
+    /// wait for them.
     lost: &'a BTreeSet<u64>,
 }
 
@@ -59,13 +61,13 @@ impl Messages for InStore<'_> {
     }
 }
 
-/// Returns whether another node may have a damaged record, so that its streams wait for it.
+/// Returns whether another node may have the damaged record at `place`, so that the streams wait for it.
 fn is_mended(mends: bool, lost: &BTreeSet<u64>, place: Place) -> bool {
     mends && !lost.contains(&place.lsn)
 }
 
-/// The streams of a node that has not opened them yet. This process holds the lock of the data directory
-/// meanwhile.
+/// The settings of streams that the node has not opened yet, and the lock of their data directory, which this
+/// process holds in the meantime.
 #[derive(Debug)]
 pub(super) struct Waiting {
     kept: StreamSettings,
@@ -84,7 +86,8 @@ impl Waiting {
     }
 }
 
-/// Opens the data directory and gives the node the streams in it. Without `among` this node is alone.
+/// Opens the data directory and gives the node the streams in it. `among` holds this node's groups and the
+/// other nodes; `None` means that the node is alone.
 fn open(
     node: &mut Node,
     now: Time,
@@ -93,8 +96,9 @@ fn open(
     handle: &Handle,
     decisions: Option<&DecisionLog>,
 ) -> Result<Store, StartError> {
-    // The loop reads the wall clock before it opens the streams, which may take long: the reading must belong
-    // to the moment `now`. Otherwise the streams' time would run ahead by the time of the opening.
+    // The loop reads the wall clock before it opens the streams, because the reading must belong to the
+    // moment `now` and the opening may take long. With a later reading the streams' time would run ahead by
+    // the time of the opening.
     let wall_us = wall_clock_us();
     let directory = kept.directory.clone();
     let clustered = among.is_some();
@@ -226,7 +230,7 @@ fn tell_verdict(opening: &Opening) {
 }
 
 impl Server {
-    /// Opens the streams once the members that keep them are known.
+    /// Opens the streams once the members of the cluster are fixed, or at once without a cluster.
     pub(super) fn open_streams(&mut self, now: Time) -> Result<(), StartError> {
         let ready = |_: &mut Waiting| match &self.peers {
             Some(peers) => peers.formed().is_some(),
@@ -241,7 +245,8 @@ impl Server {
         let shards = cluster.map_or(1, |c| c.shards);
         let replication = |p: &&mut Peers| Replication::new(p, shards, limits, now);
         self.replication = peers.as_ref().and_then(replication);
-        // The store takes the lock of the directory itself.
+        // The store locks the data directory itself when the node opens it, so the node releases its own lock
+        // first.
         drop(claim);
         let (node, among) = (&mut self.node, self.replication.as_ref().zip(peers));
         let decisions = self.recording.as_ref().map(Recording::log);
@@ -249,21 +254,21 @@ impl Server {
         Ok(())
     }
 
-    /// Hands leadership to other nodes, because this node stops.
+    /// Begins to hand the leadership of all groups to other nodes, because this node stops.
     pub(super) fn hand_over(&mut self, now: Time) {
         if let Some(replication) = &mut self.replication {
             replication.begin_hand_over(now, &mut self.node);
         }
     }
 
-    /// Does one turn's work for streams.
+    /// Does one turn's work for the streams of all groups.
     pub(super) fn turn_streams(&mut self, now: Time) -> Result<(), RunError> {
         let Some(store) = self.store.as_mut() else {
             return Ok(());
         };
         let node = &mut self.node;
-        // The loop reads both clocks one after the other, the wall clock first: a pause between the two makes
-        // the streams' time lag behind, and never run ahead.
+        // The loop reads the wall clock first and the monotonic clock second. A pause between the two then
+        // makes the streams' time lag behind, and never run ahead.
         let wall_us = wall_clock_us();
         node.set_wall_clock(self.clock.now(), wall_us);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
@@ -317,8 +322,9 @@ impl Server {
             return Ok(());
         };
         let node = &mut self.node;
-        // The consumers and publishers served in this turn may have caused more entries: the state of
-        // consumers, messages published into streams.
+        // In this turn the streams have served consumers and publishers, which may have caused further
+        // entries: consumers' states, and messages published into streams. The loop proposes these entries
+        // now.
         propose(node, store, &self.clock);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
             replication.send(now, node, store, peers);
@@ -336,7 +342,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reads a part of the log again, and asks other nodes for messages in damaged ranges.
+    /// Lets the scrub read a part of the log again, and asks other nodes for the messages in damaged ranges.
     fn look_for_damage(&mut self, now: Time) {
         let Some(store) = self.store.as_mut() else {
             return;
@@ -356,7 +362,7 @@ impl Server {
         });
     }
 
-    /// Ends the streams: makes the entries in flight durable, and writes a checkpoint of the state so that
+    /// Closes the streams: makes the entries in flight durable, and writes a checkpoint of the state so that
     /// the next start is quick.
     pub(super) fn close_streams(&mut self) -> Result<(), RunError> {
         let Some(mut store) = self.store.take() else {
@@ -397,7 +403,8 @@ fn propose_in(at: GroupSlot, node: &mut Node, store: &mut Store, clock: &Clock) 
         let cost_ns = end.since(std::mem::replace(&mut now, end));
         match proposed {
             Ok(proposed) => node.handle_proposed(at, now, proposed, cost_ns),
-            // The loop tries again after the next wake-up; if the log has failed, `poll` reports that.
+            // A full queue of the log refuses the entry for now, so the loop proposes the entry again after
+            // the next wake-up. If the log has failed, `poll` reports that.
             Err(WriteError::Full | WriteError::Failed(_)) => return,
             Err(WriteError::DiskFull) => {
                 node.handle_refused(at, now, &ApiError::STORAGE_EXCEEDED);
@@ -412,8 +419,8 @@ fn propose_in(at: GroupSlot, node: &mut Node, store: &mut Store, clock: &Clock) 
     }
 }
 
-/// Goes on with the checkpoints that are due, and answers the store's question about the messages in a
-/// segment.
+/// Continues the checkpoints that are due. Also answers the store's question about the messages that streams
+/// still need in a segment.
 fn checkpoint(node: &mut Node, store: &mut Store) {
     for (at, streams) in node.slots().zip(node.all_streams_mut()) {
         if store.wants_checkpoint(at) {

@@ -1,8 +1,8 @@
-//! Handles damage that the scrub finds in the log: looks up the messages in the damaged range, asks
-//! other nodes for them, and logs the outcome. Each turn does a bounded part of that.
+//! Handles damage that the scrub finds in the log: looks up the messages in the damaged range, asks other
+//! nodes for them, and logs the outcome. Each turn of the loop does a bounded part of that.
 //!
-//! Damage without any message that a stream still has needs no repair. A node without a cluster cannot ask
-//! other nodes: it logs the lost messages, and serves all other messages.
+//! A damaged range without any message that a stream still has needs no repair. A node without a cluster
+//! cannot ask other nodes: it logs the lost messages, and serves all other messages.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,36 +16,38 @@ use tidegate_stream::schema::sequence::StreamSeq;
 
 use tidegate_stream::stream::Streams;
 
-/// The most damaged ranges that this module keeps. The scrub finds the others again in its next round.
+/// The greatest number of damaged ranges that the loop handles at a time. The scrub finds further ranges
+/// again in its next round.
 const RANGES_MAX: usize = 256;
-/// The time after which the loop searches a damaged range again.
+/// The time after which the loop searches a damaged range again for messages that other nodes have not sent
+/// yet.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// A damaged range of the log, and how far the loop has searched it for messages that streams still need.
+/// A damaged range of the log, and the progress of the search in it for messages that streams still need.
 #[derive(Debug)]
 struct Found {
     range: Range<u64>,
     at: Time,
     /// The group, and the message of the group, at which the next turn continues the search.
     from: (GroupSlot, (StreamNumber, StreamSeq)),
-    /// The number of messages that the first search found in the range.
+    /// The number of messages that the first search found in the damaged range.
     messages: u64,
-    /// The result of the present search so far: the number of messages that other nodes may still send, and
-    /// (`lost`, `example`) of those that no node has.
+    /// The result of the current search so far: the number of messages that other nodes may still send; then
+    /// (`lost`, `example`) the number of messages that no node has, and one of these.
     coming: u64,
     lost: u64,
     example: Option<(GroupSlot, StreamNumber, StreamSeq)>,
     first: bool,
 }
 
-/// The damaged ranges that the loop handles, see the [module](self).
+/// The damaged ranges that the loop handles; the [module](self) says how.
 #[derive(Debug, Default)]
 pub(super) struct Damage {
     ranges: VecDeque<Found>,
 }
 
 impl Damage {
-    /// Notes a range of the log that the scrub could not read.
+    /// Records a range of the log that the scrub found damaged.
     pub(super) fn handle_found(&mut self, now: Time, range: &Range<Lsn>) {
         let range = range.start.get()..range.end.get();
         let known = self.ranges.iter().any(|f| f.range == range);
@@ -64,14 +66,14 @@ impl Damage {
         });
     }
 
-    /// Returns the time of the next turn with work to do.
+    /// Returns the time at which the loop must call [`turn`](Self::turn) next.
     pub(super) fn deadline(&self) -> Time {
         let times = self.ranges.iter().map(|f| f.at);
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// Searches one range for a bounded number of messages. `ask` asks other nodes for a message, by group,
-    /// stream and number, and returns whether a node may send the message.
+    /// Searches one range for a bounded number of messages. `ask` asks other nodes for a message, given its
+    /// group, stream and number, and returns whether a node may send the message.
     pub(super) fn turn(
         &mut self,
         now: Time,

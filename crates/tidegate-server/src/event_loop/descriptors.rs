@@ -1,20 +1,21 @@
-//! Bounds the number of clients by the process's limit on descriptors (`ulimit -n`). The log needs one for
-//! each of its segments. Without this bound, clients could use up all descriptors with their connections, and
-//! the log would fail.
+//! Bounds the number of clients by the process's limit on file descriptors (`ulimit -n`). The log needs a
+//! descriptor for each of its segments. Without this bound, the connections of clients could use up all
+//! descriptors, and the log would fail.
 
 use rustix::process::{Resource, getrlimit};
 
 use crate::config::Settings;
 
-/// The share of the log: the server keeps one descriptor in this many for the log.
+/// The divisor for the log's share of the descriptors: the server reserves a quarter of them for the log.
 const LOG_SHARE: u64 = 4;
-/// The number of descriptors that the server keeps for its other files and sockets, and for HTTP clients.
+/// The number of descriptors that the server reserves for its other files and sockets, and for readers of the
+/// HTTP monitor.
 const OTHERS: u64 = 64;
-/// The number of descriptors that the server keeps for connections from other nodes, and from clients that
-/// pretend to be a node.
+/// The number of descriptors that the server reserves for connections at the port for nodes, from other nodes
+/// and from clients that pretend to be a node.
 const NODES: u64 = 192;
 
-/// Lowers the maximum of clients to the number for which the process has descriptors.
+/// Lowers the configured maximum of clients to the number for which the process has descriptors.
 pub(super) fn bound_clients(settings: &mut Settings) {
     let Some(limit) = getrlimit(Resource::Nofile).current else {
         return;
@@ -28,7 +29,7 @@ pub(super) fn bound_clients(settings: &mut Settings) {
     }
 }
 
-/// Returns the most clients of a process that may have `limit` descriptors.
+/// Returns the greatest number of clients that a process with at most `limit` descriptors may have.
 fn clients_max(limit: u64, clustered: bool) -> usize {
     let nodes = if clustered { NODES } else { 0 };
     let kept = limit / LOG_SHARE + OTHERS + nodes;

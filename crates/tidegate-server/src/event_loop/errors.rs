@@ -14,12 +14,12 @@ use crate::config::ExposureError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The server cannot listen on the address.
+    /// The server cannot listen on its address for clients or for other nodes.
     #[error("cannot listen on {host}:{port}: {source}")]
     Listen {
-        /// The address.
+        /// The host or address on which the server should listen.
         host: String,
-        /// The port.
+        /// The port on which the server should listen.
         port: u16,
         /// The cause.
         source: io::Error,
@@ -27,21 +27,21 @@ pub enum StartError {
     /// The server cannot write the file for the decisions of controllers.
     #[error("cannot record decisions in {}: {source}", file.display())]
     Record {
-        /// The file.
+        /// The path of the file for the controllers' decisions.
         file: PathBuf,
         /// The cause.
         source: io::Error,
     },
-    /// The system refused an event loop or a thread.
+    /// The operating system refused to create the event loop's poller or a thread.
     #[error("the system refuses what a server needs: {0}")]
     Loop(io::Error),
-    /// The server would be reachable from the network without any protection.
+    /// Other machines could reach the server without any protection.
     #[error(transparent)]
     Exposure(#[from] ExposureError),
-    /// The settings do not describe a cluster.
+    /// The settings of the cluster are incomplete or wrong.
     #[error(transparent)]
     Cluster(#[from] ClusterSettingsError),
-    /// The data directory lacks this node's identity, or holds that of another node.
+    /// The data directory lacks this node's identity in the cluster, or belongs to another node.
     #[error("{}: {source}", directory.display())]
     Identity {
         /// The data directory.
@@ -52,10 +52,10 @@ pub enum StartError {
     /// The server cannot offer TLS.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The nodes cannot use TLS between them.
+    /// The node cannot use TLS with other nodes.
     #[error("cluster.tls: {0}")]
     ClusterTls(TlsError),
-    /// The settings describe no controller.
+    /// The settings describe no controller that the engine has.
     #[error(transparent)]
     Controller(#[from] ChoiceError),
     /// The server cannot open the data directory.
@@ -66,7 +66,7 @@ pub enum StartError {
         /// The cause.
         source: tidegate_raft::store::OpenError,
     },
-    /// The data directory of a member of a cluster is damaged.
+    /// The data directory of a member of a cluster is damaged, so the node must rejoin with an empty one.
     #[error(
         "{}: {source}; or empty it and start the node with --rejoin: the other nodes have everything",
         directory.display()
@@ -77,12 +77,12 @@ pub enum StartError {
         /// The cause.
         source: tidegate_raft::store::OpenError,
     },
-    /// The data directory holds data that this version does not write.
+    /// The data directory holds data that this version of the server cannot read.
     #[error("{}: the streams cannot be read: {what}", directory.display())]
     State {
         /// The data directory.
         directory: PathBuf,
-        /// The mistake in the data.
+        /// A description of the unreadable data.
         what: String,
     },
 }
@@ -91,25 +91,26 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The wait for socket events failed.
+    /// The operating system refused to wait for socket events.
     #[error("the system refuses to wait for sockets: {0}")]
     Loop(io::Error),
-    /// A write or a sync failed: acknowledged messages are durable, and the server can promise nothing else.
+    /// A write or a sync of the log failed. Acknowledged messages are durable, but all other data may be
+    /// lost.
     #[error(
         "the log failed: {0}; every acknowledgement that was sent is of something durable, nothing that was not acknowledged may be relied on"
     )]
     Log(#[from] tidegate_log::Failure),
-    /// This node has lost entries that other nodes count on.
+    /// This node has lost log entries that other nodes count on.
     #[error(
         "{0}: empty the data directory and start the node with --rejoin: the other nodes have everything"
     )]
     Forgotten(tidegate_raft::replica::StepError),
-    /// The node cannot apply a committed entry.
+    /// The node cannot apply a committed entry of the log.
     #[error(
         "an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one"
     )]
     Entry(#[from] tidegate_stream::stream::EntryError),
-    /// The members of the cluster are fixed now, and the node cannot open the streams.
+    /// The members of the cluster have become fixed, and now the node cannot open the streams.
     #[error(transparent)]
     Start(#[from] StartError),
 }

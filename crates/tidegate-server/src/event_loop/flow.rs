@@ -1,9 +1,9 @@
-//! Decides how long the event loop gathers messages before it writes to the sockets: a controller of the
-//! engine, at the boundary of the sockets.
+//! Decides how long the event loop gathers messages before it writes to the sockets, with a controller of the
+//! engine.
 //!
-//! An item is a copy of a message in an outbox. A batch is all copies in one round of writes, and its
-//! cost is the time of these writes. The controller decides how much the loop may gather before the
-//! next round and, with an objective that puts a price on writing, until when a smaller batch may wait.
+//! An item is a copy of a message in an outbox. A batch is all copies in one round of writes, and its cost is
+//! the time of these writes. The controller decides how many copies the loop may gather before the next round
+//! and, with an objective that puts a price on writing, until when a smaller batch may wait.
 
 use std::time::Duration;
 
@@ -11,27 +11,32 @@ use tidegate::Time;
 use tidegate::boundary::{Boundary, BoundaryError, Cut, DecisionLog, Step};
 use tidegate::controller::{BatchId, Bounds, Choice, ChoiceError, Load, Reason, Snapshot};
 
-/// The largest limit that the controller may set for the copies in one batch.
+/// The greatest number of copies of messages that the controller may allow in one batch, which is one round
+/// of socket writes.
 const ITEMS_MAX: u64 = 65_536;
 const ITEMS_MIN: u64 = 16;
-/// The most bytes of a batch: with more, the outboxes would not fit into the caches of the processor.
+/// The greatest number of bytes that the loop gathers in the clients' outboxes for one round of writes: with
+/// more, the outboxes would not fit into the caches of the processor.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// The longest time for which a message waits for other messages, under any objective.
+/// The longest time for which a copy of a message waits in an outbox so that further copies join its round of
+/// writes, with any objective of the controller.
 const AGE_MAX: Duration = Duration::from_millis(100);
 
 /// The boundary at which the loop cuts the batches of its socket writes.
 #[derive(Debug)]
 pub(crate) struct Flow {
     boundary: Boundary,
-    /// The time at which the loop gathered the oldest unwritten message.
+    /// The time at which the loop found the oldest copy of a message that still waits for a round of writes;
+    /// `None` if the loop has found none since the last round began.
     oldest: Option<Time>,
-    /// The controller's id of the round of writes in progress.
+    /// The id that the controller gave the round of writes in progress; `None` between two rounds.
     writing: Option<BatchId>,
 }
 
 impl Flow {
-    /// Builds the controller of `choice` within the bounds of this boundary.
+    /// Builds the controller that `choice` names. The bounds of this module apply to each round of writes: to
+    /// the copies of messages and the bytes in it, and to the time that a copy waits for it.
     pub(crate) fn new(choice: Choice) -> Result<Self, ChoiceError> {
         let bounds = Bounds {
             bytes_max: BYTES_MAX,
@@ -50,18 +55,19 @@ impl Flow {
         self.boundary.log_to(log, "sockets");
     }
 
-    /// Returns the most that the loop gathers before it writes.
+    /// Returns the bounds on the copies of messages and on the bytes that the loop may gather in outboxes
+    /// before it must write.
     pub(crate) const fn limit(&self) -> Load {
         self.boundary.limit()
     }
 
-    /// Returns the reason for the current limit.
+    /// Returns the controller's reason for the current limit.
     pub(crate) const fn reason(&self) -> Reason {
         self.boundary.reason()
     }
 
-    /// Decides, in an idle loop, how long the `gathered` messages may wait. Returns the time until which they
-    /// may; `None` if the loop must write now.
+    /// Decides, when the loop has no other work, how long the `gathered` copies of messages may wait for
+    /// further copies. Returns the end of this time; `None` if no copy waits, or if the loop must write now.
     pub(crate) fn wait(&mut self, now: Time, gathered: Load) -> Option<Time> {
         if gathered.items == 0 {
             return None;
@@ -78,7 +84,8 @@ impl Flow {
         }
     }
 
-    /// Notes that a round of writes of `batch` begins.
+    /// Records that a round of writes begins, with the copies of messages and the bytes in `batch`. The loop
+    /// began it for this `reason`.
     pub(crate) fn started(&mut self, now: Time, batch: Load, reason: Reason) {
         self.oldest = None;
         let (now, left) = (self.boundary.at(now), Load::default());
@@ -87,7 +94,7 @@ impl Flow {
         self.writing = Some(started.unwrap_or_else(impossible));
     }
 
-    /// Notes that the round of writes took `cost_ns`.
+    /// Records that the round of writes has ended, and that its writes took `cost_ns` nanoseconds.
     pub(crate) fn done(&mut self, now: Time, cost_ns: u64) {
         if let Some(id) = self.writing.take() {
             let now = self.boundary.at(now);
@@ -96,13 +103,14 @@ impl Flow {
         }
     }
 
-    /// Returns a snapshot of the controller, for the monitor.
+    /// Returns the state of the controller, for the monitor.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.boundary.snapshot()
     }
 }
 
-/// Panics: the boundary returns an error only if this module calls it in a wrong order.
+/// Panics. The boundary returns an error only if this module calls its functions in a wrong order, which is a
+/// programming error.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("the loop keeps to the order of calls: {error}")

@@ -1,4 +1,5 @@
-//! Commands of other threads to a running server: a bounded list, and a function that wakes the event loop.
+//! Carries commands of other threads to a running server: a bounded list of commands, and a waker that makes
+//! the event loop take them.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
@@ -10,10 +11,10 @@ use super::report::Report;
 use super::report::query::Query;
 use crate::config::Settings;
 
-/// The most commands that wait for the loop.
+/// The greatest number of commands that may wait for the event loop.
 const COMMANDS_MAX: usize = 1024;
 
-/// A command to the event loop.
+/// A command of another thread to the event loop.
 #[derive(Debug)]
 pub(super) enum Command {
     Drain,
@@ -22,14 +23,14 @@ pub(super) enum Command {
     Report(Box<Query>, SyncSender<Report>),
 }
 
-/// A running server, seen from other threads. Clones are the same handle.
+/// A handle with which other threads send commands to a running server. All clones control the same server.
 #[derive(Clone, Debug)]
 pub struct Handle {
     commands: Arc<Mutex<VecDeque<Command>>>,
     waker: Arc<Waker>,
 }
 
-/// The error for a full list of commands: the loop does not get the command.
+/// The error for a command that the server does not get, because too many commands wait already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server has {COMMANDS_MAX} commands waiting already: ask again later")]
 pub struct Busy;
@@ -42,34 +43,35 @@ impl Handle {
         }
     }
 
-    /// Stops the server: it accepts no more clients, finishes the input it received, writes its
-    /// outboxes, and closes.
+    /// Drains the server: it accepts no more clients, finishes the input that it has received, writes its
+    /// outboxes, closes all connections, and ends.
     ///
     /// # Errors
-    /// Too many commands wait.
+    /// Too many commands wait for the server.
     pub fn drain(&self) -> Result<(), Busy> {
         self.send(Command::Drain)
     }
 
-    /// Starts lame duck mode: the server tells clients to connect elsewhere, closes their connections one
-    /// after the other, and stops.
+    /// Starts lame duck mode: the server tells its clients to connect to other nodes, closes their
+    /// connections one after the other, and ends.
     ///
     /// # Errors
-    /// Too many commands wait.
+    /// Too many commands wait for the server.
     pub fn lame_duck(&self) -> Result<(), Busy> {
         self.send(Command::LameDuck)
     }
 
-    /// Puts changed settings in force. Settings that cannot change in a running server stay as they
+    /// Makes the server adopt changed settings. Settings that a running server cannot change stay as they
     /// are, and the log names them.
     ///
     /// # Errors
-    /// Too many commands wait.
+    /// Too many commands wait for the server.
     pub fn reload(&self, settings: Settings) -> Result<(), Busy> {
         self.send(Command::Reload(Box::new(settings)))
     }
 
-    /// Asks for a report. The loop sends the report through `to`, or drops `to`.
+    /// Asks the event loop for a report on the server's state. The loop sends the report through `to`. If the
+    /// loop ends before that, it drops `to`.
     pub(crate) fn report(&self, query: Query, to: SyncSender<Report>) -> Result<(), Busy> {
         self.send(Command::Report(Box::new(query), to))
     }
@@ -85,9 +87,9 @@ impl Handle {
         Ok(())
     }
 
-    /// Makes the loop take a turn.
+    /// Wakes the event loop, so that it takes a turn.
     pub(super) fn wake(&self) {
-        // The result does not matter: the wake-up fails only if the loop has ended.
+        // The wake-up fails only if the event loop has ended, which is harmless.
         let _ = self.waker.wake();
     }
 

@@ -1,19 +1,19 @@
-//! Chooses the handshakes that the pool's threads advance. Pure.
+//! Chooses which TLS handshake the pool's threads advance next. Pure.
 //!
-//! A step of a handshake costs a private-key operation, and the other side has shown nothing but a hello
-//! before it. So handshakes wait until a thread is free. Nodes go before clients. Clients with an answered
-//! hello go before new ones, so that the work on the answers is not lost. No kind is passed over more than
-//! twice in a row. Within a kind addresses take turns, and within an address the newest goes first: its
-//! client has waited least, and is the least likely to have given up.
+//! A step of a handshake costs a private-key operation, and the other side needs nothing but a hello to cause
+//! one. So handshakes wait in a queue until a thread is free. Other nodes go before clients. Clients with an
+//! answered hello go before new clients, so that the work on the answers is not lost. No class is passed over
+//! more than twice in a row. Within a class addresses take turns, and within an address the newest handshake
+//! goes first: its client has waited least, and is the least likely to have given up.
 
 use super::tokens::ChannelKey;
 use crate::fair::{FairQueue, Source, Ticket};
 use crate::party::ClientKey;
 
-/// Kinds of connections that wait, in order of precedence.
+/// The classes of connections with a waiting handshake, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
-    /// A connection to or from another node.
+    /// A connection to or from another node, which has precedence over clients.
     Peer,
     /// A client with a ClientHello that the server has answered.
     Begun,
@@ -29,10 +29,10 @@ impl Class {
     }
 }
 
-/// A connection that waits.
+/// A connection with a waiting handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiting {
-    /// A channel from or to another node.
+    /// A connection to or from another node.
     Peer(ChannelKey),
     /// A client with a ClientHello that the server has answered.
     Begun(ClientKey),
@@ -50,45 +50,46 @@ impl Waiting {
     }
 }
 
-/// The place of a connection in the queue. The connection keeps this place, so that it can leave the queue.
+/// The place of a handshake in the queue. The connection keeps it, so that the handshake can leave the queue.
 #[derive(Debug)]
 pub(crate) struct Place {
     class: Class,
     ticket: Ticket,
 }
 
-/// The waiting handshakes.
+/// The queue of TLS handshakes that wait for a thread of the pool.
 #[derive(Debug, Default)]
 pub(super) struct Handshakes {
-    /// The waiting connections, by kind.
+    /// The waiting handshakes, by class and source.
     waiting: [FairQueue<Waiting>; 3],
-    /// For each class, the number of choices in a row that passed it over while it waited.
+    /// For each class, the number of choices in a row that passed the class over although a handshake of it
+    /// waited.
     passed: [u32; 3],
 }
 
 impl Handshakes {
-    /// Returns whether no connection waits.
+    /// Returns whether no handshake waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.iter().all(FairQueue::is_empty)
     }
 
-    /// Queues a readable connection that has not finished its handshake.
+    /// Queues the handshake of a connection that has bytes to read. Returns its place in the queue.
     pub(super) fn wait(&mut self, waiting: Waiting, source: Source) -> Place {
         let class = waiting.class();
         let ticket = self.waiting[class.index()].push(source, waiting);
         Place { class, ticket }
     }
 
-    /// Removes a waiting connection that has ended.
+    /// Removes the waiting handshake of a connection that has ended.
     pub(super) fn withdraw(&mut self, place: &Place) {
         self.waiting[place.class.index()].remove(place.ticket);
     }
 
-    /// Returns the connection to advance, of an address that may have its turn: of the kind that the most
-    /// choices in a row passed over; among equals, in order of precedence.
+    /// Takes the next handshake to advance, from a source for which `may` returns true. Chooses the class
+    /// that was passed over the most times in a row; among equal classes, the class with precedence.
     pub(super) fn poll(&mut self, may: impl Fn(Source) -> bool) -> Option<(Source, Waiting)> {
         let mut classes = Class::ALL;
-        // The sort keeps the order of equals.
+        // The sort is stable, so equal classes keep their order of precedence.
         classes.sort_by_key(|class| std::cmp::Reverse(self.passed[class.index()]));
         let found = classes.into_iter().find_map(|class| {
             let next = self.waiting[class.index()].pop_newest(&may)?;
@@ -162,7 +163,7 @@ mod tests {
         handshakes.wait(waiting(Class::New, 1000), source(2));
         let first = [next(&mut handshakes), next(&mut handshakes)];
         assert_eq!(first, [999, 1000].map(|key| Some(waiting(Class::New, key))));
-        // An address with enough jobs waits, and the others go on.
+        // An address with as many jobs as it may have must wait, and the others go on.
         handshakes.wait(waiting(Class::New, 1001), source(2));
         let other = handshakes.poll(|from| from != source(1));
         assert_eq!(other, Some((source(2), waiting(Class::New, 1001))));

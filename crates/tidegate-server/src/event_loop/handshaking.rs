@@ -1,9 +1,9 @@
-//! The loop's part in TLS handshakes and in checks of passwords: queues the connections, sends the pool's
-//! threads their next jobs, and takes the outcomes.
+//! The event loop's part in TLS handshakes and in checks of passwords: it queues the handshakes, sends the
+//! pool's threads their next jobs, and takes the outcomes.
 //!
-//! Decides nothing: [`Handshakes`] and the node choose the connections. While a thread has the TLS session of
-//! a connection, the loop neither reads nor writes that connection. A client's time for its handshake runs
-//! only while the server waits for the client.
+//! It decides nothing: [`Handshakes`] and the node choose the connections. While a thread has the TLS session
+//! of a connection, the loop neither reads nor writes that connection. The time that a client has for its
+//! handshake runs only while the server waits for the client.
 //!
 //! [`Handshakes`]: crate::event_loop::handshakes::Handshakes
 
@@ -19,7 +19,7 @@ use crate::event_loop::tokens::ChannelKey;
 use crate::party::ClientKey;
 
 impl Server {
-    /// Queues a client's handshake.
+    /// Puts a client's TLS handshake into the queue, unless it is there or with a thread of the pool.
     pub(super) fn postpone(&mut self, key: ClientKey) {
         let Some(conn) = self.conns[key.index()].as_mut() else {
             return;
@@ -35,8 +35,8 @@ impl Server {
         }
     }
 
-    /// Returns whether the loop must not read a peer's channel now, because its handshake waits for
-    /// its turn or the channel has ended.
+    /// Returns whether the loop must not read a peer's channel now, because its handshake waits in the queue
+    /// or the channel has ended.
     pub(super) fn postpone_peer(&mut self, now: Time, key: ChannelKey) -> bool {
         let Some(peers) = &mut self.peers else {
             return true;
@@ -49,8 +49,8 @@ impl Server {
         peers.postpone(now, key, &mut self.node, wait)
     }
 
-    /// Takes the outcomes of the pool's jobs, and sends free threads the next ones: passwords and handshakes
-    /// in turn, where both wait.
+    /// Takes the outcomes of the pool's jobs, and sends the next jobs to free threads. If both passwords and
+    /// handshakes wait, they take turns.
     pub(super) fn turn_pool(&mut self) {
         while let Some(outcome) = self.pool.poll() {
             let now = self.clock.now();
@@ -92,7 +92,7 @@ impl Server {
         true
     }
 
-    /// Sends the pool the next step of a handshake. Returns whether there was one.
+    /// Sends the next step of a handshake to the pool. Returns whether a step could be sent.
     fn begin_step(&mut self) -> bool {
         loop {
             let pool = &self.pool;
@@ -117,7 +117,8 @@ impl Server {
         }
     }
 
-    /// Reads what a client sent for its handshake. Returns its TLS session, if there is anything to do.
+    /// Reads the bytes that a client has sent for its TLS handshake. Returns the connection's TLS session if
+    /// it has bytes to process.
     fn begin_step_of_client(
         &mut self,
         now: Time,
@@ -132,7 +133,8 @@ impl Server {
         }
         self.node.handle_unqueued(now, key);
         if let Opening::Hello { info_after } = conn.opening {
-            // A client that has closed its end cannot complete its handshake.
+            // A client that has closed its end cannot complete its handshake, so the server closes the
+            // connection.
             if conn.ended {
                 self.node.handle_closed(now, key, CloseReason::ClientClosed);
                 return None;
@@ -154,7 +156,8 @@ impl Server {
         tls
     }
 
-    /// Reads what a node sent for its handshake. Returns its TLS session, if there is anything to do.
+    /// Reads the bytes that another node has sent for its TLS handshake. Returns the connection's TLS session
+    /// if it has bytes to process.
     fn begin_step_of_peer(
         &mut self,
         now: Time,
@@ -169,7 +172,7 @@ impl Server {
         self.peers.as_mut()?.take_step(key, number)
     }
 
-    /// Gives a TLS session back to its connection, unless the connection has ended meanwhile.
+    /// Returns a TLS session to its connection after a step, unless the connection has ended in the meantime.
     fn end_step(&mut self, now: Time, step: Step, failed: Option<Error>) {
         let Step { of, number, tls } = step;
         match of {

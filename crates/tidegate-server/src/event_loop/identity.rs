@@ -1,4 +1,4 @@
-//! The identity of a starting server: its id, its seed, and the greeting of its clients.
+//! The identity of a starting server: its id, its random seed, and the INFO for its clients.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -11,9 +11,10 @@ use crate::PROTOCOL_VERSION;
 use crate::config::Settings;
 use crate::config::host_port::joined;
 
-/// Returns the INFO that each client gets first.
+/// Returns the INFO that the server sends to each client first.
 pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
-    // A certificate names the host as clients know it, not the address that the name resolves to.
+    // INFO names the host as the settings name it, not the address behind the name, because a certificate is
+    // for the name that clients use.
     let (host, port) = match &settings.client_advertise {
         Some(advertised) => (advertised.host(), advertised.port_or(address.port())),
         None => (settings.host.as_str(), address.port()),
@@ -48,12 +49,13 @@ pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) ->
     }
 }
 
-/// Returns a seed that an attacker cannot foresee cheaply, from the keys of the standard library's hashing.
+/// Returns a seed that an attacker cannot cheaply foresee, derived from the random keys of the standard
+/// library's hash function.
 pub(super) fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// Draws a server id in nats-server's form: 56 characters of base 32, of which the first is an N.
+/// Draws a random server id in nats-server's form: 56 characters of base 32, the first of which is an N.
 pub(super) fn server_id() -> String {
     const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let words: Vec<u64> = (0..5).map(|_| seed()).collect();

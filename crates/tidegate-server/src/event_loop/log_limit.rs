@@ -1,18 +1,19 @@
-//! Rate-limits log lines about events that clients or peers can cause as often as they like. Each
-//! line names the number of events since the last one.
+//! Rate-limits log lines about events that clients or peers can cause as often as they like. Each line gives
+//! the number of events since the last line.
 
 use std::time::Duration;
 
 use tidegate::Time;
 
-/// The default of the shortest time between two lines.
+/// The default of the shortest time between two log lines.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// A rate-limited log line.
+/// The rate limit of one kind of log line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogLimit {
     pause: Duration,
-    /// The most lines in a pause, and the lines of this one.
+    /// The greatest number of lines in one `pause`, and (`lines`) the number of lines in the current pause so
+    /// far.
     lines_max: u32,
     lines: u32,
     next: Time,
@@ -27,12 +28,13 @@ impl Default for LogLimit {
 }
 
 impl LogLimit {
-    /// Creates a limit of one line in each `pause`.
+    /// Creates a limit of one log line in each `pause`.
     pub(super) const fn every(pause: Duration) -> Self {
         Self::lines(1, pause)
     }
 
-    /// Returns the limit of `lines_max` lines in ten seconds, for lines that differ.
+    /// Creates a limit of `lines_max` log lines in ten seconds, for a kind of line that names a client or a
+    /// node: a single line would name only one of many.
     pub(super) const fn of_lines(lines_max: u32) -> Self {
         Self::lines(lines_max, PAUSE)
     }
@@ -47,8 +49,8 @@ impl LogLimit {
         }
     }
 
-    /// Counts an event. Returns the end of the log line, with the number of events since the last line, if a
-    /// line is due now.
+    /// Counts an event. If a log line is due now, returns the line's suffix, with the number of events since
+    /// the last line; otherwise `None`.
     pub(super) fn due(&mut self, now: Time) -> Option<String> {
         if self.is_spent(now) {
             self.missed += 1;
@@ -65,7 +67,7 @@ impl LogLimit {
         })
     }
 
-    /// Returns whether no line is due now.
+    /// Returns whether the limit forbids a log line now.
     pub(super) fn is_spent(&self, now: Time) -> bool {
         now < self.next && self.lines >= self.lines_max
     }

@@ -1,9 +1,9 @@
-//! The members' file in the data directory. The server reads the file at the start, and writes it as a whole
-//! when its content changes: when the server draws its id, when the cluster is formed, when the log begins,
-//! and when the node rejoins.
+//! The members' file in the data directory, which holds a node's identity in its cluster. The server reads
+//! the file at its start, and rewrites it when its content changes: when the server draws its id, when the
+//! cluster is formed, when the log begins, and when the node rejoins.
 //!
-//! The server writes the new file beside the old one, syncs it, renames it, and syncs the directory: a crash
-//! leaves the old file or the new one.
+//! The server writes a new file beside the old one, syncs it, renames it, and syncs the directory, so that a
+//! crash leaves either the old file or the new one.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
@@ -20,30 +20,32 @@ const NEW: &str = "members-new";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// The system refuses to read or write the file.
+    /// The operating system refuses to read or write the members' file.
     #[error("the file `members` cannot be read or written: {0}")]
     Io(#[from] io::Error),
-    /// The file is damaged, or belongs to another node or cluster.
+    /// The members' file is damaged, or belongs to another node or cluster.
     #[error(transparent)]
     Members(#[from] MembersError),
-    /// The file belongs to a cluster, and the operator started the server without a cluster.
+    /// The members' file belongs to a node of this cluster, but the operator started the server without a
+    /// cluster.
     #[error(
         "the data directory belongs to a node of cluster `{0}`: say --cluster and --routes, or use another directory"
     )]
     Clustered(String),
-    /// The data directory belongs to a server that ran alone.
+    /// The data directory belongs to a server that ran alone, but the operator started the server in a
+    /// cluster.
     #[error(
         "the data directory is of a server that ran alone, or has lost its file `members`; the nodes of a cluster begin with empty ones: use another directory, and --rejoin if this was a member's"
     )]
     Alone,
 }
 
-/// Opens the directory that holds the members' file of a data directory.
+/// Opens the directory that holds the members' file, within the data directory `data`.
 pub(super) fn storage(data: &Path) -> Result<Disk, IdentityError> {
     Ok(Disk::open(data.join("tidegate"))?)
 }
 
-/// Reads the members' file, if there is one.
+/// Reads the members' file; `None` if the directory has none.
 pub(super) fn load(storage: &dyn Storage) -> Result<Option<MembersFile>, IdentityError> {
     let file = match storage.open(FILE) {
         Ok(file) => file,
@@ -51,7 +53,7 @@ pub(super) fn load(storage: &dyn Storage) -> Result<Option<MembersFile>, Identit
         Err(e) => return Err(e.into()),
     };
     let bytes = usize::try_from(file.bytes()?).map_err(|_| MembersError::Damaged)?;
-    // The bound on the bytes is far more than 32 members with the longest names take.
+    // The node reads at most 64 KiB of the members' file. 32 members with the longest names take far less.
     let mut text = vec![0; bytes.min(1 << 16)];
     let read = file.read_at(&mut text, 0)?;
     text.truncate(read);
@@ -67,8 +69,8 @@ pub(super) fn save(storage: &dyn Storage, file: &MembersFile) -> io::Result<()> 
     storage.sync_names()
 }
 
-/// Returns the identity of this node in the cluster, from the directory. If the directory has none, creates
-/// an identity with the id `fresh` and writes it to the members' file.
+/// Returns the identity of this node in the cluster, from the members' file. If the directory has no such
+/// file, creates an identity with the id `fresh` and writes the file.
 pub(super) fn identify(
     storage: &dyn Storage,
     cluster: &str,
@@ -79,7 +81,8 @@ pub(super) fn identify(
         file.check(cluster, name)?;
         return Ok(file);
     }
-    // Other nodes cannot have agreed to the decisions of a server that ran alone.
+    // A server that ran alone has committed entries without the agreement of other nodes, so it cannot become
+    // a member.
     if storage.list()?.iter().any(|name| name == VERSION_FILE) {
         return Err(IdentityError::Alone);
     }
@@ -97,8 +100,8 @@ pub(super) fn identify(
     Ok(file)
 }
 
-/// Notes durably in the members' file that the node has a log. The node promises other nodes nothing before
-/// that.
+/// Records durably in the members' file that the node has a log. Before that the node promises nothing to
+/// other nodes.
 pub(super) fn begin_log(storage: &dyn Storage, file: &mut MembersFile) -> io::Result<()> {
     if file.log_begun {
         return Ok(());
@@ -112,7 +115,7 @@ pub(super) fn begin_log(storage: &dyn Storage, file: &mut MembersFile) -> io::Re
     Ok(())
 }
 
-/// Checks that the directory does not belong to a cluster.
+/// Checks that the directory does not belong to a node of a cluster.
 pub(super) fn check_alone(storage: &dyn Storage) -> Result<(), IdentityError> {
     match load(storage)? {
         Some(file) => Err(IdentityError::Clustered(file.cluster)),

@@ -1,9 +1,9 @@
-//! The event loop, on one thread: waits for sockets, hands bytes to the node, writes the outboxes, arms one
-//! timer.
+//! The event loop, on one thread: it waits for sockets, hands received bytes to the node, writes the
+//! outboxes, and sleeps until the earliest deadline.
 //!
-//! Owns the sockets and decides only the order of work: take the events, act once, then write. The
-//! loop reads ready connections for a bounded time a turn and in equal shares (`ReadQueue`), so that none
-//! starves another; `Flow` decides when to write in between.
+//! The loop owns the sockets and decides only the order of work: take the events, act once, then write. In
+//! each turn it reads ready connections for a bounded time and in equal shares (`ReadQueue`), so that no
+//! connection starves another. `Flow` decides when the loop writes in between.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::ErrorKind;
@@ -71,24 +71,26 @@ use crate::config::Settings;
 use crate::party::ClientKey;
 use crate::sessions::Node;
 
-/// Bytes read at a time: about as many as a client library writes at a time, and a small part of a
-/// core's cache.
+/// The greatest number of bytes that the loop reads from a connection at a time: about as many as a client
+/// library writes at a time, and a small part of a core's cache.
 const READ_BYTES: usize = 64 * 1024;
-/// The longest that one turn writes outboxes, and the number of writes between two looks at the clock.
+/// The longest time for which one turn writes outboxes, and (`WRITES_A_LOOK`) the number of writes after
+/// which the loop reads the clock to check that time.
 const WRITE_BUDGET: Duration = Duration::from_micros(500);
 const WRITES_A_LOOK: usize = 4;
-/// The most sockets that the loop closes in one turn.
+/// The greatest number of sockets that the loop closes in one turn, so that many connections that end at once
+/// do not keep the loop long.
 const CLOSES_A_TURN: usize = 64;
-/// The most events taken at a time.
+/// The greatest number of events that the loop takes from the poller at a time.
 const EVENTS_LEN: usize = 1024;
-/// The longest that a drain reads the messages that clients have sent already.
+/// The longest time for which a draining server reads the messages that clients have already sent.
 const DRAIN_READS: Duration = Duration::from_secs(1);
-/// The longest that a server without clients goes on writing to peers.
+/// The longest time for which a stopping server without clients still writes to its peers.
 const PARTING: Duration = Duration::from_secs(2);
-/// The most log lines about failed logins in ten seconds.
+/// The greatest number of log lines about failed logins in ten seconds.
 const FAILED_LOGINS_LOGGED: u32 = 5;
 
-/// A listening server; [`Server::run`] serves.
+/// A server that listens for clients; [`Server::run`] serves them.
 #[derive(Debug)]
 pub struct Server {
     poll: Poll,
@@ -98,10 +100,10 @@ pub struct Server {
     address: SocketAddr,
     node: Node,
     conns: Vec<Option<Conn>>,
-    /// Connections to read.
+    /// The client connections with something to read, in the order in which the loop reads them.
     ready: ReadQueue,
     flow: Flow,
-    /// The record of decisions.
+    /// The thread that records the controllers' decisions; `None` without a file for them.
     recording: Option<Recording>,
     tls: Option<Arc<ServerConfig>>,
     handle: Handle,
@@ -110,34 +112,38 @@ pub struct Server {
     password_next: bool,
     scratch: Vec<u8>,
     accept_again: Option<Time>,
-    /// The limit of the log line that says that the process ran out of descriptors.
+    /// The rate limit of the log line that says that the server cannot accept connections.
     not_accepted: LogLimit,
-    /// The limit of the log line that says that the server has its maximum of connections.
+    /// The rate limit of the log line that says that the server has its maximum of connections.
     not_admitted: LogLimit,
-    /// Log lines: a client presented no right credentials.
+    /// The rate limit of the log line that says that a client's login failed.
     failed_logins: LogLimit,
-    /// Connections that get their INFO at that time unless they have begun with TLS, in order.
+    /// The clients to which the server sends INFO at the given time, unless they have begun TLS before; in
+    /// the order of these times.
     hellos: VecDeque<(Time, ClientKey)>,
     tls_rate: TlsRate,
-    /// Waiting TLS handshakes.
+    /// The TLS handshakes that wait for a free thread of the pool.
     handshakes: Handshakes,
-    /// The store of the streams.
+    /// The log and the checkpoints of the streams; `None` without streams, and until they are open.
     store: Option<Store>,
-    /// The streams, until the members of the cluster are fixed.
+    /// The streams' settings and the lock of their directory, until the members of the cluster are fixed and
+    /// the streams can open.
     waiting: Option<Waiting>,
-    /// The groups that this node shares with others.
+    /// The Raft groups that this node shares with other nodes; `None` without a cluster.
     replication: Option<Replication>,
-    /// Damaged records that no other node has.
+    /// The log positions of damaged records that no other node has.
     lost: BTreeSet<u64>,
-    /// Damage that the scrub found.
+    /// The damaged ranges of the log that the scrub has found.
     damage: Damage,
-    /// The time of the next look at a full disk.
+    /// The time at which the loop next checks if a full disk has space again.
     look_for_space: Option<Time>,
-    /// The other nodes of the cluster.
+    /// The connections with the other nodes of the cluster; `None` without a cluster.
     peers: Option<Box<Peers>>,
-    /// The end of the time for writing to peers after everything else is over.
+    /// The time at which a stopping server ends although bytes still wait for its peers; `None` as long as
+    /// the server has client connections.
     parting: Option<Time>,
-    /// The end of a drain's reading; the server then closes everything.
+    /// The time at which a draining server ceases to read and closes all connections, if it has not done so
+    /// earlier; `None` if the server does not drain, or has closed them.
     draining: Option<Time>,
     stopping: bool,
     turns: Turns,
@@ -145,12 +151,12 @@ pub struct Server {
     round: Option<Round>,
 }
 
-/// A round of writes that is not over.
+/// A round of socket writes that has begun and not ended.
 #[derive(Clone, Copy, Debug)]
 struct Round {
-    /// The copies of messages that it began with.
+    /// The number of copies of messages that waited in the outboxes when the round began.
     items: u64,
-    /// The time that its writes have taken so far.
+    /// The time that the round's writes have taken so far, in nanoseconds.
     spent_ns: u64,
 }
 
@@ -158,29 +164,32 @@ struct Round {
 struct Conn {
     socket: Socket,
     address: SocketAddr,
-    /// Bytes received and not used yet, behind the first `used` ones.
+    /// The bytes received from the client, of which the node has used the first `used`.
     input: Vec<u8>,
-    /// The number of bytes of `input` that the node has used; 0 unless a slice was cut.
+    /// The number of bytes of `input` that the node has used; 0 unless the connection's time in a turn ended
+    /// within `input`.
     used: usize,
-    /// The socket may have more to read.
+    /// True if the client's socket may have bytes to read.
     readable: bool,
-    /// The socket takes more.
+    /// True if the client's socket takes more bytes.
     writable: bool,
-    /// The other side has closed its end.
+    /// True if the client has closed its end of the connection.
     ended: bool,
-    /// `ready` contains this connection.
+    /// True if the loop's list of connections to read contains this connection.
     listed: bool,
     share: Share,
-    /// The last slice ended before the last whole operation of `input`: the loop reads no more before it.
+    /// True if the connection's time in its last turn ended before the node had used all whole operations in
+    /// `input`. The loop then reads no more bytes before the node has used these.
     cut: bool,
     opening: Opening,
-    /// The place of its waiting handshake; the loop does not read the connection meanwhile.
+    /// The place of the connection in the queue of TLS handshakes; `None` if no handshake of the connection
+    /// waits there. The loop does not read a connection with a place.
     place: Option<Place>,
 }
 
 impl Conn {
-    /// Keeps bytes that were received and not used. A connection without such bytes keeps no more
-    /// memory than an ordinary read takes.
+    /// Keeps received bytes that the node has not used. If no bytes remain, frees a buffer that is larger
+    /// than an ordinary read needs.
     fn keep(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         if self.input.is_empty() && self.input.capacity() > READ_BYTES {
@@ -193,7 +202,8 @@ impl Server {
     /// Listens at the address in the settings.
     ///
     /// # Errors
-    /// Settings that the server cannot put in force, such as an address in use or an unreadable certificate.
+    /// The server cannot apply the settings: for example, the address is in use, or a certificate is
+    /// unreadable.
     pub fn bind(mut settings: Settings) -> Result<Self, StartError> {
         settings.check_exposure()?;
         if settings.shows_credentials() {
@@ -272,25 +282,26 @@ impl Server {
         Ok(server)
     }
 
-    /// The address at which it listens.
+    /// Returns the address at which the server listens for clients.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address at which it listens for the other nodes of its cluster, if it is in one.
+    /// Returns the address at which the server listens for the other nodes of its cluster; `None` without a
+    /// cluster.
     #[must_use]
     pub fn cluster_address(&self) -> Option<SocketAddr> {
         self.peers.as_ref().map(|p| p.address())
     }
 
-    /// A handle for other threads.
+    /// Returns a handle with which other threads send commands to the server.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Serves until a command stops it and all connections are closed.
+    /// Serves clients until a command stops the server and all connections are closed.
     ///
     /// # Errors
     /// See [`RunError`]: the server cannot go on.
@@ -310,8 +321,8 @@ impl Server {
         closed
     }
 
-    /// Runs one turn, which waits up to `wait` for events. Returns how long the next turn may wait,
-    /// unless this was the last.
+    /// Runs one turn, which waits for events for at most `wait`. Returns the longest time for which the next
+    /// turn may wait, or breaks if this turn was the last.
     fn turn(
         &mut self,
         events: &mut Events,
@@ -332,7 +343,8 @@ impl Server {
         let now = self.clock.now();
         self.node.handle_timeouts(now);
         self.turn_peers(now);
-        // After the timeouts: a handshake past its time costs nothing more.
+        // The pool gets its jobs after the timeouts, so that no thread works on a handshake that is past its
+        // time.
         self.turn_pool();
         let now = self.clock.now();
         self.open_streams(now)?;
@@ -340,7 +352,7 @@ impl Server {
         self.go_on(now);
         let hold = match self.round {
             None => self.flow.wait(now, self.node.gathered()),
-            // The round of the last turn goes on.
+            // The last turn's round of writes has not ended, so this turn continues it without a wait.
             Some(_) => None,
         };
         if hold.is_none() {
@@ -359,7 +371,7 @@ impl Server {
         Ok(ControlFlow::Continue(wait))
     }
 
-    /// The time to wait for events.
+    /// Returns the longest time for which the next turn may wait for events; `None` to wait without a limit.
     fn wait(&self, now: Time, hold: Option<Time>) -> Option<Duration> {
         let busy = self.peers.as_ref().is_some_and(|p| p.is_busy());
         let upkeep = self.store.as_ref().is_some_and(Store::has_upkeep);
@@ -409,7 +421,7 @@ impl Server {
                 conn.ended |= event.is_read_closed() || event.is_error();
                 let waits = conn.place.is_some() || conn.socket.is_away();
                 if conn.ended && (waits || self.node.is_verifying(key)) {
-                    // The client wants no handshake and no answer to its password any more.
+                    // The client has gone and needs neither the handshake nor the check of its password.
                     return self.node.handle_closed(now, key, CloseReason::ClientClosed);
                 }
                 if event.is_writable() && !std::mem::replace(&mut conn.writable, true) {
@@ -420,7 +432,8 @@ impl Server {
         }
     }
 
-    /// Lists a connection for reading.
+    /// Lists a connection for reading, if its socket may have bytes, and its handshake neither waits in the
+    /// queue nor is with a thread of the pool.
     fn list(&mut self, key: ClientKey) {
         if let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut)
             && conn.readable
@@ -447,7 +460,7 @@ impl Server {
                         streams,
                         self.peers.as_ref().map(|p| Cluster::take(&self.node, p)),
                     );
-                    // The result does not matter: the thread that asked may have ended.
+                    // The sending fails if the thread that asked for the report has ended, which is harmless.
                     let _ = to.try_send(report);
                 }
                 Command::Drain if !self.stopping => {
@@ -481,7 +494,7 @@ impl Server {
         self.stopping = true;
         self.accept_again = None;
         if let Some(mut listener) = self.listener.take() {
-            // The result does not matter, since the server drops the listener in any case.
+            // A failed deregistration is harmless, since the server drops the listener in any case.
             let _ = self.poll.registry().deregister(&mut listener);
         }
     }
@@ -567,7 +580,7 @@ impl Server {
         }
     }
 
-    /// Reads a connection once, during its handshake or after it.
+    /// Reads a connection once, for its TLS handshake or for operations of the client.
     fn read_open(&mut self, now: Time, key: ClientKey, scratch: &mut [u8]) {
         let need = self.node.need(key);
         let Some(conn) = self.conns[key.index()].as_mut() else {
@@ -576,7 +589,8 @@ impl Server {
         if conn.cut {
             return self.go_on_after_cut(now, key);
         }
-        // The rest of the last read goes to the front; a large message has a buffer of its own.
+        // The unused rest of the last read comes first in the buffer. A message larger than the buffer is
+        // gathered in the connection's own buffer instead.
         let gathers = need > scratch.len();
         let kept = if gathers { 0 } else { conn.input.len() };
         scratch[..kept].copy_from_slice(&conn.input[..kept]);
@@ -623,7 +637,8 @@ impl Server {
         }
     }
 
-    /// Uses bytes that a slice left, before the socket is read again.
+    /// Lets the node use the bytes that were left when the connection's time in its last turn ended, before
+    /// the loop reads the socket again.
     fn go_on_after_cut(&mut self, now: Time, key: ClientKey) {
         let Some(conn) = self.conns[key.index()].as_mut() else {
             return;
@@ -642,7 +657,8 @@ impl Server {
         }
     }
 
-    /// Adds to a message larger than a read.
+    /// Adds bytes to a message that is larger than one read, and hands the message to the node once it is
+    /// complete.
     fn gather(&mut self, now: Time, key: ClientKey, bytes: &[u8]) {
         let need = self.node.need(key);
         let Some(conn) = self.conns[key.index()].as_mut() else {
@@ -650,7 +666,8 @@ impl Server {
         };
         let mut input = std::mem::take(&mut conn.input);
         if input.capacity() < need {
-            // Doubles up to the need: a client has to send as many bytes as it makes the server reserve.
+            // The buffer at most doubles, up to the message's length, so that a client must send as many
+            // bytes as it makes the server reserve.
             input.reserve(
                 (2 * input.len())
                     .max(READ_BYTES)
@@ -663,7 +680,8 @@ impl Server {
             self.node.handle_activity(now, key);
         } else {
             let used = self.consume(now, key, &input);
-            // The rest is the beginning of the next message: the memory is reused.
+            // The bytes behind the complete message in the connection's buffer belong to the client's next
+            // message, which reuses the buffer's memory.
             input.drain(..used);
             if let Some(conn) = self.conns[key.index()].as_mut() {
                 conn.input = input;
@@ -672,8 +690,8 @@ impl Server {
         }
     }
 
-    /// Hands in bytes, until the connection's slice is over, and writes whenever enough is gathered. Returns
-    /// the number of bytes used.
+    /// Hands received bytes to the node until the connection's time in this turn (its slice) is over, and
+    /// writes outboxes whenever enough has gathered in them. Returns the number of bytes that the node used.
     fn consume(&mut self, now: Time, key: ClientKey, bytes: &[u8]) -> usize {
         let end = now + self.ready.slice();
         let mut used = 0;
@@ -683,8 +701,9 @@ impl Server {
                 .handle_received(now, key, &bytes[used..], self.flow.limit());
             used += received.used;
             if !received.full {
-                // A client that the node does not read now may have closed its socket: the rest of its input
-                // comes before the end of the socket.
+                // The node has paused the client, so it has not used all of the input. The loop hands in the
+                // rest of the input before it looks at the end of the socket, since the client may have
+                // closed the socket meanwhile.
                 if used < bytes.len() && self.node.contains(key) && !self.node.reads(key) {
                     self.cut(key);
                 }
@@ -702,7 +721,7 @@ impl Server {
         used
     }
 
-    /// Keeps the rest of a connection's input for its next slice.
+    /// Ends the connection's time in this turn: the rest of its input waits for a later turn.
     fn cut(&mut self, key: ClientKey) {
         if let Some(conn) = self.conns[key.index()].as_mut() {
             conn.cut = true;
@@ -710,7 +729,7 @@ impl Server {
         }
     }
 
-    /// Reads each listed channel of a peer once, and writes whenever enough is gathered.
+    /// Reads each listed channel of a peer once, and writes outboxes whenever enough has gathered in them.
     fn read_peers(&mut self, now: Time) {
         let Some(peers) = &mut self.peers else { return };
         let ready = peers.take_ready();
@@ -726,7 +745,7 @@ impl Server {
         self.scratch = scratch;
     }
 
-    /// Reads a channel of a peer once, and writes whenever enough is gathered.
+    /// Reads one channel of a peer once, and writes outboxes whenever enough has gathered in them.
     fn read_peer(&mut self, now: Time, key: ChannelKey, scratch: &mut [u8]) {
         while let Some(peers) = &mut self.peers
             && peers.read(now, key, &mut self.node, scratch, self.flow.limit())
@@ -735,14 +754,14 @@ impl Server {
         }
     }
 
-    /// Does one turn's work for peers.
+    /// Handles the deadlines of the channels with peers, once a turn.
     fn turn_peers(&mut self, now: Time) {
         if let Some(peers) = &mut self.peers {
             peers.handle_timeouts(now, &mut self.node);
         }
     }
 
-    /// Does the node's work besides writing.
+    /// Sends the INFO that is due to silent clients, and lists the connections that the node reads again.
     fn go_on(&mut self, now: Time) {
         self.greet_late(now);
         while let Some(peers) = &mut self.peers
@@ -752,16 +771,16 @@ impl Server {
         }
         while let Some(key) = self.node.poll_resumed() {
             if let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) {
-                // Bytes received earlier and not used come first: the connection has work even with
-                // an empty socket.
+                // Even with an empty socket the connection may have work: bytes that the loop received
+                // earlier and the node has not used.
                 conn.readable = true;
                 self.list(key);
             }
         }
     }
 
-    /// Writes outboxes, for [`WRITE_BUDGET`] at most: the next turn goes on with a round of writes that takes
-    /// longer.
+    /// Writes outboxes for the rest of the turn's [`WRITE_BUDGET`]. The next turn continues a round of writes
+    /// that takes longer.
     fn flush(&mut self, now: Time, reason: Reason) {
         if self.round.is_none() {
             let batch = self.node.take_gathered();
@@ -804,8 +823,8 @@ impl Server {
         }
     }
 
-    /// Writes the outbox of one connection once, as far as its socket takes it. A long rest waits until other
-    /// connections have written.
+    /// Writes the outbox of one connection once, as far as its socket takes bytes. The rest of a long outbox
+    /// waits until other connections have written.
     fn write(&mut self, now: Time, key: ClientKey) {
         let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) else {
             return;
@@ -866,7 +885,8 @@ impl Server {
         }
     }
 
-    /// Returns whether the server has finished.
+    /// Once a drain is over, stops the streams and closes all connections. Returns whether the server has
+    /// finished.
     fn is_over(&mut self, now: Time) -> bool {
         if let Some(until) = self.draining
             && ((self.has_read_all() && self.node.streams_idle() && self.has_handed_over(now))
@@ -882,21 +902,22 @@ impl Server {
         self.stopping && self.draining.is_none() && closed && self.has_parted(now)
     }
 
-    /// Returns whether no connection waits to be read.
+    /// Returns whether the server has handled all received input: no connection waits to be read, no TLS
+    /// handshake waits or runs, and every message has reached all of its receivers' outboxes.
     fn has_read_all(&self) -> bool {
         let opening = !self.handshakes.is_empty() || !self.pool.is_idle();
         self.ready.is_empty() && !opening && !self.node.is_spreading()
     }
 
-    /// Returns whether other nodes lead this node's groups, as far as others can, or know that this
-    /// node is about to leave.
+    /// Returns whether this node no longer leads any of its groups. A group that no other node can lead
+    /// counts once the other nodes have had time to learn that this node leaves.
     fn has_handed_over(&self, now: Time) -> bool {
         let mut all = self.node.all_streams();
         self.replication.is_none() || all.all(|s| s.has_handed_over(now))
     }
 
-    /// Returns whether the clients' last messages are on their way to the peers, or the time for
-    /// that is over.
+    /// Returns whether the clients' last messages have been written to the peers, or the time for that is
+    /// over.
     fn has_parted(&mut self, now: Time) -> bool {
         let written = |peers: &Peers| peers.is_written(&self.node);
         if self.peers.as_deref().is_none_or(written) {
@@ -906,14 +927,14 @@ impl Server {
     }
 }
 
-/// Warns that the network can read the credentials of clients.
+/// Logs a warning that the network can read the credentials of clients.
 fn warn_of_shown_credentials() {
     tracing::warn!(
         "clients send their passwords and tokens without TLS, and the network can read them: configure tls"
     );
 }
 
-/// Reads the certificates of both ports again.
+/// Reads the certificates of the client port and of the port for nodes from their files.
 fn certificates(
     settings: &Settings,
 ) -> Result<(Option<Arc<ServerConfig>>, Option<PeerTls>), StartError> {

@@ -1,5 +1,5 @@
-//! The beginning of connections: the server accepts or refuses them, sends INFO, and completes TLS
-//! where it serves it.
+//! The opening of client connections: the server accepts or refuses a connection, sends INFO, and completes
+//! the TLS handshake if TLS is configured.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -18,24 +18,24 @@ use crate::event_loop::socket::{Socket, bound_unsent};
 use crate::event_loop::tokens::Owner;
 use crate::party::ClientKey;
 
-/// The pause in accepting after an error: usually the process has no file descriptors left.
+/// The pause after an error in accepting connections. Usually the process has no file descriptors left.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// The most connections that the loop accepts in one turn.
+/// The greatest number of client connections that the loop accepts in one turn.
 const ACCEPTS_A_TURN: usize = 64;
 
-/// The stage of a connection's opening, where the server offers TLS.
+/// The stage of a client connection's opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// The opening is over, or needs no stages.
+    /// The opening is over, or the server offers no TLS.
     Done,
-    /// INFO is out, or goes out at that time if the client stays silent. The first byte shows
-    /// whether the client speaks TLS.
+    /// The server waits for the client's first byte, which shows whether the client begins with TLS. The
+    /// server has sent INFO (`info_at` is `None`), or sends it at `info_at` if the client stays silent.
     FirstByte { info_at: Option<Time> },
-    /// The client begins with TLS, and its handshake has not begun here. With `info_after`, INFO
+    /// The client begins with TLS, and the server has not begun the handshake. If `info_after` is true, INFO
     /// follows the handshake.
     Hello { info_after: bool },
-    /// The handshake is going on. With `info_after`, INFO follows the handshake.
+    /// The TLS handshake is in progress. If `info_after` is true, INFO follows the handshake.
     Handshake { info_after: bool },
 }
 
@@ -82,7 +82,9 @@ impl Server {
                     text::MAX_CONNECTIONS
                 );
             }
-            // A new socket surely takes so few bytes. Under TLS the client could not read them.
+            // The server tells a refused client the error in a single write, which suffices because a new
+            // socket takes so few bytes. A client that expects TLS could not read plain text, so it gets no
+            // error.
             if self.tls.is_none() {
                 let _ = io::Write::write(
                     &mut stream,
@@ -91,7 +93,8 @@ impl Server {
             }
             return;
         }
-        // TCP_NODELAY, an old socket option: without it small answers may wait for more.
+        // The server sets TCP_NODELAY on the client's socket, because otherwise small answers may wait in the
+        // kernel for more bytes.
         let _ = stream.set_nodelay(true);
         bound_unsent(&stream);
         let (opening, greet) = match self.node.settings().tls.as_ref().map(|t| t.handshake_first) {
@@ -150,8 +153,8 @@ impl Server {
         });
     }
 
-    /// Advances the opening as far as that costs nothing. Returns whether the connection can be
-    /// read. A handshake waits for its turn.
+    /// Advances the opening of a connection as far as that needs no TLS computation. Returns whether the loop
+    /// can read operations from the connection. A handshake goes into the queue of handshakes.
     pub(super) fn open(&mut self, now: Time, key: ClientKey, scratch: &mut [u8]) -> bool {
         let Some(conn) = self.conns[key.index()].as_mut() else {
             return false;
@@ -165,12 +168,13 @@ impl Server {
             }
         };
         match conn.socket.peek(&mut scratch[..1]) {
-            // The record type of a ClientHello.
+            // The client's first byte is the type of a TLS handshake record, so the client begins with TLS.
             Ok(1..) if scratch[0] == 0x16 => {
                 let tls = self.node.settings().tls.as_ref();
                 let limit = tls.map_or(0, |tls| tls.connection_rate_limit);
                 if !self.tls_rate.admits(now, limit) {
-                    // The error goes out in plain text, as nats-server's does.
+                    // The server sends the error, that too many clients begin TLS, in plain text before the
+                    // handshake, as nats-server does.
                     self.node.handle_closed(now, key, CloseReason::Throttled);
                     return false;
                 }
@@ -199,7 +203,7 @@ impl Server {
         }
     }
 
-    /// Completes the opening once its TLS handshake is over.
+    /// Completes the opening of a connection once its TLS handshake is over.
     pub(super) fn secured(&mut self, now: Time, key: ClientKey) {
         let Some(conn) = self.conns[key.index()].as_mut() else {
             return;
@@ -215,12 +219,13 @@ impl Server {
         }
     }
 
-    /// Sends INFO to clients that did not begin with TLS in time.
+    /// Sends INFO to the clients that have not begun TLS within the configured time.
     pub(super) fn greet_late(&mut self, now: Time) {
         while let Some((at, key)) = self.hellos.front().copied().filter(|(at, _)| *at <= now) {
             self.hellos.pop_front();
             let waits = Opening::FirstByte { info_at: Some(at) };
-            // The key may belong to a new connection by now.
+            // A new connection may have the key of a connection that has ended. So the loop sends INFO only
+            // if the connection with this key waits for INFO at just this time.
             if let Some(conn) = self.conns[key.index()]
                 .as_mut()
                 .filter(|c| c.opening == waits)

@@ -1,12 +1,13 @@
-//! The sockets between nodes: dials, accepts, reads, writes and drops them, as other modules decide.
+//! The connections between nodes: dials, accepts, reads, writes and drops them, as other modules decide.
 //!
-//! Decides only the order of work. [`Roster`] decides which nodes are admitted, [`Redial`] when to dial a
-//! route, [`Channel`] what a connection may carry, and the node (`crate::sessions`) the effect of a message.
+//! This module decides only the order of the work. [`Roster`] decides which nodes are admitted, [`Redial`]
+//! when to dial a route, [`Channel`] what a connection may carry, and the node (`crate::sessions`) the effect
+//! of a message.
 //!
-//! Groups use [`Peers::send_raft`] and [`Peers::poll_raft`], and similar methods for fetches. A message for a
-//! peer waits in the outbox of the peer's channel; if too many bytes wait there, the message is dropped.
-//! Received messages wait up to a bound, beyond which the loop does not read the channels. The loop sends
-//! messages at the end of the turn, or in [`Peers::flush`].
+//! Raft groups send and receive with [`Peers::send_raft`] and [`Peers::poll_raft`], and with similar methods
+//! for fetches. A message for a peer waits in the outbox of the peer's channel; if too many bytes wait there,
+//! the message is dropped. Received messages wait up to a bound, beyond which the loop does not read the
+//! channels. The loop sends messages at the end of the turn, or in [`Peers::flush`].
 
 mod dial;
 mod ending;
@@ -51,26 +52,27 @@ use crate::event_loop::socket::Socket;
 use crate::event_loop::tls::PeerTls;
 use crate::event_loop::tokens::ChannelKey;
 
-/// The most bytes of messages between groups that may wait for one peer.
+/// The greatest number of bytes of Raft messages and fetches that may wait for one peer.
 const SEND_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// The most events that wait for [`Peers::poll_event`].
+/// The greatest number of events that may wait for [`Peers::poll_event`].
 const EVENTS_MAX: usize = 1024;
 
-/// A change of the connection to a peer.
+/// A change of a peer's connection for Raft messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerEvent {
-    /// The peer with this id can receive messages of groups from now on.
+    /// From now on the peer with this id can receive Raft messages.
     Up(u64),
-    /// The peer with this id can receive no messages of groups any more.
+    /// The peer with this id can no longer receive Raft messages.
     Down(u64),
 }
 
-/// The error for a dropped message: too many bytes wait for the peer, or the peer is not connected.
+/// The error for a message to a peer that the node dropped, because too many bytes wait for the peer, or
+/// because the peer is not connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too much waits for the node, or it is not connected: send it again later")]
 pub(crate) struct NotSent;
 
-/// All connections to and from other nodes.
+/// The connections of this node with the other nodes of its cluster.
 #[derive(Debug)]
 pub(crate) struct Peers {
     registry: Registry,
@@ -80,34 +82,37 @@ pub(crate) struct Peers {
     resolving: Resolving,
     roster: Roster,
     redial: Redial,
-    /// The file with the members; `None` without streams.
+    /// The members' file, with the directory that holds it; `None` without streams.
     identity: Option<(Disk, MembersFile)>,
-    /// The latest term that this node has been in, which it tells a node that lost its disk; `None` if it
-    /// cannot tell.
+    /// The latest term that this node has been in, in any of its groups. It reports this term to a node that
+    /// lost its disk. `None` until its groups are open, and while it has not recovered from the loss of its
+    /// own disk.
     vouched_term: Option<u64>,
     conns: Slab<Conn>,
-    /// The connection that carries frames to each peer, by slot and kind, and (`heard`) the connection for
-    /// frames from the peer.
+    /// For each peer, by slot and kind: the connection on which this node sends frames, and (`heard`) the
+    /// connection on which it receives frames.
     told: Vec<[Option<ChannelKey>; 2]>,
     heard: Vec<[Option<ChannelKey>; 2]>,
     /// The connections that the loop reads in this turn.
     ready: Vec<ChannelKey>,
-    /// The connections that have bytes of their channel to write.
+    /// The connections with bytes in the outbox of the channel itself: greetings, pings and pongs, Raft
+    /// messages and fetches. The node's outbox for a peer, with subscriptions and messages, does not count.
     dirty: Vec<ChannelKey>,
-    /// The places, in the queue of handshakes, of connections that have ended.
+    /// The places in the queue of TLS handshakes that connections had when they ended. The loop removes these
+    /// handshakes from the queue.
     withdrawn: Vec<Place>,
     raft: Inbox,
     fetches: Inbox,
     events: VecDeque<PeerEvent>,
-    /// The time of the next announcement of the members and the next pings.
+    /// The time at which this node next announces the members and sends pings.
     next_ping: Time,
     pings: u64,
     pool: Pool,
-    /// The TLS settings between nodes, if the configuration asks for TLS.
+    /// The certificates and settings of TLS between nodes; `None` if the configuration asks for no TLS.
     tls: Option<PeerTls>,
     write_deadline: std::time::Duration,
     random: SystemRandom,
-    /// Log lines: connections that end before they are a peer's.
+    /// The rate limit of log lines about connections that end before a peer has identified itself.
     strangers: LogLimit,
 }
 
@@ -117,11 +122,11 @@ struct Conn {
     address: SocketAddr,
     channel: Channel,
     side: Side,
-    /// The kind of the channel: for which this node dialled, or that the other side named.
+    /// The kind of the channel: the kind that this node dialled for, or that the dialling node named.
     kind: Kind,
-    /// The route that this node dialled; `None` if the other side dialled.
+    /// The index of the route that this node dialled; `None` if the other node dialled.
     route: Option<usize>,
-    /// The slot of the peer, once the channel is open.
+    /// The slot of the peer; `None` until the channel is open.
     slot: Option<PeerSlot>,
     /// True while the TCP connection is not established.
     connecting: bool,
@@ -132,49 +137,51 @@ struct Conn {
     readable: bool,
     writable: bool,
     ended: bool,
-    /// True if `ready` contains this connection.
+    /// True if the list of connections to read contains this connection.
     listed: bool,
-    /// True if `dirty` contains this connection.
+    /// True if the list of connections to write contains this connection.
     dirty: bool,
-    /// The place of the connection in the queue of handshakes; while it waits there, the loop does not read
-    /// it.
+    /// The place of the connection's TLS handshake in the queue; `None` if no handshake waits. The loop does
+    /// not read a connection with a place.
     place: Option<Place>,
 }
 
 impl Peers {
-    /// Returns the address at which this node listens for peers.
+    /// Returns the address at which this node listens for other nodes.
     #[must_use]
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns this node's id, which it also has in its groups.
+    /// Returns this node's id, which it also has in its Raft groups.
     #[must_use]
     pub(crate) const fn id(&self) -> u64 {
         self.roster.me().id
     }
 
-    /// Returns the members of the cluster, once they are fixed and in the members' file.
+    /// Returns the members of the cluster; `None` until they are fixed and in the members' file.
     #[must_use]
     pub(crate) const fn formed(&self) -> Option<&Members> {
         self.roster.formation().formed()
     }
 
-    /// Returns the configured addresses of the nodes.
+    /// Returns the configured addresses of the cluster's nodes.
     #[must_use]
     pub(crate) fn routes(&self) -> &[RouteAddress] {
         &self.routes
     }
 
-    /// Returns the peers that are, or were, connected.
+    /// Returns the peers that are connected or have been.
     #[must_use]
     pub(crate) const fn roster(&self) -> &Roster {
         &self.roster
     }
 
-    /// Sends a message of a group to the node with this id. The message is the concatenation of the parts.
+    /// Sends a Raft message of `group` to the node with the id `to`. The parts of `payload` follow one
+    /// another in the message.
     ///
-    /// # Errors The node dropped the message.
+    /// # Errors
+    /// The node dropped the message.
     pub(crate) fn send_raft(
         &mut self,
         to: u64,
@@ -184,9 +191,10 @@ impl Peers {
         self.send(to, |out| wire::put_raft(out, group, payload))
     }
 
-    /// Sends a request or an answer of a fetch to the node with this id.
+    /// Sends a request or an answer of a fetch in `group` to the node with the id `to`.
     ///
-    /// # Errors The node dropped the message.
+    /// # Errors
+    /// The node dropped the request or answer.
     pub(crate) fn send_fetch(
         &mut self,
         to: u64,
@@ -196,7 +204,7 @@ impl Peers {
         self.send(to, |out| Frame::Fetch { group, payload }.write(out))
     }
 
-    /// Notes that a peer connected or disconnected. If too many events wait, drops the oldest.
+    /// Records that a peer connected or disconnected. If too many events wait, drops the oldest event.
     fn note(&mut self, event: PeerEvent) {
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
@@ -204,7 +212,7 @@ impl Peers {
         self.events.push_back(event);
     }
 
-    /// Returns the next event of a peer.
+    /// Returns the next event of a peer; `None` if no event waits.
     pub(crate) fn poll_event(&mut self) -> Option<PeerEvent> {
         self.events.pop_front()
     }
@@ -221,7 +229,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Returns whether a connection has work that the loop must do at once.
+    /// Returns whether a connection has bytes to read or to write, so that the loop must not wait.
     pub(super) fn is_busy(&self) -> bool {
         !self.ready.is_empty() || !self.dirty.is_empty()
     }
@@ -250,7 +258,7 @@ impl Conn {
         }
     }
 
-    /// Returns whether this connection carries frames of this kind to a peer.
+    /// Returns whether this node sends frames of this kind to a peer on this connection.
     fn is_told(&self, kind: Kind) -> bool {
         self.side == Side::Dialer && self.kind == kind && self.slot.is_some()
     }

@@ -1,9 +1,10 @@
-//! Threads for work that keeps a processor busy: checks of passwords, which are slow on purpose, and steps of
-//! TLS handshakes. A step takes from 0.1 ms with a P-256 key to 6 ms with RSA-4096.
+//! A pool of threads for work that keeps a processor busy: checks of passwords, which are slow on purpose,
+//! steps of TLS handshakes, and pages of the subjects of large streams. A step of a handshake takes from
+//! 0.1 ms with a P-256 key to 6 ms with RSA-4096, and a page of a million subjects 0.2 s.
 //!
-//! The threads run at a lower priority than the loop. The loop sends a job only when a thread is free, and
-//! chooses it then: until that moment connections may end, and newer ones may come. An address has at most
-//! [`OF_SOURCE_MAX`] jobs at a time, so one address alone does not occupy all threads.
+//! The threads run at a lower priority than the event loop. The loop chooses a job only at the moment at
+//! which a thread is free, because before that connections may end, and newer ones may arrive. An address has
+//! at most [`OF_SOURCE_MAX`] jobs at a time, so that one address alone cannot occupy all threads.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -18,53 +19,54 @@ use crate::fair::Source;
 use crate::party::ClientKey;
 use crate::sessions::Verify;
 
-/// The most threads.
+/// The greatest number of threads of the pool.
 const THREADS_MAX: usize = 4;
-/// The most jobs of one address at a time.
+/// The greatest number of jobs of one address that run at the same time.
 pub(super) const OF_SOURCE_MAX: usize = 2;
-/// The threads' place among the system's threads: the loop goes before them.
+/// The nice value of the pool's threads: the lowest priority, so that the event loop goes before them.
 const NICE: i32 = 19;
 
-/// A job for a thread.
+/// A job for a thread of the pool.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// Compares a password with a hash.
+    /// Compares a client's password with a bcrypt hash.
     Password(Verify),
-    /// Lets TLS process the bytes that it has read.
+    /// Lets TLS process the handshake bytes that it has read.
     Handshake(Step),
 }
 
-/// A step of a TLS handshake.
+/// A step of a connection's TLS handshake.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// The connection.
+    /// The connection to which the handshake belongs.
     pub(super) of: Waiting,
-    /// The step's number: another connection may have the same key by the time it is over.
+    /// The number of the step, since another connection may have the same key by the time at which the step
+    /// is over.
     pub(super) number: u64,
-    /// The connection's TLS session.
+    /// The TLS session of the connection.
     pub(super) tls: Box<Connection>,
 }
 
-/// The outcome of a job.
+/// The outcome of a job that a thread of the pool has done.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// The check of a password is over.
+    /// The check of a client's password is over.
     Password {
-        /// The connection that gave it.
+        /// The connection that sent the password.
         key: ClientKey,
         /// The connection's number.
         cid: u64,
-        /// The password is right.
+        /// True if the password is right.
         good: bool,
     },
-    /// A step of a handshake is over, with the error of TLS if it failed.
+    /// A step of a TLS handshake is over, with the error if the handshake failed.
     Handshake(Step, Option<Error>),
 }
 
-/// The threads, and the channels to them and back.
+/// The pool's threads, and the channels to them and back.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// `None` stops the threads.
+    /// The channel on which the loop sends jobs to the threads; `None` once the threads must end.
     sender: Option<SyncSender<Job>>,
     outcomes: Receiver<Outcome>,
     threads: Vec<JoinHandle<()>>,
@@ -72,12 +74,13 @@ pub(super) struct Pool {
     running: Vec<(Running, Source)>,
     /// The number of steps of handshakes so far.
     steps: u64,
-    /// True while the pool takes no job, in tests.
+    /// True while the pool takes no job. Only tests set it.
     #[cfg(test)]
     pub(super) paused: bool,
 }
 
-/// The key of a job that is not over.
+/// The key of a job that has not ended: a connection's number for the check of a password, or the step's
+/// number for a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Running {
     Password(u64),
@@ -86,10 +89,10 @@ enum Running {
 
 impl Pool {
     /// Starts one thread for each processor, at least two and at most [`THREADS_MAX`]. The threads wake the
-    /// loop through `handle`.
+    /// event loop through `handle`.
     pub(super) fn start(handle: &Handle) -> io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        // A malformed hash admits no client.
+        // A malformed hash in the configuration admits no client.
         let threads = processors.clamp(2, THREADS_MAX);
         Self::start_with(handle, threads, |password, hash| {
             bcrypt::verify(password, hash).unwrap_or(false)
@@ -101,7 +104,8 @@ impl Pool {
         threads: usize,
         check: impl Fn(&str, &str) -> bool + Clone + Send + 'static,
     ) -> io::Result<Self> {
-        // Each thread has one job at most, so no send ever waits.
+        // The channel of jobs has room for one job of each thread, and each thread has at most one job, so
+        // the event loop never waits to send a job.
         let (sender, jobs) = sync_channel::<Job>(threads);
         let (answer, outcomes) = sync_channel(threads);
         let jobs = Arc::new(Mutex::new(jobs));
@@ -109,7 +113,8 @@ impl Pool {
             let (jobs, answer) = (Arc::clone(&jobs), answer.clone());
             let (handle, check) = (handle.clone(), check.clone());
             let run = move || {
-                // Without a lower priority the system shares the processors evenly.
+                // If the thread cannot lower its priority, the kernel shares the processors evenly between
+                // the pool's threads and the event loop, which is acceptable.
                 let _ = rustix::process::nice(NICE);
                 work(&jobs, &answer, &handle, check);
             };
@@ -135,7 +140,7 @@ impl Pool {
         self.running.len() < self.threads.len()
     }
 
-    /// Returns whether no job runs.
+    /// Returns whether the pool has no job.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
@@ -146,21 +151,22 @@ impl Pool {
         of.count() < OF_SOURCE_MAX
     }
 
-    /// Returns whether a thread may check a password. One thread is left to handshakes where there are
-    /// several: a check takes a second or more with a costly hash, and nodes may wait for each other.
+    /// Returns whether a thread may check a password. If the pool has several threads, one is left for
+    /// handshakes, because with a costly hash a check takes a second or more, and nodes may wait for each
+    /// other's handshakes.
     pub(super) fn may_check(&self) -> bool {
         let is_check = |(running, _): &&(Running, Source)| matches!(running, Running::Password(_));
         let checks = self.running.iter().filter(is_check).count();
         checks < self.threads.len().saturating_sub(1).max(1)
     }
 
-    /// Returns the number of the next step of a handshake.
+    /// Counts a step of a handshake, and returns its number.
     pub(super) fn next_step(&mut self) -> u64 {
         self.steps += 1;
         self.steps
     }
 
-    /// Returns the number of steps so far.
+    /// Returns the number of handshake steps so far.
     #[cfg(test)]
     pub(super) const fn steps(&self) -> u64 {
         self.steps
@@ -182,7 +188,7 @@ impl Pool {
         }
     }
 
-    /// Returns the outcome of a job that is over.
+    /// Takes the outcome of a job that has ended; `None` if none has.
     pub(super) fn poll(&mut self) -> Option<Outcome> {
         let outcome = self.outcomes.try_recv().ok()?;
         let key = match &outcome {
@@ -194,7 +200,7 @@ impl Pool {
     }
 }
 
-/// Does jobs until the pool ends.
+/// Does jobs until the pool's owner drops the channel of jobs.
 fn work(
     jobs: &Mutex<Receiver<Job>>,
     answer: &SyncSender<Outcome>,
@@ -202,7 +208,8 @@ fn work(
     check: impl Fn(&str, &str) -> bool,
 ) {
     loop {
-        // A thread that panicked while it waited has taken no job.
+        // The lock is usable even if a thread panicked while it waited, because such a thread has taken no
+        // job.
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = next else { return };
         let outcome = match job {
@@ -226,7 +233,8 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.sender = None;
         for thread in self.threads.drain(..) {
-            // The thread has reported its panic already.
+            // The jobs' panics end no thread. If a thread panicked elsewhere, `join` returns an error, which
+            // needs no report: the panic has already printed its message.
             let _ = thread.join();
         }
     }

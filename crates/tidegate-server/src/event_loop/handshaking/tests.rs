@@ -1,4 +1,5 @@
-//! Handshakes of many clients at a real server: the tests run its turns one by one, and pause its pool.
+//! Tests of the TLS handshakes of many clients with a real server. The tests run the server's turns one by
+//! one, and pause its pool of threads.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -71,7 +72,7 @@ impl World {
         }
     }
 
-    /// Connects `count` more clients, which send their hello.
+    /// Connects `count` more clients, and lets each send its hello.
     fn say_hello(&mut self, count: usize) {
         for _ in 0..count {
             let socket = TcpStream::connect(self.server.address()).unwrap();
@@ -85,31 +86,31 @@ impl World {
         }
     }
 
-    /// Runs one turn.
+    /// Runs one turn of the server's event loop.
     fn turn(&mut self) {
         let next = self.server.turn(&mut self.events, Some(Duration::ZERO));
         assert!(next.unwrap().is_continue());
     }
 
-    /// Runs one turn and returns the number of connections.
+    /// Runs one turn of the server's event loop, and returns the number of its connections.
     fn turn_and_count(&mut self) -> usize {
         self.turn();
         self.count(|_| true)
     }
 
-    /// The number of connections at this point of their opening.
+    /// Returns the number of the server's connections for which `at` returns true.
     fn count(&self, at: impl Fn(&Conn) -> bool) -> usize {
         self.server.conns.iter().flatten().filter(|c| at(c)).count()
     }
 
-    /// The number of waiting hellos, each of an open connection.
+    /// Returns the number of hellos that wait in the queue, each from an open connection.
     fn waiting(&self) -> usize {
         self.count(|c| c.place.is_some() && matches!(c.opening, Opening::Hello { .. }))
     }
 }
 
 impl Client {
-    /// Reads and writes as far as possible. Returns whether the handshake is over.
+    /// Reads and writes as far as the socket allows. Returns whether the client's handshake is over.
     fn go_on(&mut self) -> bool {
         match self.tls.read_tls(&mut self.socket) {
             Ok(_) => drop(self.tls.process_new_packets().unwrap()),
@@ -171,7 +172,7 @@ fn a_client_that_hangs_up_while_it_waits_costs_nothing() {
     assert_eq!(world.server.pool.steps(), 0);
 }
 
-/// A client hangs up while a thread has its TLS session.
+/// Tests a client that closes its connection while a thread has the connection's TLS session.
 #[test]
 fn a_session_of_a_connection_that_ended_is_dropped() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! The identity of a node from its directory, and the check that its log exists.
+//! Tests of a node's identity, which its data directory holds, and of the check that the node's log exists.
 
 use std::sync::{Arc, Mutex};
 
@@ -38,7 +38,7 @@ struct Film {
     state: SimDisk,
     log: SimDisk,
     images: Arc<Mutex<Vec<(SimDisk, SimDisk)>>>,
-    /// The film takes images.
+    /// True if the film takes images after each step.
     runs: bool,
 }
 
@@ -59,8 +59,8 @@ impl Film {
         }
     }
 
-    /// Takes the images of a crash at this moment: of the data that is not durable all, nothing, or
-    /// the names alone.
+    /// Takes the images that a crash at this moment can leave of the data that is not durable: all of it,
+    /// none of it, or only the names of files.
     fn take(&self) {
         if !self.runs {
             return;
@@ -85,7 +85,7 @@ impl Film {
     }
 }
 
-/// One of the node's directories.
+/// One of the node's two directories; each change of it adds images to the film.
 struct Filmed {
     disk: SimDisk,
     film: Film,
@@ -173,15 +173,15 @@ impl StorageFile for FilmedFile {
     }
 }
 
-/// The groups of the first of three nodes.
+/// Returns the groups of which the first of three nodes is a member.
 fn three_groups() -> Vec<GroupOf> {
     let mut all = groups(vec![7, 8, 9], 1);
     all.retain(|g| g.members.contains(&7));
     all
 }
 
-/// Starts a node as the loop does: its identity, the members, its log, and its first promise: a
-/// vote for itself where it is alone in a group. Returns the result of the last step.
+/// Starts a node as the event loop does: its identity, the members, its log, and its first promise, a vote
+/// for itself in a group that it is alone in. Returns the result of the last step.
 fn start(film: &Film) -> Result<Term, OpenError> {
     let (state, log) = film.storages();
     let mut file = identify(&*state, "tide", "n1", 7).unwrap();
@@ -242,7 +242,7 @@ fn a_first_start_may_end_between_any_two_steps_and_a_log_that_was_begun_must_be_
         assert!(is_marked || !has_promised, "a promise without the mark");
         promised += usize::from(has_promised);
         begun += usize::from(is_marked);
-        // The crash loses everything but `members`.
+        // The test also starts the node after a loss of everything but the file `members`.
         let members = image.0.content(FILE);
         if members.is_empty() {
             continue;
@@ -276,7 +276,7 @@ fn a_log_of_before_it_was_marked_is_marked_by_its_next_start() {
     let again = Film::of(&(film.state.copy(), film.log.copy()));
     start(&again).unwrap();
     assert!(load(&again.state).unwrap().unwrap().log_begun);
-    // A lost version file is written again as long as there is a log.
+    // The start must write a lost version file again as long as the log exists.
     again.state.remove(VERSION_FILE).unwrap();
     start(&Film::of(&(again.state.copy(), again.log.copy()))).unwrap();
     let empty = Film::of(&(again.state.copy(), SimDisk::new()));

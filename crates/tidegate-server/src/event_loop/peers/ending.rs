@@ -1,4 +1,4 @@
-//! The end of a peer's connection: removes its state, schedules the next dial of its route, and
+//! Ends connections with other nodes: removes a connection's state, schedules the next dial of its route, and
 //! logs the reason.
 
 use std::io;
@@ -38,13 +38,13 @@ pub(super) enum Why {
 }
 
 impl Peers {
-    /// Drops a connection and its state.
+    /// Closes a connection and removes its state, for the reason `why`.
     pub(super) fn end(&mut self, now: Time, key: ChannelKey, node: &mut Node, why: &Why) {
         let Some(mut conn) = self.conns.try_remove(key.index()) else {
             return;
         };
-        // The other side has to get the refusal. A single write suffices, because a new socket takes so few
-        // bytes.
+        // The other node must receive the refusal in the channel's outbox. A single write suffices, because a
+        // new socket takes so few bytes.
         if matches!(why, Why::Channel(_)) && !conn.channel.out.is_empty() && !conn.connecting {
             let _ = conn.socket.write(&conn.channel.out);
         }
@@ -61,7 +61,8 @@ impl Peers {
             self.leave(slot, &conn, node);
         }
         if let Some(route) = conn.route {
-            // Only an operator can remove the cause of a failure with certificates, too.
+            // A failure of certificates counts as a lasting refusal, because only an operator can remove its
+            // cause.
             let stays = refusal.as_ref().is_some_and(|r| !r.is_passing());
             let refused = stays || matches!(why, Why::Tls(_));
             self.redial.handle_down(now, route, conn.kind, refused);
@@ -115,7 +116,9 @@ impl Peers {
             (None, side, Why::Channel(e)) if e.refusal().is_some() => {
                 let line = match side {
                     Side::Dialer => format!("this node cannot join the node at {at}: {why}"),
-                    // The port differs for each connection.
+                    // The log line names the refused node's IP address without the port: each connection has
+                    // another port, and the lines about one node should be equal, so that the roster
+                    // recognises repeated lines.
                     Side::Dialled => {
                         format!("this node refused a node from {}: {why}", conn.address.ip())
                     }
@@ -151,12 +154,14 @@ impl Peers {
         }
     }
 
-    /// Returns the suffix of a line about a connection that is no peer's, if the line is due. Any program
-    /// can cause lines about connections that this node accepted, from many addresses.
+    /// Returns the suffix of a log line about a connection with an unknown other end, if the line is due.
+    /// Lines about accepted connections are rate-limited, because any program can cause them, from many
+    /// addresses.
     fn due(&mut self, now: Time, side: Side, line: &str) -> Option<String> {
         match side {
             Side::Dialer => self.roster.is_news(now, line).then(String::new),
-            // Once the limit is spent, the line must not displace others among the news.
+            // Once the rate limit is spent, the line must not displace other lines from the roster's list of
+            // recent lines.
             Side::Dialled if !self.strangers.is_spent(now) && !self.roster.is_news(now, line) => {
                 None
             }

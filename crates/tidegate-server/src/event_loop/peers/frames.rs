@@ -1,4 +1,4 @@
-//! Hands the frames of peers to the parts that they concern, and does the work at the opening of a channel.
+//! Passes frames of peers to the modules that they concern, and does the work at the opening of a channel.
 
 use bytes::Bytes;
 use tidegate::Time;
@@ -19,12 +19,12 @@ use crate::event_loop::members;
 use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
-/// The loop's next step after a frame.
+/// The loop's next step after it has handled a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Next,
-    /// The loop must stop reading this connection for now: enough messages are gathered for a write, or the
-    /// node has paused the peer.
+    /// The loop must stop reading this connection for now, because enough messages have gathered for a write,
+    /// or because the node has paused the peer.
     Stop,
 }
 
@@ -76,13 +76,13 @@ impl Peers {
             }
             Frame::Raft { group, payload } => self.raft.push(received(*group, payload)),
             Frame::Fetch { group, payload } => self.fetches.push(received(*group, payload)),
-            // No other frame reaches this place, because the channel refuses it.
+            // No other frame reaches this place, because the channel refuses other frames.
             _ => {}
         }
         After::Next
     }
 
-    /// Handles the opening of a channel, after the greeting.
+    /// Handles the opening of a channel: both nodes have completed the greeting.
     pub(super) fn open(
         &mut self,
         now: Time,
@@ -101,8 +101,8 @@ impl Peers {
         if let Some(old) = table[kind.index()].take() {
             self.end(now, old, node, &Why::Replaced);
         }
-        // The roster may have noted the end of the old connection after this one opened, so it notes the
-        // opening again.
+        // The end of the old connection may have made the roster mark the channel as closed, so the roster
+        // records the opening again.
         self.roster.handle_open(side, theirs, address);
         let table = match side {
             Side::Dialer => &mut self.told[slot.index()],
@@ -127,7 +127,7 @@ impl Peers {
                 );
             }
             (Side::Dialer, Kind::Raft) => self.note(PeerEvent::Up(theirs.id)),
-            // The node that dialled is reachable, so this node dials its routes without a further pause.
+            // The node that dialled is reachable, so this node dials its routes at once.
             (Side::Dialled, _) => {
                 (0..self.routes.len()).for_each(|route| self.redial.hurry(now, route));
             }
@@ -138,7 +138,7 @@ impl Peers {
         self.form(node);
     }
 
-    /// Notes the node to which a failed route leads, if the refusal shows that.
+    /// Records which node a failed route leads to, if the other node's refusal shows that.
     pub(super) fn meet_again(&mut self, route: usize, refusal: Option<&Refusal>, node: &mut Node) {
         let me = self.roster.me();
         let met = match refusal {
@@ -160,7 +160,7 @@ impl Peers {
         }
     }
 
-    /// Sends every peer the members, as far as this node knows them.
+    /// Sends each peer the list of members, as far as this node knows it.
     fn tell_members(&self, node: &mut Node) {
         if self.identity.is_none() {
             return;
@@ -177,7 +177,8 @@ impl Peers {
         }
     }
 
-    /// Fixes the members, if [`Formation`](tidegate_cluster::formation::Formation) allows it now.
+    /// Fixes the members of the cluster in the members' file, if
+    /// [`Formation`](tidegate_cluster::formation::Formation) allows that now.
     fn form(&mut self, node: &mut Node) {
         let Some((disk, file)) = &mut self.identity else {
             return;

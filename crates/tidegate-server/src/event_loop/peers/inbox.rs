@@ -1,5 +1,5 @@
-//! The received messages of groups that wait until the groups take them. Beyond a bound of bytes the loop
-//! does not read the channels.
+//! The received Raft messages and fetches that wait until the groups take them. Beyond a bound of bytes the
+//! loop does not read the channels.
 
 use std::collections::VecDeque;
 
@@ -10,26 +10,26 @@ use tidegate_cluster::groups::GroupId;
 use super::Peers;
 use crate::event_loop::tokens::ChannelKey;
 
-/// The number of bytes of waiting messages from which the loop does not read the channels.
+/// The number of bytes of waiting messages above which the loop does not read the channels.
 const RECEIVED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// A received message of a group.
+/// A Raft message, or a request or answer of a fetch, that this node has received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     /// The id of the node that sent the message.
     pub from: u64,
-    /// The number of the group.
+    /// The group to which the message belongs.
     pub group: GroupId,
     /// The message.
     pub payload: Bytes,
 }
 
-/// The received messages that wait until the groups take them.
+/// The received messages of one kind that wait until the groups take them.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: VecDeque<Received>,
     bytes: usize,
-    /// True if the loop left a channel unread because of the bound.
+    /// True if the loop left a channel unread because too many bytes wait in this list.
     pub(super) held_back: bool,
 }
 
@@ -51,21 +51,21 @@ impl Inbox {
 }
 
 impl Peers {
-    /// Returns the next message of a group.
+    /// Takes the next received Raft message.
     pub(crate) fn poll_raft(&mut self) -> Option<Received> {
         let received = self.raft.pop();
         self.let_in();
         received
     }
 
-    /// Returns the next request or answer of a fetch.
+    /// Takes the next received request or answer of a fetch.
     pub(crate) fn poll_fetch(&mut self) -> Option<Received> {
         let received = self.fetches.pop();
         self.let_in();
         received
     }
 
-    /// Lists the channels for reading again that the loop left unread because of the bound.
+    /// Lists the channels that the loop left unread for reading again, once few enough bytes wait.
     fn let_in(&mut self) {
         let full = self.raft.is_full() || self.fetches.is_full();
         if !full && (self.raft.held_back || self.fetches.held_back) {

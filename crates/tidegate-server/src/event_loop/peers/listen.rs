@@ -1,5 +1,5 @@
-//! The start of a node in a cluster: takes its identity, listens for other nodes, and prepares the routes.
-//! Also accepts connections of other nodes.
+//! Starts a node in a cluster: reads its identity, listens for other nodes, and prepares the routes. Also
+//! accepts the connections of other nodes.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -30,14 +30,16 @@ use crate::event_loop::tls;
 use crate::event_loop::tokens::PEER_LISTENER;
 use crate::event_loop::{Handle, StartError};
 
-/// The most connections from and to other nodes, including connections without a completed greeting.
+/// The greatest number of connections from and to other nodes. Connections that have not completed the
+/// greeting count too.
 const CONNS_MAX: usize = 4 * (PEERS_MAX + 1) + 32;
-/// The most log lines in ten seconds about connections that end before they are a peer's.
+/// The greatest number of log lines in ten seconds about connections that end before a peer has identified
+/// itself.
 const STRANGERS_LOGGED: u32 = 16;
 
 impl Peers {
-    /// Listens for peers and dials the routes in the settings; `None` for settings without a cluster. This
-    /// process already holds the lock of the data directory, if there is one.
+    /// Listens for other nodes, and prepares to dial the configured routes; returns `None` for settings
+    /// without a cluster. If the node has a data directory, this process must already hold its lock.
     ///
     /// # Errors
     /// The node cannot listen on the address, or the data directory belongs to another node.
@@ -96,12 +98,13 @@ impl Peers {
             id: identity.as_ref().map_or(fresh, |(_, file)| file.me.id),
             life: id(&random).map_err(StartError::Loop)?,
             streams: settings.streams.is_some(),
-            // The cast loses nothing: the number is at most `SHARDS_MAX`.
+            // The cast loses nothing, because the number of groups of all nodes is at most `SHARDS_MAX`.
             shards: cluster.shards as u8,
             client_url: match cluster.no_advertise {
                 true => String::new(),
                 false => client_url(settings, clients).unwrap_or_else(|| {
-                    // The text has no host. Peers complete it with the address at which they see this node.
+                    // This URL has no host, so peers complete it with the address at which they see this
+                    // node.
                     format!(":{}", clients.port())
                 }),
             },
@@ -145,7 +148,7 @@ impl Peers {
         }))
     }
 
-    /// Accepts all waiting connections.
+    /// Accepts all connections that wait at the port for nodes.
     pub(crate) fn accept(&mut self, now: Time) {
         loop {
             match self.listener.accept() {
@@ -165,7 +168,8 @@ impl Peers {
                         ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                     ) => {}
                 Err(e) => {
-                    // The dialler tries again, and the node then accepts again.
+                    // If this node cannot accept a connection, the other node dials again later, and this
+                    // node then accepts again.
                     let line = format!("this node cannot accept connections of other nodes: {e}");
                     if self.roster.is_news(now, &line) {
                         tracing::error!("{line}");
@@ -192,7 +196,8 @@ impl Peers {
     }
 }
 
-/// The URL at which clients connect, if the settings or the address name one. Names stay names.
+/// Returns the URL at which clients connect to this node; `None` if neither the settings nor the address give
+/// a host. Keeps a host name from the settings and does not replace it by an address.
 pub(crate) fn client_url(settings: &Settings, clients: SocketAddr) -> Option<String> {
     match &settings.client_advertise {
         Some(advertised) => {

@@ -1,4 +1,4 @@
-//! Reads bytes from peers, as many as the turn allows, and gathers them into whole frames.
+//! Reads bytes from other nodes, as many as the turn allows, and gathers them into whole frames.
 
 use std::io::ErrorKind;
 
@@ -19,7 +19,7 @@ use crate::sessions::Node;
 const GATHERS_MAX: usize = 16;
 
 impl Peers {
-    /// Takes the list of the connections that the loop reads in this turn.
+    /// Takes the list of the connections to read in this turn.
     pub(crate) fn take_ready(&mut self) -> Vec<ChannelKey> {
         let ready = std::mem::take(&mut self.ready);
         for key in &ready {
@@ -28,8 +28,8 @@ impl Peers {
         ready
     }
 
-    /// Reads a connection once. Returns whether enough messages are gathered; then the loop writes, and calls
-    /// this again.
+    /// Reads a connection once, and handles its frames. Returns whether enough messages have gathered in
+    /// outboxes; then the loop writes, and calls this function again.
     pub(crate) fn read(
         &mut self,
         now: Time,
@@ -45,8 +45,8 @@ impl Peers {
             return false;
         };
         let kept = std::mem::take(&mut conn.input);
-        // Bytes of an earlier read come first. The loop kept these bytes because it had gathered enough
-        // messages.
+        // The loop handles the bytes of an earlier read before it reads further ones. It kept them because
+        // enough messages had gathered for a write.
         if !kept.is_empty() && kept.len() >= conn.need {
             return self.consume(now, key, &kept, node, limit);
         }
@@ -76,15 +76,15 @@ impl Peers {
         limit: Load,
     ) -> bool {
         let need = self.conns[key.index()].need;
-        // The loop reads several times, since a part of a frame is of no use, and not more often, since other
-        // connections wait.
+        // The loop reads several times, since a part of a frame is of no use, but not without a bound, since
+        // other connections wait.
         for _ in 0..GATHERS_MAX {
             let Some(got) = self.read_some(now, key, node, scratch) else {
                 return false;
             };
             if kept.capacity() < need {
-                // The buffer at most doubles, up to the frame's length: a peer has to send as many bytes as
-                // it makes the node reserve.
+                // The buffer at most doubles, up to the frame's length, so that a peer must send as many
+                // bytes as it makes the node reserve.
                 let more = (2 * kept.len()).max(READ_BYTES);
                 kept.reserve(more.min(need + READ_BYTES - kept.len()));
             }
@@ -101,7 +101,8 @@ impl Peers {
         false
     }
 
-    /// Reads once. Returns the number of bytes, 0 for an empty socket; `None` if the connection ended.
+    /// Reads the socket once. Returns the number of bytes, which is 0 for an empty socket; `None` if the
+    /// connection has ended.
     fn read_some(
         &mut self,
         now: Time,
@@ -127,7 +128,8 @@ impl Peers {
         None
     }
 
-    /// Returns whether the loop must not read the connection now.
+    /// Returns whether the loop must not read the connection now: its TCP connection is not established, the
+    /// node has paused the peer, or too many received messages wait.
     fn waits(&mut self, key: ChannelKey, node: &Node) -> bool {
         let Some(conn) = self.conns.get(key.index()).filter(|c| !c.connecting) else {
             return true;

@@ -1,5 +1,5 @@
-//! Rejoining: a node that lost its disk asks for its former place, and the other members tell it the latest
-//! terms that they have been in.
+//! Lets a node rejoin its cluster after it lost its disk: the node asks for its former place, and the other
+//! members report to it the latest terms that they have been in.
 
 use tidegate::Time;
 use tidegate_cluster::Kind;
@@ -12,7 +12,8 @@ use crate::event_loop::members::{self, IdentityError};
 use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
-/// Makes the node ask for its former place, if the operator wants that and the node has no place.
+/// Makes the node ask for its former place, if the operator wants that. A data directory that already belongs
+/// to a member of the cluster needs no former place, so the node then ignores the operator's wish.
 pub(super) fn begin(roster: &mut Roster, rejoins: bool) {
     if !rejoins || !roster.me().streams {
         return;
@@ -26,21 +27,22 @@ pub(super) fn begin(roster: &mut Roster, rejoins: bool) {
 }
 
 impl Peers {
-    /// Returns the term from which on this node takes part again after it lost its disk; `None` if the node
-    /// has every entry.
+    /// Returns the term from which on this node takes part again after it lost its disk; `None` if it has not
+    /// lost its disk, or has every entry again that it may have acknowledged.
     #[must_use]
     pub(crate) fn rejoined(&self) -> Option<u64> {
         self.identity.as_ref().and_then(|(_, file)| file.rejoined)
     }
 
-    /// Returns whether the data directory had a log in an earlier run.
+    /// Returns whether the data directory already had a log in an earlier run. If it has none now, the log
+    /// was lost.
     pub(crate) fn log_begun(&self) -> bool {
         self.identity
             .as_ref()
             .is_some_and(|(_, file)| file.log_begun)
     }
 
-    /// Notes durably in the members' file that the log must exist, before the node promises records of the
+    /// Records durably in the members' file that this node has a log, before the node promises entries of the
     /// log to other nodes.
     pub(crate) fn handle_log_begun(&mut self) -> Result<(), IdentityError> {
         match &mut self.identity {
@@ -49,19 +51,21 @@ impl Peers {
         }
     }
 
-    /// Sets the latest term that this node has been in, which it tells nodes that lost their disks.
+    /// Sets the latest term that this node has been in, which it reports to nodes that lost their disks.
     pub(crate) const fn set_vouched_term(&mut self, term: Option<u64>) {
         self.vouched_term = term;
     }
 
-    /// Removes from the members' file that this node lost its disk, since the node has every entry again.
+    /// Removes the mark of the lost disk from the members' file, since the node has every entry again that it
+    /// may have acknowledged.
     pub(crate) fn handle_whole(&mut self) {
         let Some((disk, file)) = &mut self.identity else {
             return;
         };
         let rejoined = file.rejoined.take();
         if let Err(e) = members::save(disk, file) {
-            // The file still says that the node lost its disk, so the loop calls this again.
+            // The node could not write the members' file, so the file still has the mark of the lost disk.
+            // The loop then calls this function again.
             file.rejoined = rejoined;
             return tracing::error!(
                 "this node has all entries again, but cannot write its file `members`, and tries again before it votes: {e}"
@@ -70,7 +74,8 @@ impl Peers {
         tracing::info!("this node has all entries again, and votes from now on");
     }
 
-    /// Tells the peer the latest term that this node has been in, if the peer lost its disk.
+    /// Reports the latest term that this node has been in to the peer in this slot, if the peer lost its
+    /// disk.
     pub(super) fn vouch(&self, slot: PeerSlot, node: &mut Node) {
         let rejoins = self
             .roster
@@ -85,7 +90,7 @@ impl Peers {
         }
     }
 
-    /// Takes this node's former place, if the formation allows it now.
+    /// Takes this node's former place among the members, if the formation allows that now.
     pub(super) fn rejoin(&mut self, now: Time, node: &mut Node) {
         let Some((disk, file)) = &mut self.identity else {
             return;
@@ -109,8 +114,8 @@ impl Peers {
             rejoined.term
         );
         self.roster.handle_rejoined(rejoined);
-        // The node opened these connections as a guest with another id, so it closes all of them and dials
-        // again.
+        // The node opened its connections with a temporary id, so it closes all of them and dials again with
+        // its former id.
         let all = self.conns.iter().map(|(at, _)| ChannelKey::new(at));
         let all: Vec<ChannelKey> = all.collect();
         for key in all {

@@ -1,8 +1,8 @@
-//! TLS between nodes: the node that dials begins with TLS, and both nodes show a certificate. The messages
-//! about failures name the remedy.
+//! TLS between nodes: the node that dials begins TLS, and both nodes show a certificate. The texts about
+//! failures name the remedy.
 //!
-//! The listening node looks at the first bytes of a connection: a dialler without TLS gets a
-//! refusal that it can read.
+//! The listening node looks at the first bytes of a connection, so that it can send a dialer without TLS a
+//! refusal in plain text.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -22,21 +22,21 @@ use crate::event_loop::tls::PeerTls;
 use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
-/// The stage of securing a connection.
+/// The stage of TLS on a connection between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Securing {
-    /// The handshake is over, or the connection has no TLS.
+    /// The TLS handshake is over, or the connection uses no TLS.
     Done,
-    /// The dialler's first bytes will show whether it speaks TLS.
+    /// The listening node waits for the first bytes, which show whether the dialer begins with TLS.
     FirstBytes,
-    /// The dialler begins with TLS, and this node has not begun the handshake.
+    /// The dialer has begun with TLS, and this node has not begun the handshake.
     Hello,
     /// The handshake is going on.
     Handshake,
 }
 
-/// Begins TLS with the node that this node dialled as `host`. The other node's certificate must be for that
-/// name.
+/// Begins TLS with the node that this node dials as `host`. The other node's certificate must be for that
+/// host.
 pub(super) fn dial(tls: &PeerTls, host: &str) -> io::Result<Box<Connection>> {
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let connection = ClientConnection::new(tls.dialer.clone(), name);
@@ -45,19 +45,20 @@ pub(super) fn dial(tls: &PeerTls, host: &str) -> io::Result<Box<Connection>> {
 }
 
 impl Peers {
-    /// Uses these certificates for new connections from now on; open connections stay as they are.
+    /// Uses this configuration for new connections from now on. Open connections stay as they are.
     pub(crate) fn set_tls(&mut self, tls: Option<PeerTls>) {
         self.tls = tls;
     }
 
-    /// Returns whether nodes speak TLS with each other.
+    /// Returns whether the nodes use TLS with each other.
     #[must_use]
     pub(crate) const fn is_secured(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Returns whether the loop must not read the connection now: the first bytes are missing, the connection
-    /// has ended, or its handshake now waits in the queue; `wait` puts it there.
+    /// Returns whether the loop must not read the connection now: its first bytes are missing, it has ended,
+    /// or its TLS handshake is not over and goes on in the queue of handshakes. Calls `wait` to put the
+    /// handshake into the queue if it is neither there nor with a thread.
     pub(crate) fn postpone(
         &mut self,
         now: Time,
@@ -72,7 +73,8 @@ impl Peers {
             return true;
         }
         let conn = &mut self.conns[key.index()];
-        // A dialler that has closed its end cannot complete its handshake.
+        // A dialer that has closed its end cannot complete its TLS handshake, so this node ends the
+        // connection.
         if conn.securing == Securing::Hello && conn.ended {
             self.end(now, key, node, &Why::Closed);
             return true;
@@ -84,13 +86,14 @@ impl Peers {
         waits
     }
 
-    /// Takes the places of handshakes on connections that have ended.
+    /// Takes the places in the queue of handshakes that connections had when they ended, so that the loop
+    /// removes these handshakes from the queue.
     pub(crate) fn take_withdrawn(&mut self) -> Vec<Place> {
         std::mem::take(&mut self.withdrawn)
     }
 
-    /// Looks at the first bytes of a connection to see whether the dialler speaks TLS. Returns whether enough
-    /// bytes have arrived.
+    /// Looks at the first bytes of a connection to see whether the dialer begins with TLS. Returns whether
+    /// enough bytes have arrived to tell.
     fn look_at_first_bytes(&mut self, key: ChannelKey) -> bool {
         let conn = &mut self.conns[key.index()];
         if conn.securing != Securing::FirstBytes {
@@ -109,8 +112,8 @@ impl Peers {
             }
             _ => false,
         };
-        // If one side speaks TLS and the other does not, the connection goes on without TLS, and the channel
-        // refuses the greeting.
+        // If only one of the nodes uses TLS, the connection continues without TLS, so that the channel can
+        // refuse the greeting.
         conn.securing = match spoken && self.tls.is_some() {
             true => Securing::Hello,
             false => Securing::Done,
@@ -118,8 +121,8 @@ impl Peers {
         true
     }
 
-    /// Advances a handshake that the queue has chosen, and begins TLS first if necessary. Returns whether the
-    /// loop can read the connection.
+    /// Prepares a TLS handshake that the queue has chosen, and begins TLS if the handshake is new. Returns
+    /// whether the loop can read the connection.
     pub(crate) fn begin_tls(&mut self, now: Time, key: ChannelKey, node: &mut Node) -> bool {
         let Some(conn) = self.conns.get_mut(key.index()) else {
             return false;
@@ -144,13 +147,14 @@ impl Peers {
         false
     }
 
-    /// Takes the TLS session of a connection for a step of its handshake, if it has bytes to process.
+    /// Takes the TLS session of a connection for a step of its handshake, if the session has bytes to
+    /// process.
     pub(crate) fn take_step(&mut self, key: ChannelKey, number: u64) -> Option<Box<Connection>> {
         let conn = self.conns.get_mut(key.index())?;
         conn.socket.take_step(number)
     }
 
-    /// Gives a TLS session back to its connection, unless the connection has ended meanwhile.
+    /// Returns a TLS session to its connection after a step, unless the connection has ended in the meantime.
     pub(crate) fn end_step(
         &mut self,
         now: Time,
@@ -178,8 +182,9 @@ impl Peers {
         }
     }
 
-    /// Notices the end of a handshake, and has TLS's own bytes written. Returns whether the
-    /// connection goes on.
+    /// Continues a connection after its socket has processed bytes of TLS. If the handshake is now over,
+    /// hands the connection to the channel. Lists the connection so that TLS's own bytes are written. Returns
+    /// whether the connection continues.
     pub(super) fn go_on_with_tls(&mut self, now: Time, key: ChannelKey, node: &mut Node) -> bool {
         let conn = &mut self.conns[key.index()];
         if conn.securing == Securing::Handshake && !conn.socket.is_handshaking() {
@@ -202,7 +207,8 @@ impl Conn {
     pub(super) fn failure(&self, e: io::Error) -> Why {
         let inner = e.get_ref().and_then(|e| e.downcast_ref::<Error>());
         match inner {
-            // The dialled node answered with bytes that cannot begin a TLS session.
+            // The dialled node answered with bytes that cannot begin TLS, so it has no TLS or refuses it in
+            // plain text.
             Some(Error::InvalidMessage(_))
                 if self.side == Side::Dialer && self.securing == Securing::Handshake =>
             {
@@ -215,11 +221,12 @@ impl Conn {
     }
 }
 
-/// Returns the text of a TLS error for people, with the remedy.
+/// Returns the text of a TLS error for log lines, with the remedy.
 fn reason(e: &Error) -> String {
     use AlertDescription as Alert;
     match e {
-        // A new authority with the name of an old one has another key, so its signatures do not match.
+        // A wrong signature also means an unknown authority: a new authority with the name of an old one has
+        // another key, so the signatures of the two do not match.
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             "its certificate is not signed by an authority in cluster.tls.ca_file: give all nodes certificates of one authority, and that".into()
         }

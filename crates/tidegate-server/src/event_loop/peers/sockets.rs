@@ -1,5 +1,5 @@
-//! The sockets of peers: registers the sockets, lists them for reading, and writes as many bytes as they
-//! take.
+//! The sockets of connections between nodes: registers them with the event loop, lists them for reading, and
+//! writes as many bytes as they take.
 
 use std::io::ErrorKind;
 
@@ -14,9 +14,11 @@ use crate::event_loop::tokens::{ChannelKey, Owner};
 use crate::sessions::Node;
 
 impl Peers {
-    /// Registers a connection with the event loop, and returns its key.
+    /// Registers a connection with the event loop, and returns its key; `None` if the operating system
+    /// refuses.
     pub(super) fn register(&mut self, mut conn: Conn) -> Option<ChannelKey> {
-        // TCP_NODELAY, an old socket option: without it small frames may wait for more.
+        // The node sets TCP_NODELAY on the socket, because otherwise small frames may wait in the kernel for
+        // more bytes.
         let _ = conn.socket.stream.set_nodelay(true);
         let entry = self.conns.vacant_entry();
         let key = ChannelKey::new(entry.key());
@@ -51,8 +53,8 @@ impl Peers {
             let stream = &conn.socket.stream;
             let outcome = match stream.take_error() {
                 Ok(None) => stream.peer_addr().and_then(|peer| {
-                    // Without a listener, the system may give a dialler the very port that it
-                    // dials, so that it reaches itself.
+                    // If the dialled port is on this machine and has no listener, the system may give the
+                    // dialer that very port, so that the socket connects to itself.
                     match stream.local_addr()? == peer {
                         true => Err(ErrorKind::ConnectionRefused.into()),
                         false => Ok(()),
@@ -74,7 +76,8 @@ impl Peers {
         self.list(key);
     }
 
-    /// Lists a connection for reading.
+    /// Lists a connection for reading, if its socket may have bytes and its handshake does not wait in the
+    /// queue.
     pub(super) fn list(&mut self, key: ChannelKey) {
         if let Some(conn) = self.conns.get_mut(key.index())
             && conn.readable
@@ -86,7 +89,7 @@ impl Peers {
         }
     }
 
-    /// Lists the channels of the peer in this slot for reading again, after a pause.
+    /// Lists the channel of the peer in this slot for reading again, after a pause.
     pub(crate) fn resume(&mut self, slot: PeerSlot) {
         if let Some(key) = self.heard[slot.index()][Kind::Route.index()] {
             self.conns[key.index()].readable = true;
@@ -102,7 +105,8 @@ impl Peers {
         }
     }
 
-    /// Writes the frames in the outboxes of the channels: greetings, pongs and messages between groups.
+    /// Writes the frames in the channels' own outboxes: greetings, pings and pongs, Raft messages and
+    /// fetches.
     pub(crate) fn flush(&mut self, now: Time, node: &mut Node) {
         while let Some(key) = self.dirty.pop() {
             if let Some(conn) = self.conns.get_mut(key.index()) {
@@ -112,7 +116,7 @@ impl Peers {
         }
     }
 
-    /// Writes the node's outbox for a peer, with subscriptions and messages.
+    /// Writes the node's outbox for a peer, which holds subscriptions and messages.
     pub(crate) fn write_route(&mut self, now: Time, slot: PeerSlot, node: &mut Node) {
         if let Some(key) = self.told[slot.index()][Kind::Route.index()] {
             self.write(now, key, node);
@@ -143,7 +147,8 @@ impl Peers {
                 return;
             };
             let route = conn.slot.filter(|_| conn.is_told(Kind::Route));
-            // The frames of the channel itself come before those of the node.
+            // The loop writes the channel's own frames, such as greetings and pongs, before the frames of the
+            // node.
             let own = !conn.channel.out.is_empty();
             let theirs = route
                 .filter(|_| !own)

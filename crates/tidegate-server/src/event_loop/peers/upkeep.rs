@@ -1,4 +1,4 @@
-//! The timed work of connections between nodes: dials routes that are due, sends pings, and ends dead
+//! The timed work on connections between nodes: dials routes that are due, sends pings, and ends dead
 //! connections.
 
 use tidegate::Time;
@@ -22,10 +22,11 @@ impl Peers {
         all.into_iter().flatten().chain(channels).min()
     }
 
-    /// Dials due routes, sends pings, and ends dead connections.
+    /// Dials the routes that are due, sends pings, and ends dead connections.
     pub(crate) fn handle_timeouts(&mut self, now: Time, node: &mut Node) {
         for (_, conn) in &mut self.conns {
-            // Bytes that wait to be read prove that the peer is not silent.
+            // Bytes that this node has not read yet prove that the peer is alive, so the node does not count
+            // the peer as silent.
             if conn.readable && conn.side == Side::Dialled {
                 conn.channel.handle_activity(now);
             }
@@ -64,13 +65,14 @@ impl Peers {
             }
         }
         self.pings += 1;
-        // Nodes that an operator started together need some time to meet. The node logs no line before that.
+        // Nodes that an operator started together need some time to connect, so the node logs nothing in that
+        // time.
         if self.identity.is_some() && self.pings > 3 {
             self.say_what_is_missing(now);
         }
     }
 
-    /// Logs the reason why the node cannot open the streams yet, as far as it is not the network.
+    /// Logs the reason why the node cannot open its streams yet, or the members to which no route leads.
     fn say_what_is_missing(&mut self, now: Time) {
         let formation = self.roster.formation();
         let line = if let Some(why) = formation.waiting_for() {
