@@ -1,14 +1,14 @@
 //! A queue that shares work fairly among the addresses from which the work comes.
 //!
-//! Each source has a separate line of items, and the lines take turns: a source with a thousand items delays
-//! another source's first item by one item. The queue decides only the order: the caller reads the lengths
-//! and keeps the bounds. Every operation costs the logarithm of the queue's length.
+//! Each source has a separate line of items, and the lines take turns, so that a source with a thousand items
+//! delays the first item of another source by one item. The queue decides only the order; the caller reads
+//! the lengths and enforces the bounds. Each operation takes logarithmic time in the queue's length.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
-/// The origin of work: an IPv4 address, or the /64 network of an IPv6 address, because one host usually has a
-/// whole such network.
+/// The source of work: an IPv4 address, or the /64 network of an IPv6 address, because one host usually has a
+/// whole network of that size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Source(u128);
 
@@ -21,29 +21,29 @@ impl From<IpAddr> for Source {
     }
 }
 
-/// The ticket of a waiting item, with which the caller can remove it.
+/// The ticket of a waiting item, with which the caller can remove the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     source: Source,
     number: u64,
 }
 
-/// The waiting items, by source.
+/// A queue of items from many sources.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     lines: BTreeMap<Source, Line<T>>,
-    /// The order in which the sources take turns; each source with items occurs once.
+    /// The order in which the sources take turns. Each source with items occurs once.
     turns: BTreeMap<u64, Source>,
     len: usize,
-    /// The number that the queue gave last to a ticket or a turn.
+    /// The last number that the queue has given, to a ticket or to a turn. Both take their numbers from here.
     number: u64,
 }
 
-/// The items of one source, at least one.
+/// The waiting items of one source, at least one.
 #[derive(Debug)]
 struct Line<T> {
     turn: u64,
-    /// The items by the number of their tickets, and so in the order of arrival.
+    /// The items by the number of their tickets, which is their order of arrival.
     items: BTreeMap<u64, T>,
 }
 
@@ -59,12 +59,12 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// Returns the number of waiting items.
+    /// Returns the number of waiting items of all sources.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether no item waits.
+    /// Returns whether the queue has no items.
     pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -74,14 +74,15 @@ impl<T> FairQueue<T> {
         self.lines.get(&source).map_or(0, |line| line.items.len())
     }
 
-    /// Returns the source with the most waiting items.
+    /// Returns the source with the most waiting items; `None` if no item waits.
     pub(crate) fn longest(&self) -> Option<Source> {
         let lines = self.lines.iter();
         let longest = lines.max_by_key(|(_, line)| line.items.len());
         longest.map(|(source, _)| *source)
     }
 
-    /// Adds an item. A source that had no waiting item gets its turn after all other sources.
+    /// Adds an item from this source. A source that had no waiting item gets its turn after all other
+    /// sources.
     pub(crate) fn push(&mut self, source: Source, item: T) -> Ticket {
         self.number += 1;
         let number = self.number;
@@ -97,7 +98,7 @@ impl<T> FairQueue<T> {
         Ticket { source, number }
     }
 
-    /// Removes a waiting item.
+    /// Removes the waiting item with this ticket. Returns `None` if the item has left the queue.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<T> {
         let line = self.lines.get_mut(&ticket.source)?;
         let item = line.items.remove(&ticket.number)?;
@@ -105,14 +106,14 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// Removes the oldest item of a source.
+    /// Removes the oldest waiting item of this source.
     pub(crate) fn remove_oldest(&mut self, source: Source) -> Option<T> {
         let (_, item) = self.lines.get_mut(&source)?.items.pop_first()?;
         self.taken(source);
         Some(item)
     }
 
-    /// Takes the newest item of the next source that may have its turn.
+    /// Takes the newest item of the next source in turn for which `may` returns true.
     pub(crate) fn pop_newest(&mut self, may: impl Fn(Source) -> bool) -> Option<(Source, T)> {
         let mut turns = self.turns.iter();
         let (turn, source) = turns.find(|(_, source)| may(**source))?;
@@ -127,7 +128,7 @@ impl<T> FairQueue<T> {
         Some((source, item))
     }
 
-    /// Updates the counts and the order of turns after an item of this source has left.
+    /// Updates the length and the order of turns after an item of this source has left the queue.
     fn taken(&mut self, source: Source) {
         self.len -= 1;
         if let Some(line) = self.lines.get(&source).filter(|l| l.items.is_empty()) {

@@ -1,11 +1,12 @@
 //! A NATS server on one event loop.
 //!
-//! Core NATS: publish and subscribe with wildcards, queue groups, headers and request/reply; TLS, users and
-//! permissions; a monitor over HTTP. `docs/nats-support.md` lists the supported and the missing features.
+//! It serves core NATS (publish and subscribe with wildcards, queue groups, headers and request/reply),
+//! durable streams, TLS, users and permissions, and a monitor over HTTP. `docs/nats-support.md` lists the
+//! supported and the missing features.
 //!
-//! Messages take one path: **socket -> parse -> subscriptions -> outboxes -> sockets.** The loop takes the
-//! events that are ready, handles them together, then writes. A [`tidegate`] controller decides how much the
-//! loop gathers before it writes.
+//! Messages take one path: **socket -> parse -> subscriptions -> outboxes -> sockets.** In each turn the
+//! event loop takes the events that are ready, handles them together, and then writes the outboxes. A
+//! [`tidegate`] controller decides how many messages the loop gathers before it writes.
 //!
 //! ```
 //! use std::io::{BufRead as _, BufReader, Write as _};
@@ -49,7 +50,8 @@ pub use event_loop::handle::{Busy, Handle};
 pub use event_loop::members::IdentityError;
 pub use event_loop::tls::TlsError;
 pub use monitor::Monitor;
-// The state machine without sockets is public only for tests and fuzz targets, and may change at any time.
+// The state machine without sockets is public only for tests and fuzz targets. Its interface may change at
+// any time.
 #[doc(hidden)]
 pub use party::ClientKey;
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! The parties of a message: the clients of this node, by the places of their connections, and its peers.
+//! The parties of a message, which publish it or subscribe to it: the clients of this node and its peers.
 //! Pure.
 
 use std::ops::{Index, IndexMut};
@@ -6,12 +6,12 @@ use std::ops::{Index, IndexMut};
 use slab::Slab;
 use tidegate_cluster::roster::PeerSlot;
 
-/// The place of a client's connection in the node. A later connection may get the same place.
+/// The key of a client's connection in the node. A later connection may get the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientKey(u32);
 
 impl ClientKey {
-    /// Returns the key of the place with this index.
+    /// Returns the key with this index in the node's table of client connections.
     #[inline]
     #[must_use]
     pub const fn new(index: usize) -> Self {
@@ -22,7 +22,7 @@ impl ClientKey {
         Self(index as u32)
     }
 
-    /// Returns the index of the place.
+    /// Returns the index of the key.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -30,7 +30,7 @@ impl ClientKey {
     }
 }
 
-/// The publisher of a message, or the owner of a subscription.
+/// The client or the peer that published a message or that owns a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Party {
     /// A client of this node.
@@ -40,7 +40,7 @@ pub(crate) enum Party {
 }
 
 impl Party {
-    /// Returns the client's key, if the party is a client.
+    /// Returns the client's key if the party is a client.
     #[inline]
     pub(crate) const fn client(self) -> Option<ClientKey> {
         match self {
@@ -49,7 +49,7 @@ impl Party {
         }
     }
 
-    /// Returns the peer's slot, if the party is a peer.
+    /// Returns the peer's slot if the party is a peer.
     #[inline]
     pub(crate) const fn peer(self) -> Option<PeerSlot> {
         match self {
@@ -59,7 +59,7 @@ impl Party {
     }
 }
 
-/// A value for each client's connection, by the connection's key.
+/// A value for each client connection, by the connection's key.
 #[derive(Debug)]
 pub(crate) struct PerClient<T>(Slab<T>);
 
@@ -69,40 +69,40 @@ impl<T> PerClient<T> {
         Self(Slab::new())
     }
 
-    /// Adds the value of a new connection, and returns its key.
+    /// Adds the value of a new connection, and returns the connection's key.
     pub(crate) fn insert(&mut self, value: T) -> ClientKey {
         ClientKey::new(self.0.insert(value))
     }
 
-    /// Removes the value of a connection that ended.
+    /// Removes the value of a connection that has ended, and returns the value.
     pub(crate) fn remove(&mut self, key: ClientKey) -> T {
         self.0.remove(key.index())
     }
 
-    /// Returns whether there is a connection with this key.
+    /// Returns whether the table has a connection with this key.
     #[inline]
     pub(crate) fn contains(&self, key: ClientKey) -> bool {
         self.0.contains(key.index())
     }
 
-    /// Returns the connection's value, if there is a connection with this key.
+    /// Returns the value of the connection with this key; `None` if the table has none.
     #[inline]
     pub(crate) fn get(&self, key: ClientKey) -> Option<&T> {
         self.0.get(key.index())
     }
 
-    /// Returns the connection's value, mutable, if there is a connection with this key.
+    /// Returns the value of the connection with this key, to change it; `None` if the table has none.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: ClientKey) -> Option<&mut T> {
         self.0.get_mut(key.index())
     }
 
-    /// Returns the number of connections.
+    /// Returns the number of connections in the table.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns the keys and values, in the order of the keys.
+    /// Iterates over the keys and values of all connections, in the order of the keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientKey, &T)> {
         self.0.iter().map(|(at, value)| (ClientKey::new(at), value))
     }

@@ -1,56 +1,63 @@
-//! Chooses the connections that one turn of the loop reads, and how long each may keep it: start-time fair
-//! queueing by the loop's time (P. Goyal, H. Vin and H. Cheng, 1996).
+//! Chooses the client connections that one turn of the event loop reads, and how long each of them may keep
+//! the loop: start-time fair queueing by the time of the loop (P. Goyal, H. Vin and H. Cheng, 1996).
 //!
 //! The work of one connection can take long: a read of 64 KiB holds thousands of publishes, each with any
-//! number of receivers. A connection therefore keeps the loop for one [`SLICE`] and for the step that exceeds
-//! the slice: the node checks the time only after some operations and copies. The rest of the connection's
-//! bytes waits for the next slice. Connections with work get equal shares of the time. A connection with a
-//! step longer than its slice waits until the other connections have had as much time. A connection that used
-//! less than its share goes first. A turn reads for [`BUDGET`], so that Raft, timers and writes wait at most
-//! for this time and one step.
+//! number of receivers. A connection therefore keeps the loop for one [`SLICE`], and for the step within
+//! which the slice ends, because the node looks at the clock only after some operations and copies. The rest
+//! of the connection's bytes waits for its next slice. Connections with work get equal shares of the time. A
+//! connection with a step longer than its slice waits until the other connections have had as much time. A
+//! connection that has used less than its share goes first. A turn reads for [`BUDGET`], so that Raft, timers
+//! and writes wait at most for this time and one step.
 //!
-//! Owns the order and the accounts. The caller reads, measures, and reports the time. Every operation costs
-//! the logarithm of the number of waiting connections.
+//! The queue decides the order and keeps the accounts. The caller reads, measures, and reports the time. Each
+//! operation takes logarithmic time in the number of waiting connections.
 
 use crate::party::ClientKey;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// The time for which one turn reads connections.
+/// The longest time for which one turn reads client connections. Only the step within which this time ends
+/// may exceed it.
 pub(super) const BUDGET: Duration = Duration::from_micros(500);
-/// The time for which a connection may keep the loop at once.
+/// The longest time for which one connection may keep the loop while others wait. Only the step within which
+/// this time ends may exceed it.
 const SLICE: Duration = Duration::from_micros(100);
-/// The advantage of a connection that was idle: it goes before busy connections that are ahead by at most
-/// this much time.
+/// The advantage of a connection that was idle. *Served time* is the virtual clock of fair queueing: a
+/// connection moves ahead on it by the time for which it keeps the loop. The next slice of an idle connection
+/// starts this much before the latest start of a slice so far, so that the loop reads it before busy
+/// connections.
 const HEAD_START: Duration = SLICE;
 
-/// The connections with something to read, in the order of their shares.
+/// The client connections with something to read. The loop reads the connection with the earliest start of
+/// its next slice first.
 #[derive(Debug, Default)]
 pub(super) struct ReadQueue {
-    /// The waiting connections: the start of the next slice, the number of the arrival, and the connection's
-    /// key.
+    /// The waiting connections, each with the start of its next slice on the clock of served time in
+    /// nanoseconds, the number of its arrival in the queue, and its key. The first connection in this order
+    /// is the next that the loop reads.
     waiting: BinaryHeap<Reverse<(u64, u64, ClientKey)>>,
-    /// The latest start so far, in nanoseconds of served time.
+    /// The latest start so far of a slice that the loop read, in nanoseconds on the clock of served time.
     clock: u64,
-    /// The start of the slice of the connection that the loop read last.
+    /// The start of the slice that the loop read last, in nanoseconds on the clock of served time. It need
+    /// not be the latest start so far.
     start: u64,
     arrivals: u64,
     spent: Duration,
 }
 
-/// The account of one connection: the earliest start of the connection's next slice, in nanoseconds of served
-/// time.
+/// The account of one connection: the earliest start of its next slice, in nanoseconds on the clock of served
+/// time. That is the start of its last slice, plus the time for which the connection then kept the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share(u64);
 
 impl ReadQueue {
-    /// Returns whether no connection waits.
+    /// Returns whether no connection waits to be read.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Queues a connection, which must not be in the queue yet.
+    /// Queues a connection with its account. The connection must not be in the queue yet.
     pub(super) fn push(&mut self, key: ClientKey, share: Share) {
         self.arrivals += 1;
         let start = share
@@ -59,13 +66,13 @@ impl ReadQueue {
         self.waiting.push(Reverse((start, self.arrivals, key)));
     }
 
-    /// Begins the reading of a turn.
+    /// Begins the reading of a turn: the whole [`BUDGET`] is left again.
     pub(super) fn begin_turn(&mut self) {
         self.spent = Duration::ZERO;
     }
 
-    /// Returns the connection to read next, for one slice; [`handle_read`](Self::handle_read) must follow.
-    /// `None` if no connection waits, or if the turn has spent its time.
+    /// Returns the connection to read next, for one slice; `None` if no connection waits, or if the turn has
+    /// used up its time for reading. The caller must then call [`handle_read`](Self::handle_read).
     pub(super) fn next(&mut self) -> Option<ClientKey> {
         if self.spent >= BUDGET {
             return None;
@@ -76,8 +83,8 @@ impl ReadQueue {
         Some(key)
     }
 
-    /// Returns how long the connection of the last [`next`](Self::next) may keep the loop. A connection that
-    /// is alone may keep it for the rest of the turn.
+    /// Returns how long the connection of the last [`next`](Self::next) may keep the loop now: one [`SLICE`]
+    /// or, if no other connection waits, the rest of the turn's [`BUDGET`].
     pub(super) fn slice(&self) -> Duration {
         match self.waiting.is_empty() {
             true => BUDGET.saturating_sub(self.spent),
@@ -85,11 +92,11 @@ impl ReadQueue {
         }
     }
 
-    /// Notes that the connection of the last [`next`](Self::next) kept the loop for `took`. Returns the
+    /// Records that the connection of the last [`next`](Self::next) kept the loop for `took`. Returns the
     /// connection's new account.
     pub(super) fn handle_read(&mut self, took: Duration) -> Share {
         self.spent += took;
-        // The cast loses nothing: a `u64` holds five hundred years of nanoseconds.
+        // The cast loses nothing, because a `u64` holds five hundred years in nanoseconds.
         Share(self.start + took.as_nanos() as u64)
     }
 }

@@ -1,4 +1,4 @@
-//! Writes the decisions of the controllers of all boundaries to a file, on a separate thread.
+//! Writes the decisions of all controllers to a file, on a separate thread.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -9,10 +9,15 @@ use tidegate::boundary::{DECISIONS_HEADER, DecisionLines, DecisionLog};
 
 use super::errors::StartError;
 
-/// The most lines that wait for the file. Boundaries leave further decisions out, and count them.
+/// The greatest number of decisions, each one line, that may wait in memory for the thread that writes the
+/// file. If this many wait, the controllers drop further decisions and count them.
 const LINES_MAX: usize = 65_536;
 
-/// The thread that writes the decisions, and the log from which it takes them.
+/// The log in memory through which the controllers hand their decisions to the thread, and the thread once it
+/// runs.
+///
+/// The log takes decisions before the file exists, because a start that fails must leave the file of another
+/// run unchanged.
 #[derive(Debug)]
 pub(super) struct Recording {
     log: DecisionLog,
@@ -48,7 +53,9 @@ impl Recording {
         &self.log
     }
 
-    /// Waits until all decisions are in the file. The caller must have dropped all boundaries.
+    /// Waits until the thread has written all decisions to the file and has ended. The caller must have
+    /// dropped the boundary of each controller that writes decisions, because the thread waits for the
+    /// decisions of the others.
     pub(super) fn finish(self) {
         drop(self.log);
         if self.thread.join().is_err() {

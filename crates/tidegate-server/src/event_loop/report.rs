@@ -1,4 +1,5 @@
-//! The figures of a running server as plain data. The event loop takes them between two turns.
+//! The figures of a running server as plain data, for the monitor. The event loop gathers them between two
+//! turns.
 
 pub(crate) mod lists;
 pub(crate) mod query;
@@ -28,7 +29,7 @@ use crate::sessions::routes::PeerView;
 use crate::sessions::{Node, NodeStats};
 use crate::streams::StreamStats;
 
-/// The figures of a running server.
+/// The figures of a running server at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) info: Info,
@@ -51,36 +52,37 @@ pub(crate) struct Report {
     pub(crate) cluster: Option<Cluster>,
 }
 
-/// The other nodes of a server's cluster.
+/// The figures of the cluster and of the other nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
     pub(crate) routes: Vec<String>,
-    /// The members' names, once they are fixed.
+    /// The names of the cluster's members; empty until the members are fixed.
     pub(crate) members: Vec<String>,
-    /// True until the members are fixed. Until then the node serves no streams.
+    /// True until the cluster's members are fixed. Until then the node serves no streams.
     pub(crate) forming: bool,
     /// True if the nodes use TLS between each other.
     pub(crate) tls: bool,
     pub(crate) peers: Vec<Peer>,
 }
 
-/// One connected peer.
+/// The figures of one connected peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) slot: PeerSlot,
     pub(crate) name: String,
     pub(crate) id: u64,
     pub(crate) address: SocketAddr,
-    /// True if this node can send to the peer, and (`heard`) true if it can receive from the peer.
+    /// True if this node has an open channel on which it sends messages to the peer, and (`heard`) true if it
+    /// has one on which it receives messages from the peer.
     pub(crate) told: bool,
     pub(crate) heard: bool,
     pub(crate) view: PeerView,
 }
 
 impl Cluster {
-    /// Takes the figures of the other nodes from `node` and its connections.
+    /// Gathers the figures of the cluster from the node and its connections with peers.
     pub(crate) fn take(node: &Node, peers: &Peers) -> Self {
         let roster = peers.roster();
         let connected = roster.peers().iter().enumerate();
@@ -121,19 +123,22 @@ pub(crate) struct Streams {
     pub(crate) file: Usage,
     pub(crate) memory: Usage,
     pub(crate) waiting_bytes: usize,
-    /// The controllers of entries and of the acknowledgements of fast-ingest batches.
+    /// The state of the controller that decides how many commands go into one log entry, and (`fast_acks`) of
+    /// the controller that decides when flow acknowledgements leave.
     pub(crate) proposals: Snapshot,
     pub(crate) fast_acks: Snapshot,
-    /// The figures of the log.
+    /// The counts of the log: its syncs and bytes.
     pub(crate) log: LogStats,
-    /// The number of syncs of second writes, which only measurements make.
+    /// The number of syncs of the file to which a measurement makes the store write each message a second
+    /// time; 0 without such a measurement.
     #[cfg(feature = "lab")]
     pub(crate) second_syncs: u64,
     pub(crate) used_bytes: u64,
     pub(crate) checkpoint_bytes: u64,
-    /// The work of the scrub, which reads the log again to find damage.
+    /// The progress of the scrub, which reads the log again to find damage.
     pub(crate) scrubbed: Scrubbed,
-    /// The nodes that keep the streams, the number of these nodes, and the reason if this node is behind.
+    /// The nodes that keep the streams with their leader, (`nodes`) the number of these nodes, and (`behind`)
+    /// the reason why this node is behind the others; `None` if it is not behind.
     pub(crate) cluster: ClusterInfo,
     pub(crate) nodes: usize,
     pub(crate) behind: Option<String>,
@@ -143,7 +148,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Takes the figures of the streams of `node`, which keeps them in `store`.
+    /// Gathers the figures of the node's streams, which the node keeps in `store`.
     pub(crate) fn take(node: &Node, store: &Store, query: &Query, now: Time) -> Option<Self> {
         let first = node.directory()?;
         let all = || node.all_streams();
@@ -153,7 +158,8 @@ impl Streams {
         let states = || kept().map(|s| s.state());
         let usage = |storage| Usage {
             bytes: all().map(|s| s.applied().usage(storage).bytes).sum(),
-            // The directory has the limits of all streams, of all groups.
+            // The group that keeps the directory counts the bytes that the streams of all groups reserve, so
+            // the report takes this figure from that group alone.
             reserved: first.applied().usage(storage).reserved,
         };
         let [proposals, fast_acks] = first.controllers();
@@ -194,7 +200,7 @@ impl Streams {
 }
 
 impl Report {
-    /// Takes the figures that `query` asks for from `node`.
+    /// Gathers the figures that `query` asks for from the node.
     pub(crate) fn take(
         node: &Node,
         query: &Query,

@@ -1,5 +1,5 @@
-//! The socket of a client or a node, plain or under TLS: reads into a buffer, and writes from an outbox. No
-//! call blocks.
+//! The socket of a client or of another node, plain or under TLS. It reads into a buffer, and writes from an
+//! outbox. No call blocks.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
@@ -11,17 +11,18 @@ use tidegate_cluster::proof::{BINDING_LABEL, Binding};
 
 /// The most slices of one gathered write: with more, the work of the kernel dominates.
 const SLICES_MAX: usize = 64;
-/// A gathered write takes no further slice once it has this many bytes: the kernel copies them in 0.1 ms.
+/// The bytes after which a vectored write takes no further slice: the kernel copies this many in 0.1 ms.
 const WRITE_BYTES_MAX: usize = 256 * 1024;
-/// The bytes that a client's socket keeps in the system and has not sent: what the loop writes to a reader
-/// that keeps up in a turn. Without this bound the system takes up to 4 MiB for each client that does not
-/// read. A thousand of them use up its memory for all TCP sockets, and it drops the packets of other clients.
+/// The greatest number of bytes that a client's socket keeps unsent in the kernel: as many as the loop writes
+/// in one turn to a reader that keeps up. Without this bound the kernel takes up to 4 MiB for each client
+/// that does not read. A thousand such clients use up the kernel's memory for all TCP sockets, and it then
+/// drops the packets of other clients.
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES_MAX: u32 = 256 * 1024;
 /// The number of bytes that TLS reads at a time into its own buffer.
 const TLS_READ_BYTES: usize = 4096;
 
-/// The socket of a client or a node, see the [module](self).
+/// The socket of a client or of another node; the [module](self) describes its use.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) stream: TcpStream,
@@ -33,15 +34,17 @@ pub(crate) struct Socket {
 /// The state of TLS on a socket.
 #[derive(Debug)]
 enum Tls {
-    /// The socket speaks plain text, at least for now.
+    /// The socket carries plain text, at least for now.
     None,
-    /// The session. `read` is true if it has bytes of the handshake that it has not processed.
+    /// The socket has this TLS session. `read` is true if the session has read bytes of the handshake that it
+    /// has not processed yet.
     Session { tls: Box<Connection>, read: bool },
-    /// A thread of the pool has the session, for the step with this number.
+    /// A thread of the pool has the TLS session and does a step of the handshake; the field is the number of
+    /// that step.
     Away(u64),
 }
 
-/// The result of a write.
+/// The result of a write to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     /// The number of bytes that the write took from the outbox.
@@ -60,9 +63,10 @@ impl Socket {
         }
     }
 
-    /// Reads up to the length of `buf`; [`Socket::is_drained`] then says whether that was all. 0 is
-    /// the end; `WouldBlock` means that no bytes have arrived. Bytes of a handshake wait in the TLS session
-    /// for [`Socket::take_step`].
+    /// Reads plain text into `buf`, at most its length, and returns the number of bytes. 0 means that the
+    /// other side has closed; the error `WouldBlock` means that no plain text has arrived.
+    /// [`Socket::is_drained`] then says whether the socket is empty. Bytes of a TLS handshake go to the TLS
+    /// session, where they wait for [`Socket::take_step`].
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let (got, drained) = match &mut self.tls {
             Tls::Session { tls, read } if tls.is_handshaking() => {
@@ -83,18 +87,18 @@ impl Socket {
         Ok(got)
     }
 
-    /// Returns whether the last read emptied the socket: the next read has to wait until the socket
-    /// is readable again.
+    /// Returns whether the last read emptied the socket, so that the next read must wait until the socket is
+    /// readable again.
     pub(crate) const fn is_drained(&self) -> bool {
         self.drained
     }
 
-    /// Reads without taking the bytes, to see whether a client speaks TLS.
+    /// Copies the first bytes of the socket without taking them, to see whether a client begins with TLS.
     pub(crate) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         uninterrupted(|| self.stream.peek(buf))
     }
 
-    /// Returns whether the TLS handshake is still going on.
+    /// Returns whether the TLS handshake has begun and not ended.
     pub(crate) fn is_handshaking(&self) -> bool {
         match &self.tls {
             Tls::Session { tls, .. } => tls.is_handshaking(),
@@ -103,13 +107,13 @@ impl Socket {
         }
     }
 
-    /// Returns whether TLS holds bytes that the socket has not taken yet. The caller must then write even
-    /// with an empty outbox.
+    /// Returns whether TLS holds encrypted bytes that the socket has not taken yet. The caller must then
+    /// write even if the outbox is empty.
     pub(crate) fn holds_back(&self) -> bool {
         matches!(&self.tls, Tls::Session { tls, .. } if tls.wants_write())
     }
 
-    /// Returns the keying material that only the two ends of this TLS session know.
+    /// Returns keying material that only the two ends of this TLS session know.
     pub(crate) fn binding(&self) -> Result<Binding, rustls::Error> {
         match &self.tls {
             Tls::Session { tls, .. } => tls.export_keying_material([0; 32], BINDING_LABEL, None),
@@ -117,12 +121,12 @@ impl Socket {
         }
     }
 
-    /// Lets the socket speak TLS.
+    /// Begins TLS on the socket, with this session.
     pub(crate) fn begin_tls(&mut self, tls: Box<Connection>) {
         self.tls = Tls::Session { tls, read: false };
     }
 
-    /// Takes the TLS session for a step of its handshake, if it has bytes to process.
+    /// Takes the TLS session out for a step of its handshake, if the session has bytes to process.
     pub(crate) fn take_step(&mut self, number: u64) -> Option<Box<Connection>> {
         match std::mem::replace(&mut self.tls, Tls::Away(number)) {
             Tls::Session { tls, read: true } => Some(tls),
@@ -143,7 +147,8 @@ impl Socket {
         matches!(self.tls, Tls::Away(at) if at == number)
     }
 
-    /// Takes the TLS session back, and writes its answers. Returns the error by which the handshake failed.
+    /// Puts the TLS session back after a step, and writes its answers. Returns the error if the handshake
+    /// failed.
     pub(crate) fn end_step(
         &mut self,
         mut tls: Box<Connection>,
@@ -192,8 +197,8 @@ impl Socket {
     pub(crate) fn close(&mut self) {
         if let Tls::Session { tls, .. } = &mut self.tls {
             tls.send_close_notify();
-            // The result does not matter: the server closes the socket even if the notification does not
-            // arrive.
+            // A failed write is harmless, because the server closes the socket even if the close notification
+            // does not arrive.
             let _ = tls.write_tls(&mut self.stream);
         }
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
@@ -211,8 +216,8 @@ fn read_secured(
     let mut over = take_plain(tls, buf, &mut filled)?;
     while !over && filled == 0 {
         if buf.len() < TLS_READ_BYTES {
-            // The other side closed without TLS's notification. The server accepts that, since the protocol
-            // notices a truncated message anyway.
+            // The other side closed the connection without TLS's notification. The server accepts that, since
+            // the NATS protocol itself reveals a truncated message.
             if uninterrupted(|| tls.read_tls(stream))? == 0 {
                 return Ok((0, false));
             }
@@ -220,9 +225,9 @@ fn read_secured(
             over = take_plain(tls, buf, &mut filled)?;
             continue;
         }
-        // The server reads as much as fits into `buf`, in one read. TLS consumes these bytes step by step,
-        // and its plain text goes to the front of `buf`, never beyond the bytes that TLS has consumed. Plain
-        // text that does not fit into `buf` is of one record at most, and the next read takes it.
+        // One read takes as much as fits into `buf`. TLS consumes these bytes step by step, and its plain
+        // text goes to the front of `buf`, never beyond the bytes that TLS has consumed. Plain text that does
+        // not fit into `buf` is at most one TLS record, and the next read takes it.
         let end = uninterrupted(|| stream.read(buf))?;
         if end == 0 {
             return Ok((0, false));
@@ -231,7 +236,7 @@ fn read_secured(
         let mut at = 0;
         while at < end {
             at += match tls.read_tls(&mut &buf[at..end])? {
-                // The other side has ended the session: TLS ignores all later bytes.
+                // The other side has ended the TLS session, so all later bytes are ignored.
                 0 => end - at,
                 used => used,
             };
@@ -240,18 +245,19 @@ fn read_secured(
         }
         over = over || take_plain(tls, buf, &mut filled)?;
     }
-    // The next read must find the end, and the plain text beyond a full `buf`, without waiting.
+    // If the session has ended or plain text fills `buf`, the socket does not count as drained, so that the
+    // loop reads the rest at once.
     Ok((filled, drained && !over && filled < buf.len()))
 }
 
-/// Lets TLS process the bytes that it has read, and writes its answers.
+/// Lets TLS process the bytes that it has read, and writes its answers to the socket.
 fn process(tls: &mut Connection, stream: &mut impl Write) -> io::Result<()> {
     let state = tls.process_new_packets();
     write_answers(tls, stream)?;
     state.map(drop).map_err(io::Error::other)
 }
 
-/// Writes the answers of a handshake, and the alert where it failed.
+/// Writes TLS's answers in a handshake to the socket, such as the alert if the handshake failed.
 fn write_answers(tls: &mut Connection, stream: &mut impl Write) -> io::Result<()> {
     if tls.wants_write() {
         match tls.write_tls(stream) {
@@ -262,7 +268,8 @@ fn write_answers(tls: &mut Connection, stream: &mut impl Write) -> io::Result<()
     Ok(())
 }
 
-/// Moves plain text that TLS has decrypted to `buf`. Returns whether the other side has ended the session.
+/// Moves plain text that TLS has decrypted to `buf`. Returns whether the other side has ended the TLS
+/// session.
 fn take_plain(tls: &mut Connection, buf: &mut [u8], filled: &mut usize) -> io::Result<bool> {
     while *filled < buf.len() {
         match tls.reader().read(&mut buf[*filled..]) {

@@ -1,4 +1,4 @@
-//! The transfer of state from and to other nodes: carries requests and answers between
+//! Transfers a group's state from and to other nodes: carries requests and answers between
 //! [`tidegate_raft::catchup`], the store and the peers.
 
 use std::collections::BTreeMap;
@@ -19,21 +19,23 @@ use super::peers::Peers;
 use crate::event_loop::log_limit::LogLimit;
 use crate::sessions::Node;
 
-/// The time after which the node looks up the messages of a damaged record again.
+/// The least time between two lookups of the messages in the same damaged record, because a lookup is slow.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// The most answers to other nodes in a turn.
+/// The greatest number of answers about this group's state that the node sends to other nodes in one turn.
 const ANSWERS_MAX: usize = 4;
 
-/// The transfers of one group's state, see the [module](self).
+/// The transfers of one group's state between this node and others: this node fetches the whole state or
+/// single damaged messages from other nodes, and answers other nodes that fetch these.
 #[derive(Debug)]
 pub(super) struct TakingOver {
-    /// The group's slot in the store and the node.
+    /// The slot of the group, by which the store and the node find the group's state.
     at: GroupSlot,
     giver: Giver,
     mender: Mender,
-    /// The damaged records, each with the time from which the node looks up its messages again.
+    /// The damaged records of which the node has looked up the messages, by log position. Each has the time
+    /// until which the node does not look up the record's messages again.
     damaged: BTreeMap<u64, Time>,
-    /// The limit of the log line that says that the node has repaired a message.
+    /// The rate limit of the log line that says that the node has repaired a message.
     mended: LogLimit,
     limits: AccountLimits,
     taking: Option<Taking>,
@@ -41,36 +43,38 @@ pub(super) struct TakingOver {
 
 #[derive(Debug)]
 enum Taking {
-    /// The node is fetching the state.
+    /// This node is fetching the state from another node.
     Coming {
         taker: Box<Taker>,
-        /// The fetched messages that the node has not appended to the log yet.
+        /// The fetched messages that this node has not appended to its log yet.
         fetched: Vec<Fetched>,
-        /// The number of messages that are appended and not yet known to be durable.
+        /// The number of fetched messages that are in the log and not yet known to be durable.
         undurable: usize,
     },
-    /// The state is complete, and the store writes a checkpoint of it.
+    /// The fetched state is complete, and the store writes a checkpoint of it.
     Whole(Box<Whole>),
 }
 
 #[derive(Debug)]
 struct Whole {
-    /// The last entry in the state.
+    /// The last log entry of the group that the state contains.
     entry: EntryId,
     streams: Streams,
     live: Live,
-    /// True once the store has accepted the state.
+    /// True from the time at which the store has accepted the state for a checkpoint. False again if the
+    /// store could not write that checkpoint.
     handed_over: bool,
 }
 
-/// The data from which this node answers other nodes that take over its state.
+/// The state of this node from which it answers other nodes that fetch the state.
 struct Given<'a> {
     at: GroupSlot,
     store: &'a mut Store,
     streams: &'a Streams,
 }
 
-/// The messages that this node already has of the state that it fetches.
+/// This node's own messages, among which a fetch finds those messages of the fetched state that the node need
+/// not fetch.
 struct Known<'a> {
     at: GroupSlot,
     streams: &'a Streams,
@@ -124,7 +128,8 @@ impl TakingOver {
         }
     }
 
-    /// Returns the time of the next turn with work to do, if no event comes first.
+    /// Returns the time at which the transfers next have work to do, if no message of another node arrives
+    /// before.
     pub(super) fn deadline(&self) -> Time {
         match &self.taking {
             _ if !self.giver.is_idle() => Time::ZERO,
@@ -135,7 +140,7 @@ impl TakingOver {
         }
     }
 
-    /// Does one turn's work of the transfers, from and to this node.
+    /// Does one turn's work of the transfers, from this node and to it.
     pub(super) fn turn(
         &mut self,
         now: Time,
@@ -155,7 +160,7 @@ impl TakingOver {
                 let Some((to, answer)) = self.giver.poll(&mut given) else {
                     break;
                 };
-                // The result does not matter: a node that gets no answer asks again.
+                // A failed send is harmless, because a node that gets no answer asks again.
                 let _ = peers.send_fetch(to, group, &answer);
             }
         }
@@ -177,8 +182,8 @@ impl TakingOver {
         self.finish(now, node, store);
     }
 
-    /// Returns the number of messages of the fetched state that are durable on this node; `None` if this node
-    /// fetches no state.
+    /// Returns the number of messages of the fetched state that are durable on this node so far; `None` if
+    /// this node fetches no state.
     pub(super) fn fetched(&self) -> Option<u64> {
         match &self.taking {
             Some(Taking::Coming { taker, .. }) => Some(taker.placed()),
@@ -186,13 +191,13 @@ impl TakingOver {
         }
     }
 
-    /// Asks other nodes for the messages in a damaged record. Returns whether another node may send one of
-    /// them.
+    /// Asks other nodes for the messages in the damaged record at log position `lsn`. Returns whether another
+    /// node may still send at least one of them.
     pub(super) fn mend(&mut self, now: Time, streams: &Streams, lsn: u64) -> bool {
         if self.damaged.get(&lsn).is_some_and(|until| *until > now) {
             return true;
         }
-        // The node looks up the messages in a record at most once a second, because that takes a while.
+        // The node looks up the messages in a record at most once a second, because the lookup is slow.
         self.damaged.retain(|_, until| *until > now);
         self.damaged.insert(lsn, now + LOOK_AGAIN);
         let (mut from, mut comes) = (Some((StreamNumber::NONE, StreamSeq::ZERO)), false);
@@ -206,13 +211,14 @@ impl TakingOver {
         comes
     }
 
-    /// Asks other nodes for one message, if the caller knows that this node cannot read it. Returns whether
-    /// another node may send it.
+    /// Asks other nodes for one message that this node cannot read. Returns false if no other node can send
+    /// it, because all other members lack it or there are none.
     pub(super) fn mend_one(&mut self, now: Time, stream: StreamNumber, seq: StreamSeq) -> bool {
         self.mender.handle_damaged(now, stream, seq)
     }
 
-    /// Handles a request or an answer of another node.
+    /// Handles a message of another node about this group's state: a request for the state or for messages,
+    /// or an answer to a request of this node.
     pub(super) fn receive(&mut self, now: Time, store: &mut Store, from: u64, payload: &Bytes) {
         match wire::decode(payload) {
             Ok(Frame::Ask(ask)) => self
@@ -226,7 +232,8 @@ impl TakingOver {
     fn take_answer(&mut self, now: Time, store: &mut Store, from: u64, answer: Answer) {
         if let Some((stream, seq, entry)) = self.mender.handle_answer(now, from, &answer) {
             let message = Fetched { stream, seq, entry };
-            // If the log has no room for the message, the mender asks for it again later.
+            // If the log has no room, this node drops the message. The message stays on the list of damaged
+            // messages, so this node asks for it again later.
             if store.append_repaired(self.at, &[message]).is_ok() {
                 if let Some(more) = self.mended.due(now) {
                     tracing::warn!(
@@ -274,7 +281,8 @@ impl TakingOver {
                 });
             }
             (Some(wanted), Some(Taking::Coming { taker, .. })) => taker.ask(wanted.from),
-            // The store may give up the catch-up before any message arrives.
+            // The store may stop needing the state, even before this node has begun to fetch it, for example
+            // because the leader has sent the missing entries after all. This node then gives the fetch up.
             (None, None | Some(Taking::Coming { .. })) => {
                 store.abandon_catch_up(self.at);
                 self.taking = None;
@@ -283,7 +291,7 @@ impl TakingOver {
         }
     }
 
-    /// Appends fetched messages to the log, and notes the places of those that are durable.
+    /// Appends the fetched messages to the log, and records the log places of those that are durable.
     fn place(&mut self, store: &mut Store) {
         let Some(Taking::Coming {
             taker,
@@ -293,7 +301,7 @@ impl TakingOver {
         else {
             return;
         };
-        // If the log has no room, the messages wait, and this node asks for no more messages.
+        // If the log has no room, the messages wait, and this node requests no further messages.
         if !fetched.is_empty() && store.append_fetched(self.at, fetched).is_ok() {
             *undurable += fetched.len();
             fetched.clear();
@@ -337,13 +345,14 @@ impl TakingOver {
                 streams.replace(now, whole.entry.index.get(), whole.streams);
             }
         } else if !store.is_installing(self.at) {
-            // The store could not write the checkpoint, so the node hands the state over again.
+            // The store could not write the checkpoint of the fetched state, so this node offers the store
+            // the state again.
             whole.handed_over = false;
         }
     }
 }
 
-/// Builds the complete state, with the places of its messages in the log.
+/// Builds the complete state from a finished fetch, with the log places of its messages.
 fn whole(taker: Taker, store: &Store) -> Option<Taking> {
     let (entry, streams, fetched) = taker.into_state()?;
     let index = entry.index;

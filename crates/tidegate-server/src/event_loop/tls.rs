@@ -1,4 +1,4 @@
-//! TLS for clients and between nodes: turns files of certificates into the configuration of `rustls`.
+//! TLS for clients and between nodes: turns the configured certificate files into configurations of `rustls`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,12 +18,13 @@ use crate::config::TlsSettings;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file of certificates or keys is missing or not PEM.
+    /// A file of certificates or of a key is missing or not PEM.
     #[error("cannot read {what} from {}: {source}", path.display())]
     File {
-        /// The content that the file should hold.
+        /// The content that the file should have, and the setting that names the file, as the error message
+        /// states them.
         what: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The cause.
         source: rustls::pki_types::pem::Error,
@@ -39,7 +40,7 @@ pub enum TlsError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// Builds the configuration for clients from the files.
+/// Builds the TLS configuration for clients from the configured files.
 pub(super) fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
     let certificates = certificates(&settings.cert_file)?;
     let key = key(&settings.key_file)?;
@@ -57,19 +58,19 @@ pub(super) fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>,
     Ok(Arc::new(builder.with_single_cert(certificates, key)?))
 }
 
-/// The TLS configurations for both sides of a connection between nodes.
+/// The TLS configurations for both ends of a connection between nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerTls {
-    /// The configuration of the node that accepts the connection.
+    /// The TLS configuration of the node that accepts the connection.
     pub(super) dialled: Arc<ServerConfig>,
-    /// The configuration of the node that dials.
+    /// The TLS configuration of the node that dials.
     pub(super) dialer: Arc<ClientConfig>,
-    /// The longest that a handshake may take.
+    /// The longest time that a TLS handshake between nodes may take.
     pub(super) timeout: Duration,
 }
 
-/// Builds the configuration between nodes from the files. Both ends are Tidegate nodes, so it
-/// allows only TLS 1.3. It resumes no session, so that each handshake checks the certificates.
+/// Builds the TLS configurations between nodes from the configured files. Allows only TLS 1.3, because both
+/// ends are Tidegate nodes. Resumes no session, so that each handshake checks the certificates.
 pub(super) fn peer_tls(settings: &ClusterTls) -> Result<PeerTls, TlsError> {
     let certificates = certificates(&settings.cert_file)?;
     let key = key(&settings.key_file)?;

@@ -1,19 +1,21 @@
-//! The bound on new TLS connections a second (`connection_rate_limit`). Pure.
+//! Limits the number of TLS handshakes that the server begins in a second (`connection_rate_limit`). Pure.
 
 use std::time::Duration;
 
 use tidegate::Time;
 
-/// The connections of the current second.
+/// Counts the connections that begin TLS within one second, to limit their number.
 #[derive(Debug, Default)]
 pub(super) struct TlsRate {
-    /// The end of the second, which begins with the first connection after the one before.
+    /// The end of the second for which `count` counts. The first connection after this time begins the next
+    /// second.
     until: Time,
     count: u64,
 }
 
 impl TlsRate {
-    /// Counts a connection. Returns whether the server may go on with it, by this limit; 0 is no limit.
+    /// Counts a connection that begins TLS. Returns whether the connection is within the `limit` of this
+    /// second; a `limit` of 0 admits all.
     pub(super) fn admits(&mut self, now: Time, limit: u64) -> bool {
         if now >= self.until {
             *self = Self {

@@ -1,4 +1,4 @@
-//! The tokens by which the poller names the sockets of the loop. Pure.
+//! The tokens by which the poller (mio) names the sockets of the event loop, and its events. Pure.
 
 use mio::Token;
 
@@ -6,47 +6,46 @@ use crate::party::ClientKey;
 
 /// The token of the socket on which clients connect.
 pub(super) const LISTENER: Token = Token(usize::MAX);
-/// The token of the waker by which other threads wake the loop.
+/// The token of the waker with which other threads wake the loop.
 pub(super) const WAKER: Token = Token(usize::MAX - 1);
 /// The token of the socket on which other nodes connect.
 pub(super) const PEER_LISTENER: Token = Token(usize::MAX - 2);
-/// The token of the first channel; the tokens of clients are smaller.
+/// The token of the first connection with another node. The tokens of clients are smaller.
 const CHANNELS: usize = usize::MAX / 2;
 
-/// The place of a channel's connection among the connections with other nodes. A later connection may get the
-/// same place.
+/// The key of a connection with another node. A later connection may get the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ChannelKey(usize);
 
 impl ChannelKey {
-    /// Returns the key of the place with this index.
+    /// Returns the key with this index in the table of connections with other nodes.
     pub(super) const fn new(index: usize) -> Self {
         Self(index)
     }
 
-    /// Returns the index of the place.
+    /// Returns the index of the key.
     pub(super) const fn index(self) -> usize {
         self.0
     }
 }
 
-/// The socket or waker that a token names.
+/// The socket or the waker to which a token belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// The socket on which clients connect.
     Listener,
-    /// Another thread, which has commands for the loop.
+    /// The waker, with which another thread has announced commands for the loop.
     Waker,
     /// The socket on which other nodes connect.
     PeerListener,
-    /// A client's connection.
+    /// The connection of a client.
     Client(ClientKey),
-    /// A channel from or to another node.
+    /// A connection from or to another node.
     Channel(ChannelKey),
 }
 
 impl Owner {
-    /// Returns the socket or waker that a token names.
+    /// Returns the socket or the waker to which a token belongs.
     pub(super) const fn of(token: Token) -> Self {
         match token {
             LISTENER => Self::Listener,

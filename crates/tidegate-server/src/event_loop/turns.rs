@@ -1,9 +1,9 @@
-//! The account of the event loop's turns: their number, the CPU time of each turn, and how often the loop was
-//! late.
+//! Counts the event loop's turns, and measures the CPU time of each turn and how often the loop was late.
 //!
-//! The CPU time is the loop's own thread's, so it tells the work of a turn from the time for which other
-//! processes had the core. It takes a system call, so a turn counts with its time by the clock, which is no
-//! shorter, until turns have taken [`READ_EVERY`] in all. Then the CPU time since the last reading bounds it.
+//! The CPU time is that of the loop's own thread, so it excludes the time for which other processes had the
+//! core. Reading it takes a system call, so the loop reads it only after turns have taken [`READ_EVERY`] in
+//! all. Until then a turn counts with its wall-clock time, which is at least as long. The turn with the
+//! reading counts with at most the CPU time since the last reading.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use tidegate::Time;
 
 use super::log_limit::LogLimit;
 
-/// The delay of a timer or of the end of a turn from which the loop counts as late.
+/// The delay, of a timer or in a turn, from which on the loop counts as late.
 const LATE: Duration = Duration::from_millis(100);
-/// The interval between two log lines.
+/// The least time between two log lines about a late loop.
 const LOGGED: Duration = Duration::from_secs(60);
-/// The time of turns after which the thread's CPU time is read again.
+/// The time of turns after which the loop reads its thread's CPU time again.
 const READ_EVERY: Duration = Duration::from_millis(1);
-/// A longer turn counts as this long.
+/// The longest time that the histogram records; a longer turn counts as this long.
 const LONGEST: Duration = Duration::from_secs(100);
 
-/// The account of the loop's turns, see the [module](self).
+/// The measurements of the loop's turns; the [module](self) describes them.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// The CPU times of the turns, in nanoseconds.
+    /// The histogram of the turns' CPU times, in nanoseconds.
     cpu: Histogram<u64>,
-    /// The thread's CPU time at the last reading.
+    /// The loop thread's CPU time at the last reading.
     used: Option<Duration>,
-    /// The time of all turns since the last reading.
+    /// The wall-clock time of all turns since the last reading of the CPU time.
     unread: Duration,
     begun: Time,
     /// The latest time at which the next turn should begin.
@@ -40,34 +40,37 @@ pub(super) struct Turns {
     log: LogLimit,
 }
 
-/// The bounds of the histogram of the CPU time of a turn, in microseconds.
+/// The bounds of the histogram of a turn's CPU time that the monitor shows, in microseconds.
 pub(crate) const TURN_BOUNDS_US: [u64; 10] = [
     30, 100, 300, 500, 1000, 2000, 4000, 10_000, 100_000, 1_000_000,
 ];
 
-/// The figures of the turns so far.
+/// The figures of the event loop's turns so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnStats {
-    /// The number of turns.
+    /// The number of turns so far.
     pub(crate) turns: u64,
-    /// The CPU times, in nanoseconds, within which 50, 99 and 99.9 per cent of the turns stayed, and the
-    /// longest CPU time.
+    /// The CPU times, in nanoseconds, that 50, 99 and 99.9 per cent of the turns did not exceed, and the
+    /// longest CPU time of a turn.
     pub(crate) cpu_ns: [u64; 4],
-    /// The number of turns within each of [`TURN_BOUNDS_US`] and, last, the number of longer turns.
+    /// For each of [`TURN_BOUNDS_US`] the number of turns up to this bound and above the one before; last,
+    /// the number of longer turns.
     pub(crate) within: [u64; TURN_BOUNDS_US.len() + 1],
     /// The CPU time of all turns together, in nanoseconds.
     pub(crate) total_ns: u64,
-    /// The number of times that the loop was late.
+    /// The number of times that the event loop was late by 100 ms or more.
     pub(crate) late: u64,
 }
 
 impl Turns {
-    /// Creates an account without turns. This never fails: the bounds of the histogram are valid constants.
+    /// Creates an account without turns. The histogram's creation never fails, because its bounds are valid
+    /// constants.
     pub(super) fn new() -> Self {
         let cpu = Histogram::new_with_max(LONGEST.as_nanos() as u64, 2);
         Self {
             cpu: cpu.unwrap_or_else(|e| unreachable!("the bounds of the histogram fit: {e}")),
-            // The CPU time belongs to the loop's thread, which is not known before the first turn.
+            // The account starts without a reading of the CPU time: the loop's own thread must read it, and
+            // that thread does not exist before the first turn.
             used: None,
             unread: Duration::ZERO,
             begun: Time::ZERO,
@@ -79,7 +82,7 @@ impl Turns {
         }
     }
 
-    /// Records that a turn begins.
+    /// Records that a turn begins now.
     pub(super) fn begin(&mut self, now: Time) {
         self.begun = now;
         if let Some(due) = self.due.take() {
@@ -87,8 +90,8 @@ impl Turns {
         }
     }
 
-    /// Records that the turn ends. The next turn should begin at `due` at the latest, if there is such a
-    /// time.
+    /// Records that the turn ends now. The next turn should begin at `due` at the latest, if the loop has a
+    /// deadline.
     pub(super) fn end(&mut self, now: Time, due: Option<Time>) {
         let mut took = now - self.begun;
         self.unread += took;
@@ -120,7 +123,7 @@ impl Turns {
         }
     }
 
-    /// Returns the figures of the turns so far.
+    /// Returns the figures of the event loop's turns so far.
     pub(super) fn stats(&self) -> TurnStats {
         TurnStats {
             turns: self.cpu.len(),

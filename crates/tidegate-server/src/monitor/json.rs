@@ -1,4 +1,4 @@
-//! The monitor's JSON, with nats-server's field names.
+//! Writes the monitor's answers as JSON, with nats-server's field names.
 
 use std::time::{Duration, SystemTime};
 
@@ -179,7 +179,8 @@ fn config(s: &Streams) -> Value {
         "max_storage": bound(s.settings.max_file_bytes),
         "store_dir": s.settings.directory,
         "domain": s.settings.domain,
-        // Each acknowledgement follows the sync that covers it.
+        // `sync_always` is true on every server, because the server syncs the log before each
+        // acknowledgement.
         "sync_always": true,
     })
 }
@@ -409,7 +410,7 @@ fn bytes(value: &Value) -> Vec<u8> {
     text
 }
 
-/// Writes a duration as nats-server does: `1d2h3m4s`, without leading zeros.
+/// Writes a duration as nats-server does: `1d2h3m4s`, without leading units that are zero.
 fn uptime(ns: u64) -> String {
     let s = ns / 1_000_000_000;
     let (d, h, m, s) = (s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60);

@@ -1,4 +1,4 @@
-//! The monitor's figures for Prometheus, in its text format.
+//! Writes the monitor's figures in the text format of Prometheus.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ use crate::event_loop::report::{Cluster, Report, Streams};
 use crate::event_loop::turns::{TURN_BOUNDS_US, TurnStats};
 use crate::sessions::routes::PeerView;
 
-/// Returns all figures as text.
+/// Returns the answer to `/metrics`: all figures of the report, as text.
 pub(super) fn text(report: Report) -> Vec<u8> {
     let mut registry = Registry::with_prefix("tidegate");
     registry.register_collector(Box::new(Figures(report)));
     let mut out = String::new();
-    // Writing into a string does not fail.
+    // The encoding never fails, because it writes into a string.
     let _ = encode(&mut out, &registry);
     out.into_bytes()
 }
@@ -136,7 +136,7 @@ impl Collector for Figures {
     }
 }
 
-/// Encodes the histogram of the CPU time of the loop's turns.
+/// Encodes the histogram of the CPU time that the event loop takes for a turn.
 fn turn_cpu(turns: &TurnStats, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let bounds = TURN_BOUNDS_US.iter().map(|us| *us as f64 / 1e6);
     let buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).zip(turns.within).collect();
@@ -283,7 +283,7 @@ fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
     encode_each(to, gauges, ConstGauge::new)
 }
 
-/// Encodes a metric of one type for each row of a name, a help text and a value.
+/// Encodes one metric for each row of a name, a help text and a value. `metric` gives the metric's type.
 fn encode_each<V, M: EncodeMetric>(
     to: &mut DescriptorEncoder<'_>,
     rows: impl IntoIterator<Item = (&'static str, &'static str, V)>,

@@ -1,9 +1,9 @@
-//! The monitor: figures of a running server over HTTP, on a thread of its own.
+//! The monitor: serves figures of the running server over HTTP, on a separate thread.
 //!
-//! Owns the addresses (`/healthz`, `/varz`, `/connz`, `/jsz`, `/routez`, `/subsz`, `/metrics`) and their
-//! parameters ([`query`]). The loop takes the figures between two turns ([`Report`]), and this thread
-//! formats them ([`json`], [`metrics`]), so that no message waits for a reader of the monitor. The number
-//! of connections and the time of each request are bounded.
+//! This module has the paths ([`json::PATHS`]) and their parameters ([`query`]). The event loop gathers the
+//! figures between two turns ([`Report`]), and the monitor's thread formats them ([`json`], [`metrics`]), so
+//! that no message waits for a reader of the monitor. The number of connections and the time of each request
+//! are bounded.
 
 mod json;
 mod metrics;
@@ -30,18 +30,18 @@ use crate::event_loop::handle::Handle;
 use crate::event_loop::report::Report;
 use crate::event_loop::report::query::Query;
 
-/// The most readers at a time; more readers wait in the listener's backlog.
+/// The most connections to the monitor at a time. Further ones wait in the listener's backlog.
 const READERS_MAX: usize = 32;
-/// The least time between two log lines about a failed accept.
+/// The least time between two log lines about a connection that the monitor failed to accept.
 const SAID_EVERY: Duration = Duration::from_secs(10);
-/// The time for the head of a request.
+/// The longest time in which a reader may send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time for a whole connection.
+/// The longest time of a connection to the monitor.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time for the loop's answer.
+/// The longest time that the monitor waits for the event loop's report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The monitor's thread. The thread ends when this value is dropped.
+/// The monitor's thread, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct Monitor {
     address: SocketAddr,
@@ -50,7 +50,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Answers at `host` and `port` with the figures of the server behind `handle`.
+    /// Starts the monitor at `host` and `port`. It answers with the figures of the server behind `handle`.
     ///
     /// # Errors
     /// The monitor cannot bind the address, or cannot start its thread.
@@ -75,7 +75,7 @@ impl Monitor {
                 };
                 runtime.block_on(async {
                     let serving = tokio::spawn(serving);
-                    // A stop and a dropped sender end the monitor alike.
+                    // The monitor ends when its owner sends a message or drops the sender.
                     let _ = stopped.await;
                     serving.abort();
                 });
@@ -87,7 +87,7 @@ impl Monitor {
         })
     }
 
-    /// Returns the address of the monitor.
+    /// Returns the address at which the monitor listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -96,7 +96,7 @@ impl Monitor {
 
 impl Drop for Monitor {
     fn drop(&mut self) {
-        // The thread may have ended by itself.
+        // The send fails if the monitor's thread has ended already, which is harmless.
         let _ = self.stop.take().map(|s| s.send(()));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -136,7 +136,7 @@ async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), service);
-            // A reader that disconnects or exceeds its time needs no report.
+            // The connection may fail or exceed its time, which needs no log line.
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
             drop(permit);
         });

@@ -1,4 +1,4 @@
-//! The parameters of a request, with nats-server's names and errors.
+//! Reads the parameters of a request to the monitor, with nats-server's names and errors.
 
 use std::borrow::Cow;
 use std::num::IntErrorKind;
@@ -7,10 +7,10 @@ use tidegate_nats::subject;
 
 use crate::event_loop::report::query::{List, PAGE_MAX, Query, State};
 
-/// Reads the parameters in `text` that the page at `path` has. Ignores unknown ones, as nats-server does.
+/// Reads the parameters in `text` that the page at `path` knows. Ignores unknown ones, as nats-server does.
 ///
 /// # Errors
-/// The value of a parameter is not what nats-server expects.
+/// A parameter has a value that nats-server refuses too.
 pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
     let mut query = Query::new(match path {
         "/connz" => List::Connections,
@@ -59,7 +59,7 @@ pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
             _ => {}
         }
     }
-    // As in nats-server: number 0 selects no connection.
+    // The connection number 0 selects no connection, as in nats-server.
     query.cid = query.cid.filter(|cid| *cid > 0);
     if query.cid.is_some() {
         query.limit = 1;
@@ -67,7 +67,7 @@ pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
     Ok(query)
 }
 
-/// Reads a number. nats-server takes a negative one for 0.
+/// Reads a number. Takes a negative number for 0, as nats-server does.
 fn at_least_zero(key: &str, value: &str) -> Result<usize, String> {
     match value.parse::<i64>() {
         Ok(n) => Ok(usize::try_from(n).unwrap_or(0)),
@@ -93,7 +93,7 @@ fn state(value: &str) -> Result<State, String> {
     }
 }
 
-/// Decodes a value of a form: `%XX` and `+`.
+/// Decodes the value of a parameter: `%XX` into a byte, and `+` into a blank.
 fn decode(value: &str) -> Result<Cow<'_, str>, String> {
     if !value.contains(['%', '+']) {
         return Ok(value.into());

@@ -1,6 +1,6 @@
 //! The subjects of this node's streams that the node has announced to its peers. The node keeps the
-//! announcements of each stream apart, so that a change of a stream costs the size of this stream, however
-//! many other streams there are.
+//! announcements of each stream apart, so that a change of one stream costs the size of this stream,
+//! independently of the number of other streams.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::streams::{InterestChanged, JetStream};
 use tidegate_cluster::groups::GroupId;
 use tidegate_stream::schema::number::StreamNumber;
 
-/// The announced patterns, by group and stream, with the version of the stream's interest from which they
-/// come.
+/// The announced patterns, by group and stream, each with the version that the stream's interest had then. If
+/// the interest now has another version, the patterns may be out of date.
 #[derive(Debug, Default)]
 pub(super) struct Announced(
     HashMap<GroupId, HashMap<StreamNumber, (u64, Patterns), RandomState>, RandomState>,
@@ -20,7 +20,7 @@ pub(super) struct Announced(
 
 type Patterns = Vec<Box<[u8]>>;
 
-/// The patterns that the node must announce now, and those that it must withdraw.
+/// The patterns that the node must announce to its peers now, and those that it must withdraw.
 #[derive(Debug, Default)]
 pub(super) struct Changed {
     pub(super) wanted: Patterns,
@@ -28,8 +28,8 @@ pub(super) struct Changed {
 }
 
 impl Announced {
-    /// Compares the announcements with the interest of these streams, and adds the differences to the
-    /// changes.
+    /// Compares the announced patterns of one group's streams with the streams' present interest, adds the
+    /// differences to `changed`, and notes them as announced. Looks only at the streams in `of`.
     pub(super) fn compare(
         &mut self,
         streams: &JetStream,

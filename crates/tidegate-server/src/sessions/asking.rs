@@ -1,11 +1,12 @@
-//! Routing of messages at `$JS.>`: one node at a time has such a message, from its publication to its answer.
+//! Routes messages with subjects under `$JS.` (requests to the streams' API, pulls, acknowledgements): one
+//! node at a time has such a message, from its publication to its answer.
 //!
-//! The node that serves a stream announces the stream's name, and the leader of the directory announces
-//! itself; the nodes announce no other subjects of the API. A message goes to the node that serves the stream
-//! in its subject. If no such node is known, or the message concerns all streams, it goes to the leader of
-//! the directory. That node then answers the message, passes it on to a node that it knows, or refuses it. So
-//! each message has one answer, even while some nodes lack an announcement. Clients that subscribe to `$JS.>`
-//! also get a copy, as of any other message.
+//! The node that serves a stream announces the stream's name to its peers, and the leader of the directory
+//! announces itself; the nodes announce no other subjects of the API. A node sends a message to the peer that
+//! serves the stream in its subject. If the node knows no such peer, or the message concerns all streams, it
+//! sends the message to the leader of the directory. The receiving node then answers the message, passes it
+//! on to a node that it knows, or refuses it. So each message has one answer, even while some nodes lack an
+//! announcement. Clients that subscribe to `$JS.>` also get a copy, as of any other message.
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
@@ -22,11 +23,11 @@ use crate::streams::context::Way;
 use crate::streams::subjects::{About, about, is_flow, is_pull};
 use crate::streams::{JetStream, Taken};
 
-/// The slot of the directory, which handles messages for streams that no group of this node keeps.
+/// The slot of the directory's group, which handles messages for streams that no group of this node keeps.
 const DIRECTORY: GroupSlot = GroupSlot::DIRECTORY;
 
 impl Node {
-    /// Handles a message at `$JS.>` that `from` published. Returns the slot of the streams that took the
+    /// Handles a message under `$JS.` that `from` published. Returns the slot of the streams that took the
     /// message; the directory's slot if the message left the node.
     pub(super) fn ask(
         &mut self,
@@ -48,9 +49,9 @@ impl Node {
         if let Some(at) = self.open_at(name) {
             return (at, self.ask_slot(at, now, message));
         }
-        // A node that got the message and does not serve the stream has handed it to this node, so that other
-        // node is behind. The leader of the directory then keeps the message until the other nodes have
-        // caught up.
+        // The message has passed through a node that does not serve the stream, and that node handed it to
+        // this one. So one of the two lacks an announcement. The leader of the directory keeps the message
+        // until the nodes have caught up.
         let to = match way.passed > 1 && self.leads_directory() {
             true => None,
             false => self.peer_that_serves(name),
@@ -75,7 +76,7 @@ impl Node {
             },
             _ => {
                 // The leader may have withdrawn the stream because the stream is frozen. The pull waits on
-                // this node until the stream can be found again, as pulls do on the leader's node.
+                // this node until a node announces the stream again, as pulls do on the leader's node.
                 let away = pulls && !self.leads_directory();
                 let parked = away
                     && self.with_streams(now, DIRECTORY, |streams, _| {
@@ -100,29 +101,31 @@ impl Node {
             asks: routed.asks,
         };
         match self.ask(now, from, message, way) {
-            // The publisher's node counted on a responder on this node.
+            // The publisher's node expected a responder on this node, and this node has none. So this node
+            // sends the publisher the status `no responders`.
             (_, Taken::No) if way.asks => self.tell_nobody_is_there(now, message),
-            // A requester that does not ask for `no responders` would take the status for an
-            // answer: without headers it looks like one.
+            // The requester did not ask for `no responders`. It would take the status for an answer, because
+            // without headers the status looks like one.
             (_, Taken::Yes | Taken::No) => {}
             (at, Taken::Full) => self.hold_back(now, from, at),
         }
     }
 
-    /// Returns whether a message of another node at this subject goes to all subscribers, rather than to one
-    /// node.
+    /// Returns whether a message that another node sent with this subject goes to all subscribers, rather
+    /// than to one node.
     pub(super) fn is_published(&self, subject: &[u8]) -> bool {
         !subject.starts_with(JETSTREAM) || about(subject, self.domain()) == About::None
     }
 
     fn domain(&self) -> Option<&str> {
-        // A node that has not opened its streams yet still passes on messages for streams of other nodes.
+        // A node that has not opened its streams yet takes the domain from the settings, so that it still
+        // passes on messages for streams of other nodes.
         let kept = self.directory().map(JetStream::settings);
         kept.or(self.settings.streams.as_ref())?.domain.as_deref()
     }
 
-    /// Hands a message at `$JS.>` to a peer. Returns false if there is no channel to the peer, or if too many
-    /// nodes have handed the message on.
+    /// Hands a message under `$JS.` to a peer. Returns false if no channel to the peer is open, or if too
+    /// many nodes have handed the message on already.
     pub(crate) fn hand(
         &mut self,
         now: Time,
@@ -156,8 +159,8 @@ impl Node {
         true
     }
 
-    /// Passes a message to the leader of the directory, such as a message for a stream that no known node
-    /// serves.
+    /// Hands a message to the leader of the directory: a message about all streams, or about a stream that no
+    /// known node serves.
     fn ask_directory(
         &mut self,
         now: Time,
@@ -192,7 +195,8 @@ impl Node {
         taken.unwrap_or(Taken::No)
     }
 
-    /// Returns the slot of the group that serves the stream of this name on this node.
+    /// Returns the slot of the group that serves the stream of this name on this node; `None` if this node
+    /// does not serve the stream.
     fn open_at(&self, name: &str) -> Option<GroupSlot> {
         let directory = self.directory()?;
         let known = directory.applied();
@@ -205,8 +209,8 @@ impl Node {
         self.streams(at).is_some_and(open).then_some(at)
     }
 
-    /// Returns the group that keeps the stream of this name according to this node's copy of the directory;
-    /// the group of the directory for an unknown name.
+    /// Returns the home group of the stream of this name, by this node's copy of the directory; the
+    /// directory's own group for an unknown name.
     fn follows_at(&self, name: &str) -> Home {
         let known = self.directory().map(JetStream::applied);
         let entry = known.and_then(|known| known.get(known.by_name(name)?));

@@ -1,4 +1,5 @@
-//! Changes that an operator makes while the node runs: lame duck mode, the end, new settings.
+//! Changes that an operator makes while the node runs: lame duck mode, closing all connections, and new
+//! settings.
 
 use tidegate::Time;
 use tidegate_nats::connect::Info;
@@ -10,7 +11,8 @@ use crate::config::Settings;
 use crate::party::ClientKey;
 
 impl Node {
-    /// Tells clients to go elsewhere, and closes them one after the other after a grace period.
+    /// Enters lame duck mode: tells clients to connect to other nodes, and after a grace period closes their
+    /// connections one after the other.
     pub fn lame_duck(&mut self, now: Time) {
         if self.lame.is_some() {
             return;
@@ -31,7 +33,7 @@ impl Node {
         });
     }
 
-    /// Closes every connection, once its outbox is written.
+    /// Begins to close all connections. Each one ends once its outbox is written.
     pub fn close_all(&mut self, now: Time) {
         let keys: Vec<ClientKey> = self.entries.iter().map(|(key, _)| key).collect();
         for key in keys {
@@ -39,8 +41,8 @@ impl Node {
         }
     }
 
-    /// Puts changed settings in force: closes connections that the settings no longer admit or that
-    /// exceed the new maximum, and ends subscriptions that are no longer permitted.
+    /// Adopts reloaded settings: closes connections that the settings no longer admit or that exceed the new
+    /// maximum, and ends subscriptions that are no longer permitted.
     pub fn reload(&mut self, now: Time, settings: Settings, info: Info) {
         self.settings = settings;
         self.info = Info {
@@ -64,7 +66,7 @@ impl Node {
         self.inform_all();
     }
 
-    /// Closes the newest connections beyond the maximum.
+    /// Closes the newest client connections beyond the maximum, which a reload may have lowered.
     fn close_surplus(&mut self, now: Time) {
         let open = self.entries.iter().filter(|(_, e)| !e.session.is_closing());
         let mut open: Vec<(u64, ClientKey)> = open.map(|(key, e)| (e.session.cid, key)).collect();
@@ -74,7 +76,8 @@ impl Node {
         }
     }
 
-    /// Applies changed permissions to the subscriptions of a connection.
+    /// Applies changed permissions to the subscriptions of a connection, and ends those that are no longer
+    /// permitted.
     fn review_subscriptions(&mut self, key: ClientKey) {
         let session = &mut self.entries[key].session;
         let Some(permissions) = session.permissions().cloned() else {
@@ -113,11 +116,12 @@ impl Node {
         }
     }
 
-    /// Takes the due steps of lame duck mode.
+    /// Closes the connections that are due in lame duck mode.
     pub(super) fn limp(&mut self, now: Time) {
         while let Some(lame) = self.lame.filter(|l| l.next <= now) {
             let Some((key, _)) = self.entries.iter().find(|(_, e)| !e.session.is_closing()) else {
-                // No open connection is left. The connections that are closing end by themselves.
+                // No open connection is left to close, and the closing connections end by themselves, so lame
+                // duck mode has no further deadline.
                 self.lame = Some(Lame {
                     next: Time::NEVER,
                     ..lame

@@ -1,23 +1,25 @@
-//! The connections with bytes to write. Pure.
+//! The client connections with bytes to write, in the order in which the event loop writes them. Pure.
 //!
-//! A connection with a long outbox takes the loop for milliseconds, and a thousand of them for seconds. So
-//! connections with little to write go first, and each of the others writes a part and goes behind the rest.
+//! Writing a long outbox takes the loop milliseconds, and writing a thousand of them seconds. So connections
+//! with little to write go first, and a connection with a long outbox writes a part and then queues again
+//! behind the rest.
 
 use std::collections::VecDeque;
 
 use crate::party::ClientKey;
 
-/// An outbox with more bytes than this is long.
+/// The greatest length of a short outbox, in bytes; an outbox with more bytes is long.
 const LONG: usize = 4 * 1024;
-/// One of so many connections in a row has a long outbox, if there is any.
+/// The number of connections in a row among which the list names at least one with a long outbox, as long as
+/// it has one. So short outboxes cannot starve long outboxes.
 const ONE_LONG_IN: u32 = 8;
 
-/// See the [module](self).
+/// The client connections with bytes to write; the [module](self) describes their order.
 #[derive(Debug, Default)]
 pub(super) struct Dirty {
     short: VecDeque<ClientKey>,
     long: VecDeque<ClientKey>,
-    /// The connections with short outboxes since the last one with a long outbox.
+    /// The number of connections with short outboxes taken since the last one with a long outbox.
     in_a_row: u32,
 }
 
@@ -48,7 +50,7 @@ impl Dirty {
         self.short.is_empty() && self.long.is_empty()
     }
 
-    /// Returns whether it lists this connection.
+    /// Returns whether the connection `key` is in the list.
     pub(super) fn contains(&self, key: ClientKey) -> bool {
         self.short.contains(&key) || self.long.contains(&key)
     }

@@ -1,8 +1,8 @@
 //! Delivers one message to its receivers: the hot path of the node.
 //!
-//! Owns the choice of the receivers and of the form of each copy. It only marks the work that the
-//! node does afterwards (subscriptions that reached their maximum, receivers that are too slow):
-//! the sublist is borrowed while it runs.
+//! A [`Fanout`] chooses the receivers and the form of each copy, with or without headers. It only lists the
+//! work that the node must do afterwards (subscriptions that reached their maximum, receivers that are too
+//! slow), because the sublist is borrowed during the delivery.
 
 use tidegate::Time;
 use tidegate_cluster::roster::PeerSlot;
@@ -18,25 +18,26 @@ use super::dirty::Dirty;
 use super::routes::Peers;
 use crate::party::{ClientKey, Party, PerClient};
 
-/// A connection as the node sees it.
+/// The node's state of one client connection.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) session: Session,
-    /// True if the node's list of connections with bytes to write contains this connection.
+    /// True if the connection is in the node's list of connections with bytes to write.
     pub(super) dirty: bool,
-    /// The publishers that paused because this connection is behind.
+    /// The publishers that pause because this connection has a large backlog.
     pub(super) waiters: Vec<Party>,
-    /// The reason why the connection ends, while it closes.
+    /// The reason why the connection closes; meaningless while the connection is open.
     pub(super) reason: CloseReason,
-    /// A message that it published is on its way to many receivers.
+    /// True while a message from this client has reached only a part of its many receivers. The node then
+    /// reads nothing from the client.
     pub(super) spreading: bool,
-    /// The number of its subscriptions when it began to close.
+    /// The number of the client's subscriptions when the connection began to close.
     pub(super) subscriptions: usize,
-    /// The node still removes its subscriptions.
+    /// True while the node still removes subscriptions of the closed connection.
     pub(super) leaving: bool,
-    /// The connection has ended.
+    /// True once the connection has ended. Its key stays in use until the driver has dropped the socket.
     pub(super) gone: bool,
-    /// The driver has dropped the connection's socket.
+    /// True once the driver has dropped the connection's socket.
     pub(super) dropped: bool,
 }
 
@@ -55,96 +56,108 @@ impl Entry {
         }
     }
 
-    /// Returns whether the node takes input from the client now.
+    /// Returns whether the node handles input from the client now.
     pub(super) fn reads(&self) -> bool {
         !self.spreading && self.session.reads()
     }
 }
 
-/// A subscription, of a client or of a peer.
+/// A subscription of a client or of a peer.
 #[derive(Debug)]
 pub(super) struct Subscription {
     pub(super) owner: Party,
     pub(super) sid: Box<[u8]>,
     pub(super) pattern: Box<[u8]>,
     pub(super) queue: Option<Box<[u8]>>,
-    /// For a client, the id by which peers know all subscriptions with this pattern and queue group. A peer's
-    /// subscription has the peer's id as `sid`.
+    /// For a client's subscription, the id by which peers know its pattern and queue group together. A peer's
+    /// subscription has the peer's own id as `sid`.
     pub(super) interest: InterestId,
-    /// The number of subscriptions that the node made before it. A later subscription may get the same key.
+    /// The number of the subscription, counted over the life of the node. Unlike the key, no later
+    /// subscription gets the same number.
     pub(super) number: u64,
-    /// For a peer, the number of members that listen there.
+    /// For a peer's subscription to a queue group, the number of members that the group has at the peer;
+    /// otherwise 1.
     pub(super) members: u32,
-    /// Permissions deny part of the subjects that the pattern matches.
+    /// True if the client's permissions deny a part of the subjects that the pattern matches, so that the
+    /// node checks each message.
     pub(super) filtered: bool,
     pub(super) delivered: u64,
-    /// The number of messages after which the subscription ends; 0: never.
+    /// The number of messages after which the subscription ends; 0 if it has no such maximum.
     pub(super) max: u64,
 }
 
-/// The publisher of a message and its wishes.
+/// The publisher of a message, and the answers that it wants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sender {
-    /// `None` for a message of the node itself.
+    /// The client or the peer that the message comes from; `None` for a message of the node itself.
     pub(super) from: Option<Party>,
-    /// The publisher gets its own messages, too.
+    /// True if the publisher also receives its own messages.
     pub(super) echo: bool,
-    /// The publisher wants to know if there are no responders, and no stream takes the message.
+    /// True if the publisher wants the status `no responders` and another node may have to send it: a member
+    /// of a queue group at a peer may get the message, and no stream takes the message.
     pub(super) asks: bool,
-    /// The publisher wants to know if there are no responders.
+    /// True if the publisher wants the status `no responders` in case its message has no receiver.
     pub(super) wants: bool,
 }
 
-/// The receivers that a message has reached so far.
+/// The progress of a message's delivery, which the node may interrupt: the numbers of its matching
+/// subscriptions and queue groups that had their turn so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reached {
-    /// The subscriptions outside of queue groups that had their turn.
+    /// The number of subscriptions outside of queue groups that had their turn.
     plain: usize,
-    /// The queue groups that had their turn, and those of them that got the message.
+    /// The number of queue groups that had their turn, and (`served`) the number of those that the message is
+    /// for: all of them for a client's message, those that the frame names for a peer's message.
     groups: usize,
     served: usize,
-    /// A client or a peer got the message.
+    /// True once a client or a peer got the message.
     pub(super) any: bool,
 }
 
-/// One message during its delivery.
+/// The delivery of one message: the message and its sender, the node's state that the delivery uses, and the
+/// results so far.
 pub(super) struct Fanout<'a, 'm> {
     pub(super) now: Time,
     pub(super) sender: Sender,
-    /// Only subscriptions with a smaller number get a copy.
+    /// Only subscriptions with a number below this one get a copy, so that a subscription made after the
+    /// message gets none.
     pub(super) before: u64,
-    /// The subject that subscriptions are matched with: the message's own, except in deliveries of consumers.
+    /// The subject against which the node matches subscriptions. For a consumer's delivery it is the subject
+    /// of the delivery, and the message carries the stored message's subject; otherwise it is the message's
+    /// own subject.
     pub(super) to: &'a [u8],
     pub(super) message: &'a Publish<'m>,
     pub(super) max_pending: usize,
     pub(super) stall_bytes: usize,
     pub(super) whole: &'a mut Delivery,
-    /// The message without headers, prepared once the first receiver needs this form.
+    /// The message without headers, prepared when the first receiver needs this form.
     pub(super) bare: &'a mut Delivery,
     pub(super) bare_ready: bool,
-    /// Several receivers outside of queue groups get a copy.
+    /// True if the message matches more than one subscription outside of queue groups, so that outboxes may
+    /// share its payload.
     pub(super) several: bool,
     pub(super) entries: &'a mut PerClient<Entry>,
     pub(super) subs: &'a mut ChunkedSlab<Subscription>,
     pub(super) peers: Option<&'a mut Peers>,
-    /// The frame of the peer that sent the message, if a peer did.
+    /// The frame in which a peer sent the message; `None` for a message from this node.
     pub(super) came: Option<&'a Routed<'m>>,
     pub(super) pool: &'a mut Pool,
     pub(super) random: &'a mut u64,
     pub(super) dirty: &'a mut Dirty,
     pub(super) ended: &'a mut Vec<SubKey>,
     pub(super) slow: &'a mut Vec<ClientKey>,
-    /// Copies made.
+    /// The number of copies of the message that this delivery has put into clients' outboxes so far.
     pub(super) copies: u64,
-    /// The backlog of the fullest receiver, with this message, in bytes.
+    /// The highest number of bytes that wait for any receiver of the message, with this message.
     pub(super) pending_bytes: usize,
-    /// A receiver with a large backlog.
+    /// A receiver with a backlog above `stall_bytes`, for which the publisher must pause; `None` if there is
+    /// no such receiver.
     pub(super) behind: Option<Party>,
 }
 
 impl Fanout<'_, '_> {
     /// Delivers the message to at most `limit` further subscriptions or queue groups of `matches`. Returns
-    /// whether it has reached all.
+    /// whether all of them have had their turn.
     #[inline]
     pub(super) fn deliver_part(
         &mut self,
@@ -178,7 +191,8 @@ impl Fanout<'_, '_> {
         true
     }
 
-    /// Delivers a copy to this subscription, if it may have one.
+    /// Delivers a copy to the client or the peer of this subscription. Returns false if the subscription may
+    /// not get the message.
     #[inline]
     pub(super) fn deliver(&mut self, key: SubKey) -> bool {
         let before = self.before;
@@ -256,7 +270,8 @@ impl Fanout<'_, '_> {
         true
     }
 
-    /// Returns the subscription, if it was there when the message was published and still is.
+    /// Returns the subscription with this key, if the node made it before the message was published and it is
+    /// still valid.
     pub(super) fn sub(&self, key: SubKey) -> Option<&Subscription> {
         let sub = self.subs.get(key as usize);
         let sub = sub.filter(|sub| sub.number < self.before)?;
@@ -267,8 +282,9 @@ impl Fanout<'_, '_> {
         (!void).then_some(sub)
     }
 
-    /// Chooses the peer in this slot for its subscription `key`. A message from one peer goes to
-    /// another only for a queue group.
+    /// Chooses the peer in this slot as a receiver, for its subscription `key`. Passes a message that came
+    /// from another peer on only for a queue group, and at most [`PASSED_MAX`] times. Returns whether the
+    /// node chose the peer.
     pub(super) fn choose(&mut self, slot: PeerSlot, key: SubKey, grouped: bool) -> bool {
         let may = self
             .came
@@ -286,7 +302,7 @@ impl Fanout<'_, '_> {
         true
     }
 
-    /// Sends the message to the chosen peers and returns their number.
+    /// Sends the message to the peers that the delivery chose, and returns their number.
     pub(super) fn send_to_peers(&mut self) -> u64 {
         let (asks, wants) = (self.sender.asks && self.copies == 0, self.sender.wants);
         let Some(peers) = &mut self.peers else {

@@ -1,5 +1,5 @@
 //! Connects nodes without sockets, for tests: a test hands the bytes in one node's outbox to another node.
-//! The slot by which nodes know a node is its place in a slice. The tests choose the nodes and all other
+//! Each node's slot at its peers is its index in the slice of nodes. The tests choose the nodes and all other
 //! events.
 
 use tidegate::Time;
@@ -12,7 +12,7 @@ use crate::party::ClientKey;
 
 pub(crate) const ANY: Load = Load::new(u64::MAX, u64::MAX);
 
-/// Opens the channels from every node to every other node.
+/// Opens the channels from each node to each other node.
 pub(crate) fn join(nodes: &mut [Node]) {
     for i in 0..nodes.len() {
         let others = (0..nodes.len()).filter(|j| *j != i);
@@ -20,8 +20,8 @@ pub(crate) fn join(nodes: &mut [Node]) {
     }
 }
 
-/// Hands over all bytes that wait for peers until no outbox holds any, except between the pairs of
-/// nodes that are `slow`. Messages for which `arrives` returns false are lost.
+/// Hands over the bytes that wait for peers until no outbox holds any, except between the pairs of nodes for
+/// which `slow` returns true. Loses the messages for which `arrives` returns false.
 pub(crate) fn pump(
     nodes: &mut [Node],
     now: Time,
@@ -42,7 +42,7 @@ pub(crate) fn pump(
     }
 }
 
-/// Hands one node all bytes that wait for it at another node.
+/// Hands the node `to` all bytes that wait for it at the node `from`.
 pub(crate) fn hand_over(
     nodes: &mut [Node],
     now: Time,
@@ -77,7 +77,7 @@ pub(crate) fn hand_over(
     }
 }
 
-/// Connects a client and returns its key.
+/// Connects a client to the node and returns the client's key.
 pub(crate) fn client(node: &mut Node, now: Time) -> ClientKey {
     let key = node.handle_accepted(now, ([127, 0, 0, 1], 1).into(), false, false);
     let connect = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n";
@@ -85,7 +85,7 @@ pub(crate) fn client(node: &mut Node, now: Time) -> ClientKey {
     key
 }
 
-/// Lets messages on their way reach all their receivers.
+/// Lets the node continue until each message has reached all its receivers.
 fn spread(node: &mut Node, now: Time) {
     while node.is_spreading() {
         node.handle_timeouts(now);
@@ -108,7 +108,7 @@ pub(crate) fn say(node: &mut Node, now: Time, key: ClientKey, text: &str) {
     assert_eq!(used, text.len(), "{text}");
 }
 
-/// Returns the text that a client received since the last call.
+/// Returns the text that the node has sent to a client since the last call.
 pub(crate) fn heard(node: &mut Node, now: Time, key: ClientKey) -> String {
     while node.poll_dirty().is_some() {}
     let bytes = node.outbox(key).to_vec();

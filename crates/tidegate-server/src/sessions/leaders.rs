@@ -1,9 +1,9 @@
-//! Messages between the leaders of groups, and the lookup of leaders and of servers of streams.
+//! Carries messages between the leaders of groups, and looks up which peer leads a group or serves a stream.
 //!
-//! A leader announces `$TG.GROUP.<number>` to the peers; a node takes the peer that subscribes to this
-//! subject for the leader of the group. Messages at `$TG.>` go only from node to node: no client's message at
-//! these subjects reaches a leader, and no client receives a message there. The node does not take a client
-//! that subscribes there for a leader.
+//! A leader announces the subject `$TG.GROUP.<number>` to its peers, so a node takes the peer that subscribes
+//! to this subject for the leader of the group. Messages at `$TG.>` go only from node to node: no client's
+//! message with such a subject reaches a leader, and no client receives a message with one. The node does not
+//! take a client that subscribes to such a subject for a leader.
 
 use tidegate::Time;
 use tidegate_cluster::groups::GroupId;
@@ -21,7 +21,7 @@ use crate::streams::directory::leader_message::{
 };
 
 impl Node {
-    /// Returns whether only leaders may use this subject.
+    /// Returns whether this subject is only for messages between leaders.
     pub(super) fn is_leaders_own(&self, subject: &[u8]) -> bool {
         subject.starts_with(PREFIX) && self.peers.is_some()
     }
@@ -44,8 +44,8 @@ impl Node {
         exact.find_map(|sub| peers.valid(sub))
     }
 
-    /// Announces to the peers that this node, with this id, has no room for messages, or withdraws that
-    /// announcement. Does nothing if `full` has not changed.
+    /// Announces to the peers that this node, which has the id `id`, has no disk space for messages, or
+    /// withdraws that announcement. Does nothing if `full` has not changed.
     pub(crate) fn announce_full(&mut self, id: u64, full: bool) {
         let full = full.then_some(id);
         if std::mem::replace(&mut self.full, full) == full {
@@ -58,19 +58,19 @@ impl Node {
         }
     }
 
-    /// Returns whether this node has no room for messages.
+    /// Returns whether this node has no disk space for messages.
     pub(crate) const fn has_no_room(&self) -> bool {
         self.full.is_some()
     }
 
-    /// Returns whether the node with this id, which may be this node, has no room for messages, as far as
-    /// this node knows.
+    /// Returns whether the node with this id has no disk space for messages, as far as this node knows. The
+    /// id may be this node's own.
     pub(crate) fn is_full(&self, id: u64) -> bool {
         self.full == Some(id) || self.peer_at(subject_of_full(id).as_bytes()).is_some()
     }
 
-    /// Sends a message of the streams in slot `from` to the leader of the group. A leader on this node gets
-    /// it as an event, unless `from` itself leads the group.
+    /// Sends a message of the streams in slot `from` to the leader of `group`. If this node leads `group` in
+    /// another slot, the streams there get the message as an event.
     pub(super) fn tell_leader(
         &mut self,
         now: Time,
@@ -87,8 +87,8 @@ impl Node {
         let subject = subject_of_group(group);
         let mut to = self.peers_at(subject.as_bytes());
         if reply.is_some() {
-            // The message goes to one peer only, even while this node still takes a former leader for the
-            // leader, so that only one node answers.
+            // The leader must answer this message. So the message goes to one peer only, even while this node
+            // also takes a former leader for the leader.
             to.drain(..to.len().saturating_sub(1));
         }
         let (Some(peers), Some(payload)) = (&mut self.peers, told.encode()) else {
@@ -127,7 +127,7 @@ impl Node {
         });
     }
 
-    /// Returns the slot of the group, if this node leads the group.
+    /// Returns the slot of this group if this node leads the group.
     fn serving(&self, group: GroupId) -> Option<GroupSlot> {
         let at = self.slot_of_group(group)?;
         self.streams(at)
@@ -146,7 +146,7 @@ impl Node {
         slots.max_by_key(|slot| self.has_channel_to(*slot))
     }
 
-    /// Returns whether this node can send to the peer in this slot.
+    /// Returns whether a channel to the peer in this slot is open.
     pub(super) fn has_channel_to(&self, slot: PeerSlot) -> bool {
         let peers = self.peers.as_ref();
         peers.is_some_and(|peers| peers.pending(slot).is_some())

@@ -1,10 +1,11 @@
-//! Clients and peers with many subscriptions that leave: the node removes these a part at a time.
+//! Removes the subscriptions of clients and peers that leave, a part at a time.
 //!
-//! A client or a peer may have a million subscriptions, and the loop has other clients. The entry of such a
-//! client stays until the last of them is removed, so that its key names no other connection meanwhile. A
-//! leaving client gets no message, and its queue groups choose among the others. The subscriptions of a peer
-//! with a closed channel are void at once ([`Peers::is_void`]), also if the peer is back before the node has
-//! removed the last of them.
+//! A client or a peer may have a million subscriptions, and removing all of them at once would keep the event
+//! loop from the other clients. The node keeps the entry of a leaving client until it has removed the
+//! client's last subscription, so that the client's key names no other connection in the meantime. A leaving
+//! client gets no message, and its queue groups choose among their other members. The subscriptions of a peer
+//! with a closed channel are void at once ([`Peers::is_void`]), even if the peer opens a new channel before
+//! the node has removed the last of them.
 //!
 //! [`Peers::is_void`]: super::routes::Peers::is_void
 
@@ -18,14 +19,15 @@ use tidegate_nats::sublist::SubKey;
 use super::Node;
 use crate::party::ClientKey;
 
-/// The number of subscriptions that the node removes at a time.
+/// The number of subscriptions that the node removes at once. Then it serves other clients before it removes
+/// the next part.
 #[cfg(not(test))]
 const STEP: usize = 256;
-/// The number in tests, in which a few subscriptions must take several parts.
+/// The number of subscriptions in one part in tests: low, so that a few subscriptions take several parts.
 #[cfg(test)]
 const STEP: usize = 2;
 
-/// The subscriptions of clients and peers that have left.
+/// The subscriptions of clients and peers that have left, which the node has still to remove.
 #[derive(Debug, Default)]
 pub(super) struct Leaving(VecDeque<Left>);
 
@@ -57,7 +59,7 @@ impl Leaving {
         self.0.is_empty()
     }
 
-    /// Returns the number of subscriptions that are still to be removed.
+    /// Returns the number of subscriptions that the node has still to remove.
     pub(super) fn subscriptions(&self) -> usize {
         self.0.iter().map(Left::len).sum()
     }
@@ -78,13 +80,14 @@ impl Node {
         }
     }
 
-    /// Removes the void subscriptions of a peer after its channel closed, or begins to.
+    /// Removes the void subscriptions of a peer after its channel closed: a part of them now, the others
+    /// later.
     pub(super) fn leave_peer(&mut self, heard: peers_map::IntoValues<InterestId, SubKey>) {
         self.leaving.0.push_back(Left::Peer(heard));
         self.go_on_leaving();
     }
 
-    /// Removes a part of the subscriptions of the clients and peers that have left; they take turns.
+    /// Removes a part of the subscriptions of the clients and peers that have left, which take turns.
     pub(super) fn go_on_leaving(&mut self) {
         let Some(mut left) = self.leaving.0.pop_front() else {
             return;

@@ -1,18 +1,19 @@
-//! The node as a state machine: it takes the events of all connections, and fills outboxes and
-//! lists of actions for the driver. No socket, no clock.
+//! The node as a state machine: it takes the events of all connections, and fills outboxes and lists of
+//! actions for the driver. This module opens no socket and reads no clock.
 //!
-//! Owns the sessions, the subscriptions, and the routing of messages between them. A driver owns the sockets.
+//! The node owns the sessions, the subscriptions, and the routing of messages between them. The driver (the
+//! event loop) owns the sockets.
 //!
-//! Polling order: after any `handle_*`, the driver writes the outboxes that [`Node::poll_dirty`]
-//! names (and calls [`Node::handle_written`]), carries out [`Node::poll_verify`], reads again from
-//! the connections that [`Node::poll_resumed`] names, and drops those that [`Node::poll_closed`]
-//! names. It calls [`Node::handle_timeouts`] at [`Node::deadline`]. The node reuses the key of a connection
-//! once [`Node::poll_closed`] has named it.
+//! After any `handle_*`, the driver writes the outboxes that [`Node::poll_dirty`] names (and calls
+//! [`Node::handle_written`]), carries out [`Node::poll_verify`], reads again from the connections that
+//! [`Node::poll_resumed`] names, and drops those that [`Node::poll_closed`] names. It calls
+//! [`Node::handle_timeouts`] at [`Node::deadline`]. The node reuses the key of a connection once
+//! [`Node::poll_closed`] has named it.
 //!
-//! Every outbox is bounded by `max_pending`; the outbox of a peer that keeps taking bytes by four
-//! times that. Before that bound a receiver that is behind makes its publishers pause
-//! ([`STALL_BYTES`]), for a moment only: one slow reader may slow others down, not stop them. A
-//! publisher waits longer for a peer, as long as that peer keeps taking bytes.
+//! Each client's outbox holds at most `max_pending` bytes; the outbox of a peer that keeps taking bytes may
+//! hold four times as many. Long before that bound a receiver with a backlog makes its publishers pause
+//! ([`STALL_BYTES`]), but only for a moment, so that one slow reader may slow others down but not stop them.
+//! A publisher waits longer for a peer, as long as that peer keeps taking bytes.
 
 mod announced;
 mod asking;
@@ -35,7 +36,7 @@ pub(crate) mod timers;
 mod traces;
 pub(crate) mod view;
 
-// An address is plain data: `core` defines it without any socket.
+// `core::net` rather than `std::net`, because an address is plain data and this module uses no sockets.
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -72,62 +73,68 @@ use crate::sessions::timers::Timers;
 use crate::streams::JetStream;
 use crate::streams::context::Outputs;
 
-/// The backlog of a receiver, in bytes, at which its publishers pause, where `max_pending` is not smaller.
+/// The backlog of a receiver, in bytes, at which its publishers pause; three quarters of `max_pending` if
+/// that is less.
 pub(crate) const STALL_BYTES: usize = 8 * 1024 * 1024;
-/// A step: after so many operations or copies of one connection the node returns to the driver, which
-/// looks at the time. A message with up to 512 receivers is one step.
+/// The limit on the work of one call of the node: after this many operations of one connection, or once the
+/// outboxes have gathered this many further copies or bytes, the node returns to the driver, which then looks
+/// at the clock. Only a single message may exceed the limit: up to 512 receivers get it within one call.
 const STEP: Load = Load {
     items: 128,
     bytes: 64 * 1024,
 };
-/// The number of connections for which the node handles timeouts in one turn, at most.
+/// The greatest number of connections for which the node handles deadlines in one turn.
 const TIMEOUTS_AT_ONCE: usize = 256;
-/// The longest pause of a publisher for a receiver that is behind.
+/// The longest pause of a publisher for one receiver with a large backlog.
 const STALL: Duration = Duration::from_millis(10);
 
-/// A password for the driver to check on another thread: the check is slow on purpose.
+/// A password that the driver must check against a bcrypt hash on another thread, because the check is slow
+/// on purpose.
 #[derive(Debug)]
 pub struct Verify {
-    /// The connection that gave the password; [`Node::handle_verified`] takes it back.
+    /// The key of the connection that sent the password; the driver passes it back to
+    /// [`Node::handle_verified`].
     pub key: ClientKey,
-    /// The connection's number, since a later connection may get the same key.
+    /// The number of the connection, since a later connection may have the same key.
     pub cid: u64,
-    /// The password that the client gave.
+    /// The password that the client sent.
     pub password: String,
-    /// The configured hash.
+    /// The configured bcrypt hash, which the password must match.
     pub hash: Arc<str>,
 }
 
-/// The result of [`Node::handle_received`].
+/// The part of its work that [`Node::handle_received`] has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The number of bytes of the input that the node used.
+    /// The number of input bytes that the node has used.
     pub used: usize,
-    /// The node stopped after a part of the work: the driver writes if enough is gathered, and hands in the
-    /// rest.
+    /// True if the node stopped after a part of the work. The driver then writes the outboxes if enough has
+    /// gathered, and hands in the rest of the input.
     pub full: bool,
 }
 
-/// Counts of a node since its start.
+/// The counts of a node since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeStats {
-    /// The traffic of all connections.
+    /// The messages and bytes that the clients of all connections so far have published (`in`) and received
+    /// (`out`).
     pub traffic: Traffic,
-    /// The number of connections that the node accepted.
+    /// The number of client connections that the node accepted.
     pub total_connections: u64,
-    /// The number of connections that the node closed because they did not read.
+    /// The number of connections that the node closed because the client did not read its messages.
     pub slow_consumers: u64,
-    /// The number of connections that the node closed because too many bytes waited for them.
+    /// The number of connections that the node closed because more than `max_pending` bytes waited for the
+    /// client.
     pub slow_pending: u64,
     /// The number of connections that the node refused for their credentials.
     pub auth_failures: u64,
-    /// The number of times that the node paused a publisher for a receiver that was behind.
+    /// The number of times that the node paused a publisher because a receiver had a large backlog.
     pub stalls: u64,
-    /// Copies of messages sent to peers.
+    /// The number of copies of messages that the node sent to peers.
     pub routed_out: u64,
 }
 
-/// All connections of a server and their subscriptions.
+/// The connections of one server, their subscriptions, its streams and its peers.
 #[derive(Debug)]
 pub struct Node {
     settings: Settings,
@@ -144,11 +151,12 @@ pub struct Node {
     recently_closed: RecentlyClosed,
     resumed: Vec<ClientKey>,
     passwords: Passwords,
-    /// Scratch of one fan-out.
+    /// The subscriptions that reached their maximum during the current delivery. Empty between deliveries.
     ended: Vec<SubKey>,
     slow: Vec<ClientKey>,
     gathered: Load,
-    /// Scratch of one lookup of the server of a stream.
+    /// The buffer in which the node builds the subject that announces the server of a stream, kept so that no
+    /// lookup of a server allocates.
     name: Vec<u8>,
     random: u64,
     next_cid: u64,
@@ -158,27 +166,29 @@ pub struct Node {
     spreading: Spreading,
     /// The number of subscriptions made so far.
     next_sub: u64,
-    /// The number of connections in `entries` that have ended.
+    /// The number of connections that have ended and are still in `entries`, because their key is still in
+    /// use.
     gone: usize,
-    /// By slot, see [`streams`]; `None` while they handle an event.
+    /// The streams of each group, by slot; `None` while the streams of the slot handle an event.
     streams: PerGroup<Option<Box<JetStream>>>,
-    /// Scratch of one event of streams.
+    /// The outputs of one event that streams handle. Empty between events.
     outputs: Outputs,
-    /// The messages that the store must read, each with the slot of its group.
+    /// The places of the messages that the store must read, each with the slot of its group.
     wanted: VecDeque<(GroupSlot, Place)>,
     /// Events for streams that other streams have caused. Empty between two calls.
     inner: VecDeque<Inner>,
-    /// The number of the group in each slot.
+    /// The id of the group in each slot.
     groups: PerGroup<GroupId>,
-    /// The subjects of this node's streams that the node announced to its peers.
+    /// The subjects of this node's streams that the node has announced to its peers.
     announced: Announced,
-    /// This node's id, while its disk has no room for messages.
+    /// This node's id while its disk has no room for messages; otherwise `None`.
     full: Option<u64>,
-    /// The other nodes of the cluster; `None` without a cluster.
+    /// The state towards the other nodes of the cluster; `None` if the server is no part of a cluster.
     peers: Option<Box<Peers>>,
 }
 
-/// Lame duck mode: the time at which the node closes the next connection, and the interval between two.
+/// The state of lame duck mode: the time at which the node closes the next connection, and the interval
+/// between two of them.
 #[derive(Clone, Copy, Debug)]
 struct Lame {
     next: Time,
@@ -186,7 +196,7 @@ struct Lame {
 }
 
 impl Node {
-    /// Returns a node without connections. `seed` drives the choice among members of queue groups.
+    /// Creates a node without connections. `seed` seeds the random choice among the members of queue groups.
     #[must_use]
     pub fn new(settings: Settings, info: Info, seed: u64) -> Self {
         Self {
@@ -227,8 +237,8 @@ impl Node {
         }
     }
 
-    /// Adds an accepted connection. With `securing`, TLS uses the connection's bytes until
-    /// [`Node::handle_secured`]; with `greet`, the node sends INFO now.
+    /// Adds an accepted connection and returns its key. If `securing` is true, the connection's bytes belong
+    /// to a TLS handshake until [`Node::handle_secured`]; if `greet` is true, the node sends INFO now.
     pub fn handle_accepted(
         &mut self,
         now: Time,
@@ -261,7 +271,8 @@ impl Node {
         self.touch(key);
     }
 
-    /// Records that the TLS handshake is over (`tls`), or that the client goes on without TLS.
+    /// Records that the client has completed the TLS handshake (`tls` is true), or has chosen to go on
+    /// without TLS.
     pub fn handle_secured(&mut self, now: Time, key: ClientKey, tls: bool) {
         self.entries[key]
             .session
@@ -269,7 +280,8 @@ impl Node {
         self.arm(key);
     }
 
-    /// A client's handshake waits for the server: its time stands still.
+    /// Stops the client's time for the TLS handshake, because the handshake waits in the server's queue and
+    /// not for the client.
     pub(crate) fn handle_queued(&mut self, now: Time, key: ClientKey) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.session.handle_queued(now);
@@ -277,7 +289,7 @@ impl Node {
         }
     }
 
-    /// The server waits for the client again: the client's time for the handshake goes on.
+    /// Lets the client's time for the TLS handshake run again, because the server waits for the client again.
     pub(crate) fn handle_unqueued(&mut self, now: Time, key: ClientKey) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.session.handle_unqueued(now);
@@ -285,8 +297,9 @@ impl Node {
         }
     }
 
-    /// Handles received bytes: `input` is all of them that are not used yet. Stops early once
-    /// `limit` is gathered, and after some operations or copies.
+    /// Handles bytes that the driver read from a client: `input` is all of them that the node has not used
+    /// yet. Stops early once the copies that all outboxes have gathered reach the messages or bytes of
+    /// `limit`, and after `STEP` of further work at the latest.
     pub fn handle_received(
         &mut self,
         now: Time,
@@ -326,7 +339,8 @@ impl Node {
         Received { used, full }
     }
 
-    /// Closes the connection of a client that asks for replies and does not read them.
+    /// Closes the connection of a client that causes replies and does not read them: more than `max_pending`
+    /// bytes wait for the client.
     fn bound_replies(&mut self, now: Time, key: ClientKey) {
         let entry = self.entries.get(key).filter(|e| !e.session.is_closing());
         if entry.is_some_and(|e| e.session.out.len() > self.settings.max_pending) {
@@ -334,19 +348,21 @@ impl Node {
         }
     }
 
-    /// The number of bytes that the connection must have received before more input is worth handing in.
+    /// Returns the number of input bytes that the driver must have before the node can handle more of the
+    /// connection's input.
     #[must_use]
     pub fn need(&self, key: ClientKey) -> usize {
         self.entries[key].session.need()
     }
 
-    /// Returns whether the connection still exists.
+    /// Returns whether the connection exists and has not ended.
     #[must_use]
     pub fn contains(&self, key: ClientKey) -> bool {
         self.entries.get(key).is_some_and(|entry| !entry.gone)
     }
 
-    /// Notes that bytes arrived which are not a whole operation yet.
+    /// Records that bytes arrived from the client that do not complete an operation yet. They show that the
+    /// client is alive, so the node need not ping it.
     pub fn handle_activity(&mut self, now: Time, key: ClientKey) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.session.handle_activity(now);
@@ -365,7 +381,8 @@ impl Node {
         self.entries[key].reads()
     }
 
-    /// Handles the outcome of a [`Verify`].
+    /// Handles the outcome of a password check that [`Node::poll_verify`] handed out: `good` is true if the
+    /// password is right.
     pub fn handle_verified(&mut self, now: Time, key: ClientKey, cid: u64, good: bool) {
         let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.cid == cid) else {
             return;
@@ -379,7 +396,8 @@ impl Node {
         self.arm(key);
     }
 
-    /// Records that the socket took `len` bytes: fewer than the outbox holds if the socket is full.
+    /// Records that the client's socket took `len` bytes. If the socket is full, these are fewer than the
+    /// outbox holds.
     pub fn handle_written(&mut self, now: Time, key: ClientKey, len: usize) {
         let entry = &mut self.entries[key];
         entry.dirty = false;
@@ -398,12 +416,14 @@ impl Node {
         }
     }
 
-    /// Handles the end of a connection, which has ended or must end.
+    /// Handles the end of a connection for this reason: the client or an error closed it, or the node must
+    /// close it.
     pub fn handle_closed(&mut self, now: Time, key: ClientKey, reason: CloseReason) {
         self.close(now, key, reason);
     }
 
-    /// Handles all timeouts that are due, and does a part of the work that takes long.
+    /// Handles the connections' deadlines that have passed, and continues the tasks that the node does in
+    /// parts: messages to many receivers, the removal of many subscriptions, and lame duck mode.
     pub fn handle_timeouts(&mut self, now: Time) {
         for _ in 0..TIMEOUTS_AT_ONCE {
             let Some(key) = self.timers.pop(now) else {
@@ -416,8 +436,8 @@ impl Node {
             let step = self.entries[key]
                 .session
                 .handle_timeout(now, &self.settings.sessions);
-            // The client did not read even the reason why the node closes the connection, so the connection
-            // ends now.
+            // The time for a closing connection's last bytes is over, and the client has not read them. So
+            // the connection ends now.
             let last_words_over = self.entries[key].session.is_closing();
             if last_words_over && matches!(step, Action::Close(_)) {
                 self.finish(now, key);
@@ -566,7 +586,8 @@ impl Node {
                 };
                 let displaced = self.passwords.push(session.address.ip(), verify);
                 if let Some(displaced) = displaced {
-                    // The check that had to make room would come too late.
+                    // The queue of passwords was full and dropped this check, which would have come after the
+                    // client's timeout.
                     self.close(now, displaced.key, CloseReason::AuthenticationTimeout);
                 }
             }
@@ -579,7 +600,8 @@ impl Node {
         if !session.subs.contains_key(sid) {
             let filtered = session.permissions().is_some_and(|p| p.filters(pattern));
             let interest = match self.is_leaders_own(pattern) {
-                // Clients must not receive the messages between leaders.
+                // The messages between leaders must not reach clients, so peers do not learn of this
+                // subscription.
                 true => 0,
                 false => self.want(pattern, queue),
             };
@@ -654,12 +676,13 @@ impl Node {
         }
     }
 
-    /// Delivers a message to the subscribers of `to`. `from` is the publisher, `None` for a message of the
-    /// node itself. A message that a peer sent (`came`) names its receivers; the node passes it on only for a
-    /// queue group without members left here (`queue_groups`). A message with many receivers goes to a part
-    /// of them now, and to the others later ([`spreading`]). Returns the backlog of the fullest receiver in
-    /// bytes;
-    /// `None` without any receiver.
+    /// Delivers a message to the subscribers of the subject `to`. `from` is the publisher; `None` for a
+    /// message of the node itself. `came` is the frame in which a peer sent the message; it names the
+    /// receivers. The node passes a peer's message on to another node only for a queue group that has no
+    /// members left on this node (`queue_groups`). A message with many receivers reaches a part of them now,
+    /// and the others later ([`spreading`]).
+    ///
+    /// Returns the backlog of the fullest receiver in bytes; `None` if the message has no receiver.
     fn route(
         &mut self,
         now: Time,
@@ -701,7 +724,7 @@ impl Node {
         reached.any.then_some(pending_bytes)
     }
 
-    /// Prepares the delivery of a message to subscriptions numbered below `before`.
+    /// Prepares the delivery of a message to those subscriptions that have a number below `before`.
     fn fanout<'a, 'm>(
         &'a mut self,
         now: Time,
@@ -739,7 +762,7 @@ impl Node {
         }
     }
 
-    /// Counts the copies of a message for clients here and for peers.
+    /// Counts the copies of a message for clients (`copies`) and for peers (`routed`).
     fn count_copies(&mut self, copies: u64, routed: u64, size: u64) {
         self.stats.traffic.out_msgs += copies;
         self.stats.traffic.out_bytes += copies * size;
@@ -748,7 +771,9 @@ impl Node {
         self.gathered.bytes += (copies + routed) * size;
     }
 
-    /// Does the work that a delivery postpones until it no longer borrows the sublist.
+    /// Does the work that a delivery leaves undone while it borrows the sublist: ends subscriptions that
+    /// reached their maximum, closes slow receivers, and pauses the publisher for a receiver with a large
+    /// backlog.
     fn settle(&mut self, now: Time, from: Option<Party>, behind: Option<Party>) {
         while let Some(sub) = self.ended.pop() {
             self.remove_subscription(sub);
@@ -763,7 +788,8 @@ impl Node {
         }
     }
 
-    /// Pauses the publisher until the receiver has read part of its backlog, for a moment at most.
+    /// Pauses the publisher `from` until the receiver `behind` has read part of its backlog, or until the
+    /// longest pause is over.
     fn pause_for(&mut self, now: Time, behind: Party, from: Party) {
         if from.client().is_some_and(|key| !self.entries.contains(key)) {
             return;
@@ -791,8 +817,8 @@ impl Node {
         self.stats.stalls += 1;
     }
 
-    /// Sends the status `no responders` to a requester, if its options ask for that and it listens
-    /// for the answer.
+    /// Sends the status `no responders` to a requester, if its CONNECT asks for that and it subscribes to the
+    /// message's reply subject.
     fn no_responders(&mut self, from: ClientKey, message: &Publish<'_>) {
         let wanted = self
             .entries
@@ -838,7 +864,8 @@ impl Node {
             }
             self.leave(key);
         }
-        // The client no longer reads, so the node drops the bytes that wait for it.
+        // The client no longer reads, so the node drops the bytes that wait for the client instead of writing
+        // them.
         let deaf = matches!(reason, CloseReason::ClientClosed | CloseReason::Io)
             || reason.is_slow_consumer();
         if deaf {
@@ -849,7 +876,8 @@ impl Node {
         }
     }
 
-    /// Forgets a closed connection.
+    /// Ends a closed connection: drops its unwritten bytes, and moves its facts to the recently closed
+    /// connections.
     fn finish(&mut self, now: Time, key: ClientKey) {
         let entry = &mut self.entries[key];
         let session = &mut entry.session;
@@ -867,8 +895,8 @@ impl Node {
         self.gone += 1;
     }
 
-    /// Gives the key of a connection free once the driver has dropped its socket and the node has removed its
-    /// subscriptions.
+    /// Frees the key of an ended connection, once the driver has dropped the socket and the node has removed
+    /// all of the connection's subscriptions.
     fn forget(&mut self, key: ClientKey) {
         let entry = &self.entries[key];
         if entry.dropped && !entry.leaving {
@@ -882,7 +910,7 @@ impl Node {
             (Party::Peer(slot), Some(peers)) => peers.resume(slot),
             (Party::Peer(_), None) => {}
             (Party::Client(key), _) => {
-                // The key may belong to a new connection by now: resuming that is harmless.
+                // The key may belong to a new connection by now, which is harmless to resume.
                 if let Some(entry) = self.entries.get_mut(key) {
                     entry.session.resume();
                     self.resumed.push(key);
@@ -891,7 +919,7 @@ impl Node {
         }
     }
 
-    /// The socket took a part of the outbox, and the rest waits for its next turn.
+    /// Lists the connection for writing again, because its socket took only a part of the outbox.
     pub fn handle_more_to_write(&mut self, key: ClientKey) {
         self.touch(key);
     }

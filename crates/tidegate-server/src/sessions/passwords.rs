@@ -1,11 +1,11 @@
-//! Passwords that wait to be checked against hashes.
+//! The passwords that wait for a check against bcrypt hashes.
 //!
-//! A check takes some tenths of a second on purpose, and before the check the client has shown nothing but
-//! its credentials. So addresses take turns: wrong passwords from one address delay a user at another address
-//! by one check, however many they are. Among the passwords of one address the newest goes first: with the
-//! oldest first, under more passwords than the thread can check, it would check each of them just before the
-//! client's timeout, and in vain. The node drops the password of a connection that ends. Beyond a bound the
-//! node drops the oldest password.
+//! A check takes some tenths of a second on purpose, and a client needs nothing but an invented password to
+//! cause one. So addresses take turns: wrong passwords from one address, however many, delay a user at
+//! another address by one check only. Among the passwords of one address the thread checks the newest first.
+//! If it checked the oldest first, then with more passwords than it can check each check would come just
+//! before the client's timeout, and in vain. The node drops the password of a connection that ends. Beyond a
+//! bound it drops the oldest password.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
@@ -13,22 +13,24 @@ use std::collections::BTreeMap;
 use super::Verify;
 use crate::fair::{FairQueue, Source, Ticket};
 
-/// The most passwords that wait.
+/// The greatest number of passwords that wait for a check. Beyond it, a new password displaces the oldest
+/// password of the address with the most passwords in the queue.
 const WAITING_MAX: usize = 1024;
-/// The most passwords of one address that wait.
+/// The greatest number of passwords of one address that wait for a check. Beyond it, a new password displaces
+/// the oldest password of its own address.
 const WAITING_OF_SOURCE_MAX: usize = 64;
 
-/// The passwords that wait for a check, see the [module](self).
+/// The passwords that wait for a check; the [module](self) describes their order.
 #[derive(Debug, Default)]
 pub(super) struct Passwords {
     waiting: FairQueue<Verify>,
-    /// The ticket of each waiting password, by the connection's number.
+    /// The queue ticket of each waiting password, by the number of its connection.
     tickets: BTreeMap<u64, Ticket>,
 }
 
 impl Passwords {
-    /// Adds the check for a connection from this address. Returns the check that had to make room for this
-    /// one, if any.
+    /// Adds the password of a connection from this address. Returns the waiting password that it has
+    /// displaced; `None` if the queue had room for both.
     pub(super) fn push(&mut self, from: IpAddr, verify: Verify) -> Option<Verify> {
         let source = Source::from(from);
         let crowded = if self.waiting.len_of(source) >= WAITING_OF_SOURCE_MAX {
@@ -48,14 +50,15 @@ impl Passwords {
         displaced
     }
 
-    /// Drops the password of a connection that ended.
+    /// Drops the waiting password of a connection that has ended.
     pub(super) fn remove(&mut self, cid: u64) {
         if let Some(ticket) = self.tickets.remove(&cid) {
             self.waiting.remove(ticket);
         }
     }
 
-    /// Returns the next password to check, of an address that may have its turn.
+    /// Takes the next password to check, from an address for which `may` returns true; `None` if no password
+    /// of such an address waits.
     pub(super) fn pop(&mut self, may: impl Fn(Source) -> bool) -> Option<(Source, Verify)> {
         let (source, next) = self.waiting.pop_newest(may)?;
         self.tickets.remove(&next.cid);

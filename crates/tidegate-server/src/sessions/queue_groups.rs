@@ -1,12 +1,12 @@
-//! The choice of the queue group's member that gets a message: any member in the cluster, each with
-//! the same probability. Members that subscribe to different patterns are of one group if its name is the
-//! same, as in nats-server.
+//! Chooses the member of a queue group that gets a message: any member in the cluster, each with the same
+//! probability. Members that subscribe to different patterns belong to one group if its name is the same, as
+//! in nats-server.
 //!
-//! The publisher's node chooses among its own members and the nodes that have members, weighted by
-//! their numbers. The chosen node delivers to one of its own members. If these have all gone
-//! meanwhile, or none may have the message, that node passes the message on by its own, newer
-//! knowledge. If no member is left and the publisher asked for it, that node sends
-//! the status `no responders` in place of the publisher's node.
+//! The publisher's node chooses among its own members and the peers that have members, weighted by their
+//! numbers of members. A chosen peer delivers the message to one of its own members. If these members have
+//! all gone in the meantime, or none of them may have the message, the peer passes the message on, by its
+//! own, newer knowledge. If no member is left and the publisher asked for it, the peer sends the status `no
+//! responders` in place of the publisher's node.
 
 use tidegate::Time;
 use tidegate_cluster::wire::ids;
@@ -18,8 +18,9 @@ use super::fanout::Fanout;
 use crate::party::Party;
 
 impl Fanout<'_, '_> {
-    /// Delivers a copy to one member of a queue group; of a peer's message, only if it names the group.
-    /// Counts the group in `served` then.
+    /// Delivers a copy to one member of a queue group. If the message came from a peer, does so only if the
+    /// peer's frame names the group. Counts a group that the message is for in `served`. Returns whether a
+    /// member got the message.
     pub(super) fn deliver_to_group(&mut self, group: &Members<'_>, served: &mut usize) -> bool {
         if !self.serves(group) {
             return false;
@@ -29,13 +30,15 @@ impl Fanout<'_, '_> {
         self.deliver_to_one(group, random)
     }
 
-    /// Delivers a peer's message to the groups that it names and that had their last members here, once
-    /// `served` groups got it.
+    /// Delivers a peer's message to those queue groups that its frame names and that no longer have members
+    /// here under the named pattern. `served` is the number of groups that the delivery has found by their
+    /// members. Returns whether a member got the message.
     pub(super) fn deliver_to_ended(&mut self, matches: &Matches, served: usize) -> bool {
         let mut delivered = false;
         let named = self.came.map_or(&[][..], |came| came.groups);
         if ids(named).count() > served {
-            // The last members here of the named pattern are gone.
+            // The peer's frame names more queue groups than the delivery has found, so at least one named
+            // pattern has lost its last member here since the peer sent the frame.
             for id in ids(named) {
                 let gone = matches.groups().find(|group| self.has_ended(id, group));
                 if let Some(group) = gone {
@@ -47,8 +50,9 @@ impl Fanout<'_, '_> {
         delivered
     }
 
-    /// Delivers a copy to one member: a random one, or the next that may have it. A peer's message is for the
-    /// members on this node; the node passes it on only if no member takes it.
+    /// Delivers a copy to one member of the queue group: a random one, or the next that may have the message.
+    /// A peer's message is for the members on this node; the node passes it on to another peer only if no
+    /// member here takes it.
     fn deliver_to_one(&mut self, group: &Members<'_>, random: u64) -> bool {
         let random = random >> 16;
         let single = group.single.len() as u64;
@@ -68,8 +72,8 @@ impl Fanout<'_, '_> {
         self.choose_one(group.many, at - single) || here(self)
     }
 
-    /// Sends the message to one of these peers for its members: to the peer that has the member
-    /// `at`, or to the next with an open channel.
+    /// Sends the message to one of the peers that have members of a queue group: to the peer that has the
+    /// member with the number `at`, or to the next peer with an open channel.
     fn choose_one(&mut self, many: &[SubKey], mut at: u64) -> bool {
         let mut first = 0;
         for (i, sub) in many.iter().enumerate() {
@@ -92,16 +96,16 @@ impl Fanout<'_, '_> {
         self.sub(sub).map_or(0, |sub| sub.members.into())
     }
 
-    /// Returns whether the message is for this queue group at this node, as far as the members here show
-    /// it. The message names the group by any of its patterns.
+    /// Returns whether the message is for this queue group on this node, judging by the group's members here.
+    /// A peer's frame may name the group by any of its patterns.
     fn serves(&self, group: &Members<'_>) -> bool {
         let Some(came) = self.came else { return true };
         let mut here = group.firsts.iter().filter_map(|sub| self.sub(*sub));
         here.any(|sub| came.serves(sub.interest))
     }
 
-    /// Returns whether peers knew this queue group by this id, for a pattern that has no members here any
-    /// more.
+    /// Returns whether the peers knew this queue group by the id `id`, for a pattern that has no members here
+    /// any more.
     fn has_ended(&self, id: u64, group: &Members<'_>) -> bool {
         let ended = self.peers.as_ref().and_then(|p| p.wanted.ended(id));
         let some = group.single.first().or_else(|| group.many.first());
@@ -113,7 +117,7 @@ impl Fanout<'_, '_> {
 }
 
 impl Node {
-    /// Returns whether the publisher wants to know if there are no responders.
+    /// Returns whether the publisher wants the status `no responders`.
     pub(super) fn wants_to_know(&self, from: Option<Party>, message: &Publish<'_>) -> bool {
         let client = from
             .and_then(Party::client)
@@ -122,9 +126,11 @@ impl Node {
         client.is_some_and(|entry| entry.session.options.no_responders)
     }
 
-    /// Returns whether another node may have to send `no responders` to the publisher, for a queue group.
+    /// Returns whether another node may have to send `no responders` to the publisher, because a member of a
+    /// queue group there may get the message.
     pub(super) fn asks(&mut self, to: &[u8], message: &Publish<'_>) -> bool {
-        // For a request to a stream, the node to which the request is handed sends `no responders`.
+        // If the message is a request to a stream, the node to which this node hands the request sends `no
+        // responders`, so this node does not ask for the status.
         if self.peers.is_none() || !self.is_published(to) {
             return false;
         }
@@ -133,7 +139,7 @@ impl Node {
             && !self.all_streams().any(|s| s.collects(message.subject))
     }
 
-    /// Sends `no responders` to a requester at another node, because that node counted on a responder on this
+    /// Sends `no responders` to a requester at another node, because that node expected a responder on this
     /// node.
     pub(super) fn tell_nobody_is_there(&mut self, now: Time, message: &Publish<'_>) {
         let Some(reply) = message.reply else { return };
@@ -153,7 +159,7 @@ impl Node {
     }
 }
 
-/// The next random number (xorshift).
+/// Returns the next pseudo-random number (xorshift).
 const fn next(random: &mut u64) -> u64 {
     *random ^= *random << 13;
     *random ^= *random >> 7;

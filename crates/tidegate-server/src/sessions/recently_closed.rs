@@ -1,18 +1,19 @@
-//! The connections that ended last, for monitoring: a ring that is bounded in number and in bytes.
+//! The connections that ended last, for monitoring. Their number and the bytes of their texts are bounded.
 
-// An address is data: `core` has it, without any socket.
+// `core::net` rather than `std::net`, because an address is plain data and this module uses no sockets.
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 use tidegate::Time;
 use tidegate_nats::session::{CloseReason, Session, Traffic};
 
-/// The most connections, as many as nats-server keeps.
+/// The greatest number of closed connections that the node remembers, as many as nats-server does.
 const CONNECTIONS_MAX: usize = 10_000;
-/// The most bytes of the texts that clients chose, such as their names.
+/// The greatest number of bytes of the texts that clients chose, such as their names, over all remembered
+/// connections.
 const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// A connection that has ended.
+/// A client connection that has ended.
 #[derive(Debug)]
 pub(crate) struct ClosedConnection {
     pub(crate) cid: u64,
@@ -22,7 +23,7 @@ pub(crate) struct ClosedConnection {
     pub(crate) stop: Time,
     pub(crate) reason: CloseReason,
     pub(crate) traffic: Traffic,
-    /// The number of subscriptions that it had at its end.
+    /// The number of the client's subscriptions when the connection began to close.
     pub(crate) subscriptions: usize,
     pub(crate) name: Box<str>,
     pub(crate) lang: Box<str>,
@@ -32,7 +33,7 @@ pub(crate) struct ClosedConnection {
 }
 
 impl ClosedConnection {
-    /// Describes a connection that ends now. Takes the texts of its CONNECT out of the session.
+    /// Describes a connection that ends now. Takes the texts of the client's CONNECT out of the session.
     pub(super) fn take(
         session: &mut Session,
         now: Time,
@@ -65,16 +66,16 @@ impl ClosedConnection {
     }
 }
 
-/// The connections that ended last, the oldest first.
+/// The client connections that ended last, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct RecentlyClosed {
     connections: VecDeque<ClosedConnection>,
-    /// The bytes of all texts.
+    /// The bytes of the texts of all remembered connections.
     text_bytes: usize,
 }
 
 impl RecentlyClosed {
-    /// Adds a connection, and forgets the oldest ones beyond the bounds.
+    /// Adds a connection that has ended, and drops the oldest connections beyond the bounds.
     pub(super) fn push(&mut self, connection: ClosedConnection) {
         self.text_bytes += connection.text_bytes();
         self.connections.push_back(connection);
@@ -90,7 +91,7 @@ impl RecentlyClosed {
         self.connections.len()
     }
 
-    /// Iterates from the oldest to the newest end.
+    /// Iterates over the connections in the order in which they ended.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &ClosedConnection> {
         self.connections.iter()
     }

@@ -1,5 +1,5 @@
-//! This node's view of one of its groups: whether it leads, the index that a leader said is
-//! committed, and the state that it fetches.
+//! This node's view of one of its Raft groups: whether this node leads, the commit index that a leader has
+//! announced, and the state that this node fetches.
 
 use std::time::Duration;
 
@@ -17,33 +17,36 @@ use super::super::taking_over::TakingOver;
 use super::{GONE, Known, TOLD};
 use crate::sessions::Node;
 
-/// The most entries that a current follower may lack; a follower that lacks more is behind.
+/// The greatest number of entries that a member may lack without counting as behind: the cluster's
+/// description then calls it current, and the leader may hand the leadership over to it.
 const CURRENT_ENTRIES: u64 = 256;
-/// The interval at which a leader without room tries to hand leadership over. After this time the last
-/// attempt has succeeded or failed.
+/// The interval at which a leader without disk space tries to hand its leadership over. A handover ends
+/// within this time, with success or failure, so no two attempts overlap.
 const RELIEVE: Duration = Duration::from_secs(2);
 
-/// This node's view of one of its groups, see the [module](self).
+/// This node's view of one of its Raft groups.
 #[derive(Debug)]
 pub(super) struct InGroup {
-    /// The group's slot in the store and the node.
+    /// The slot of the group, by which the store and the node find the group's state.
     at: GroupSlot,
     pub(super) of: GroupOf,
     /// The term in which this node leads, and the time at which it began to lead; `None` if another node
     /// leads.
     leads: Option<(Term, Timestamp)>,
-    /// The highest index that a leader said is committed.
+    /// The highest commit index that a leader has announced.
     told_committed: Index,
-    /// The time from which this node trusts `told_committed`: a heartbeat names no index beyond the
-    /// follower's entries. The leader sends the missing entries after the answer to the heartbeat.
+    /// The time from which on this node takes `told_committed` for the group's commit index. An append of the
+    /// leader names that index at once. A heartbeat names no index beyond the entries that this node has, so
+    /// after a heartbeat this node waits until the leader has had time to send the missing entries.
     told_at: Time,
     pub(super) taking_over: TakingOver,
-    /// Set if this node hands leadership over at the end of the turn: to the node with this id or, without an
-    /// id, to the most advanced member.
+    /// The handover that this node carries out at the end of the turn, if it leads then: `Some(Some(id))` to
+    /// the member with this id, `Some(None)` to the most advanced member, `None` if no handover is due.
     hands_over: Option<Option<u64>>,
-    /// The time at which a leader without room tries again to hand leadership over.
+    /// The time from which on this node may try to hand its leadership over again if it leads without disk
+    /// space.
     relieve_at: Time,
-    /// The ids of the other members that have no space on their disks.
+    /// The ids of the other members that have no disk space.
     full: Vec<u64>,
 }
 
@@ -64,7 +67,7 @@ impl InGroup {
         }
     }
 
-    /// Notes the commit index in a message of another member.
+    /// Records the commit index that a message of another member names.
     pub(super) fn hear(&mut self, now: Time, message: &Message) {
         self.told_committed = self.told_committed.max(Index::new(message.commit));
         match message.get_msg_type() {
@@ -74,7 +77,9 @@ impl InGroup {
         }
     }
 
-    /// Tells the group's streams whether this node leads. Returns whether that changed.
+    /// Begins a handover of leadership if a client has asked for it or this node has no disk space. Then
+    /// tells the group's streams whether this node leads. Returns whether that has changed since the last
+    /// call.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -115,8 +120,8 @@ impl InGroup {
         true
     }
 
-    /// Tells the group's streams whether a majority of the members has room. A leader that has room itself
-    /// would not notice otherwise.
+    /// Tells the group's streams whether so many members lack disk space that the group could not commit a
+    /// message. A leader that has space itself would not notice otherwise that its followers have none.
     pub(super) fn look_for_room(&self, now: Time, node: &mut Node, known: &Known) {
         let members = self.of.members.iter().map(|id| {
             let there = *id == known.me || known.is_there(now, *id);
@@ -128,8 +133,8 @@ impl InGroup {
         }
     }
 
-    /// Hands leadership over if this leader has no room, because it refuses messages that another leader
-    /// could accept. The next leader must have room, and nearly all entries.
+    /// Hands the leadership over if this leader has no disk space, because it refuses messages that another
+    /// leader could accept. The next leader must have space, and nearly all entries.
     fn relieve(&mut self, now: Time, node: &mut Node, store: &Store, known: &Known) {
         let full = node.has_no_room() && store.group(self.at).leads();
         if !full || now < self.relieve_at {
@@ -150,7 +155,7 @@ impl InGroup {
         }
     }
 
-    /// Returns the names of the group's members, for people.
+    /// Returns the names of the group's members, for log lines.
     fn title(&self, known: &Known) -> String {
         match self.of.members.len() == known.members.len() {
             true if self.of.number == ALL => "of all nodes".to_owned(),
@@ -162,7 +167,8 @@ impl InGroup {
         }
     }
 
-    /// Tells the group's streams when this node has all entries that its leader has committed.
+    /// Tells the group's streams, as soon as this is so, that this node has applied all entries that the
+    /// group's leader has committed. Does nothing once the streams know it.
     pub(super) fn look_whether_current(&self, now: Time, node: &mut Node, store: &Store) {
         let streams = node.streams_mut(self.at);
         if let Some(streams) = streams.filter(|s| !s.is_current())
@@ -172,8 +178,9 @@ impl InGroup {
         }
     }
 
-    /// Returns whether this node has applied all entries that the leader says are committed. A new
-    /// leader does not know the committed index before it has committed an entry of its own.
+    /// Returns whether this node has applied all entries that the leader says are committed. The node's last
+    /// applied entry must be of the current term, because a new leader does not know the commit index before
+    /// it has committed an entry of its own.
     fn is_current(&self, now: Time, store: &Store) -> bool {
         let EntryId { index, term } = store.applied(self.at);
         let group = store.group(self.at);
@@ -192,8 +199,8 @@ impl InGroup {
         }
     }
 
-    /// Begins to hand leadership to the node `to` or, without `to`, to the most advanced member. Proposes the
-    /// state of consumers first.
+    /// Begins to hand the leadership to the member `to`, or without `to` to the most advanced member. Makes
+    /// the streams propose the consumers' states first.
     pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node, to: Option<u64>) {
         if self.of.members.len() < 2 {
             return;
@@ -204,7 +211,8 @@ impl InGroup {
         self.hands_over = Some(to);
     }
 
-    /// Hands leadership over, if [`begin_hand_over`](Self::begin_hand_over) asked for that.
+    /// Carries out the handover that [`begin_hand_over`](Self::begin_hand_over) requested, if this node still
+    /// leads.
     pub(super) fn hand_over(
         &mut self,
         now: Time,
@@ -220,7 +228,8 @@ impl InGroup {
         }
         let progress = store.progress(self.at);
         let active = progress.iter().filter(|p| known.is_there(now, p.id));
-        // The node prefers members with room, because a leader without room would only hand leadership on.
+        // The node prefers members with disk space, because a leader without space would only hand its
+        // leadership over again.
         let best = active.max_by_key(|p| (!node.is_full(p.id), p.matched));
         let next = to.or_else(|| best.map(|p| p.id));
         let Some(next) = next else {
@@ -242,7 +251,8 @@ impl InGroup {
         }
     }
 
-    /// Returns the reason why this node is behind the other members, for people; `None` if it is not.
+    /// Returns the reason why this node is behind the other members, for the monitor; `None` if this node is
+    /// not behind.
     fn behind(&self, now: Time, store: &Store, known: &Known) -> Option<String> {
         if store.poll_catch_up(self.at).is_some() {
             let text = "fetching the state from another node";
@@ -276,16 +286,17 @@ impl InGroup {
         (lag > CURRENT_ENTRIES).then(|| format!("{lag} entries behind {}", known.name(leader)))
     }
 
-    /// Updates the list of the other members without space, and logs the new ones. A follower without space
-    /// does not answer the messages that wait for space. As long as it is connected, its announcement to the
-    /// peers shows that it is full.
+    /// Updates the list of the other members without disk space, and logs the new ones. This node learns of a
+    /// full disk from the member's announcement to its peers, because a follower does not answer the messages
+    /// that wait for space.
     fn look_who_is_full(&mut self, node: &mut Node, store: &Store, known: &Known) {
         let others = self.of.members.iter().copied();
         let full: Vec<u64> = others
             .filter(|id| *id != known.me && node.is_full(*id))
             .collect();
         let before = std::mem::replace(&mut self.full, full);
-        // Only the leader of the group of all nodes logs this, so that the cluster logs it once.
+        // Only the leader of the group of all nodes logs full disks, so that the cluster logs each of them
+        // once.
         if self.of.number != ALL || !store.group(self.at).leads() {
             return;
         }
@@ -307,7 +318,8 @@ impl InGroup {
                 name: known.name(id).to_owned(),
                 current: there && progress.is_some_and(|p| p.lag <= CURRENT_ENTRIES),
                 offline: !there,
-                // The least value is 1, since 0 would mean that the leader never heard from the node.
+                // The least reported silence of a member is 1 ns, since 0 would mean that this node has never
+                // heard from the member.
                 active: known.silent_for(now, id).map_or(0, |silent| silent.max(1)),
                 lag: progress.map_or(0, |p| p.lag),
                 peer: format!("{id:016x}"),
@@ -320,8 +332,8 @@ impl InGroup {
             .members
             .iter()
             .filter(|id| leads && **id != known.me);
-        // The names of the account are the default of nats-server. A group of one node has no replication
-        // traffic, and leaves them out.
+        // The description names nats-server's default names of the account of replication traffic, because
+        // clients expect them. A group of one node has no replication traffic, and leaves the names out.
         let told = self.of.members.len() > 1;
         ClusterInfo {
             name: known.cluster.clone(),
@@ -340,10 +352,10 @@ impl InGroup {
     }
 }
 
-/// Returns whether at most half of a group's members can take messages. `members` says of each member whether
-/// it has no room, and whether it is connected. While some member has no room, a disconnected member does not
-/// count as one with room: it may come back without room, and then no majority could take the messages that
-/// the leader accepted meanwhile.
+/// Returns whether at most half of a group's members can take messages. `members` holds for each member
+/// whether it lacks disk space, and whether it is connected. While a member lacks space, a disconnected
+/// member does not count as able: it may come back without space, and then no majority could take the
+/// messages that the leader has accepted in the meantime.
 fn is_crowded(members: Vec<(bool, bool)>) -> bool {
     let full = members.iter().any(|(full, _)| *full);
     let able = members.iter().filter(|(full, there)| !full && *there);
@@ -351,12 +363,13 @@ fn is_crowded(members: Vec<(bool, bool)>) -> bool {
 }
 
 impl Known {
-    /// Returns whether this node has heard from node `id` lately.
+    /// Returns whether this node has heard from the node `id` within the last two seconds.
     fn is_there(&self, now: Time, id: u64) -> bool {
         self.heard.get(&id).is_some_and(|at| now < *at + GONE)
     }
 
-    /// Returns the time since this node last heard from node `id`, in nanoseconds; `None` if it never did.
+    /// Returns the time since this node last heard from the node `id`, in nanoseconds; `None` if this node
+    /// has never heard from it.
     fn silent_for(&self, now: Time, id: u64) -> Option<u64> {
         self.heard.get(&id).map(|at| now.since(*at))
     }

@@ -1,9 +1,9 @@
-//! The event loop's part in Raft groups: hands received messages to the store, sends the groups' messages to
-//! other nodes, ticks, and tells the streams whether this node leads.
+//! The event loop's part in Raft groups: it hands received messages to the store, sends the groups' messages
+//! to other nodes, ticks the groups, and tells the streams whether this node leads.
 //!
-//! Decides only the moments: Raft decides which node leads ([`tidegate_raft::replica`]), the streams act on
-//! that ([`crate::streams`]), and [`tidegate_raft::catchup`] decides which data a node fetches that is too
-//! far behind.
+//! It decides only the moments of this work. Raft decides which node leads ([`tidegate_raft::replica`]), the
+//! streams act on that ([`crate::streams`]), and [`tidegate_raft::catchup`] decides which data a node fetches
+//! that is too far behind.
 
 mod in_group;
 
@@ -26,25 +26,30 @@ use super::peers::{PeerEvent, Peers};
 use crate::event_loop::errors::RunError;
 use crate::sessions::Node;
 
-/// The interval of the groups' ticks. An election begins after ten ticks without a leader.
+/// The interval of the groups' ticks, by which Raft measures time. An election begins after ten ticks without
+/// a leader.
 const TICK: Duration = Duration::from_millis(60);
 /// The interval between updates of the description of the cluster that clients see.
 const LOOK: Duration = Duration::from_millis(250);
-/// The time after a heartbeat within which entries that this node lacks arrive from the leader.
+/// The time after a leader's heartbeat within which this node expects the entries that it lacks. Only after
+/// this time does this node take the commit index that the leader's messages name for the group's commit
+/// index.
 const TOLD: Duration = Duration::from_millis(500);
-/// The silence after which a node counts as absent. A leader gets answers to its heartbeats several times in
-/// this time.
+/// The silence after which a node counts as absent. In this time a leader gets several answers to its
+/// heartbeats.
 const GONE: Duration = Duration::from_secs(2);
 
-/// The Raft groups of this node, with the other nodes as this node knows them, see the [module](self).
+/// The Raft groups of this node, and the other nodes as this node knows them.
 #[derive(Debug)]
 pub(super) struct Replication {
     known: Known,
-    /// Returns all groups of the cluster.
+    /// All groups of the cluster, also those without this node.
     all: Vec<GroupOf>,
     /// The groups of this node, by their slots in the store and the node.
     groups: PerGroup<InGroup>,
-    /// The term from which on this node takes part again after it lost its disk.
+    /// The Raft term in which this node began again after it lost its disk and with it the votes of earlier
+    /// terms; `None` if it has not lost its disk. The node neither votes nor leads until it has committed an
+    /// entry of this term or a later one.
     rejoined: Option<Term>,
     tick_at: Time,
     look_at: Time,
@@ -56,7 +61,7 @@ struct Known {
     members: Members,
     cluster: String,
     me: u64,
-    /// The time of the last message from each other node.
+    /// The time of the last message from each other node, by the node's id.
     heard: HashMap<u64, Time>,
 }
 
@@ -67,8 +72,8 @@ impl Known {
 }
 
 impl Replication {
-    /// Creates the groups among the members, once the members are fixed; `shards` groups consist of all
-    /// nodes.
+    /// Creates this node's part in the groups of the cluster; `None` until the cluster's members are fixed.
+    /// `shards` of the cluster's groups consist of all nodes.
     pub(super) fn new(
         peers: &Peers,
         shards: u32,
@@ -102,7 +107,9 @@ impl Replication {
         self.known.me
     }
 
-    /// Returns the term from which on this node takes part again, if it lost its disk.
+    /// Returns the Raft term in which this node began again after it lost its disk; `None` if it has not lost
+    /// its disk. The node neither votes nor leads until it has committed an entry of this term or a later
+    /// one.
     pub(super) const fn rejoined(&self) -> Option<Term> {
         self.rejoined
     }
@@ -112,7 +119,7 @@ impl Replication {
         self.groups.iter().map(|g| g.of.clone()).collect()
     }
 
-    /// Returns all groups of the cluster.
+    /// Returns all groups of the cluster, also those without this node.
     pub(super) fn all_groups(&self) -> Vec<GroupOf> {
         self.all.clone()
     }
@@ -123,9 +130,10 @@ impl Replication {
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// Hands the messages of other nodes to the groups.
+    /// Hands the messages that other nodes sent to the groups, and ticks the groups when that is due.
     ///
-    /// # Errors This node has lost entries that other nodes count on.
+    /// # Errors
+    /// This node has lost log entries that other nodes count on.
     pub(super) fn receive(
         &mut self,
         now: Time,
@@ -153,8 +161,8 @@ impl Replication {
             }
         }
         if self.tick_at <= now {
-            // The loop ticks once, however late it is: a loop that was held up has not read the other nodes'
-            // messages meanwhile, so their silence proves nothing.
+            // The loop ticks once, however late it is. A delayed loop has not read the other nodes' messages
+            // in the meantime, so their silence proves nothing.
             self.tick_at = now + TICK;
             store.tick();
         }
@@ -213,8 +221,8 @@ impl Replication {
         }
     }
 
-    /// Asks other nodes for the messages in a damaged record of a group. Returns whether another node may
-    /// send one of them.
+    /// Asks other nodes for the messages in a damaged record of the log, which belong to the group in slot
+    /// `at`. Returns whether another node may still send at least one of these messages.
     pub(super) fn mend(&mut self, now: Time, at: GroupSlot, node: &Node, lsn: u64) -> bool {
         let (Some(group), Some(streams)) = (self.groups.get_mut(at), node.streams(at)) else {
             return false;
@@ -222,7 +230,8 @@ impl Replication {
         group.taking_over.mend(now, streams.applied(), lsn)
     }
 
-    /// Asks other nodes for a damaged message of a group. Returns whether another node may send it.
+    /// Asks other nodes for one damaged message of the group in slot `at`. Returns false if no other node can
+    /// send it, because all other members lack it or there are none.
     pub(super) fn mend_one(
         &mut self,
         now: Time,
@@ -234,7 +243,7 @@ impl Replication {
         group.is_some_and(|g| g.taking_over.mend_one(now, stream, seq))
     }
 
-    /// Does one turn of the transfers of state, from and to this node.
+    /// Does one turn's work of the transfers of state, from this node and to it, for all groups.
     pub(super) fn take_over(
         &mut self,
         now: Time,
@@ -247,7 +256,8 @@ impl Replication {
         }
     }
 
-    /// Sends the groups' messages to the other nodes.
+    /// Carries out the handovers of leadership that are due, and then sends the groups' messages to the other
+    /// nodes.
     pub(super) fn send(
         &mut self,
         now: Time,
@@ -267,14 +277,16 @@ impl Replication {
         }
     }
 
-    /// Returns the highest term that this node has been in, in any of its groups; `None` while it cannot tell
-    /// the term of some group.
+    /// Returns the highest term that this node has been in, in any of its groups with other nodes. A node
+    /// that lost its disk asks for it. Returns `None` while this node cannot tell it, because it has itself
+    /// lost its disk.
     fn vouched_term(&self, store: &Store) -> Option<Term> {
         let terms = self.among_others().map(|at| store.group(at).vouched_term());
         terms.collect::<Option<Vec<Term>>>()?.into_iter().max()
     }
 
-    /// Returns whether this node has every entry of the groups that it shares with others.
+    /// Returns whether this node durably has each entry that it may ever have acknowledged, in all groups
+    /// that it shares with other nodes. Only a node that lost its disk may lack such entries.
     fn is_whole(&self, store: &Store) -> bool {
         self.among_others().all(|at| store.group(at).is_whole())
     }
@@ -287,8 +299,8 @@ impl Replication {
     fn send_one(&self, group: GroupId, to: u64, message: &Message, peers: &mut Peers) {
         match wire::encode(group, message) {
             Ok(parts) => {
-                // The result does not matter: a dropped message counts as lost on the network, and Raft sends
-                // it again.
+                // A failed send is harmless: Raft takes the dropped message for one lost on the network, and
+                // sends it again.
                 let _ = peers.send_raft(to, group, &parts);
             }
             Err(error) => tracing::error!(
@@ -329,8 +341,8 @@ impl Replication {
         node.announce_streams();
     }
 
-    /// Begins to hand the leadership of all groups to the most advanced other members. Proposes the state of
-    /// consumers first.
+    /// Begins to hand the leadership of all groups to the most advanced other members. Makes the streams
+    /// propose the consumers' states first.
     pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node) {
         for group in &mut self.groups {
             group.begin_hand_over(now, node, None);

@@ -1,4 +1,4 @@
-//! The lists of connections and subscriptions in a report, a page of them at a time.
+//! Lists the client connections and subscriptions for a report, a page at a time.
 
 use std::net::SocketAddr;
 
@@ -10,17 +10,19 @@ use crate::sessions::Node;
 use crate::sessions::recently_closed::ClosedConnection;
 use crate::sessions::view::ClientSubscription;
 
-/// The most subjects of subscriptions in one list of connections.
+/// The greatest number of subjects of subscriptions in one list of connections, over all its connections
+/// together. The list leaves out further subjects, but no connection.
 const SUBJECTS_MAX: usize = 16 * 1024;
 
-/// The figures of one connection.
+/// The figures of one client connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) cid: u64,
     pub(crate) address: SocketAddr,
     pub(crate) since_ns: u64,
     pub(crate) active_ns: u64,
-    /// The time and the reason of its end, if it has ended.
+    /// The time, in nanoseconds since the server's start, and the reason of the connection's end; `None` for
+    /// an open connection.
     pub(crate) end: Option<(u64, CloseReason)>,
     pub(crate) pending_bytes: usize,
     pub(crate) traffic: Traffic,
@@ -33,10 +35,10 @@ pub(crate) struct Connection {
     pub(crate) subjects: Vec<String>,
 }
 
-/// A page of a list.
+/// A page of a longer list.
 #[derive(Clone, Debug)]
 pub(crate) struct Page<T> {
-    /// The number of entries of the whole list.
+    /// The number of entries of the whole list, of which `entries` holds only one page.
     pub(crate) total: usize,
     pub(crate) entries: Vec<T>,
 }
@@ -50,14 +52,14 @@ impl<T> Default for Page<T> {
     }
 }
 
-/// A connection in a list.
+/// A client connection that a list contains: an open connection or a closed one.
 enum Found<'a> {
     Open(&'a Session),
     Closed(&'a ClosedConnection),
 }
 
-/// Lists the connections that `query` selects, in the order of their numbers. As in nats-server, the total
-/// is the number of connections of that state.
+/// Lists the client connections that `query` selects, in the order of their numbers. As in nats-server, the
+/// total counts all connections of the selected state.
 pub(super) fn connections(node: &Node, query: &Query) -> Page<Connection> {
     if !query.is_of_account() {
         return Page::default();
@@ -80,7 +82,7 @@ pub(super) fn connections(node: &Node, query: &Query) -> Page<Connection> {
     }
     let up_to = query.offset.saturating_add(query.limit);
     if up_to < found.len() {
-        // Only the page needs an order.
+        // Only the entries up to the end of the page must be in order.
         found.select_nth_unstable_by_key(up_to, |(cid, _)| *cid);
         found.truncate(up_to);
     }
@@ -140,7 +142,7 @@ fn closed(c: &ClosedConnection) -> Connection {
     }
 }
 
-/// A client's subscription.
+/// A client's subscription as a report lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subscription {
     pub(crate) cid: u64,
@@ -148,11 +150,11 @@ pub(crate) struct Subscription {
     pub(crate) queue: Option<String>,
     pub(crate) sid: String,
     pub(crate) delivered: u64,
-    /// The number of messages after which it ends; 0: never.
+    /// The number of messages after which the subscription ends; 0 if it has no such maximum.
     pub(crate) max: u64,
 }
 
-/// Lists the subscriptions of clients, or those that match the subject in `query`.
+/// Lists the subscriptions of all clients, or only those that match the subject in `query`.
 pub(super) fn subscriptions(node: &Node, query: &Query) -> Page<Subscription> {
     if !query.subscriptions || !query.is_of_account() {
         return Page::default();
@@ -176,7 +178,8 @@ pub(super) fn subscriptions(node: &Node, query: &Query) -> Page<Subscription> {
             }
         }
         None => {
-            // Passes over whole connections: a page costs no walk over all subscriptions before it.
+            // The loop skips whole connections before the page, so that it does not walk over all their
+            // subscriptions.
             let mut before = query.offset;
             let mut keys: Vec<SubKey> = Vec::new();
             for session in node.sessions() {

@@ -3,7 +3,7 @@
 /// The most entries of a list in one report, and their number if the request names none, as in nats-server.
 pub(crate) const PAGE_MAX: usize = 1024;
 
-/// The list that a report contains beside the figures.
+/// The list that a report contains in addition to the server's figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum List {
     #[default]
@@ -13,7 +13,7 @@ pub(crate) enum List {
     Streams,
 }
 
-/// The connections that a list contains.
+/// The client connections that a list contains: the open ones, the ones that closed last, or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     #[default]
@@ -36,31 +36,34 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) list: List,
-    /// The index of the list's first entry.
+    /// The index of the first entry that the report contains.
     pub(crate) offset: usize,
-    /// The most entries of the list: from 1 to [`PAGE_MAX`].
+    /// The greatest number of entries that the report contains, from 1 to [`PAGE_MAX`].
     pub(crate) limit: usize,
-    /// Adds the subscriptions, of each connection or of the server.
+    /// True if the report lists subscriptions: with the list of connections those of each connection,
+    /// otherwise those of the whole server.
     pub(crate) subscriptions: bool,
-    /// Selects connections by state, number or user.
+    /// The connections to list: those in this state and, if the request gives them, with this number (`cid`)
+    /// and this user.
     pub(crate) state: State,
     pub(crate) cid: Option<u64>,
     pub(crate) user: Option<String>,
-    /// Selects the account.
+    /// The name of the account to report on; `None` means all accounts.
     pub(crate) account: Option<String>,
-    /// Selects the subscriptions that match this subject.
+    /// The subject that the listed subscriptions must match.
     pub(crate) test: Option<String>,
-    /// Adds the account, each stream, or also each stream's consumers.
+    /// True if the report on streams contains the account, and (`streams`, `consumers`) each stream, and also
+    /// each stream's consumers.
     pub(crate) accounts: bool,
     pub(crate) streams: bool,
     pub(crate) consumers: bool,
 }
 
-/// The only account's name.
+/// The name of the account that has the streams, as in nats-server.
 pub(crate) const ACCOUNT: &str = "$G";
 
 impl Query {
-    /// Returns the request for the figures and this list.
+    /// Creates a request for a report with the server's figures and the entries of `list`.
     pub(crate) const fn new(list: List) -> Self {
         Self {
             list,
@@ -83,8 +86,8 @@ impl Query {
         self.account.as_deref().is_none_or(|name| name == ACCOUNT)
     }
 
-    /// Returns whether the figures of streams name the account. As in nats-server, a request for another
-    /// account gets the general figures.
+    /// Returns whether the report on streams contains the account. A request for another account gets the
+    /// general figures, as in nats-server.
     pub(crate) fn shows_account(&self) -> bool {
         match self.account.as_deref() {
             Some(ACCOUNT) => true,
