@@ -1,16 +1,16 @@
-//! The other nodes of the cluster as the node sees them: the subscriptions of their clients, and
-//! the bytes that wait for each of them.
+//! The other nodes of the cluster as this node sees them: the subscriptions of their clients, and the bytes
+//! that wait to be sent to each of them.
 //!
-//! The patterns of a peer stand in the sublist beside those of the clients. The node sends a
-//! message to a peer once, with the names of its receivers there. The peer passes it on only if the
-//! queue group that it was chosen for has no members there any more (`queue_groups`). A peer
-//! announces its subscriptions by the channel that it opened ([`Node::handle_interest`]); the node
-//! forgets them together with that channel. The node's own frames go by the channel that it opened
-//! itself, and wait in an outbox for each peer.
+//! The patterns of a peer stand in the sublist beside those of the clients. The node sends a message to a
+//! peer once, with the ids of the queue groups for which it chose the peer. The peer passes the message on
+//! only if such a queue group has no members there any more (`queue_groups`). A peer announces its
+//! subscriptions by the channel that the peer opened ([`Node::handle_interest`]); the node drops these
+//! subscriptions when that channel closes. The node sends its own frames by the channel that it opened
+//! itself. They wait in a separate outbox for each peer.
 //!
-//! Polling, as for connections: after any `handle_*` the driver writes the outboxes of the peers that
-//! [`Node::poll_dirty_peer`] names and calls [`Node::handle_peer_written`], reads again from those that
-//! [`Node::poll_resumed_peer`] names, and closes the channels of those that [`Node::poll_cut_off`] names.
+//! As for connections, after any `handle_*` the driver writes the outboxes of the peers that
+//! [`Node::poll_dirty_peer`] names and calls [`Node::handle_peer_written`], reads again from the peers that
+//! [`Node::poll_resumed_peer`] names, and closes the channels to those that [`Node::poll_cut_off`] names.
 
 use std::time::Duration;
 
@@ -30,51 +30,55 @@ use super::fanout::Subscription;
 use super::{Node, stall_bytes};
 use crate::party::Party;
 
-/// The most subscriptions of one peer: a peer with more is faulty.
+/// The greatest number of subscriptions that one peer may announce. A peer with more is faulty.
 const INTERESTS_MAX: usize = 1 << 22;
-/// The longest pause in reading from a peer while one of its messages is for a receiver that is
-/// behind. Shorter than a client's, since a peer carries the messages of many publishers.
+/// The longest pause in reading from a peer after one of its messages met a receiver with a large backlog.
+/// The pause is shorter than that of a client, since a peer carries the messages of many publishers.
 pub(super) const PEER_STALL: Duration = Duration::from_millis(1);
-/// The longest pause of a publisher for a peer that is behind but still takes bytes. Many clients
-/// publish through one channel, and the stream behind it may be as slow as a disk. Messages that
-/// overflow the channel are lost; messages that wait with clients are not.
+/// The longest pause of a publisher for a peer that has a large backlog but still takes bytes. The pause is
+/// long, because many clients publish through one channel, and a stream at its end may be as slow as a disk.
+/// Messages beyond the channel's bound are lost; messages that still wait in the clients are not.
 pub(super) const TAKING_STALL: Duration = Duration::from_secs(1);
-/// The time since its last taken bytes for which a peer counts as taking: the time for which the
+/// The time for which a peer counts as taking bytes after it last took some. It equals the time for which the
 /// cluster counts a silent node as present.
 const TAKING: Duration = Duration::from_secs(2);
-/// How many times more may wait for a peer that keeps taking bytes than for another one: each
-/// publisher has one message on the way before it pauses.
+/// The factor on `max_pending` that gives the bound on the outbox of a peer that keeps taking bytes. Such a
+/// peer needs a higher bound, because each of its many publishers may add one more message before it pauses.
 const TAKING_FACTOR: usize = 4;
-/// The most publishers that resume at once after a peer took enough: all of them would overfill it again.
+/// The greatest number of publishers that resume at once after a peer has taken part of its backlog. If all
+/// resumed at once, they would fill the peer's outbox again.
 const RESUMED_AT_ONCE: usize = 64;
 
-/// The error for a peer that announced more subscriptions than the node accepts.
+/// The error for a peer that announced more than [`INTERESTS_MAX`] subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {INTERESTS_MAX} different subscriptions")]
 pub(crate) struct TooMuchInterest;
 
-/// All peers.
+/// The node's state towards all other nodes of its cluster.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    /// The state towards each peer, by slot.
+    /// The state towards each peer, indexed by the peer's slot.
     slots: Vec<Towards>,
-    /// The subscriptions of this node's clients, as announced to the peers.
+    /// The subscriptions of this node's clients, as the node announced them to the peers.
     pub(super) wanted: Wanted,
     envelope: Envelope,
-    /// The slots, as bits, that get the current message: for plain subscribers, and for members of
-    /// queue groups.
+    /// The peers that the node has chosen for the current message, one bit for each slot: because of
+    /// subscribers outside of queue groups, and (`grouped`) because of members of queue groups. A peer may be
+    /// in both.
     plain: u32,
     grouped: u32,
     dirty: Vec<PeerSlot>,
     cut_off: Vec<PeerSlot>,
     resumed: Vec<PeerSlot>,
-    /// The URLs at which clients connect: to this node, and to the peers.
+    /// The URLs at which clients connect to this node, and (`urls`) those at which clients connect to the
+    /// peers.
     pub(super) own_urls: Vec<String>,
     pub(super) urls: Vec<String>,
 }
 
-/// The peers chosen for a message that is on its way: as bits, for plain subscribers and for members of queue
-/// groups; and the queue groups of each.
+/// The choice of peers for a message that has reached only a part of its receivers: the peers for subscribers
+/// outside of queue groups (`plain`) and for members of queue groups (`grouped`), one bit for each slot, and
+/// the ids of the queue groups for which the node chose each peer.
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
     plain: u32,
@@ -82,27 +86,28 @@ pub(super) struct Chosen {
     groups: Vec<(PeerSlot, Vec<u8>)>,
 }
 
-/// The state towards one peer.
+/// The node's state towards one other node of its cluster.
 #[derive(Debug, Default)]
 struct Towards {
-    /// True if a channel to the peer is open.
+    /// True if this node has an open channel to the peer.
     reachable: bool,
     out: Outbox,
     dirty: bool,
-    /// The publishers that paused because the peer is behind, the earliest first.
+    /// The publishers that pause because the peer has a large backlog, the earliest first.
     waiters: Vec<Party>,
-    /// The last time at which the channel to the peer took bytes from `out`; `None` after it closed.
+    /// The last time at which the channel to the peer took bytes from `out`; `None` once the channel has
+    /// closed.
     taken_at: Option<Time>,
-    /// The peer's subscriptions, by the ids that it gave them.
+    /// The key of each subscription of the peer, by the id that the peer gave it.
     heard: HashMap<InterestId, SubKey, RandomState>,
-    /// The end of the pause in reading from the peer; `None` without a pause.
+    /// The end of the current pause in reading from the peer; `None` without a pause.
     paused: Option<Time>,
-    /// A message from it is on its way to many receivers.
+    /// True while a message from the peer has reached only a part of its many receivers.
     spreading: bool,
-    /// The number of subscriptions that the node had made when the peer's channel last closed: those of the
-    /// peer among them are void.
+    /// The number of subscriptions that the node had made when the peer's channel last closed. The peer's
+    /// subscriptions up to this number are void.
     void_to: u64,
-    /// The queue groups that it serves for the current message.
+    /// The ids of the queue groups for which the node chose the peer as a receiver of the current message.
     groups: Vec<u8>,
     traffic: Traffic,
 }
@@ -113,20 +118,22 @@ impl Towards {
     }
 }
 
-/// A snapshot of one peer, for monitoring.
+/// The state of one peer for monitoring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PeerView {
-    /// The messages from and to the peer.
+    /// The messages and bytes that this node received from the peer and sent to it.
     pub traffic: Traffic,
-    /// The number of bytes that wait for the peer.
+    /// The number of bytes that wait to be sent to the peer.
     pub pending_bytes: usize,
-    /// The number of the peer's subscriptions.
+    /// The number of subscriptions that the peer has announced.
     pub interests: usize,
 }
 
 impl Peers {
-    /// Chooses the peer in this slot as a receiver of the current message: for one of its queue groups,
-    /// or for its plain subscribers. Returns the peer's backlog in bytes; `None` without a channel to it.
+    /// Chooses the peer in this slot as a receiver of the current message of `bytes` bytes: for the queue
+    /// group with the id `group`, or for subscribers outside of queue groups if `group` is `None`. Cuts the
+    /// peer off if its backlog exceeds `max`, or four times that if the peer keeps taking bytes. Returns the
+    /// peer's backlog in bytes; `None` without an open channel to the peer.
     pub(super) fn choose(
         &mut self,
         now: Time,
@@ -156,7 +163,8 @@ impl Peers {
         Some(pending)
     }
 
-    /// Takes the choice of peers for the current message, which goes on later.
+    /// Takes out the choice of peers for the current message, because the node delivers this message in parts
+    /// and may deliver other messages before it continues.
     pub(super) fn take_chosen(&mut self) -> Chosen {
         let grouped = std::mem::take(&mut self.grouped);
         let all = PeerSlot::all(self.slots.len()).zip(&mut self.slots);
@@ -170,7 +178,8 @@ impl Peers {
         }
     }
 
-    /// Goes on with a message from an earlier choice of peers, without the peers that are unreachable since.
+    /// Restores the choice of peers for a message, so that the node can continue its delivery. Leaves out the
+    /// peers to which no channel is open any more.
     pub(super) fn choose_again(&mut self, chosen: Chosen) {
         let all = PeerSlot::all(self.slots.len()).zip(&self.slots);
         let reachable = all.filter(|(_, to)| to.reachable);
@@ -183,7 +192,8 @@ impl Peers {
         }
     }
 
-    /// Notes whether a message from the peer is on its way to many receivers.
+    /// Records whether a message from the peer has reached only a part of its receivers. After the last
+    /// receiver the node reads from the peer again.
     pub(super) fn set_spreading(&mut self, slot: PeerSlot, on: bool) {
         self.slots[slot.index()].spreading = on;
         if !on {
@@ -191,9 +201,12 @@ impl Peers {
         }
     }
 
-    /// Sends the current message to the chosen peers and returns their number. A requester learns from a
-    /// receiver that there are no responders only if that receiver is the one chosen for a queue group,
-    /// or was handed the message; and, if its publisher `wants` to know, that a stream is frozen there.
+    /// Sends the current message to the chosen peers and returns their number.
+    ///
+    /// A peer chosen for queue groups may send `no responders` to the requester only if that peer is the only
+    /// receiver and was chosen for a single group, or if the node handed the message to that peer alone. A
+    /// peer chosen for other subscribers may send `no responders` only if the publisher `wants` to know and a
+    /// frozen stream has the subject.
     pub(super) fn send(&mut self, mut message: Routed<'_>, wants: bool) -> u64 {
         let plain = std::mem::take(&mut self.plain);
         let mut left = plain | std::mem::take(&mut self.grouped);
@@ -227,7 +240,8 @@ impl Peers {
         copies
     }
 
-    /// Sends a frame to every peer that has a channel.
+    /// Sends a frame to each peer to which a channel is open. Cuts off a peer with a backlog above four times
+    /// `max`.
     fn tell(&mut self, frame: &Frame<'_>, max: usize) {
         for slot in PeerSlot::all(self.slots.len()) {
             let to = &mut self.slots[slot.index()];
@@ -249,7 +263,8 @@ impl Peers {
         }
     }
 
-    /// Sends the peers the new numbers of members of queue groups, only the latest of many changes.
+    /// Announces to the peers how many members each queue group now has on this node. Sends only the latest
+    /// of several changes to a group.
     fn tell_members(&mut self, max: usize) {
         if !self.wanted.is_changed() {
             return;
@@ -261,14 +276,14 @@ impl Peers {
         self.wanted = wanted;
     }
 
-    /// Returns the peer's backlog in bytes, if a channel to it is open.
+    /// Returns the backlog of the peer in bytes; `None` without an open channel to the peer.
     pub(super) fn pending(&self, slot: PeerSlot) -> Option<usize> {
         let to = &self.slots[slot.index()];
         to.reachable.then(|| to.out.len())
     }
 
-    /// Returns whether the channel of the peer has closed since its subscription with this number: the
-    /// subscription waits for its removal.
+    /// Returns whether the peer's channel has closed since the node made the subscription with this number.
+    /// Such a subscription is void, and only waits for its removal.
     #[inline]
     pub(super) fn is_void(&self, slot: PeerSlot, number: u64) -> bool {
         number <= self.slots[slot.index()].void_to
@@ -280,17 +295,17 @@ impl Peers {
         (!self.is_void(slot, sub.number)).then_some(slot)
     }
 
-    /// Publishers that pause for it.
+    /// Returns the publishers that pause because this peer has a large backlog.
     pub(super) fn waiters(&mut self, slot: PeerSlot) -> &mut Vec<Party> {
         &mut self.slots[slot.index()].waiters
     }
 
-    /// Returns whether the peer keeps taking bytes.
+    /// Returns whether the peer took bytes within the last two seconds.
     pub(super) fn takes(&self, now: Time, slot: PeerSlot) -> bool {
         self.slots[slot.index()].takes(now)
     }
 
-    /// Stops reading from the peer until that time.
+    /// Stops reading from the peer until the time `until`.
     pub(super) fn pause(&mut self, slot: PeerSlot, until: Time) {
         self.slots[slot.index()].paused = Some(until);
     }
@@ -316,17 +331,18 @@ impl Peers {
         }
     }
 
-    /// A subscription of the peer left the sublist.
+    /// Records that the node removed the peer's subscription `key` with this id from the sublist.
     pub(super) fn forget(&mut self, slot: PeerSlot, id: &[u8], key: SubKey) {
         let heard = &mut self.slots[slot.index()].heard;
         let id = id.first_chunk().map(|id| u64::from_le_bytes(*id));
-        // The peer may have announced the same subscription again since its channel closed.
+        // The peer may have announced the same id again since its channel closed; then the id belongs to a
+        // later subscription.
         if let Some(id) = id.filter(|id| heard.get(id) == Some(&key)) {
             heard.remove(&id);
         }
     }
 
-    /// The number of subscriptions of all peers.
+    /// Returns the number of subscriptions of all peers together.
     pub(super) fn interests(&self) -> usize {
         self.slots.iter().map(|to| to.heard.len()).sum()
     }
@@ -342,7 +358,8 @@ impl Node {
         self.tell_urls();
     }
 
-    /// Handles the opening of a channel to the peer: announces all subscriptions of this node at once.
+    /// Handles the opening of a channel to the peer: announces all subscriptions of this node to the peer at
+    /// once.
     pub fn handle_peer_up(&mut self, slot: PeerSlot) {
         let Some(peers) = &mut self.peers else { return };
         let to = &mut peers.slots[slot.index()];
@@ -354,7 +371,8 @@ impl Node {
         peers.touch(slot);
     }
 
-    /// Handles the end of the channel to the peer: drops the bytes that wait for it.
+    /// Handles the end of the channel to the peer: drops the bytes that wait for the peer, and resumes the
+    /// publishers that pause for it.
     pub fn handle_peer_down(&mut self, slot: PeerSlot) {
         let Some(peers) = &mut self.peers else { return };
         let to = &mut peers.slots[slot.index()];
@@ -366,7 +384,8 @@ impl Node {
         }
     }
 
-    /// Appends a frame for a peer that neither carries a message nor announces a subscription.
+    /// Sends a frame to the peer, if a channel to it is open. The frame must neither carry a message nor
+    /// announce a subscription.
     pub fn tell_peer(&mut self, slot: PeerSlot, frame: &Frame<'_>) {
         if let Some(peers) = &mut self.peers
             && peers.slots[slot.index()].reachable
@@ -379,7 +398,8 @@ impl Node {
     /// Adds a subscription that the peer announces.
     ///
     /// # Errors
-    /// The peer has more subscriptions than allowed: the driver closes its channel.
+    /// The peer has announced more subscriptions than the node allows. The driver then closes the peer's
+    /// channel.
     pub(crate) fn handle_interest(
         &mut self,
         slot: PeerSlot,
@@ -416,7 +436,7 @@ impl Node {
         Ok(())
     }
 
-    /// Updates the number of members of a queue group at the peer.
+    /// Updates the number of members that a queue group has at the peer, after the peer announced it.
     pub fn handle_interest_members(&mut self, slot: PeerSlot, id: InterestId, members: u32) {
         let heard = self.peers.as_ref().map(|p| &p.slots[slot.index()].heard);
         if let Some(sub) = heard.and_then(|heard| heard.get(&id)).copied() {
@@ -424,7 +444,7 @@ impl Node {
         }
     }
 
-    /// Removes a subscription of the peer.
+    /// Removes a subscription of the peer, because the peer has withdrawn it.
     pub fn handle_interest_end(&mut self, slot: PeerSlot, id: InterestId) {
         let heard = self.peers.as_ref().map(|p| &p.slots[slot.index()].heard);
         if let Some(sub) = heard.and_then(|heard| heard.get(&id)).copied() {
@@ -432,7 +452,8 @@ impl Node {
         }
     }
 
-    /// Handles the end of the peer's channel: forgets the peer's subscriptions.
+    /// Handles the end of the channel that the peer opened: makes the peer's subscriptions void, and removes
+    /// them.
     pub fn handle_peer_lost(&mut self, slot: PeerSlot) {
         let Some(peers) = &mut self.peers else { return };
         let peer = &mut peers.slots[slot.index()];
@@ -446,8 +467,8 @@ impl Node {
         self.leave_peer(heard.into_values());
     }
 
-    /// Delivers a message from the peer to this node's clients and streams. Returns whether enough is
-    /// gathered: then the driver writes, before it hands in more.
+    /// Delivers a message from the peer to this node's clients and streams. Returns whether the copies that
+    /// the outboxes have gathered reach `limit`; the driver then writes before it hands in more messages.
     pub fn handle_routed(
         &mut self,
         now: Time,
@@ -484,7 +505,7 @@ impl Node {
             && self.has_frozen(message.message.subject)
         {
             // The stream froze while the message was on its way, and no other node has the message. So this
-            // node can tell the publisher now.
+            // node tells the publisher that there are no responders.
             self.tell_nobody_is_there(now, &message.message);
         }
         self.has_gathered(limit)
@@ -500,7 +521,8 @@ impl Node {
         })
     }
 
-    /// Returns the next peer with bytes to write; `handle_peer_written` must follow.
+    /// Returns the next peer with bytes to write. The driver must write them and then call
+    /// [`Node::handle_peer_written`].
     pub fn poll_dirty_peer(&mut self) -> Option<PeerSlot> {
         let peers = self.peers.as_mut()?;
         peers.tell_members(self.settings.max_pending);
@@ -509,7 +531,7 @@ impl Node {
         Some(slot)
     }
 
-    /// The bytes that wait for the peer.
+    /// Returns the bytes that wait to be sent to the peer; `None` without a cluster.
     #[must_use]
     pub fn peer_outbox(&self, slot: PeerSlot) -> Option<&Outbox> {
         self.peers.as_ref().map(|p| &p.slots[slot.index()].out)
@@ -524,8 +546,8 @@ impl Node {
         }
         to.out.take(len, &mut self.pool);
         if to.out.len() <= stall_bytes(&self.settings) / 2 && !to.waiters.is_empty() {
-            // The other publishers resume after the peer has taken more. If the outbox is empty, all resume,
-            // because no later write would resume them.
+            // The node resumes a part of the publishers now, and the others once the peer has taken more. If
+            // the outbox is empty, all resume, because no later write would resume the others.
             let go_on = match to.out.is_empty() {
                 true => to.waiters.len(),
                 false => to.waiters.len().min(RESUMED_AT_ONCE),
@@ -537,18 +559,19 @@ impl Node {
         }
     }
 
-    /// Returns the next peer that may be read from again. Bytes received earlier and not used come first.
+    /// Returns the next peer from which the driver may read again after a pause. The driver first hands in
+    /// the bytes that it received before the pause and that the node has not used.
     pub fn poll_resumed_peer(&mut self) -> Option<PeerSlot> {
         self.peers.as_mut()?.resumed.pop()
     }
 
-    /// Returns the next peer with a backlog over the bound: the driver closes the channel to it.
+    /// Returns the next peer with a backlog above the bound. The driver must close the channel to that peer.
     pub fn poll_cut_off(&mut self) -> Option<PeerSlot> {
         self.peers.as_mut()?.cut_off.pop()
     }
 
-    /// Announces these patterns as subscriptions of this node: peers then send this node the messages with
-    /// matching subjects, and the streams take these messages. The node counts each announcement: a pattern
+    /// Announces these patterns to the peers as subscriptions of this node. Peers then send this node the
+    /// messages with matching subjects, which its streams take. The node counts the announcements: a pattern
     /// announced twice must be withdrawn twice.
     pub fn announce<'a>(&mut self, patterns: impl IntoIterator<Item = &'a [u8]>) {
         for pattern in patterns {
@@ -556,14 +579,15 @@ impl Node {
         }
     }
 
-    /// Withdraws patterns that [`Node::announce`] announced.
+    /// Withdraws announcements that [`Node::announce`] made of these patterns.
     pub fn withdraw<'a>(&mut self, patterns: impl IntoIterator<Item = &'a [u8]>) {
         for pattern in patterns {
             self.unwant(pattern, None);
         }
     }
 
-    /// Sets the URLs at which clients reach the peers, and informs this node's clients.
+    /// Sets the URLs at which clients can connect to the peers. If the URLs have changed, sends INFO to this
+    /// node's clients.
     pub fn set_peer_urls(&mut self, urls: Vec<String>) {
         if let Some(peers) = &mut self.peers
             && peers.urls != urls
@@ -575,12 +599,12 @@ impl Node {
         }
     }
 
-    /// Updates the URLs that INFO offers. Returns whether they changed.
+    /// Updates the URLs in this node's INFO. Returns whether the URLs changed.
     pub(super) fn tell_urls(&mut self) -> bool {
         let Some(peers) = &self.peers else {
             return false;
         };
-        // INFO in lame duck mode names only the other nodes.
+        // In lame duck mode INFO names only the other nodes, so that clients move to them.
         let own = peers.own_urls.iter().filter(|_| !self.info.ldm);
         let mut urls: Vec<String> = own.chain(&peers.urls).cloned().collect();
         urls.dedup();
@@ -589,7 +613,7 @@ impl Node {
         new
     }
 
-    /// A snapshot of the peer in this slot.
+    /// Returns the state of the peer in this slot, for monitoring.
     #[must_use]
     pub(crate) fn peer_view(&self, slot: PeerSlot) -> PeerView {
         let to = self.peers.as_ref().map(|p| &p.slots[slot.index()]);
@@ -600,8 +624,9 @@ impl Node {
         })
     }
 
-    /// Counts a subscription on this node, and announces the first one to a pattern. Returns the pattern's id
-    /// among peers; 0 without peers.
+    /// Counts a subscription of a client on this node. Announces the first subscription with this pattern and
+    /// queue group to the peers. Returns the id by which peers know the pattern and queue group; 0 without a
+    /// cluster.
     pub(super) fn want(&mut self, pattern: &[u8], queue: Option<&[u8]>) -> InterestId {
         let Some(peers) = &mut self.peers else {
             return 0;
@@ -619,7 +644,8 @@ impl Node {
         id
     }
 
-    /// Subtracts a subscription to this pattern, and ends the announcement after the last one.
+    /// Removes a subscription of a client from the count. After the last one with this pattern and queue
+    /// group, withdraws the announcement.
     pub(super) fn unwant(&mut self, pattern: &[u8], queue: Option<&[u8]>) {
         if let Some(peers) = &mut self.peers
             && let Some(id) = peers.wanted.remove(pattern, queue)

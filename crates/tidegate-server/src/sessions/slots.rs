@@ -1,9 +1,9 @@
-//! Connects the node with its streams: hands them the messages that they take, and publishes the messages
-//! that they send.
+//! Connects the node with its streams: hands them the messages that clients publish into them, and publishes
+//! the messages that the streams send.
 //!
-//! A node has the streams of several groups, each group in a separate slot ([`GroupSlot`]).
-//! [`Node::with_streams`] takes the streams out of the node while they handle an event, and carries out the
-//! event's outputs before any streams handle the next event.
+//! A node keeps the streams of several groups, each group in a separate slot ([`GroupSlot`]).
+//! [`Node::with_streams`] takes the streams of a slot out of the node while they handle an event, and carries
+//! out the event's outputs before any streams handle the next event.
 
 use bytes::Bytes;
 use tidegate::Time;
@@ -29,45 +29,45 @@ use crate::streams::directory::leader_message::{
 };
 use crate::streams::{JetStream, Messages, StreamStats, Taken};
 
-/// The prefix of the subjects of the API, of acknowledgements and of flow control.
+/// The prefix of the subjects of the streams' API, of acknowledgements and of flow control.
 pub(super) const JETSTREAM: &[u8] = b"$JS.";
 
 impl Node {
-    /// Adds the streams of a group, in the next slot.
+    /// Adds the streams of a group, in the next free slot.
     pub(crate) fn attach_streams(&mut self, streams: JetStream) {
         self.groups.push(streams.group());
         self.streams.push(Some(Box::new(streams)));
     }
 
-    /// Returns the streams in slot `at`, if there are any.
+    /// Returns the streams in slot `at`; `None` if the node has no such slot.
     #[must_use]
     pub(crate) fn streams(&self, at: GroupSlot) -> Option<&JetStream> {
         self.streams.get(at)?.as_deref()
     }
 
-    /// Returns the streams in slot `at`, mutable, so that the caller can note new places of messages.
+    /// Returns the streams in slot `at` for changes, such as new places of messages.
     pub(crate) fn streams_mut(&mut self, at: GroupSlot) -> Option<&mut JetStream> {
         self.streams.get_mut(at)?.as_deref_mut()
     }
 
-    /// Returns the streams of the group that also keeps the directory of all streams, if this node has
-    /// streams.
+    /// Returns the streams of the group that also keeps the directory of all streams; `None` if this node has
+    /// no streams.
     #[must_use]
     pub(crate) fn directory(&self) -> Option<&JetStream> {
         self.streams(GroupSlot::DIRECTORY)
     }
 
-    /// Returns the streams of the group that also keeps the directory, mutable.
+    /// Returns the streams of the group that also keeps the directory, for changes.
     pub(crate) fn directory_mut(&mut self) -> Option<&mut JetStream> {
         self.streams_mut(GroupSlot::DIRECTORY)
     }
 
-    /// Returns the slots with streams, in order.
+    /// Returns the slots of the groups on this node, in order.
     pub fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<> {
         self.streams.slots()
     }
 
-    /// Iterates over the streams of all slots.
+    /// Iterates over the streams of all groups on this node.
     pub(crate) fn all_streams(&self) -> impl Iterator<Item = &JetStream> {
         self.streams.iter().flatten().map(|s| &**s)
     }
@@ -76,33 +76,33 @@ impl Node {
         self.streams.iter_mut().flatten().map(|s| &mut **s)
     }
 
-    /// Returns the sum of the counts of the streams of all slots.
+    /// Returns the sum of the counts of the streams of all groups.
     #[must_use]
     pub(crate) fn stream_stats(&self) -> StreamStats {
         let all = self.all_streams().map(JetStream::stats);
         all.fold(StreamStats::default(), StreamStats::and)
     }
 
-    /// Sets the wall clock to `us` microseconds after the Unix epoch.
+    /// Sets the streams' wall clock to `us` microseconds after the Unix epoch, at the monotonic time `now`.
     pub fn set_wall_clock(&mut self, now: Time, us: u64) {
         self.all_streams_mut()
             .for_each(|s| s.set_wall_clock(now, us));
     }
 
-    /// Notes whether the disk has space for more messages.
+    /// Tells the streams whether the disk has space for more messages.
     pub fn set_space(&mut self, space: Space) {
         self.all_streams_mut().for_each(|s| s.set_space(space));
     }
 
-    /// Returns the next entry to propose to the group in slot `at`, and the number of its callers.
-    /// [`Node::handle_proposed`] or [`Node::handle_refused`] must follow before the next call. Before that,
-    /// this returns the same entry again.
+    /// Returns the next entry to propose to the group in slot `at`, and the number of clients that wait for
+    /// its outcome. The driver must call [`Node::handle_proposed`] or [`Node::handle_refused`] before it
+    /// takes the next entry; until then this function returns the same entry again.
     pub fn poll_proposal(&mut self, at: GroupSlot, now: Time) -> Option<(Bytes, u64)> {
         self.streams_mut(at)?.poll_proposal(now)
     }
 
-    /// Records that the group in slot `at` accepted the entry of [`Node::poll_proposal`], as entry `there`;
-    /// the proposal took `cost_ns`.
+    /// Records that the group in slot `at` accepted the entry of [`Node::poll_proposal`] and gave it the id
+    /// `there`, and that the proposal took `cost_ns` nanoseconds.
     pub fn handle_proposed(&mut self, at: GroupSlot, now: Time, there: EntryId, cost_ns: u64) {
         if let Some(streams) = self.streams_mut(at) {
             streams.handle_proposed(now, there, cost_ns);
@@ -112,18 +112,19 @@ impl Node {
         }
     }
 
-    /// Records that the group refused the entry of [`Node::poll_proposal`] for good. Its callers get the
-    /// error.
+    /// Records that the group in slot `at` refused the entry of [`Node::poll_proposal`] for good. The clients
+    /// that wait for the entry get the error.
     pub fn handle_refused(&mut self, at: GroupSlot, now: Time, error: &ApiError) {
         self.with_streams(now, at, |streams, cx| {
             streams.handle_refused(cx, now, error)
         });
     }
 
-    /// Applies a committed entry of the group in slot `at`, and answers its callers. Returns the
-    /// changes for the store.
+    /// Applies a committed entry of the group in slot `at`, and answers the clients that wait for it. Returns
+    /// the changes that the store must make.
     ///
-    /// # Errors The entry holds data unknown to this version: the node must not continue.
+    /// # Errors
+    /// The entry holds data unknown to this version, so the node must stop.
     pub fn handle_committed(
         &mut self,
         at: GroupSlot,
@@ -137,10 +138,11 @@ impl Node {
         Ok(self.streams(at).map_or(&[], |s| s.effects()))
     }
 
-    /// Does the remaining work of the streams in slot `at`: serves consumers and reads as far as
-    /// possible, and applies entries of streams in memory.
+    /// Does the work that remains for the streams in slot `at` in this turn: serves consumers and reads as
+    /// far as possible, and applies entries of streams in memory.
     ///
-    /// # Errors The same errors as [`Node::handle_committed`].
+    /// # Errors
+    /// An entry holds data unknown to this version, so the node must stop.
     pub(crate) fn serve_streams(
         &mut self,
         at: GroupSlot,
@@ -148,15 +150,16 @@ impl Node {
         messages: &dyn Messages,
     ) -> Result<(), EntryError> {
         if at == GroupSlot::DIRECTORY && self.streams.len() > 1 {
-            // The node counts the bytes of all groups once a turn, so a turn may exceed the operator's
-            // limits.
+            // The node adds up the bytes of all groups only once a turn, so within a turn the groups together
+            // may exceed the operator's limits.
             let held = self.all_streams().map(|s| s.applied().held());
             let all = held.fold(Held::default(), Held::and);
             self.all_streams_mut().for_each(|s| s.set_held(all));
         }
         if at != GroupSlot::DIRECTORY {
             self.with_streams(now, at, |streams, cx| streams.reconcile(cx, now));
-            // Peers learn which node serves a stream before the creator of the stream gets its answer.
+            // The node announces a new stream before it answers the stream's creator, so that peers already
+            // know this node as the stream's server.
             self.announce_streams();
         }
         if self.streams.len() > 1 {
@@ -164,8 +167,8 @@ impl Node {
         }
         let begun = self.with_streams(now, at, |streams, cx| streams.serve(cx, now, messages));
         begun.transpose()?;
-        // Each consumer is a separate event, so that the node sends the messages of one consumer before it
-        // serves the next.
+        // The node serves each consumer as a separate event, so that it sends the messages of one consumer
+        // before it serves the next.
         while let Some(key) = self.streams_mut(at).and_then(JetStream::next_consumer) {
             self.with_streams(now, at, |streams, cx| {
                 streams.serve_consumer(cx, now, key, messages);
@@ -175,7 +178,7 @@ impl Node {
         ended.transpose().map(drop)
     }
 
-    /// Returns the place of the next message that the store must read, and the slot of its group.
+    /// Returns the place of the next message that the store must read, and the slot of the message's group.
     pub fn poll_wanted(&mut self) -> Option<(GroupSlot, Place)> {
         self.wanted.pop_front()
     }
@@ -188,51 +191,54 @@ impl Node {
         }
     }
 
-    /// Makes the streams in slot `at` stop serving, because this node no longer leads their group.
+    /// Makes the streams in slot `at` stop serving clients, because this node no longer leads their group.
     pub fn handle_following(&mut self, at: GroupSlot, now: Time) {
         self.with_streams(now, at, |streams, cx| streams.handle_following(cx, now));
     }
 
-    /// Withdraws the subjects of streams that only this node keeps, because the node stops. Peers then send
-    /// no further messages at these subjects.
+    /// Withdraws the subjects of the streams that only this node keeps, because the node stops. Peers then
+    /// send no further messages with these subjects to this node.
     pub fn part_streams(&mut self, now: Time) {
         self.all_streams_mut().for_each(|s| s.handle_parting(now));
         self.announce_streams();
     }
 
-    /// Ends the pulls of consumers and proposes the consumers' state, because the node stops.
+    /// Ends the pulls of all consumers and proposes the consumers' state, because the node stops.
     pub fn stop_streams(&mut self, now: Time) {
         for at in self.streams.slots() {
             self.with_streams(now, at, |streams, cx| streams.handle_stopping(cx, now));
         }
     }
 
-    /// Tells the streams of all groups that a client has subscribed to `pattern`.
+    /// Tells the streams of all groups that a client or a peer has subscribed to `pattern`.
     pub(super) fn subscribed(&mut self, pattern: &[u8]) {
         self.all_streams_mut()
             .for_each(|s| s.handle_subscribed(pattern));
     }
 
-    /// Records that a round of writes with `copies` copies of messages took `cost_ns`.
+    /// Records that the driver wrote `copies` copies of messages to sockets in `cost_ns` nanoseconds. The
+    /// controllers of flow acknowledgements get their share of this cost.
     pub fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
         self.all_streams_mut()
             .for_each(|s| s.handle_flushed(now, copies, cost_ns));
     }
 
     /// Returns the time at which the driver must call [`Node::serve_streams`] for all slots, if no event
-    /// comes first.
+    /// makes it call earlier; `None` if no time is set.
     #[must_use]
     pub fn streams_deadline(&self) -> Option<Time> {
         self.all_streams().filter_map(JetStream::deadline).min()
     }
 
-    /// Returns whether no message is on its way into a stream.
+    /// Returns whether the streams of this node have no unfinished work: no command waits to be applied, and
+    /// no API request waits for a change.
     #[must_use]
     pub fn streams_idle(&self) -> bool {
         self.all_streams().all(JetStream::is_idle)
     }
 
-    /// Offers a message that `from` published to the streams. Returns whether a stream takes the message.
+    /// Offers a message that `from` published to the streams of this node. Returns whether a stream takes the
+    /// message.
     pub(super) fn capture(&mut self, now: Time, from: Party, message: &Publish<'_>) -> bool {
         if self.streams.is_empty() && self.peers.is_none() {
             return false;
@@ -254,8 +260,9 @@ impl Node {
         }
     }
 
-    /// Offers a message outside the API to the stream with its subject, of any group. Returns the slot of
-    /// that stream; the directory's slot if no stream on this node has the subject.
+    /// Offers a message outside the streams' API to the stream that has its subject, in any group of this
+    /// node. Returns the slot of that stream's group; the directory's slot if no stream on this node has the
+    /// subject.
     pub(super) fn publish_into(&mut self, now: Time, message: &Publish<'_>) -> (GroupSlot, Taken) {
         let Some(directory) = self.directory_mut() else {
             return (GroupSlot::DIRECTORY, Taken::No);
@@ -288,12 +295,13 @@ impl Node {
             .is_some_and(|streams| streams.has_frozen(subject))
     }
 
-    /// Returns the slot of the group with this number, if this node is a member of the group.
+    /// Returns the slot of this group; `None` if this node is not a member of the group.
     pub(crate) fn slot_of_group(&self, group: GroupId) -> Option<GroupSlot> {
         self.groups.position(|g| *g == group)
     }
 
-    /// Announces the subjects of this node's streams to the peers, if they have changed.
+    /// Announces the subjects of this node's streams to the peers, and withdraws old ones, if they have
+    /// changed.
     pub fn announce_streams(&mut self) {
         let mut announced = std::mem::take(&mut self.announced);
         let mut changed = Changed::default();
@@ -302,13 +310,14 @@ impl Node {
             announced.compare(streams, &of, &mut changed);
         }
         self.announced = announced;
-        // The node announces before it withdraws, so that it never withdraws a subject that stays.
+        // The node announces before it withdraws, so that peers never lack a subject that another stream
+        // keeps.
         self.announce(changed.wanted.iter().map(|p| &**p));
         self.withdraw(changed.unwanted.iter().map(|p| &**p));
     }
 
-    /// Delivers a message that streams publish to the subscribers of `to`. Returns the backlog of the fullest
-    /// receiver in bytes; `None` without any receiver.
+    /// Delivers a message that streams publish to the subscribers of the subject `to`. Returns the backlog of
+    /// the fullest receiver in bytes; `None` if the message has no receiver.
     pub(crate) fn say(&mut self, now: Time, to: &[u8], message: &Publish<'_>) -> Option<usize> {
         if self.is_leaders_own(to) {
             return None;
@@ -316,7 +325,8 @@ impl Node {
         self.route(now, None, to, message, None)
     }
 
-    /// Stops reading from this publisher until the streams have room.
+    /// Stops reading from the publisher `from`, because too many bytes wait for the log of the streams in
+    /// slot `at`. The node reads again once the log has room, and after 100 ms at the latest.
     pub(super) fn hold_back(&mut self, now: Time, from: Party, at: GroupSlot) {
         match (from, &mut self.peers) {
             (Party::Peer(slot), Some(peers)) => peers.pause(slot, now + HELD_BACK),
@@ -331,9 +341,9 @@ impl Node {
         }
     }
 
-    /// Lets the streams in slot `at` handle an event, and then carries out the event's outputs in order. If
-    /// an output is an event for other streams on this node, it waits until all outputs of the first event
-    /// are carried out.
+    /// Lets the streams in slot `at` handle an event, and then carries out the event's outputs in order. An
+    /// output may be an event for the streams of another group on this node; such events wait until all
+    /// outputs of the first event are carried out.
     pub(crate) fn with_streams<R>(
         &mut self,
         now: Time,
@@ -367,7 +377,7 @@ impl Node {
     }
 
     /// Carries out the outputs of the streams in slot `from`. These streams are still taken out of the node,
-    /// so they do not get their own messages: they know them already.
+    /// so they do not receive the messages that they themselves publish: they know these already.
     fn carry_out_all(&mut self, now: Time, from: GroupSlot, outputs: &mut Outputs) {
         let (list, bytes) = outputs.parts();
         for output in list {
@@ -476,20 +486,21 @@ impl Surroundings for Node {
     }
 }
 
-/// An event for streams on this node that other streams on this node have caused.
+/// An event for the streams of one group on this node, caused by the streams of another group on this node.
 #[derive(Debug)]
 pub(super) enum Inner {
-    /// A message from the leader of another group.
+    /// A message to the leader of this group from the leader of another group. This node leads both groups.
     LeaderMessage {
         group: GroupId,
         reply: Option<Box<[u8]>>,
         told: LeaderMessage,
     },
-    /// A message at `$JS.>` for a group on this node.
+    /// A message with a subject under `$JS.` for a group on this node.
     Asked(GroupId, Asked),
 }
 
-/// A message at `$JS.>` that waits until the streams of a group handle it.
+/// An owned copy of a message with a subject under `$JS.`, which waits until the streams of a group handle
+/// it.
 #[derive(Debug)]
 pub(super) struct Asked {
     subject: Box<[u8]>,
@@ -518,6 +529,6 @@ impl Asked {
     }
 }
 
-/// The pause of a publisher for which the streams have no room. After this time the node reads from the
-/// publisher again.
+/// The longest pause of a publisher while too many bytes wait for the log of its streams. After this time the
+/// node reads from the publisher again, even if as many bytes still wait.
 const HELD_BACK: std::time::Duration = std::time::Duration::from_millis(100);

@@ -1,11 +1,13 @@
-//! Messages with many receivers.
+//! Delivers messages with very many receivers a part at a time.
 //!
 //! A copy costs a fraction of a microsecond, and a message may have a million receivers. So the node delivers
-//! such a message to [`PART`] receivers at a time, and the messages take turns. Meanwhile it reads nothing
-//! from the publisher, so each subscriber still gets the publisher's messages in their order. A subscription
-//! that ends meanwhile gets no copy, and a subscription that began after the message does not either.
+//! such a message to [`PART`] receivers at a time, and several such messages take turns. Until the last part
+//! the node reads nothing from the publisher, so that each subscriber gets the publisher's messages in their
+//! order. A subscription that ends during the delivery gets no copy, and neither does a subscription that
+//! began after the message.
 //!
-//! The node's own messages are not divided: each has few receivers, and no publisher could wait.
+//! The node does not divide its own messages, because each of them has few receivers, and no publisher could
+//! wait.
 
 use std::collections::VecDeque;
 
@@ -19,17 +21,20 @@ use super::fanout::{Reached, Sender};
 use super::routes::Chosen;
 use crate::party::Party;
 
-/// The most receivers that a message reaches at once.
+/// The greatest number of receivers that a message reaches within one call of the node. If a message has more
+/// receivers, the node delivers it in parts.
 #[cfg(not(test))]
 pub(super) const AT_ONCE: usize = 512;
 #[cfg(test)]
 pub(super) const AT_ONCE: usize = 2;
-/// The receivers that a larger message reaches in one part.
+/// The number of receivers that a part of a divided delivery reaches.
 const PART: usize = AT_ONCE / 2;
-/// The parts that the node delivers in one turn.
+/// The greatest number of parts, of all divided deliveries together, that the node delivers in one turn.
 const PARTS: usize = 4;
 
-/// The messages on their way to many receivers, at most one of each publisher.
+/// The messages that have reached only a part of their many receivers and await their next part. Each
+/// publisher has at most one of them, because the node reads nothing from a publisher until all receivers of
+/// its message have had their turn.
 #[derive(Debug, Default)]
 pub(super) struct Spreading(VecDeque<Spread>);
 
@@ -39,20 +44,23 @@ struct Spread {
     message: Owned,
     came: Option<Came>,
     matches: Matches,
-    /// The number of the first subscription that the node made after the message.
+    /// The number of the first subscription that the node made after the message. Subscriptions from this
+    /// number on get no copy.
     before: u64,
     reached: Reached,
     copies: u64,
     chosen: Chosen,
-    /// Without any receiver the requester gets the status `no responders`.
+    /// True if the node must send the requester the status `no responders` in case no receiver gets the
+    /// message.
     unheard: bool,
 }
 
-/// A message, and the subject that subscriptions are matched with, in one buffer.
+/// A copy, in one buffer, of a message and of the subject that the subscriptions match.
 #[derive(Debug)]
 struct Owned {
     bytes: Box<[u8]>,
-    /// The lengths of subject, reply, headers and payload; the other subject follows.
+    /// The lengths of the message's subject, reply, headers and payload, which follow one another in `bytes`;
+    /// behind them `to`, the subject that the subscriptions match, if it is not the message's own.
     subject: usize,
     reply: Option<usize>,
     headers: Option<usize>,
@@ -60,7 +68,8 @@ struct Owned {
     to: Option<usize>,
 }
 
-/// The parts of a peer's frame besides the message.
+/// The parts of a peer's frame besides the message itself, kept until the message has reached all its
+/// receivers.
 #[derive(Debug)]
 struct Came {
     plain: bool,
@@ -89,7 +98,7 @@ impl Owned {
         }
     }
 
-    /// Returns the message, and the subject that subscriptions are matched with.
+    /// Returns the message, and the subject that the subscriptions match.
     fn read(&self) -> (Publish<'_>, &[u8]) {
         let (subject, rest) = self.bytes.split_at(self.subject);
         let (reply, rest) = rest.split_at(self.reply.unwrap_or(0));
@@ -106,12 +115,12 @@ impl Owned {
 }
 
 impl Spreading {
-    /// Returns whether every message has reached its receivers.
+    /// Returns whether no message is on its way: each has reached all its receivers.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Forgets the publisher of a message: its key may get another owner.
+    /// Removes the publisher from the messages on their way, because its key may get another owner.
     pub(super) fn forget(&mut self, from: Party) {
         let all = self.0.iter_mut();
         for spread in all.filter(|spread| spread.sender.from == Some(from)) {
@@ -119,7 +128,8 @@ impl Spreading {
         }
     }
 
-    /// Notes that a stream took the publisher's message: the requester hears from the stream.
+    /// Records that a stream took the message that `from` published last. The stream answers the requester,
+    /// so the node sends no status `no responders` even if no subscriber gets the message.
     pub(super) fn handle_taken(&mut self, from: Party) {
         if let Some(spread) = self.0.back_mut()
             && spread.sender.from == Some(from)
@@ -131,7 +141,8 @@ impl Spreading {
 
 impl Node {
     /// Delivers a message to the first of its receivers, and stops reading from its publisher until the
-    /// others have it, too. Returns the backlog of the fullest receiver so far in bytes.
+    /// others have it, too. Returns the backlog of the fullest receiver so far in bytes; `None` if all
+    /// receivers had their turn and none got the message.
     pub(super) fn spread(
         &mut self,
         now: Time,
@@ -166,7 +177,7 @@ impl Node {
         Some(pending)
     }
 
-    /// Delivers further parts of the messages on their way; they take turns.
+    /// Delivers further parts of the messages on their way, which take turns.
     pub(super) fn go_on_spreading(&mut self, now: Time) {
         for _ in 0..PARTS {
             let Some(mut spread) = self.spreading.0.pop_front() else {
@@ -189,7 +200,8 @@ impl Node {
         }
     }
 
-    /// Delivers one part. Returns whether it was the last, and the backlog of its fullest receiver in bytes.
+    /// Delivers one part of a message. Returns whether this was the last part, and the backlog of its fullest
+    /// receiver in bytes.
     fn deliver_part(&mut self, now: Time, spread: &mut Spread, limit: usize) -> (bool, usize) {
         let (message, to) = spread.message.read();
         let came = spread.came.as_ref().map(|came| Routed {
@@ -220,7 +232,8 @@ impl Node {
         (all, pending)
     }
 
-    /// Notes whether a message of this publisher is on its way.
+    /// Records whether a message of the publisher `from` has reached only a part of its receivers. After the
+    /// last receiver the node reads from the publisher again.
     fn set_spreading(&mut self, from: Option<Party>, on: bool) {
         match (from, &mut self.peers) {
             (Some(Party::Client(key)), _) => {

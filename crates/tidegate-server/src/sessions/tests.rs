@@ -1,4 +1,5 @@
-//! Random clients against the node's invariants, with random operations cut at random places.
+//! Tests of the node's invariants with random clients, which send random operations that are cut at random
+//! places.
 
 use proptest::prelude::*;
 use tidegate::Time;
@@ -36,7 +37,7 @@ fn accept(node: &mut Node) -> ClientKey {
     )
 }
 
-/// Returns whole operations, some of them malformed.
+/// Generates whole operations of a client, some of them malformed.
 fn operations() -> impl Strategy<Value = String> {
     let subject = || prop::sample::select(vec!["a", "b", "a.b", "a.*", ">", "a..b", "*.b"]);
     let one = prop_oneof![
@@ -116,7 +117,7 @@ fn a_message_reaches_many_receivers_in_parts() {
     assert!(node.is_spreading() && !node.reads(publisher) && used < text.len());
     assert_eq!(reached(&node), spreading::AT_ONCE);
     assert_eq!(node.deadline(), Some(Time::ZERO));
-    // The last receiver leaves, and another one gets its key.
+    // The last receiver leaves, and a new receiver gets its key.
     let last = receivers[11];
     node.handle_closed(now, last, CloseReason::ClientClosed);
     assert_eq!(node.poll_closed().map(|(key, _)| key), Some(last));
@@ -140,7 +141,7 @@ fn a_message_reaches_many_receivers_in_parts() {
     }
     assert_eq!(node.outbox(last).to_vec(), b"MSG a 1 1\r\ny\r\n");
     assert_eq!(node.outbox(publisher).to_vec(), b"PONG\r\n");
-    // Without any receiver left, the requester hears that.
+    // No receiver is left, so the requester must get the status `no responders`.
     let asks = b"CONNECT {\"headers\":true,\"no_responders\":true,\"echo\":false}\r\n";
     node.handle_received(now, publisher, asks, ANY);
     node.handle_received(now, publisher, b"SUB r 9\r\n", ANY);
@@ -195,12 +196,12 @@ fn a_client_leaves_in_parts() {
 proptest! {
     #[test]
     fn where_bytes_are_cut_changes_nothing(text in operations(), piece in 1..50_usize) {
-        // Both stay within max_pending, so that neither case closes a slow consumer.
+        // Both outboxes stay within `max_pending`, so that the node closes no slow receiver in either case.
         let whole = talk(text.as_bytes(), 50);
         prop_assert_eq!(talk(text.as_bytes(), piece), whole);
     }
 
-    /// Several clients, some of which never read, connect and leave. The node keeps no trace of them.
+    /// Tests clients that connect, leave, and sometimes never read: the node must keep no trace of them.
     #[test]
     fn nothing_is_left_behind(acts in prop::collection::vec((0..4_usize, operations(), any::<bool>()), 0..12)) {
         let mut node = node();
@@ -217,7 +218,7 @@ proptest! {
                 node.handle_closed(now, key, CloseReason::ClientClosed);
             }
             node.check_invariants();
-            // The first never reads, the others read all.
+            // The first client never reads, and the others read everything.
             let dirty: Vec<ClientKey> = std::iter::from_fn(|| node.poll_dirty()).collect();
             for key in dirty {
                 let len = if Some(key) == keys[0] { 0 } else { node.outbox(key).len() };
@@ -241,7 +242,8 @@ proptest! {
     }
 }
 
-/// A client that asks and never reads its answers loses its connection, as a receiver does.
+/// Tests a client that sends requests and never reads the answers: the node must close its connection, as it
+/// does with a slow receiver.
 #[test]
 fn replies_that_wait_are_bounded() {
     for request in ["PING\r\n", "CONNECT {\"verbose\":true}\r\n"] {

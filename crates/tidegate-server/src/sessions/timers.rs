@@ -1,5 +1,5 @@
-//! The deadlines of connections, one for each connection, in order. A changed deadline replaces the old one,
-//! so that an idle node wakes up only for a real deadline.
+//! The deadlines of client connections in order, at most one for each connection. A changed deadline replaces
+//! the old one, so that an idle node wakes up only for a deadline that still holds.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use tidegate::Time;
 
 use crate::party::ClientKey;
 
-/// The deadlines of connections, by their keys.
+/// The deadline of each client connection, by the connection's key.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     order: BTreeSet<(Time, ClientKey)>,
-    /// The deadline of each key in `order`; `Time::NEVER` if the key has none.
+    /// The deadline of each key in `order`, indexed by key; `Time::NEVER` for a key without a deadline.
     armed: Vec<Time>,
 }
 
@@ -33,12 +33,12 @@ impl Timers {
         }
     }
 
-    /// Returns the earliest deadline.
+    /// Returns the earliest deadline of all connections; `None` if no connection has a deadline.
     pub(crate) fn next(&self) -> Option<Time> {
         self.order.first().map(|(at, _)| *at)
     }
 
-    /// Takes the first key with a deadline at or before `now`.
+    /// Takes the key with the earliest deadline; `None` if no deadline is at or before `now`.
     pub(crate) fn pop(&mut self, now: Time) -> Option<ClientKey> {
         let (at, key) = *self.order.first()?;
         if at > now {

@@ -1,8 +1,8 @@
-//! Messages that clients publish only to trace their path.
+//! Refuses messages that clients publish only to trace their path.
 //!
-//! nats-server neither delivers nor stores a message with `Nats-Trace-Only: true`; it reports the message's
-//! path in events. This server traces nothing, so it refuses such a message: if the server delivered or
-//! stored the message, receivers would take a message that only tests the path for a real one.
+//! nats-server neither delivers nor stores a message with the header `Nats-Trace-Only: true`, and reports the
+//! message's path in events. This server traces nothing, so it refuses such a message. If it delivered or
+//! stored the message, receivers would take a test of the path for a real message.
 
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
@@ -11,13 +11,13 @@ use tidegate_stream::schema::error::ApiError;
 
 use super::Node;
 
-/// The headers of the refusal. A client that does not expect the acknowledgement of a stream recognises the
-/// error by them.
+/// The headers of the refusal. By them even a client that does not expect a stream's PubAck recognises the
+/// error.
 const REFUSED: &[u8] = b"NATS/1.0 400 Message Tracing Not Supported\r\n\r\n";
 
 impl Node {
-    /// Refuses a message that only asks for a trace, and answers the publisher if the message has a reply
-    /// subject.
+    /// Refuses a message that only asks for a trace. Answers the publisher with an error if the message has a
+    /// reply subject.
     pub(super) fn refuse_trace(&mut self, now: Time, message: &Publish<'_>) {
         let Some(reply) = message.reply else {
             return;

@@ -1,4 +1,5 @@
-//! Reports on the node: counts, sessions, subscriptions, and its invariants.
+//! Reports on the node for monitoring and tests: its counts, sessions and subscriptions, and a check of its
+//! invariants.
 
 use tidegate::Time;
 use tidegate_nats::connect::Info;
@@ -10,7 +11,7 @@ use super::{Node, NodeStats};
 use crate::config::Settings;
 use crate::party::Party;
 
-/// A client's subscription.
+/// A client's subscription, for monitoring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientSubscription<'a> {
     /// The number of the client's connection.
@@ -19,12 +20,12 @@ pub(crate) struct ClientSubscription<'a> {
     pub(crate) queue: Option<&'a [u8]>,
     pub(crate) sid: &'a [u8],
     pub(crate) delivered: u64,
-    /// The number of messages after which it ends; 0: never.
+    /// The number of messages after which the subscription ends; 0 if it has no such maximum.
     pub(crate) max: u64,
 }
 
 impl Node {
-    /// The settings in force.
+    /// Returns the settings in force.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
@@ -36,43 +37,43 @@ impl Node {
         &self.info
     }
 
-    /// The node's counts.
+    /// Returns the node's counts since its start.
     #[must_use]
     pub const fn stats(&self) -> NodeStats {
         self.stats
     }
 
-    /// Counts of the node's subscriptions.
+    /// Returns the counts of the node's subscriptions.
     #[must_use]
     pub const fn sublist_stats(&self) -> SublistStats {
         self.sublist.stats()
     }
 
-    /// The number of connections.
+    /// Returns the number of client connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len() - self.gone
     }
 
-    /// Returns whether the node has no connections.
+    /// Returns whether the node has no client connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The sessions, for monitoring.
+    /// Iterates over the sessions of all clients, for monitoring.
     pub fn sessions(&self) -> impl Iterator<Item = &Session> {
         let here = self.entries.iter().filter(|(_, entry)| !entry.gone);
         here.map(|(_, entry)| &entry.session)
     }
 
-    /// The patterns of a session's subscriptions, for monitoring.
+    /// Iterates over the patterns of a session's subscriptions, for monitoring.
     pub(crate) fn patterns<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = &'a [u8]> {
         let pattern = |key: &SubKey| &*self.subs[*key as usize].pattern;
         session.subs.values().map(pattern)
     }
 
-    /// The connections that ended last, for monitoring.
+    /// Returns the connections that ended last, for monitoring.
     pub(crate) const fn recently_closed(&self) -> &RecentlyClosed {
         &self.recently_closed
     }
@@ -104,7 +105,7 @@ impl Node {
         }
     }
 
-    /// Checks the invariants that hold between any two events; for tests.
+    /// Checks the invariants of the node that hold between any two events; for tests.
     ///
     /// # Panics
     /// If an invariant does not hold.

@@ -1,11 +1,11 @@
-//! Requests that change streams and consumers: the leader decides about two requests that concern the same
-//! stream or consumer one after the other.
+//! Admission of requests that change streams and consumers: the leader decides about two requests that
+//! concern the same stream or consumer one after the other.
 //!
 //! The leader decides about a request by the streams and consumers as applied, and the group applies the
 //! leader's proposals later. If the leader decided about two requests by the same state, it could grant both
 //! although either forbids the other. So the leader notes each change that it proposes until the change is
-//! applied or lost. A request that such a change may concern waits, and the leader decides about it by the
-//! state after the change:
+//! applied or lost. If such a change may concern a new request, that request waits, and the leader decides
+//! about it by the state after the change:
 //!
 //! - a request about a stream waits for each proposed change of that stream and of its consumers;
 //! - a request about a consumer waits for each proposed change of that consumer and of its stream;
@@ -13,8 +13,8 @@
 //!   case that some proposed change fails.
 //!
 //! Requests wait in the order in which they came, and a request never overtakes another request that concerns
-//! the same stream or consumer. Purges, deleted messages and published messages do not wait:
-//! [`tidegate_stream::stream::Streams`] checks those when it applies them.
+//! the same stream or consumer. Purges, deletions of messages and published messages do not wait:
+//! [`tidegate_stream::stream::Streams`] checks them when it applies them.
 //!
 //! At most [`WAITING_MAX`] requests of [`WAITING_BYTES_MAX`] bytes together wait; the leader refuses more.
 
@@ -35,29 +35,31 @@ use super::outcome::Then;
 use super::proposals::Waiters;
 use crate::streams::serving::consumers::Live;
 
-/// The most requests that wait at a time.
+/// The limit on the number of API requests that wait for proposed changes; the leader refuses more.
 const WAITING_MAX: usize = 8192;
-/// The most bytes of all requests that wait.
+/// The limit on the bytes of the API requests that wait for proposed changes; the leader refuses more.
 const WAITING_BYTES_MAX: usize = 8 << 20;
 
-/// The id of a proposed change, which no later change gets.
+/// The id of a proposed change of a stream or consumer. No later change gets the same id.
 pub(super) type ChangeId = u64;
 
-/// The stream or consumer that a request changes, and which limits it counts for.
+/// The change for which an API request asks: the stream or consumer that it concerns, and the limits for
+/// which it counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     stream: Box<str>,
     of: Of,
-    /// True if the request may add a stream or a consumer.
+    /// True if the request's change may add a stream or a consumer, which counts towards a limit.
     adds: bool,
-    /// The kind of storage in which the stream reserves space; `None` if it reserves nothing.
+    /// The kind of storage in which the change reserves space for a stream; `None` for a deletion, for a
+    /// change of a consumer, and for a stream without a byte limit.
     reserves: Option<Storage>,
 }
 
-/// The part of a stream that a request changes.
+/// The part of a stream that an API request changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Of {
-    /// The request changes the stream itself.
+    /// The request changes the stream itself, not one of its consumers.
     Stream,
     /// The request changes the consumer of this name.
     Consumer(Box<str>),
@@ -66,8 +68,9 @@ enum Of {
 }
 
 impl Change {
-    /// Returns the change for which a request asks, if it is a change that the leader must decide about
-    /// before it proposes it.
+    /// Returns the change for which a request asks; `None` for a request that changes no stream and no
+    /// consumer, or that the streams check only when they apply it, such as a purge. Such a request never
+    /// waits.
     pub(super) fn of(request: &Request<'_>) -> Option<Self> {
         let of_consumer = |stream: &str, consumer: &str| Self {
             stream: stream.into(),
@@ -114,7 +117,8 @@ impl Change {
         }
     }
 
-    /// Returns the number of bytes of the names in the change.
+    /// Returns the length in bytes of the names of stream and consumer, which count towards
+    /// [`WAITING_BYTES_MAX`].
     fn bytes(&self) -> usize {
         let consumer = match &self.of {
             Of::Consumer(name) => name.len(),
@@ -124,24 +128,26 @@ impl Change {
     }
 }
 
-/// Counts of changes, by the streams and consumers that they concern.
+/// Counts changes by stream and consumer. The leader keeps one count of the changes that it has proposed, and
+/// one of the changes for which waiting requests ask.
 #[derive(Debug, Default)]
 struct Changes {
     streams: HashMap<Box<str>, OfStream, RandomState>,
-    /// The number of changes that may add a stream.
+    /// The number of changes, proposed or requested, that may add a stream.
     adding: usize,
-    /// The number of changes that reserve space in the log, and of those that reserve space in memory.
+    /// The number of changes, proposed or requested, that reserve space for a stream: first in the log,
+    /// second in memory.
     reserving: [usize; 2],
 }
 
-/// Counts of the changes of one stream.
+/// Counts the proposed or requested changes of one stream and of its consumers.
 #[derive(Debug, Default)]
 struct OfStream {
     all: usize,
-    /// The number of changes of the stream itself.
+    /// The number of changes, proposed or requested, of the stream itself and not of one of its consumers.
     whole: usize,
     consumers: HashMap<Box<str>, usize, RandomState>,
-    /// The number of changes that may add a consumer to the stream.
+    /// The number of changes, proposed or requested, that may add a consumer to the stream.
     adding: usize,
 }
 
@@ -194,7 +200,8 @@ impl Changes {
         }
     }
 
-    /// Returns whether one of the changes and `change` concern the same stream or consumer.
+    /// Returns whether this collection has a change of the same stream or consumer as `change`, so that a
+    /// request for `change` has to wait.
     fn concern(&self, change: &Change) -> bool {
         self.streams
             .get(&change.stream)
@@ -205,7 +212,7 @@ impl Changes {
             })
     }
 
-    /// Returns how many changes may add a consumer to this stream.
+    /// Returns the number of changes in this collection that may add a consumer to the stream of this name.
     fn adding_to(&self, stream: &str) -> usize {
         self.streams.get(stream).map_or(0, |of| of.adding)
     }
@@ -218,7 +225,7 @@ const fn place_of(storage: Storage) -> usize {
     }
 }
 
-/// A request that waits for proposed changes.
+/// An API request that waits until the group has applied the proposed changes that may concern it.
 #[derive(Debug)]
 struct Waiting {
     change: Change,
@@ -250,7 +257,7 @@ impl Waiting {
     }
 }
 
-/// The changes that this leader has proposed and that are not applied yet, and the requests that wait for
+/// The changes that this leader has proposed and that are not applied yet, and the API requests that wait for
 /// these changes.
 #[derive(Debug, Default)]
 pub(super) struct Admissions {
@@ -265,7 +272,7 @@ pub(super) struct Admissions {
 }
 
 impl Admissions {
-    /// Notes a change that the leader proposes now.
+    /// Notes a change that the leader proposes now, and returns the change's id.
     pub(super) fn propose(&mut self, change: Change) -> ChangeId {
         self.last_id += 1;
         self.in_flight.add(&change);
@@ -273,8 +280,8 @@ impl Admissions {
         self.last_id
     }
 
-    /// Notes that a proposed change is applied, or will never be. Has no effect for a change that this node
-    /// proposed in an earlier term as leader.
+    /// Notes that a proposed change is applied, or never will be. The call has no effect for a change that
+    /// this node proposed in an earlier term as leader.
     pub(super) fn conclude(&mut self, id: ChangeId) {
         if let Some(change) = self.proposed.remove(&id) {
             self.in_flight.remove(&change);
@@ -282,7 +289,7 @@ impl Admissions {
         }
     }
 
-    /// Forgets the changes of clients that get no outcome, because the entry with the change is lost.
+    /// Forgets the changes in an entry that the group has lost: their clients get no outcome.
     pub(super) fn forget(&mut self, mut lost: Waiters<Then>) {
         for (_, _, then) in lost.drain() {
             if let Then::Admitted(id, _) = then {
@@ -291,17 +298,18 @@ impl Admissions {
         }
     }
 
-    /// Returns whether the leader must look at the waiting requests, because some may no longer have to wait.
+    /// Returns whether the leader must decide about the waiting requests again: a change has been applied or
+    /// lost, so some requests may no longer have to wait.
     pub(super) fn is_due(&self) -> bool {
         self.concluded && !self.waiting.is_empty()
     }
 
-    /// Returns whether no request waits.
+    /// Returns whether no API request waits for a change.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Returns whether a request with this change has to wait for a proposed change or for another waiting
+    /// Returns whether a request for this change has to wait for a proposed change or for another waiting
     /// request.
     fn concern(&self, change: &Change) -> bool {
         self.in_flight.concern(change) || self.awaited.concern(change)
@@ -313,14 +321,16 @@ impl Admissions {
         self.waiting.push_back(waiting);
     }
 
-    /// Takes all requests that wait, and leaves none.
+    /// Removes and returns all waiting API requests, so that the caller decides about them again or refuses
+    /// them.
     fn take_waiting(&mut self) -> VecDeque<Waiting> {
         self.waiting_bytes = 0;
         self.awaited = Changes::default();
         std::mem::take(&mut self.waiting)
     }
 
-    /// Panics if the counts do not match the changes: for tests.
+    /// Panics if the counts of changes do not match the proposed changes and the waiting requests. Only tests
+    /// call this.
     #[cfg(test)]
     fn check_invariants(&self) {
         let of = |changes: &Changes| {
@@ -335,14 +345,14 @@ impl Admissions {
 }
 
 impl JetStream {
-    /// Returns whether the answer to a request for this change depends on a change that is proposed and not
-    /// applied.
+    /// Returns whether a request for this change has to wait, because the answer to it depends on a change
+    /// that the leader has proposed and the group has not applied yet.
     pub(super) fn must_wait(&self, change: &Change) -> bool {
         self.admissions.concern(change) || self.is_ending(change) || self.may_exceed(change)
     }
 
-    /// Returns whether the server itself has proposed to delete the consumer or to add it to the log, and
-    /// that proposal is not applied yet.
+    /// Returns whether the leader itself, without a client's request, has proposed to delete the consumer or
+    /// to add it to the log, and the group has not applied that yet.
     fn is_ending(&self, change: &Change) -> bool {
         let Of::Consumer(name) = &change.of else {
             return false;
@@ -353,7 +363,8 @@ impl JetStream {
         live.is_some_and(Live::is_proposed)
     }
 
-    /// Returns whether a limit has room for this change only if a proposed change fails.
+    /// Returns whether a limit of streams, consumers or reserved bytes has room for this change only if a
+    /// proposed change fails.
     fn may_exceed(&self, change: &Change) -> bool {
         let proposed = &self.admissions.in_flight;
         let tight = |has: usize, adding: usize, most: Option<usize>| {
@@ -386,7 +397,8 @@ impl JetStream {
         }
     }
 
-    /// Keeps a request until the leader can decide about it.
+    /// Keeps an API request until the leader can decide about it, or refuses the request if too many requests
+    /// wait.
     pub(super) fn wait(
         &mut self,
         change: Change,
@@ -412,7 +424,8 @@ impl JetStream {
         Ok(())
     }
 
-    /// Decides about the requests that need not wait any more.
+    /// Decides about the waiting requests that no longer have to wait for a proposed change. The leader calls
+    /// this once a change is applied or lost.
     pub(super) fn serve_waiting(&mut self, cx: &mut Context<'_>, now: Time) {
         self.admissions.concluded = false;
         if self.admissions.is_idle() {
@@ -428,8 +441,8 @@ impl JetStream {
         }
     }
 
-    /// Refuses the requests that wait, and forgets the proposed changes, because this node
-    /// does not lead any more.
+    /// Refuses the waiting requests and forgets the proposed changes, because this node does not lead the
+    /// group any more.
     pub(super) fn close_admissions(&mut self, cx: &mut Context<'_>, now: Time) {
         for waiting in self.admissions.take_waiting() {
             self.stats.api_requests += 1;

@@ -1,7 +1,7 @@
-//! Handles the messages of atomic and fast-ingest batches: turns the messages into commands, and answers
-//! their publishers.
+//! Handles the messages of atomic and fast-ingest batches that clients publish: turns the messages into
+//! commands, and answers their publishers.
 //!
-//! [`tidegate_stream::ingest`] has the rules of batches.
+//! The rules of these batches are in [`tidegate_stream::ingest`].
 
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
@@ -18,11 +18,13 @@ use super::context::Context;
 use super::outcome::Then;
 use super::{JetStream, Voice};
 
-/// Answers to publishers that wait until the streams handle an event in which they can send messages.
+/// The answers that the node has still to send to publishers of batches. Each answer waits until the streams
+/// handle an event in which they can send messages.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) answers: Vec<Answer>,
-    /// The reply subjects, with the answers that the streams send there.
+    /// Bodies of answers that need no encoding any more (errors as JSON, and empty answers), each with the
+    /// publisher's reply subject.
     plain: Vec<(Box<[u8]>, Vec<u8>)>,
     abandoned: Vec<Abandoned>,
 }
@@ -33,7 +35,7 @@ impl Pending {
     }
 }
 
-/// Returns a message in the form that batches take.
+/// Returns a published message in the form in which [`tidegate_stream::ingest`] takes messages of batches.
 fn incoming<'a>(message: &Publish<'a>) -> Incoming<'a> {
     Incoming {
         subject: message.subject,
@@ -44,7 +46,8 @@ fn incoming<'a>(message: &Publish<'a>) -> Incoming<'a> {
 }
 
 impl JetStream {
-    /// Handles a message of a fast-ingest batch.
+    /// Handles a published message that belongs to a fast-ingest batch: proposes to store it now, or leaves
+    /// it with the batch.
     pub(super) fn ingest_fast(
         &mut self,
         now: Time,
@@ -75,7 +78,7 @@ impl JetStream {
         }
     }
 
-    /// Handles a message of an atomic batch.
+    /// Handles a published message that belongs to an atomic batch: proposes the batch once it is complete.
     pub(super) fn ingest_atomic(
         &mut self,
         now: Time,
@@ -106,7 +109,7 @@ impl JetStream {
         }
     }
 
-    /// Refuses a message, and answers the publisher if it waits at `reply`.
+    /// Refuses a published message, and queues the error for the publisher if it waits at `reply`.
     pub(super) fn refuse(&mut self, stream: StreamNumber, reply: Option<&[u8]>, error: &ApiError) {
         self.stats.refused += 1;
         if let Some(reply) = reply {
@@ -116,7 +119,7 @@ impl JetStream {
         }
     }
 
-    /// Proposes a whole atomic batch in one entry.
+    /// Proposes a whole atomic batch in one entry, so that the nodes store all of its messages or none.
     fn propose_batch(
         &mut self,
         now: Time,
@@ -144,13 +147,14 @@ impl JetStream {
         }
     }
 
-    /// Notes the outcome of a message of a fast-ingest batch.
+    /// Tells the fast-ingest batches of the group the outcome of the command that stores one of their
+    /// messages.
     pub(super) fn fast_outcome(&mut self, now: Time, ticket: Ticket, outcome: &Outcome) {
         let persisted = match outcome {
             Outcome::Stored { seq, .. } => Persisted::Stored(*seq),
             Outcome::Duplicate { seq, .. } => Persisted::Duplicate(*seq),
             Outcome::Refused { error, .. } => Persisted::Refused(error),
-            // A fast-ingest message has no other outcome.
+            // The command of a fast-ingest message always ends as stored, duplicate or refused.
             _ => return,
         };
         let answers = &mut self.publishing.batches.answers;
@@ -159,7 +163,8 @@ impl JetStream {
             .handle_outcome(now, ticket, persisted, answers);
     }
 
-    /// Sends the answers to publishers of batches, and drops batches for which no message came for too long.
+    /// Sends the waiting answers to publishers of batches, and drops batches for which no message came for
+    /// too long.
     pub(super) fn serve_batches(&mut self, cx: &mut Context<'_>, now: Time) {
         self.publishing
             .atomic
@@ -214,8 +219,8 @@ impl JetStream {
         self.command(now, volatile, &command, waiter);
     }
 
-    /// Records that the node has written the messages of the last turn: `copies` copies in `cost_ns`
-    /// nanoseconds. The acknowledgements of fast-ingest batches get their share of this cost.
+    /// Records that the node has written the messages of the last turn to connections: `copies` copies in
+    /// `cost_ns` nanoseconds. The controller of flow acknowledgements gets their share of this cost.
     pub(crate) fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
         let acks = std::mem::take(&mut self.publishing.acked_fast);
         if acks > 0 {

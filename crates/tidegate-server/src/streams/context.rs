@@ -1,5 +1,5 @@
-//! The questions that streams may ask the node while they handle an event, and the event's outputs, which the
-//! node carries out afterwards.
+//! The context in which streams handle an event: the questions that they may ask the node meanwhile, and the
+//! event's outputs, which the node carries out afterwards.
 //!
 //! An event goes into [`JetStream`], and outputs come out: messages to send, messages for other groups, and
 //! messages for the store to read. The node polls proposals and timers. The node carries out the outputs of
@@ -16,20 +16,22 @@ use tidegate_stream::stream::Place;
 use super::JetStream;
 use crate::streams::directory::leader_message::LeaderMessage;
 
-/// The prefix of the subjects at which clients wait for answers. A stream with such subjects does not store
-/// the answers that streams send there.
+/// The prefix of the subjects at which clients wait for answers. If a stream takes such subjects, it does not
+/// The number of bytes of messages that the streams send during one event before they interrupt it. The node
+/// then writes these messages, and the streams continue later.
 pub(crate) const INBOX: &[u8] = b"_INBOX.";
 
-/// The number of bytes of messages from which an event makes a pause, so that the node first sends these
-/// messages.
+/// The number of bytes of sent messages after which the streams interrupt their handling of an event, so that
+/// the node first writes these messages.
 const BYTES_MAX: usize = 1024 * 1024;
-/// The most subjects for which an event remembers the listeners.
+/// The limit on the number of subjects for which [`Outputs`] remembers the listeners during an event. Beyond
+/// it, it forgets the subject about which the event asked first.
 const KNOWN_MAX: usize = 8;
 
-/// The node around the streams of one group, for questions. A question changes nothing.
+/// The questions that the streams of one group ask the node. No question changes the node.
 pub(crate) trait Surroundings {
-    /// Returns the listeners at this subject, on this node and on others; with `group`, only the members of
-    /// that queue group. `None` without listeners.
+    /// Returns the listeners at this subject, on this node and on other nodes; `None` if no client listens.
+    /// With `group`, only the members of that queue group count.
     fn listeners(&self, to: &[u8], group: Option<&[u8]>) -> Option<Listeners>;
 
     /// Returns whether a stream of another group on this node takes messages of this subject.
@@ -38,61 +40,65 @@ pub(crate) trait Surroundings {
     /// Returns the streams of another group on this node.
     fn streams_of(&self, group: GroupId) -> Option<&JetStream>;
 
-    /// Returns the place of the group's leader, as far as the node knows.
+    /// Returns whether this node or a peer leads the group; `None` if the node knows no leader.
     fn leader_of(&self, group: GroupId) -> Option<Leader>;
 
-    /// Returns the peer that serves the stream of this name, as far as the node knows.
+    /// Returns the peer that has announced that it serves the stream of this name; `None` if no peer has.
     fn server_of(&self, stream: &str) -> Option<PeerSlot>;
 
-    /// Returns whether the node with this id has no room for messages, as far as this node knows.
+    /// Returns whether the node with this id has announced that it has no room for messages.
     fn is_full(&self, id: u64) -> bool;
 }
 
-/// The listeners at a subject.
+/// The clients that listen at one subject, as two counts from which the streams see whether these clients
+/// take more messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listeners {
-    /// The most bytes that wait for a single listener.
+    /// The number of bytes in the fullest outbox, which holds the bytes that a listener's connection has not
+    /// written yet.
     pub(crate) pending: usize,
-    /// The number of messages after which the last subscription ends.
+    /// The number of messages after which the last of the subscriptions at the subject ends, because it
+    /// reaches its maximum; the highest `u64` if one of them has no maximum.
     pub(crate) left: u64,
 }
 
-/// The place of a group's leader.
+/// The place of a group's leader, as this node knows it: on this node or on a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leader {
     /// This node.
     Here,
     /// Another node.
     Peer {
-        /// True if this node can send to the peer.
+        /// True if this node has an open channel to the peer, on which it can send messages.
         connected: bool,
     },
 }
 
-/// The path of a message at `$JS.>` so far.
+/// The facts about a message at `$JS.>` that travel with it from node to node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
-    /// The number of nodes that have handed the message on.
+    /// The number of nodes that have handed the message on. A node hands it on only while this number is low.
     pub(crate) passed: u8,
-    /// True if the publisher wants to know if there are no responders.
+    /// True if the message's publisher wants a status when no client or node listens for the message.
     pub(crate) asks: bool,
 }
 
 impl Way {
-    /// Returns whether another node may hand the message on.
+    /// Returns whether this node may hand the message on to another node: fewer than [`PASSED_MAX`] nodes
+    /// have done so.
     pub(crate) const fn goes_on(self) -> bool {
         self.passed < PASSED_MAX
     }
 }
 
-/// The context of streams during one event: the node's answers to questions, and the event's outputs.
+/// The context of streams during one event: the node's answers to their questions, and the event's outputs.
 pub(crate) struct Context<'a> {
     pub(crate) around: &'a dyn Surroundings,
     pub(crate) outputs: &'a mut Outputs,
 }
 
 impl Context<'_> {
-    /// Returns this context, borrowed for a shorter time.
+    /// Returns this context, borrowed for a shorter time, so that the caller can use it again later.
     pub(super) fn again(&mut self) -> Context<'_> {
         Context {
             around: self.around,
@@ -100,14 +106,14 @@ impl Context<'_> {
         }
     }
 
-    /// Returns the backlog of the fullest listener at `to` (in `group`, if given), in bytes, with the
-    /// messages that this event has sent to this listener; `None` without any listener.
+    /// Returns the backlog in bytes of the fullest listener at `to`, with the messages that this event has
+    /// sent there; `None` if no client listens. With `group`, only the members of that queue group count.
     pub(super) fn pending_at(&mut self, to: &[u8], group: Option<&[u8]>) -> Option<usize> {
         let known = self.outputs.known_at(self.around, to, group);
         Some(known?.pending)
     }
 
-    /// Sends a message to the leader of a group. Returns whether the node can reach a leader.
+    /// Queues a message to the leader of a group. Returns whether the node can reach that leader.
     pub(super) fn tell_group(
         &mut self,
         group: GroupId,
@@ -128,36 +134,38 @@ impl Context<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     list: Vec<Output>,
-    /// The bytes of the messages in `list`.
+    /// The bytes of the messages that the outputs in `list` send, one after the other.
     bytes: Vec<u8>,
-    /// The listeners at the subjects for which the event asked last, with the messages that it has sent them.
+    /// The listeners at the subjects about which the event asked last. The counts of their bytes and messages
+    /// include the messages that the event has sent.
     known: Vec<Known>,
 }
 
-/// An output of an event.
+/// One output of an event: a step that the node carries out after the event.
 #[derive(Debug)]
 pub(crate) enum Output {
-    /// The node delivers the message to the subscribers of the message's `to`.
+    /// The node delivers the message to the subscribers at the subject to which the message goes.
     Say(Spans),
-    /// The node sends a message to the leader of a group.
+    /// The node sends a message to the leader of a group, which may be on another node.
     Tell {
         /// The group.
         group: GroupId,
-        /// The subject at which a client waits.
+        /// The reply subject at which a client waits for the leader's answer.
         reply: Option<Box<[u8]>>,
         /// The message.
         told: LeaderMessage,
     },
-    /// The node hands a message at `$JS.>` to this peer.
+    /// The node hands a client's message at `$JS.>` on to this peer, which handles it.
     Hand {
         /// The peer's slot.
         peer: PeerSlot,
-        /// The path of the message so far.
+        /// The facts that travel with the message, such as the number of nodes that have handed it on.
         way: Way,
         /// The message.
         message: Spans,
     },
-    /// The store reads the message at this place, or reads ahead behind it.
+    /// The store reads the message at this place into memory or, if the message is in memory, reads ahead
+    /// from this place.
     Read(Place),
     /// The streams of this group, on this node, handle a message at `$JS.>`.
     Ask {
@@ -168,12 +176,13 @@ pub(crate) enum Output {
     },
 }
 
-/// The place of a message in the bytes of [`Outputs`].
+/// The place of a message in the bytes of [`Outputs`]: its start, and the lengths of its parts in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spans {
     start: usize,
     to: usize,
-    /// The length of the message's subject; `None` if the subject is `to`.
+    /// The length of the message's own subject; `None` if that subject is the subject to which the message
+    /// goes.
     subject: Option<usize>,
     reply: Option<usize>,
     headers: Option<usize>,
@@ -181,7 +190,7 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    /// Returns the subject to which the message goes, and the message.
+    /// Returns the subject to which the node sends the message, and the message itself.
     pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> (&'a [u8], Publish<'a>) {
         let mut rest = &bytes[self.start..];
         let mut take = |len: usize| {
@@ -200,7 +209,8 @@ impl Spans {
     }
 }
 
-/// The listeners at a subject, with the messages that the event has sent them.
+/// The listeners at the subject `to`, as the node stated them; their counts of bytes and messages include the
+/// messages that the event has sent since.
 #[derive(Debug)]
 struct Known {
     to: Vec<u8>,
@@ -209,7 +219,8 @@ struct Known {
 }
 
 impl Outputs {
-    /// Sends a message to the listeners at `to`. In the message the listeners see the message's own subject.
+    /// Queues a message to the listeners at `to`. The listeners see the message's own subject, which may
+    /// differ from `to`.
     pub(super) fn say(&mut self, to: &[u8], message: &Publish<'_>) {
         let spans = self.keep(to, message);
         self.list.push(Output::Say(spans));
@@ -222,13 +233,13 @@ impl Outputs {
         }
     }
 
-    /// Hands a message at `$JS.>` to the peer in this slot.
+    /// Queues a message at `$JS.>` for the peer in this slot.
     pub(super) fn hand(&mut self, peer: PeerSlot, way: Way, message: &Publish<'_>) {
         let message = self.keep(message.subject, message);
         self.list.push(Output::Hand { peer, way, message });
     }
 
-    /// Lets another group on this node handle a message at `$JS.>`.
+    /// Queues a message at `$JS.>` for the streams of another group on this node.
     pub(super) fn ask(&mut self, group: GroupId, message: &Publish<'_>) {
         let message = self.keep(message.subject, message);
         self.list.push(Output::Ask { group, message });
@@ -239,18 +250,18 @@ impl Outputs {
         self.list.extend(places.into_iter().map(Output::Read));
     }
 
-    /// Returns whether the event has sent so many bytes that it must make a pause.
+    /// Returns whether the event has sent so many bytes that the streams must interrupt their handling of it.
     pub(super) const fn are_many(&self) -> bool {
         self.bytes.len() >= BYTES_MAX
     }
 
-    /// Takes the outputs in order, and returns the bytes of the messages in them.
+    /// Takes the outputs in order, and returns them with the bytes of their messages.
     pub(crate) fn parts(&mut self) -> (impl Iterator<Item = Output>, &[u8]) {
         (self.list.drain(..), &self.bytes)
     }
 
-    /// Forgets all outputs, and keeps the buffers for the next event; after a large message it frees most of
-    /// the memory.
+    /// Forgets all outputs, and keeps the buffers for the next event. After a large message it frees most of
+    /// the buffer's memory.
     pub(crate) fn clear(&mut self) {
         self.list.clear();
         self.known.clear();
@@ -279,8 +290,8 @@ impl Outputs {
         spans
     }
 
-    /// Returns the listeners at `to`, counting the messages that the event has sent so far; `None` without
-    /// listeners.
+    /// Returns the listeners at `to`, with the messages that the event has sent there so far; `None` if no
+    /// client listens.
     fn known_at(
         &mut self,
         around: &dyn Surroundings,

@@ -1,5 +1,5 @@
-//! The messages and interests that nodes connected without sockets exchange, and the clients that
-//! receive them.
+//! Tests of the messages and subscriptions that nodes exchange without sockets, and of the clients that
+//! receive the messages.
 
 use proptest::prelude::*;
 use tidegate_nats::connect::Info;
@@ -14,7 +14,8 @@ use crate::streams::context::Surroundings as _;
 
 const NOW: Time = Time::from_nanos(1);
 
-/// The slot by which nodes know each other is the place in this list.
+/// The nodes of a cluster, connected without sockets. A node's place in this list is the slot by which the
+/// others know it.
 struct Cluster {
     nodes: Vec<Node>,
 }
@@ -88,11 +89,11 @@ fn the_same_message_goes_to_a_peer_once() {
         (1, 0)
     );
     assert_eq!(c.nodes[1].peer_view(PeerSlot::new(0)).traffic.in_msgs, 1);
-    // A lost channel loses the peer's interests.
+    // The loss of the peer's channel ends the subscriptions that the peer announced on it.
     c.nodes[0].handle_peer_lost(PeerSlot::new(1));
     c.say(0, a, "PUB x reply 2\r\nhi\r\n");
     assert!(c.heard(0, a).contains("503"));
-    // The peer announces them again after the channel reopens.
+    // The peer announces its subscriptions again after the channel has opened again.
     c.nodes[1].handle_peer_down(PeerSlot::new(0));
     c.nodes[1].handle_peer_up(PeerSlot::new(0));
     c.pump();
@@ -117,7 +118,7 @@ fn a_peer_that_is_behind_makes_publishers_pause_and_is_cut_off_in_the_end() {
     assert_eq!(c.nodes[0].stats().stalls, 1);
     let waiting = c.nodes[0].peer_view(PeerSlot::new(1)).pending_bytes;
     assert!(waiting > 3 * 1024 - 1000 && waiting <= 4096, "{waiting}");
-    // The peer reads some: the publisher resumes.
+    // The peer reads a part of its backlog, so the publisher resumes.
     c.pump();
     assert!(c.nodes[0].reads(a));
     assert_eq!(c.nodes[0].poll_resumed(), Some(a));
@@ -145,13 +146,13 @@ fn a_peer_that_takes_what_it_is_sent_is_waited_for() {
     let b = c.client(1);
     c.say(1, b, "SUB x 1\r\n");
     let publishers: Vec<ClientKey> = (0..150).map(|_| c.client(0)).collect();
-    // The peer has taken something.
+    // The peer takes bytes now, so that the node later waits for it as for a peer that takes bytes.
     c.say(0, publishers[0], "SUB y 1\r\n");
     c.pump();
     let publish = format!("PUB x reply 1000\r\n{}\r\n", "x".repeat(1000));
     let mut sent = 0;
     for _ in 0..5 {
-        // More publishers than fit, each of which sends as much as it may.
+        // More publishers send than the peer's outbox has room for, and each sends as much as the node reads.
         for publisher in &publishers {
             while c.nodes[0].reads(*publisher) {
                 c.say(0, *publisher, &publish);
@@ -161,10 +162,10 @@ fn a_peer_that_takes_what_it_is_sent_is_waited_for() {
         }
         let waiting = c.nodes[0].peer_view(PeerSlot::new(1)).pending_bytes;
         assert!(waiting > 65_536 && waiting < 4 * 65_536, "{waiting}");
-        // The peer takes some, but not enough: no publisher resumes.
+        // The peer has taken nothing yet, so no publisher resumes after the usual pause.
         c.nodes[0].handle_timeouts(NOW + STALL);
         assert!(publishers.iter().all(|p| !c.nodes[0].reads(*p)));
-        // The peer takes nearly all: some resume. It takes the rest: all do.
+        // The peer takes all bytes but one, so some publishers resume. It takes the last byte, so all resume.
         let all = c.nodes[0].peer_outbox(PeerSlot::new(1)).unwrap().to_vec();
         while c.nodes[0].poll_dirty_peer().is_some() {}
         c.nodes[0].handle_peer_written(NOW, PeerSlot::new(1), all.len() - 1);
@@ -179,7 +180,7 @@ fn a_peer_that_takes_what_it_is_sent_is_waited_for() {
         c.nodes[0].peer_view(PeerSlot::new(1)).traffic.out_msgs,
         sent
     );
-    // A peer that takes nothing any more delays publishers no longer than any other receiver.
+    // A peer that takes no more bytes delays publishers no longer than any other receiver does.
     let later = NOW + TAKING;
     c.nodes[0].handle_timeouts(later);
     let (mut turns, mut now) = (0, later);
@@ -218,7 +219,7 @@ fn a_receiver_that_is_behind_makes_the_peer_wait() {
     c.say(0, a, &publish);
     c.pump();
     assert!(!c.nodes[1].reads_peer(PeerSlot::new(0)));
-    // Reading ends the pause early.
+    // The pause ends early, because the receiver has read its backlog.
     let heard = c.heard(1, b);
     assert_eq!(heard.matches("MSG x 1 100").count(), sent + 1);
     assert!(c.nodes[1].reads_peer(PeerSlot::new(0)));
@@ -263,7 +264,7 @@ fn clients_are_told_where_else_to_connect() {
     assert!(last.contains("\"connect_urls\":[\"n1:4222\"]") && last.contains("\"ldm\":true"));
 }
 
-/// Returns the number of messages that each client received since the last call.
+/// Returns the number of messages that each of these clients has received since the last call.
 fn shares(c: &mut Cluster, clients: &[(usize, ClientKey)]) -> Vec<usize> {
     let count = |(node, key): &(usize, ClientKey)| c.heard(*node, *key).matches("MSG ").count();
     clients.iter().map(count).collect()
@@ -281,7 +282,8 @@ fn publish(c: &mut Cluster, from: ClientKey, count: usize) {
 fn each_member_gets_its_share_wherever_it_is() {
     let mut c = Cluster::of(3, 1 << 20);
     let a = c.client(0);
-    // Two members at the publisher's node, one at each other, and one connection that is two of them.
+    // Two members are clients of the publisher's node, one is a client of the second node, and one client of
+    // the third node is a member twice.
     let members: Vec<_> = [0, 0, 1, 2].map(|node| (node, c.client(node))).into();
     for (node, key) in &members {
         c.say(*node, *key, "SUB work q 1\r\n");
@@ -295,7 +297,7 @@ fn each_member_gets_its_share_wherever_it_is() {
     for (got, share) in got.iter().zip([800, 800, 800, 1600]) {
         assert!(got.abs_diff(share) < 160, "{got} of {share}");
     }
-    // A member leaves, and its share goes to the others.
+    // Two members leave, and their shares go to the others.
     c.say(2, members[3].1, "UNSUB 2\r\n");
     c.say(0, members[0].1, "UNSUB 1\r\n");
     c.pump();
@@ -306,7 +308,7 @@ fn each_member_gets_its_share_wherever_it_is() {
         got[1..].iter().all(|got| got.abs_diff(1000) < 140),
         "{got:?}"
     );
-    // A lost channel loses the peer's members, and the other members get all messages.
+    // The loss of a peer's channel ends the peer's members, and the other members must get all messages.
     c.nodes[0].handle_peer_lost(PeerSlot::new(1));
     publish(&mut c, a, 100);
     let got = shares(&mut c, &members);
@@ -322,7 +324,8 @@ fn members_with_overlapping_patterns_are_one_group() {
         c.say(*node, *key, &format!("SUB {pattern} q 1\r\n"));
     }
     c.say(0, a, "SUB reply 9\r\n");
-    // A second member at the third node, in the same group by another pattern.
+    // The client of the third node becomes a member a second time, by another pattern with the same group
+    // name.
     c.say(2, members[3].1, "SUB > q 2\r\n");
     c.pump();
     let publish = |c: &mut Cluster, count| {
@@ -338,7 +341,8 @@ fn members_with_overlapping_patterns_are_one_group() {
     for (got, share) in got.iter().zip([800, 800, 800, 1600]) {
         assert!(got.abs_diff(share) < 160, "{got} of {share}");
     }
-    // Messages for a pattern without members left go to the group's members by another pattern.
+    // Three members leave. Messages must then go to the remaining member, which belongs to the same group
+    // by other patterns.
     for (node, key) in &members[..3] {
         c.say(*node, *key, "UNSUB 1\r\n");
     }
@@ -382,8 +386,8 @@ fn messages_for_members_that_left_are_passed_on_or_their_publishers_hear_of_it()
     c.say(0, a, "SUB reply 9\r\n");
     c.say(1, b, "SUB work q 1\r\n");
     c.pump();
-    // The message is on its way while the last member leaves; the first node does not know of the
-    // third's yet.
+    // The message is on its way to a node while the last member there leaves. The first node does not know
+    // the member at the third node yet.
     c.say(2, d, "SUB work q 1\r\n");
     c.say(0, a, "PUB work reply 1\r\nx\r\n");
     c.hand_over(2, 1);
@@ -391,7 +395,7 @@ fn messages_for_members_that_left_are_passed_on_or_their_publishers_hear_of_it()
     c.pump();
     assert_eq!((c.heard(0, a).as_str(), c.heard(1, b).as_str()), ("", ""));
     assert_eq!(c.heard(2, d), "MSG work 1 reply 1\r\nx\r\n");
-    // The message goes back to the first node, which has a member itself.
+    // The third node passes the message back to the first node, which now has a member itself.
     c.say(0, a, "SUB work q 3\r\n");
     c.pump();
     while c.nodes[0].peer_outbox(PeerSlot::new(2)).unwrap().is_empty() {
@@ -402,7 +406,7 @@ fn messages_for_members_that_left_are_passed_on_or_their_publishers_hear_of_it()
     c.hand_over(0, 2);
     c.pump();
     assert_eq!(c.heard(0, a), "MSG work 3 reply 1\r\ny\r\n");
-    // A queue group that began again has another id, and gets the message.
+    // A queue group that lost its members and gained a new one has another id, and must get the message.
     c.say(0, a, "UNSUB 3\r\n");
     c.say(2, d, "SUB work q 1\r\n");
     c.pump();
@@ -410,8 +414,8 @@ fn messages_for_members_that_left_are_passed_on_or_their_publishers_hear_of_it()
     c.say(2, d, "UNSUB 1\r\nSUB work q 2\r\n");
     c.pump();
     assert_eq!(c.heard(2, d), "MSG work 2 reply 1\r\nz\r\n");
-    // No member is left: a requester that asked for the status gets it once; one without a reply
-    // subject does not.
+    // The group has no member left. A requester that asked for the status must get it once; a publisher
+    // without a reply subject must not get it.
     for reply in ["reply ", ""] {
         c.say(0, a, &format!("PUB work {reply}1\r\nx\r\n"));
         c.say(2, d, "UNSUB 2\r\n");
@@ -424,7 +428,7 @@ fn messages_for_members_that_left_are_passed_on_or_their_publishers_hear_of_it()
         c.say(2, d, "SUB work q 2\r\n");
         c.pump();
     }
-    // Another subscriber got the message: the request was not in vain.
+    // Another subscriber gets the message, so the requester must not get the status.
     c.say(1, b, "SUB work 5\r\n");
     c.pump();
     c.say(0, a, "PUB work reply 1\r\nx\r\n");
@@ -454,7 +458,8 @@ fn a_peers_account_of_a_message_is_taken_over() {
             payload: b"x",
         },
     };
-    // Regardless of how many nodes have passed the message on.
+    // The node must deliver a published message to its clients, however many nodes have passed the message
+    // on.
     c.nodes[1].handle_routed(NOW, PeerSlot::new(0), &routed(b"work", false), ANY);
     assert_eq!(c.heard(1, b), "MSG work 1 reply 1\r\nx\r\n");
     // A handed-on message counts towards the limit, too: its answer is written here.
@@ -472,7 +477,7 @@ enum Act {
     Subscribe(usize, &'static str, Option<&'static str>),
     Unsubscribe(usize),
     Publish(usize, &'static str),
-    /// The channel from one node to another closes and opens again.
+    /// The channel from the first of these nodes to the second closes and opens again.
     Reconnect(usize, usize),
 }
 
@@ -488,7 +493,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// A subscription of the model: client, pattern, queue group.
+/// A subscription in the model: its client, its pattern, and its queue group.
 type Sub = (usize, &'static str, Option<&'static str>);
 
 proptest! {

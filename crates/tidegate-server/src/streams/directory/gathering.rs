@@ -1,8 +1,9 @@
-//! Answers that need several groups: lists of streams with their state, and the usage of an account.
+//! Answers that need reports of several groups: lists of streams with their state, and the usage of an
+//! account.
 //!
-//! The leader of the directory asks the leaders of the groups that keep some of the streams. It answers once
-//! all have reported. After [`PATIENCE`] it answers with the reports that have arrived, and lists the streams
-//! that are missing.
+//! The leader of the directory asks the leaders of the groups that keep some of the streams. It answers the
+//! client once all have reported. After [`PATIENCE`] it answers with the reports that have arrived, and lists
+//! the streams of the other groups as missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -23,39 +24,41 @@ use super::leader_message::LeaderMessage;
 use crate::streams::JetStream;
 use crate::streams::context::Context;
 
-/// The time for which the leader of the directory waits for the reports of groups.
+/// The longest time for which the leader of the directory waits for the groups' reports before it answers a
+/// client.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The most questions that wait for reports of groups.
+/// The limit on the number of client requests that wait for groups' reports; the leader refuses more.
 const GATHERS_MAX: usize = 256;
 
-/// The report of a group about its streams.
+/// The report that the leader of a group makes about its streams when the leader of the directory asks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Reported {
     question: u64,
     group: GroupId,
-    /// The streams in the form of a list's items, by number in the directory.
+    /// The streams about which the leader of the directory asked, by directory number; each as JSON, as an
+    /// API answer lists it.
     streams: Vec<(DirectoryNumber, Value)>,
-    /// The sums over all streams of the group: bytes in the log, bytes in memory, and consumers.
+    /// The sums over all streams of the group: bytes in the log, bytes in memory, number of consumers.
     file_bytes: u64,
     memory_bytes: u64,
     consumers: usize,
 }
 
-/// The questions that wait for reports of groups, in order.
+/// The client requests that wait for groups' reports, in the order in which they came.
 #[derive(Debug, Default)]
 pub(crate) struct Gathers {
     open: VecDeque<Gather>,
     asked: u64,
 }
 
-/// A question of a client that waits for reports of groups.
+/// A client's request that the leader of the directory answers once all groups have reported.
 #[derive(Debug)]
 struct Gather {
     question: u64,
     reply: Box<[u8]>,
     what: What,
     until: Time,
-    /// The groups that have not reported yet.
+    /// The groups that this request needs a report of and that have not sent one yet.
     awaited: BTreeSet<GroupId>,
     told: BTreeMap<DirectoryNumber, Value>,
     file_bytes: u64,
@@ -66,12 +69,14 @@ struct Gather {
 #[derive(Debug)]
 enum What {
     Account,
-    /// The streams of one page by name, with their numbers.
+    /// A request for a list of streams: the page of the answer, and the directory numbers and names of the
+    /// streams on it.
     List(Page, Vec<(DirectoryNumber, String)>),
 }
 
 impl Gathers {
-    /// Returns the time at which the leader answers the first question even without all reports.
+    /// Returns the time at which the leader answers the oldest request even if reports are missing; `None` if
+    /// no request waits.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.open.front().map(|g| g.until)
     }
@@ -90,7 +95,7 @@ impl Gather {
 }
 
 impl JetStream {
-    /// Begins to answer a request for the usage of the account.
+    /// Begins to answer a request for the usage of the account: asks all groups for their sums.
     pub(crate) fn gather_account(
         &mut self,
         cx: &mut Context<'_>,
@@ -106,7 +111,7 @@ impl JetStream {
         self.gather(cx, now, reply, What::Account, groups)
     }
 
-    /// Begins to answer a request for a page of streams.
+    /// Begins to answer a request for a page of the list of streams: asks the groups that keep these streams.
     pub(crate) fn gather_list(
         &mut self,
         cx: &mut Context<'_>,
@@ -141,7 +146,8 @@ impl JetStream {
             return Err(ApiError::TOO_MANY_REQUESTS);
         }
         gathers.asked += 1;
-        // The seed differs between leaders, so that no question of another leader has this number.
+        // Each leader of the directory starts to number its questions at another seed, so a late report to a
+        // question of an earlier leader never matches a question of this leader.
         let question = self.speech.seed.wrapping_add(gathers.asked);
         let mut gather = Gather {
             question,
@@ -161,7 +167,8 @@ impl JetStream {
             } else {
                 let report = LeaderMessage::Report { question, streams };
                 if !cx.tell_group(group, None, report) {
-                    // The group has no leader: its streams are missing in the answer.
+                    // The group has no leader that this node can reach, so the answer lists the group's
+                    // streams as missing.
                     gather.awaited.remove(&group);
                 }
             }
@@ -171,7 +178,8 @@ impl JetStream {
         Ok(())
     }
 
-    /// Returns this group's report about its streams.
+    /// Returns the report of this group about the streams with these directory numbers, with the sums over
+    /// all streams of the group.
     pub(crate) fn report(&self, now: Time, question: u64, streams: &[DirectoryNumber]) -> Reported {
         let asked: BTreeSet<DirectoryNumber> = streams.iter().copied().collect();
         let of = |stream: &Stream| match stream.home() {
@@ -193,7 +201,7 @@ impl JetStream {
         }
     }
 
-    /// Handles the report of a group.
+    /// Adds the report of a group to the request that asked for it, and answers requests that are complete.
     pub(crate) fn reported(&mut self, cx: &mut Context<'_>, now: Time, reported: Reported) {
         let mut open = self.directory.gathers.open.iter_mut();
         if let Some(gather) = open.find(|g| g.question == reported.question) {
@@ -202,7 +210,8 @@ impl JetStream {
         }
     }
 
-    /// Answers the questions to which all groups have reported, and those that have waited for [`PATIENCE`].
+    /// Answers the requests for which all groups have reported, and the requests that have waited for
+    /// [`PATIENCE`].
     pub(crate) fn serve_gathers(&mut self, cx: &mut Context<'_>, now: Time) {
         let open = std::mem::take(&mut self.directory.gathers.open);
         let (done, open) = open
@@ -241,7 +250,8 @@ impl JetStream {
         view::stream_list_of(page, &infos, &missing)
     }
 
-    /// Refuses the questions that wait, because this node does not lead any more.
+    /// Refuses the client requests that wait for reports, because this node does not lead the directory any
+    /// more.
     pub(crate) fn end_gathers(&mut self, cx: &mut Context<'_>, now: Time) {
         for gather in std::mem::take(&mut self.directory.gathers.open) {
             let kind = match gather.what {

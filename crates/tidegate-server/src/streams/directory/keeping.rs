@@ -1,9 +1,9 @@
-//! A group that keeps streams of the directory: it creates, changes and deletes its streams so that they
-//! match the directory.
+//! Brings the streams of a group in line with the directory: the group creates, changes and deletes its
+//! streams so that they match the list in the directory.
 //!
 //! The leader of the group compares its streams with the directory whenever its streams or the directory have
 //! changed, and proposes the changes that are missing. A stream is *open*, that is, clients publish into it
-//! and the group serves it, once the directory knows that the group has created it. If the directory knows a
+//! and the group serves it, once the directory knows that the group has created it. If the directory lists a
 //! stream as created and the group does not have it, the stream was lost with its disks. The leader never
 //! creates such a stream again without notice. After its start a process opens no stream before its copy of
 //! the directory has caught up with the other nodes.
@@ -24,56 +24,63 @@ use crate::streams::JetStream;
 use crate::streams::context::Context;
 use crate::streams::outcome::Then;
 
-/// The interval at which the leader proposes a missing change again.
+/// The time after which the leader of a group proposes a change again if the group still differs from the
+/// directory.
 const AGAIN: Duration = Duration::from_millis(250);
-/// The time for which the leader lets a client wait for a change that the client asked for.
+/// The longest time for which a client waits until the group has made the client's change; then the leader
+/// answers with an error.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The most clients that wait for a change.
+/// The limit on the number of clients that wait for changes of the group's streams; the leader refuses more.
 const ASKERS_MAX: usize = 16 * 1024;
-/// The most streams that one message reports as created.
+/// The limit on the number of streams that one `Made` message reports as created to the directory's leader.
 const MADE_MAX: usize = 1024;
 
 /// The state by which the leader of a group brings the group's streams in line with the directory.
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
-    /// The group's number of each stream, by the stream's directory number.
+    /// The number that each stream has in this group, by the stream's directory number.
     own: BTreeMap<DirectoryNumber, StreamNumber>,
-    /// The directory numbers of the streams that are open.
+    /// The directory numbers of the open streams, into which clients publish.
     open: BTreeSet<DirectoryNumber>,
-    /// The directory numbers of the streams that the group created once and no longer has.
+    /// The directory numbers of the streams that the group once created and that its members have lost.
     lost: BTreeSet<DirectoryNumber>,
-    /// The numbers of changes that the directory and the group's streams had at the last comparison.
+    /// The change counters of the directory and of the group's streams at the last comparison; `None` before
+    /// the first. While both stay the same, the leader need not compare again.
     compared: Option<(u64, u64)>,
-    /// The time at which the leader compares again even if neither the directory nor the group's streams have
-    /// changed.
+    /// The time at which the leader compares again, even if neither the directory nor the group's streams
+    /// have changed, because steps of the last comparison are not done yet; `None` if no step was due then.
     again: Option<Time>,
-    /// The directory numbers of the streams with a proposal that is not applied yet.
+    /// The directory numbers of the streams for which the leader has proposed a change that is not applied
+    /// yet.
     proposed: BTreeSet<DirectoryNumber>,
-    /// The time at which the leader last reported each stream to the directory as created.
+    /// The time at which the leader last reported each stream to the directory's leader as created. The
+    /// leader repeats a report after [`AGAIN`] if the directory does not show the stream as created by then.
     told: BTreeMap<DirectoryNumber, Time>,
     askers: VecDeque<Asker>,
 }
 
-/// A client that waits until the group has a change that the directory decided.
+/// A client that waits until this group has made a change that the directory decided.
 #[derive(Debug)]
 struct Asker {
     change: Change,
     stream: DirectoryNumber,
-    /// The index of the directory's entry with the change.
+    /// The index of the entry, in the log of the group of all nodes, by which the directory decided the
+    /// change.
     index: u64,
     reply: Box<[u8]>,
     until: Time,
 }
 
-/// A step that brings the group's streams closer to the directory.
+/// A step by which the group's leader brings the group's streams closer to the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repair {
-    /// The group creates the directory's stream.
+    /// The group creates a stream, because the directory lists the stream for this group.
     Create(DirectoryNumber),
-    /// The group creates an empty copy of the directory's stream, for the stream's move of this number.
+    /// The group creates an empty copy of a stream that moves to the group. The fields are the stream's
+    /// directory number and the number of the move.
     Copy(DirectoryNumber, MoveNumber),
-    /// The group gives its stream the configuration that the directory has. The fields are the directory
-    /// number and the group's number of the stream.
+    /// The group gives its stream the directory's configuration. The fields are the directory number and the
+    /// group's number of the stream.
     Update(DirectoryNumber, StreamNumber),
     /// The group deletes its stream, because the directory does not list it for this group any more. The
     /// fields are the directory number and the group's number of the stream.
@@ -85,7 +92,8 @@ enum Repair {
     TellMade(DirectoryNumber),
     /// The leader waits, because this node's copy of the directory does not yet show which step is due.
     Wait,
-    /// The leader logs that the stream is lost.
+    /// The leader logs that the stream is lost, because the group created the stream once and no longer has
+    /// it.
     Lost(DirectoryNumber),
 }
 
@@ -103,23 +111,24 @@ fn compare(group: GroupId, directory: &Streams, own: &Streams) -> Compared {
             None if directory.last_id() >= of.entry() => {
                 compared.steps.push(Repair::Delete(of, stream.id()));
             }
-            // The stream has moved away and the other group has it, or this is a copy that no move needs any
-            // more.
+            // Either the stream's move away is over, so the other group has the stream, or this stream is a
+            // copy for a move that the directory has called off. The group deletes its stream in both cases.
             Some((entry, kept)) if is_over(entry, stream) && !kept.is_by(group) => {
                 compared.steps.push(Repair::Delete(of, stream.id()));
             }
-            // The stream stays, since the directory has called its move off.
+            // The directory has called the move away off, so the stream stays in this group, which thaws it.
             Some((entry, _)) if is_over(entry, stream) && stream.is_frozen() => {
                 let number = stream.moves();
                 compared.steps.push(Repair::Thaw(of, stream.id(), number));
             }
-            // The stream is moving to this group.
+            // The stream is moving to this group: `directory/moving` imports it, so no step is due.
             Some((entry, _)) if entry.moving().is_some_and(|m| m.to == group) => {}
-            // The stream is moving away, or this node's copy of the directory is behind.
+            // Either the stream is moving away, or this node's copy of the directory is behind. The leader
+            // waits in both cases.
             Some(_) if stream.transit() != Transit::None => compared.steps.push(Repair::Wait),
-            // This node's copy of the directory does not have the move by which the stream came or was to
-            // leave, so it may be even older than the move before. A stream that has arrived then stays
-            // closed, because its move may have been called off.
+            // This node's copy of the directory lacks the move that brought the stream to this group or was
+            // to take it away, and perhaps earlier moves. The stream stays closed until the copy has caught
+            // up, because the directory may have called the move off.
             Some((entry, _)) if entry.moves() < stream.moves() => compared.steps.push(Repair::Wait),
             Some((entry, Home::Elsewhere { group: at, made })) if at == group => {
                 let same = entry.config() == stream.config();
@@ -134,7 +143,8 @@ fn compare(group: GroupId, directory: &Streams, own: &Streams) -> Compared {
                     compared.changing.insert(of);
                 }
             }
-            // This node's copy of the directory is behind.
+            // This node's copy of the directory is behind the group's streams, so the leader waits until the
+            // copy has caught up.
             _ => compared.steps.push(Repair::Wait),
         }
     }
@@ -161,8 +171,8 @@ fn compare(group: GroupId, directory: &Streams, own: &Streams) -> Compared {
     compared
 }
 
-/// Returns whether the move by which a stream leaves this group, or was to come to it, is over: done or
-/// called off. A copy of the directory that is behind does not show that.
+/// Returns whether the last move of this group's stream, away from or to this group, is over: done or called
+/// off. A directory copy that is behind does not show the end of the move.
 fn is_over(entry: &Stream, stream: &Stream) -> bool {
     let (last, number) = (entry.moves(), stream.moves());
     number > MoveNumber::ZERO && (last > number || (last == number && entry.moving().is_none()))
@@ -172,9 +182,9 @@ fn is_over(entry: &Stream, stream: &Stream) -> bool {
 struct Compared {
     own: BTreeMap<DirectoryNumber, StreamNumber>,
     steps: Vec<Repair>,
-    /// The created streams that have the configuration which the directory has now.
+    /// The directory numbers of the group's streams that have the directory's present configuration.
     same: BTreeSet<DirectoryNumber>,
-    /// The created streams that have a configuration which the directory had before.
+    /// The directory numbers of the group's streams that still have an earlier configuration.
     changing: BTreeSet<DirectoryNumber>,
 }
 
@@ -189,25 +199,29 @@ impl Keeping {
         self.compared.is_none()
     }
 
-    /// Returns the group's number of the stream with this directory number.
+    /// Returns the number that the stream with this directory number has in the group; `None` if the group
+    /// has no such stream.
     pub(crate) fn own_of(&self, of: DirectoryNumber) -> Option<StreamNumber> {
         self.own.get(&of).copied()
     }
 
-    /// Notes that the proposal about this stream is applied or refused.
+    /// Notes that the change of a stream that the leader proposed is applied or refused, so that the leader
+    /// may propose the next change of this stream.
     pub(crate) fn handle_done(&mut self, of: DirectoryNumber) {
         self.proposed.remove(&of);
     }
 }
 
 impl JetStream {
-    /// Returns whether the stream with this directory number is open in this group.
+    /// Returns whether the stream with this directory number is open in this group, so that clients may
+    /// publish into it.
     #[must_use]
     pub(crate) fn is_open(&self, stream: DirectoryNumber) -> bool {
         self.keeping.open.contains(&stream)
     }
 
-    /// Returns whether clients may publish into a stream of this group.
+    /// Returns whether clients may publish into this stream: the group keeps it, and it is open and not
+    /// moving.
     pub(crate) fn is_open_here(&self, stream: &Stream) -> bool {
         match stream.home() {
             Home::Here => stream.transit() == Transit::None,
@@ -222,8 +236,8 @@ impl JetStream {
         if !self.role.serves || self.group == ALL {
             return;
         }
-        // With an old copy of the directory the group might serve streams that are deleted or that another
-        // group keeps by now.
+        // While the copy of the directory is old, the leader does nothing: by an old copy it might open
+        // streams that are deleted or that another group keeps by now.
         let current = cx.around.streams_of(ALL).filter(|s| s.is_current());
         let Some(directory) = current.map(Self::applied) else {
             return;
@@ -295,7 +309,7 @@ impl JetStream {
             Repair::Thaw(of, own, r#move) => return self.propose_thaw(now, of, own, r#move),
             _ => return,
         };
-        // If there is no room for a proposal, the next comparison proposes the change.
+        // If the log has no room for a proposal, the next comparison proposes the change.
         if self.is_full() || self.keeping.proposed.contains(&of) {
             return;
         }
@@ -326,8 +340,8 @@ impl JetStream {
         self.keeping.proposed.insert(of);
     }
 
-    /// Lets the client at `reply` wait until this group has the change that the directory
-    /// decided with the entry `index`.
+    /// Lets the client at `reply` wait until this group has made the change that the directory decided with
+    /// the entry `index`. Refuses the client if this node does not lead or too many clients wait.
     pub(crate) fn await_change(
         &mut self,
         cx: &mut Context<'_>,
@@ -350,8 +364,8 @@ impl JetStream {
         }
     }
 
-    /// Answers the clients that wait for a change which the group has now, and the clients that have waited
-    /// too long.
+    /// Answers the clients that wait for a change which the group has made by now, and refuses the clients
+    /// that have waited too long.
     pub(crate) fn serve_askers(&mut self, cx: &mut Context<'_>, now: Time) {
         for _ in 0..self.keeping.askers.len() {
             let Some(asker) = self.keeping.askers.pop_front() else {
@@ -372,8 +386,8 @@ impl JetStream {
         }
     }
 
-    /// Returns the result of a client's change: the group's number of the stream, or 0 if the stream is
-    /// deleted. Returns `None` if the group does not have the change yet.
+    /// Returns the result of the change for which a client waits: the group's number of the stream, or 0 if
+    /// the stream is deleted. Returns `None` if the group has not made the change yet.
     fn came_of(&self, directory: &Self, asker: &Asker) -> Option<Result<StreamNumber, ApiError>> {
         if directory.directory.applied < asker.index {
             return None;
@@ -419,7 +433,7 @@ impl JetStream {
         self.voice(cx, now).answer_with(&asker.reply, &body);
     }
 
-    /// Refuses all clients that wait, because this node no longer leads the group.
+    /// Refuses all clients that wait for changes, because this node no longer leads the group.
     pub(crate) fn close_keeping(&mut self, cx: &mut Context<'_>, now: Time) {
         let keeping = std::mem::take(&mut self.keeping);
         for asker in &keeping.askers {

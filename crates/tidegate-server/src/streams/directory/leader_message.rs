@@ -1,5 +1,5 @@
-//! Messages between leaders of groups, at `$TG.>`. No message of a client reaches a
-//! leader there, and no client receives one.
+//! Messages between leaders of groups, at `$TG.>`. No message of a client reaches a leader at these subjects,
+//! and no client receives such a message.
 //!
 //! A group's leader listens at `$TG.GROUP.<number>`, which also shows that the group has a leader. The node
 //! that serves a stream listens at `$TG.STREAM.<name>`. No node ever sends a message to that subject: the
@@ -18,56 +18,61 @@ use super::gathering::Reported;
 use crate::streams::JetStream;
 use crate::streams::context::Context;
 
-/// The prefix of the subjects that only leaders use.
+/// The prefix of the subjects at which only leaders and nodes listen, never clients.
 pub(crate) const PREFIX: &[u8] = b"$TG.";
 const GROUP: &str = "$TG.GROUP.";
-/// The prefix of the subject by which a node shows that it serves a stream.
+/// The prefix of the subject at which a node listens to show that it serves a stream.
 pub(crate) const STREAM: &str = "$TG.STREAM.";
 
-/// A message from one leader to another.
+/// A message from the leader of one group to the leader of another group.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LeaderMessage {
-    /// Tells the leader of a stream's group that the directory has changed the stream with the entry `index`.
+    /// Tells the leader of a stream's group that the directory has changed the stream by the entry `index`.
     /// The client that asked for the change waits at the message's reply subject.
     Changed {
         /// The kind of the change.
         change: Change,
-        /// The stream's number in the directory.
+        /// The directory number of the stream that the directory changed.
         stream: DirectoryNumber,
-        /// The index of the directory's entry.
+        /// The index of the log entry by which the group of all nodes changed the directory.
         index: u64,
     },
-    /// Tells the leader of the directory that the sender's group has created these streams.
+    /// Tells the leader of the directory that the sender's group has created the streams with these directory
+    /// numbers.
     Made(Vec<DirectoryNumber>),
     /// Asks the leader of a group for the state of these streams, and for the sums over all of the group's
     /// streams.
     Report {
-        /// The number of the question.
+        /// The number of the question, which the report repeats, so that the leader of the directory finds
+        /// the client's request.
         question: u64,
-        /// The numbers of the streams in the directory.
+        /// The directory numbers of the streams about which the directory's leader asks.
         streams: Vec<DirectoryNumber>,
     },
-    /// Answers `Report` to the leader of the directory.
+    /// Brings the report of a group, the answer to `Report`, to the leader of the directory.
     Reported(Reported),
-    /// Asks the leader of the group that keeps a moving stream for the part of the stream behind `from`.
+    /// Asks the leader of a moving stream's home group for the part of the stream that follows the cursor
+    /// `from`.
     Export {
-        /// The stream's number in the directory.
+        /// The directory number of the moving stream.
         stream: DirectoryNumber,
         moving: Moving,
         from: Cursor,
     },
-    /// Answers `Export` to the leader of the group to which the stream moves.
+    /// Answers `Export`: brings the asked part of a stream to the leader of the group to which the stream
+    /// moves.
     Exported {
         stream: DirectoryNumber,
         moving: Moving,
         from: Cursor,
-        /// The bytes of an entry with the part. They are no JSON, and follow the JSON in the payload.
+        /// The bytes of a log entry that imports the part into the target's copy. These bytes are not JSON,
+        /// so they follow the JSON in the payload.
         #[serde(skip)]
         entry: Vec<u8>,
     },
-    /// Tells the leader of the directory that this stream is frozen, and that the group to which it moves
-    /// does not fetch further parts.
+    /// Tells the leader of the directory that this frozen stream's move has stalled: the target group no
+    /// longer asks for parts of the stream.
     Stalled {
         stream: DirectoryNumber,
         moving: Moving,
@@ -80,7 +85,7 @@ pub(crate) enum LeaderMessage {
 }
 
 impl LeaderMessage {
-    /// Encodes the message as a payload: JSON, followed by the bytes that are no JSON.
+    /// Encodes the message as a payload: JSON, followed by the bytes of an exported entry, if there is one.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let mut payload = serde_json::to_vec(self).ok()?;
         if let Self::Exported { entry, .. } = self {
@@ -102,7 +107,7 @@ impl LeaderMessage {
     }
 }
 
-/// The kind of a change of the directory.
+/// The kind of change that the directory made to a stream: the stream's group must make the same change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Change {
@@ -111,7 +116,8 @@ pub(crate) enum Change {
     Deleted,
 }
 
-/// Returns the kind of change for which a client asks if it waits for this kind of answer.
+/// Returns the kind of change to a stream that a client asked for, by the kind of the API answer; `None` if
+/// such a request changes no stream.
 pub(crate) const fn changed(kind: Answer) -> Option<Change> {
     match kind {
         Answer::StreamCreate => Some(Change::Created),
@@ -131,22 +137,23 @@ impl Change {
     }
 }
 
-/// Returns the subject at which a group's leader listens.
+/// Returns the subject at which the leader of this group listens.
 pub(crate) fn subject_of_group(group: GroupId) -> String {
     format!("{GROUP}{group}")
 }
 
-/// Returns the subject by which a node shows that it serves the stream of this name.
+/// Returns the subject at which a node listens to show that it serves the stream of this name.
 pub(crate) fn subject_of_stream(name: &str) -> String {
     format!("{STREAM}{name}")
 }
 
-/// Returns the subject by which a node shows that it has no room for messages.
+/// Returns the subject at which the node with this id listens to show that it has no room for messages.
 pub(crate) fn subject_of_full(id: u64) -> String {
     format!("$TG.FULL.{id:016x}")
 }
 
-/// Returns the number of the group to which this subject belongs.
+/// Returns the number of the group with a leader that listens at this subject; `None` if no group's leader
+/// does.
 pub(crate) fn group_at(subject: &[u8]) -> Option<GroupId> {
     let number = subject.strip_prefix(GROUP.as_bytes())?;
     let number = std::str::from_utf8(number).ok()?.parse();
@@ -154,7 +161,8 @@ pub(crate) fn group_at(subject: &[u8]) -> Option<GroupId> {
 }
 
 impl JetStream {
-    /// Handles a message from another group's leader. If a client waits for an answer, it waits at `reply`.
+    /// Handles a message from another group's leader. The client that waits for an answer, if any, waits at
+    /// `reply`.
     pub(crate) fn handle_leader_message(
         &mut self,
         cx: &mut Context<'_>,
@@ -198,7 +206,7 @@ impl JetStream {
             LeaderMessage::Moved { stream, moving } if self.role.serves => {
                 self.propose_moved(now, stream, moving);
             }
-            // This node does not lead any more, so it ignores the message.
+            // This node does not lead the group any more, so it ignores the message.
             _ => {}
         }
     }

@@ -1,9 +1,9 @@
 //! Moves of streams to a group without a leader: the directory's leader gives such a move another target.
 //!
-//! A node that is away for a moment comes back, and its copy still has the part of the stream that it had. A
-//! node that is away for longer may be dead. The directory's leader cannot tell the two cases apart. So after
-//! [`AWAY`] it proposes the entry that calls the move off and begins a move to another group. If no other
-//! group fits, the move waits.
+//! If a node of the target is away for a moment, it comes back, and its copy still has the imported part of
+//! the stream. A node that is away for longer may be dead. The directory's leader cannot tell the two cases
+//! apart. So after [`AWAY`] it proposes the entry that calls the move off and begins a move to another group.
+//! If no other group fits, the move waits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,28 +16,30 @@ use tidegate_stream::stream::Moving;
 use crate::streams::JetStream;
 use crate::streams::context::Context;
 
-/// The time for which the target of a move may be without a leader: longer than the restart of a node takes.
+/// The time for which a move's target may be without a leader before the directory's leader chooses another
+/// target: longer than the restart of a node takes.
 pub(crate) const AWAY: Duration = Duration::from_secs(30);
-/// The interval at which the directory's leader checks whether the targets of moves have a leader.
+/// The interval at which the directory's leader checks whether the targets of all moves have a leader.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The moves to groups without a leader, by stream.
+/// The moves of streams to groups that have no leader at present, each with the time since which that is so.
 #[derive(Default)]
 pub(crate) struct Leaderless {
-    /// For each moving stream, the move and the time since which the target has been without a leader.
+    /// For each moving stream, the move and the time since which its target has had no leader.
     since: BTreeMap<DirectoryNumber, (Moving, Time)>,
     look_at: Option<Time>,
 }
 
 impl Leaderless {
-    /// Returns the time of the next check, while some stream moves.
+    /// Returns the time at which the leader next checks whether the targets of moves have leaders; `None`
+    /// while each target has a leader.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.look_at.filter(|_| !self.since.is_empty())
     }
 }
 
 impl JetStream {
-    /// Gives a move another target if the target has had no leader for [`AWAY`].
+    /// Gives each move another target if its target has had no leader for [`AWAY`].
     pub(crate) fn redirect_leaderless(&mut self, cx: &mut Context<'_>, now: Time) {
         if self.group != ALL || self.leaderless.look_at.is_some_and(|at| at > now) {
             return;
@@ -47,7 +49,7 @@ impl JetStream {
             .streams
             .iter()
             .filter_map(|s| Some((s.entry_number(), s.moving()?)));
-        // Only the leader of the group of all nodes runs this, so that group has a leader.
+        // Only the leader of the group of all nodes runs this check, so that group has a leader.
         let moves = moves
             .filter(|(_, moving)| moving.to != ALL && cx.around.leader_of(moving.to).is_none());
         let before = std::mem::take(&mut self.leaderless.since);

@@ -1,8 +1,8 @@
-//! The directory: the list of all streams with the groups that keep them. Also handles the requests of
-//! clients that create, change or delete streams of other groups.
+//! The directory: the list of all streams with the groups that keep them. This module also handles the
+//! requests of clients that create, change or delete streams of other groups.
 //!
-//! The leader of the group of all nodes decides by an entry of that group's log. The group that is to keep
-//! the stream follows the directory ([`keeping`]), and answers the client once it has made the change.
+//! The leader of the group of all nodes decides each change by an entry of that group's log. The group that
+//! keeps the stream follows the directory ([`keeping`]), and answers the client once it has made the change.
 
 pub(crate) mod gathering;
 pub(crate) mod keeping;
@@ -32,25 +32,28 @@ use super::{JetStream, Taken};
 
 use super::requests::PULLS;
 
-/// The most waiting requests about streams that no known node serves.
+/// The limit on the number of requests about streams that wait until the directory's leader knows a node that
+/// serves the stream; it refuses more.
 const DOUBTS_MAX: usize = 4096;
-/// The time for which a request waits until the leader knows a node that serves the stream.
+/// The time for which a request waits until the directory's leader knows a node that serves the stream.
 const DOUBT: Duration = Duration::from_millis(500);
 
-/// The most changes that wait for the leader of another group.
+/// The limit on the number of decided changes of streams that wait for a leader of the stream's group. If
+/// more wait, the directory's leader answers the client with an error, and the group makes the change later
+/// all the same.
 const UNTOLD_MAX: usize = 4096;
-/// The time for which a change waits for the leader of its group before the client gets an error: an election
-/// and a little more.
+/// The time for which a change of a stream waits for a leader of the stream's group before the client gets an
+/// error: an election and a little more.
 const LEADERLESS: Duration = Duration::from_secs(2);
-/// The interval at which the directory's leader looks for leaders of groups, and for nodes that serve
-/// streams.
+/// The interval at which the directory's leader looks for leaders of groups and for nodes that serve streams,
+/// as long as changes or requests wait for them.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// The state by which the directory's leader deals with the other groups. Only the group of all nodes uses
 /// it.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    /// All groups of the cluster; none if the node is alone.
+    /// All groups of the cluster with their members; empty if the node is alone.
     groups: Vec<GroupOf>,
     /// The index of the last entry that this node has applied.
     pub(super) applied: u64,
@@ -58,22 +61,25 @@ pub(super) struct Directory {
     /// when this process started.
     current: bool,
     doubts: VecDeque<Doubt>,
-    /// The time of the next look for nodes that serve the streams of `doubts`.
+    /// The time at which the leader next looks for nodes that serve the streams of the waiting requests;
+    /// `None` if no request waits.
     doubts_at: Option<Time>,
     untold: VecDeque<Untold>,
-    /// The time of the next look for leaders that take the changes of `untold`.
+    /// The time at which the leader next looks for leaders of groups for which changes of streams wait;
+    /// `None` if no change waits.
     look_at: Option<Time>,
     pub(super) gathers: Gathers,
-    /// The number of streams with a proposed creation, and (`chosen`) the number of them for which each group
-    /// was chosen.
+    /// The number of streams that the leader has proposed to create and that do not exist yet, and (`chosen`)
+    /// a count of these streams by group, so that the leader spreads them evenly.
     making: usize,
     chosen: BTreeMap<GroupId, usize>,
 }
 
-/// A request about a stream that no known node serves.
+/// A client's request about a stream, which waits until the directory's leader knows a node that serves the
+/// stream.
 #[derive(Debug)]
 struct Doubt {
-    /// The directory number of the stream, and (`stream`) the stream's name.
+    /// The number under which the directory lists the stream that the request concerns.
     entry: DirectoryNumber,
     stream: Box<str>,
     way: Way,
@@ -84,25 +90,27 @@ struct Doubt {
     until: Time,
 }
 
-/// A client's change that waits until the stream's group has a leader that handles it.
+/// A change of a stream that the directory has decided, which waits for a leader of the group that keeps the
+/// stream.
 #[derive(Debug)]
 struct Untold {
     kind: Answer,
     reply: Box<[u8]>,
-    /// The directory number of the stream, and the group that keeps it.
+    /// The directory number of the changed stream, and the group that keeps the stream.
     of: (DirectoryNumber, GroupId),
     index: u64,
     until: Time,
 }
 
 impl Directory {
-    /// Returns the time at which the directory's leader has to act next.
+    /// Returns the time at which the directory's leader next has to look for leaders of groups or for nodes
+    /// that serve streams, or to refuse a request that has waited too long; `None` if nothing waits.
     pub(super) fn deadline(&self) -> Option<Time> {
         let times = [self.doubts_at, self.gathers.deadline(), self.look_at];
         times.into_iter().flatten().min()
     }
 
-    /// Notes that a stream is created, or will not be.
+    /// Notes that the creation of a stream that the leader proposed has succeeded or failed.
     pub(super) fn handle_made(&mut self) {
         self.making = self.making.saturating_sub(1);
         if self.making == 0 {
@@ -117,14 +125,15 @@ impl Directory {
 }
 
 impl JetStream {
-    /// Sets the groups of the cluster, the group of all nodes first.
+    /// Sets the groups of the cluster, the group of all nodes first. The directory's leader chooses new
+    /// streams' groups among them.
     pub(crate) fn set_groups(&mut self, groups: Vec<GroupOf>) {
         self.role.interest_changed = true;
         self.directory.groups = groups;
     }
 
-    /// Notes that the applied entries are as new as the directory of all nodes was when this process began:
-    /// this node has every change that other nodes made before.
+    /// Notes that this node's copy of the directory has caught up: it has every change that the other nodes
+    /// made before this process started.
     pub(crate) const fn set_current(&mut self) {
         self.directory.current = true;
     }
@@ -135,12 +144,14 @@ impl JetStream {
         self.directory.current
     }
 
-    /// Returns whether there are other groups, which keep some of the streams.
+    /// Returns whether the cluster has other groups beside the group of all nodes, so that some streams are
+    /// in these groups.
     pub(super) const fn is_split(&self) -> bool {
         self.directory.groups.len() > 1
     }
 
-    /// Returns the group that keeps the stream which takes messages of this subject, if it is another group.
+    /// Returns the group that keeps the stream which takes messages of this subject; `None` if this group
+    /// keeps the stream, or no stream takes such messages.
     pub(crate) fn home_of(&mut self, subject: &[u8]) -> Option<GroupId> {
         let id = self.streams.capture(subject)?;
         match self.streams.get(id)?.home() {
@@ -151,7 +162,7 @@ impl JetStream {
 
     /// Chooses the group that is to keep a new stream: the smallest group with enough members, and among
     /// groups of this size the group with the fewest streams. The group must have a leader. The group of all
-    /// nodes always has a leader in this place, because only its leader calls this.
+    /// nodes always has a leader here, because only its leader calls this function.
     pub(super) fn place(
         &mut self,
         cx: &mut Context<'_>,
@@ -169,7 +180,8 @@ impl JetStream {
         })
     }
 
-    /// Returns the number of members that a group needs for the number of copies in the configuration.
+    /// Returns the number of members of the smallest groups that have a member for each copy of a stream with
+    /// this configuration, and fit the configuration's tags; `None` if no group does.
     fn size_for(&self, config: &StreamConfig) -> Option<usize> {
         let wanted = usize::try_from(config.num_replicas).unwrap_or(0).max(1);
         let sizes = self.directory.groups.iter().map(|g| g.members.len());
@@ -205,8 +217,8 @@ impl JetStream {
         })
     }
 
-    /// Returns the effect of an update on the stream's home group: the update may move the stream to another
-    /// group, or call the stream's move off.
+    /// Returns the effect of an update on the stream's home group: a new number of replicas may move the
+    /// stream to another group, or call the stream's move off.
     pub(super) fn course(
         &mut self,
         cx: &mut Context<'_>,
@@ -238,7 +250,7 @@ impl JetStream {
         })
     }
 
-    /// Calls off a move that made no progress, and begins a new one, to a group with a leader if there is
+    /// Calls off a move that made no progress, and begins a new move, to a group with a leader if there is
     /// one.
     pub(super) fn renew_move(
         &mut self,
@@ -252,7 +264,8 @@ impl JetStream {
             return;
         };
         if self.is_full() {
-            // The leader of the home group will report the stalled move again.
+            // The entries waiting for the log leave no room for a proposal. The leader of the home group
+            // reports the stalled move again later.
             return;
         }
         let (config, name) = (entry.config().clone(), entry.name().to_owned());
@@ -263,8 +276,8 @@ impl JetStream {
         self.propose_renew(now, stream, moving, to);
     }
 
-    /// Moves a stream to another group with a leader, if there is one, because the target of the stream's
-    /// move has had no leader for long.
+    /// Gives a stream's move another target group, because the present target has had no leader for long.
+    /// Does nothing if no other group with a leader fits.
     pub(super) fn redirect(
         &mut self,
         cx: &mut Context<'_>,
@@ -298,8 +311,8 @@ impl JetStream {
         self.command(now, false, &renew, Some((b"", Then::Noted)));
     }
 
-    /// Forwards a client's change to the leader of the group that carries it out. That
-    /// leader answers the client.
+    /// Forwards a decided change of a stream to the leader of the group that keeps the stream. That leader
+    /// answers the client.
     pub(super) fn forward(
         &mut self,
         cx: &mut Context<'_>,
@@ -319,7 +332,8 @@ impl JetStream {
             return;
         }
         if kind == Answer::StreamDelete {
-            // The group that keeps the stream deletes it as soon as it has a leader.
+            // The client need not wait: the group that keeps the stream deletes it as soon as the group has a
+            // leader.
             let body = answer::success(kind);
             self.voice(cx, now).answer_with(reply, &body);
         } else if self.directory.untold.len() < UNTOLD_MAX {
@@ -330,7 +344,8 @@ impl JetStream {
         }
     }
 
-    /// Forwards changes to the groups that have a leader now, and refuses changes that have waited too long.
+    /// Forwards the waiting changes of streams to the groups that have a leader now, and refuses changes that
+    /// have waited too long.
     pub(super) fn serve_untold(&mut self, cx: &mut Context<'_>, now: Time) {
         if self.directory.look_at.is_none_or(|at| at > now) {
             return;
@@ -354,8 +369,8 @@ impl JetStream {
         self.voice(cx, now).answer_with(&untold.reply, &body);
     }
 
-    /// Returns the stream that a change concerns and the group that keeps the stream, if that is another
-    /// group.
+    /// Returns the stream that a change concerns and the group that keeps the stream, if that group is not
+    /// this group.
     pub(super) fn changed_elsewhere(
         &self,
         outcome: &Outcome,
@@ -373,7 +388,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes to note in the directory that a group has created these streams.
+    /// Proposes entries that note in the directory that a group has created the streams with these directory
+    /// numbers.
     pub(super) fn propose_made(&mut self, now: Time, streams: &[DirectoryNumber]) {
         for stream in streams {
             let kept = self.streams.entry(*stream).map(|s| s.home());
@@ -381,13 +397,14 @@ impl JetStream {
                 continue;
             }
             let waiter = (&b""[..], Then::Noted);
-            // If there is no room for the proposal, the group's leader reports the stream again.
+            // If the log has no room, the proposal fails, and the leader of the stream's group reports the
+            // stream again later.
             let _ = self.propose(now, Kind::Made, stream.entry(), b"", &(), waiter);
         }
     }
 
-    /// Keeps a request at `$JS.>` about a stream of another group that no known node serves, until such a
-    /// node is known. The leader of the directory gets these requests.
+    /// Keeps a request at `$JS.>` about a stream of another group until this node knows a node that serves
+    /// the stream. The other nodes send requests for unknown servers to the directory's leader.
     pub(crate) fn handle_request_away(
         &mut self,
         cx: &mut Context<'_>,
@@ -418,8 +435,9 @@ impl JetStream {
         Taken::Yes
     }
 
-    /// Keeps a pull from a moving stream of another group that no known node serves: other nodes may still
-    /// send pulls to the node that served the stream before. Does not take any other frequent message.
+    /// Keeps a pull from a moving stream of another group until this node knows a node that serves the
+    /// stream, because other nodes may still send pulls to the node that served the stream before the move.
+    /// Takes no other frequent messages, such as acknowledgements and reads.
     pub(crate) fn handle_pull_away(&mut self, stream: &str, message: &Publish<'_>) -> Taken {
         let asked = strip(message.subject, self.settings.domain.as_deref());
         let (Some(asked), Some(reply)) = (asked, message.reply) else {
@@ -433,8 +451,8 @@ impl JetStream {
         }
     }
 
-    /// Hands requests on to the nodes that serve the streams now, and refuses requests that have waited too
-    /// long.
+    /// Hands the waiting requests on to the nodes that serve their streams now, and refuses requests that
+    /// have waited too long.
     pub(super) fn serve_doubts(&mut self, cx: &mut Context<'_>, now: Time) {
         if self.directory.doubts_at.is_none_or(|at| at > now) {
             return;
@@ -447,7 +465,8 @@ impl JetStream {
                 payload: &doubt.payload,
             };
             let Some(entry) = self.streams.entry_by_name(&doubt.stream) else {
-                // The stream is deleted meanwhile, so this node answers the request.
+                // A client has deleted the stream since the request came, so this node answers the request
+                // itself.
                 self.handle_request(cx, now, &message);
                 continue;
             };
@@ -470,8 +489,8 @@ impl JetStream {
         self.directory.doubts_at = (!none).then(|| now + LOOK);
     }
 
-    /// Returns the other group on this node that serves the stream with this directory number, if there is
-    /// one.
+    /// Returns the group that keeps the stream with this directory number, if that group is on this node and
+    /// serves the stream.
     fn opened_by(&self, cx: &Context<'_>, stream: DirectoryNumber) -> Option<GroupId> {
         let Home::Elsewhere { group, .. } = self.streams.entry(stream)?.home() else {
             return None;
@@ -486,7 +505,7 @@ impl JetStream {
         self.voice(cx, now).answer_with(reply, &body);
     }
 
-    /// Refuses the requests that wait, because this node does not lead the directory any more.
+    /// Refuses the requests and changes that wait, because this node does not lead the directory any more.
     pub(super) fn close_directory(&mut self, cx: &mut Context<'_>, now: Time) {
         for doubt in std::mem::take(&mut self.directory.doubts) {
             self.refuse_unserved(cx, now, &doubt.reply);
@@ -502,7 +521,8 @@ impl JetStream {
     }
 }
 
-/// Sends a change to the leader of its group. Returns whether the node can reach a leader.
+/// Sends a decided change to the leader of the stream's group. Returns whether the node can reach that
+/// leader.
 fn tell(cx: &mut Context<'_>, untold: &Untold) -> bool {
     let (stream, group) = untold.of;
     leader_message::changed(untold.kind).is_some_and(|change| {

@@ -8,7 +8,7 @@
 //!
 //! If a message is lost on the way, or with a leader, the target's leader asks again. If a part arrives twice
 //! or late, the target refuses it, because each part names the cursor from which it starts. No group ever
-//! serves a frozen stream or a copy that is not whole, so no two groups serve the same stream.
+//! serves a frozen stream or an incomplete copy, so no two groups serve the same stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -31,78 +31,87 @@ use crate::streams::reads::{Fetched, Held, fetch};
 use crate::streams::serving::consumers::Live;
 use crate::streams::{Ending, JetStream, Messages};
 
-/// The approximate number of bytes of an export.
+/// The size of an export, in bytes of messages, from which the home group adds no further message to it.
 const EXPORT_BYTES: usize = 512 * 1024;
-/// The number of bytes that a copy may lack when the home group freezes the stream.
+/// The most bytes that the target's copy may still lack when the home group freezes the stream. As long as
+/// the copy does not come closer, this limit doubles each [`DOUBLING`].
 const FREEZE_BYTES: u64 = 1024 * 1024;
-/// The period after which a copy may lack twice as many bytes at the freeze, if the bytes that it lacks have
-/// not fallen by `FREEZE_BYTES` meanwhile.
+/// The time after which the limit [`FREEZE_BYTES`] doubles if the copy has not come closer by `FREEZE_BYTES`
+/// in this time.
 const DOUBLING: Duration = Duration::from_secs(2);
-/// The time after which the target's leader asks again for a part.
+/// The time after which the target's leader repeats its request for the next part if the home group has not
+/// answered.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The time after which a leader sends a message again that was refused or may be lost.
+/// The time after which a leader repeats a message that another leader may not have got, or an import that
+/// the group refused.
 const AGAIN: Duration = Duration::from_millis(250);
-/// The time without a new request for a part of a frozen stream after which the home group gives the move up
-/// for now.
+/// The longest time for which a frozen stream waits for the target's next request for a part. After it, the
+/// home group asks the directory to call the move off, so that the stream thaws.
 const STALLED: Duration = Duration::from_secs(3);
-/// The time after a given-up move for which the home group does not freeze the stream again.
+/// The time after a given-up move in which the home group does not freeze the stream for the same target
+/// again.
 const CALM: Duration = Duration::from_secs(20);
-/// The most streams that leave a group at a time. Other streams wait until their targets ask again.
+/// The limit on the number of streams that leave a group at a time. The group does not answer the targets of
+/// other streams, and these targets ask again.
 const LEAVING_MAX: usize = 64;
-/// The most pulls that wait until a stream has moved.
+/// The limit on the number of pulls that a node keeps until the pulled streams have moved.
 const PARKED_MAX: usize = 4096;
-/// The time that other nodes may take to learn which node serves a stream.
+/// The time that other nodes may take to learn which node serves a stream after its move.
 const SETTLING: Duration = Duration::from_millis(50);
-/// The status that ends a pull from a stream that has moved: the client then sends the pull again, and this
-/// pull reaches the stream.
+/// The status that ends a pull from a stream that has moved. The client then sends the pull again, and the
+/// new pull reaches the stream's new group.
 const MOVED: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
 
-/// The state of a group's leader for streams that move, by the streams' directory numbers.
+/// The state by which a group's leader moves streams, by the streams' directory numbers.
 #[derive(Default)]
 pub(crate) struct Moves {
-    /// The numbers of changes that the directory and the group's streams had when the leader last looked for
-    /// moves.
+    /// The change counters of the directory and of the group's streams when the leader last looked for moving
+    /// streams; `None` before the first look. While both stay the same, the leader need not look again.
     looked: Option<(u64, u64)>,
     arriving: BTreeMap<DirectoryNumber, Arriving>,
-    /// The requests for parts that the group has not handled yet.
+    /// The targets' requests for parts that this group's leader has not handled yet.
     asked: BTreeMap<DirectoryNumber, (Moving, Cursor)>,
     leaving: BTreeMap<DirectoryNumber, Leaving>,
-    /// For each stream that leaves, the number of bytes that the copy lacks.
+    /// For each stream that leaves, the number of bytes that the target's copy still lacks, and when that
+    /// number last fell.
     nearing: BTreeMap<DirectoryNumber, Nearing>,
-    /// The streams for which the leader has proposed a freeze, by the group's numbers, each with the time
-    /// after which the leader proposes the freeze again.
+    /// The streams for which the leader has proposed a freeze, by the group's numbers. Each has the time
+    /// after which the leader may propose the freeze again.
     freezing: BTreeMap<StreamNumber, Time>,
-    /// The frozen streams, by the group's numbers.
+    /// The frozen streams that leave this group, by the stream's number in the group.
     frozen: BTreeMap<StreamNumber, Frozen>,
     /// The streams with a given-up move: the target, and the time until which the group does not freeze the
     /// stream again for this target.
     calm: BTreeMap<DirectoryNumber, (GroupId, Time)>,
-    /// The consumers that this node served, until it can send their clients to the target.
+    /// The consumers of moved streams that this node served. The node keeps them until it can send their
+    /// clients to the target.
     ended: Vec<(DirectoryNumber, Live)>,
     parked: Vec<(DirectoryNumber, Box<[u8]>)>,
-    /// The streams for which these clients wait, each with the time since which this node knows that some
-    /// node serves it.
+    /// The streams that some node serves after their move, each with the time since which this node knows
+    /// that. Clients in `ended` and `parked` wait for these streams.
     served: BTreeMap<DirectoryNumber, Time>,
-    /// The streams that have moved, and that no known node serves yet.
+    /// The streams that have moved and that, as far as this node knows, no node serves yet.
     unsettled: BTreeSet<DirectoryNumber>,
-    /// The time at which the leader next looks for nodes that serve these streams.
+    /// The time at which this node next looks for nodes that serve the moved streams; `None` if it waits for
+    /// no moved stream.
     look_at: Option<Time>,
 }
 
-/// A stream that moves to this group.
+/// A stream that moves to this group, and so arrives in parts.
 #[derive(Debug)]
 struct Arriving {
-    /// The group's number of the copy.
+    /// The number that the target group has given to its copy of the stream.
     own: StreamNumber,
     home: GroupId,
     moving: Moving,
-    /// True while an import is proposed and not applied.
+    /// True while the group has not yet applied or refused the import of a part that the leader proposed.
     proposed: bool,
-    /// The time at which the leader asks for a part again, or reports to the directory again.
+    /// The time at which the target's leader asks for the next part again or, if the copy is complete,
+    /// reports it to the directory again; `None` if the leader may act at once.
     again: Option<Time>,
 }
 
-/// A stream that leaves this group, and the part for which the target asked.
+/// A stream that leaves this group, with the export of the part that the target's leader has asked for.
 #[derive(Debug)]
 struct Leaving {
     own: StreamNumber,
@@ -112,29 +121,32 @@ struct Leaving {
     until: Time,
 }
 
-/// The number of bytes that a copy lacks, and since when it lacks about as many.
+/// The progress of a move: the number of bytes that the stream's copy in the target group lacks, and the time
+/// at which that number last fell by [`FREEZE_BYTES`].
 #[derive(Clone, Copy, Debug)]
 struct Nearing {
     moving: Moving,
-    /// The number of bytes that the copy lacked.
+    /// The number of bytes that the target's copy lacked at the time `at`.
     left: u64,
-    /// The time at which the copy lacked this number of bytes, which has not fallen by `FREEZE_BYTES` since.
+    /// The time at which the copy lacked `left` bytes. Since then the number has not fallen by
+    /// [`FREEZE_BYTES`].
     at: Time,
 }
 
-/// A frozen stream that moves away from this group.
+/// A frozen stream that moves away from this group, until the directory ends the move.
 #[derive(Debug)]
 struct Frozen {
     stream: DirectoryNumber,
     moving: Moving,
-    /// The cursor of the target's last request.
+    /// The cursor in the last request for a part from the target's leader; `None` before the first request.
     from: Option<Cursor>,
     /// The time at which the group gives the move up, unless the target asks for another part by then.
     until: Time,
 }
 
 impl Moves {
-    /// Returns the time at which the group has to act next.
+    /// Returns the time at which the leader next has to repeat a request, give a move up, or look for moved
+    /// streams; `None` without such a time.
     pub(crate) fn deadline(&self) -> Option<Time> {
         if !self.asked.is_empty() {
             return Some(Time::ZERO);
@@ -146,7 +158,7 @@ impl Moves {
         asks.chain(leaves).chain(stalls).chain(self.look_at).min()
     }
 
-    /// Drops the state of moves, because this node does not lead the group any more.
+    /// Forgets a leader's state of the moves of streams, because this node does not lead the group any more.
     pub(crate) fn close(&mut self) {
         self.looked = None;
         self.arriving.clear();
@@ -158,9 +170,9 @@ impl Moves {
         self.calm.clear();
     }
 
-    /// Returns how many bytes the copy of a stream may lack when the group freezes the stream. The number
-    /// grows as long as the copy does not catch up: clients may publish into a stream faster than it moves,
-    /// and the group would never freeze it otherwise.
+    /// Returns the number of bytes that a stream's copy may lack when the group freezes the stream. The
+    /// number grows as long as the copy does not catch up, because clients may publish into a stream faster
+    /// than it moves, and the group would then never freeze it.
     fn left_max(&self, stream: DirectoryNumber, now: Time) -> u64 {
         let nearing = self.nearing.get(&stream);
         let since = nearing.map_or(0, |nearing| now.since(nearing.at));
@@ -168,7 +180,7 @@ impl Moves {
         FREEZE_BYTES << doubled.min(20)
     }
 
-    /// Notes that the copy of a stream lacks `left` bytes.
+    /// Notes that the target's copy of a stream still lacks `left` bytes of the stream.
     fn handle_left(&mut self, now: Time, stream: DirectoryNumber, moving: Moving, left: u64) {
         let nearing = Nearing {
             moving,
@@ -176,20 +188,22 @@ impl Moves {
             at: now,
         };
         let known = self.nearing.entry(stream).or_insert(nearing);
-        // The comparison is with the least number so far, which only falls. It stays the same while clients
-        // publish more than the move copies.
+        // `known.left` is the least number of bytes that the copy has lacked so far. It stays the same while
+        // clients publish as many bytes as the move copies, and then the home group must freeze the stream
+        // earlier.
         if known.moving != moving || left + FREEZE_BYTES <= known.left {
             *known = nearing;
         }
     }
 
-    /// Notes that a stream has moved.
+    /// Notes that a move of the stream has ended, done or called off, so that the node looks for the node
+    /// that serves the stream now.
     pub(crate) fn handle_moved(&mut self, stream: DirectoryNumber) {
         self.unsettled.insert(stream);
     }
 }
 
-/// Returns the group that keeps a stream of the directory.
+/// Returns the home group, the group that keeps the stream, according to the stream's directory entry.
 const fn home(entry: &Stream) -> GroupId {
     match entry.home() {
         Home::Elsewhere { group, .. } => group,
@@ -197,8 +211,8 @@ const fn home(entry: &Stream) -> GroupId {
     }
 }
 
-/// Returns the streams that move to `group`: copies, and complete streams that the directory does not list
-/// for this group yet.
+/// Returns the streams that move to `group`: incomplete copies, and complete streams that the directory does
+/// not list for this group yet.
 fn arriving(
     group: GroupId,
     directory: &Streams,
@@ -219,20 +233,21 @@ fn arriving(
             proposed: false,
             again: None,
         };
-        // The copy belongs to another move, so this move cannot use it.
+        // A copy that an earlier move began is of no use for this move, so the group does not continue it.
         let comes = !stream.is_frozen() && stream.moves() == moving.number;
         comes.then_some((number, arriving))
     };
     movable(directory, own).filter_map(of).collect()
 }
 
-/// Returns the streams that may be moving: none if the directory has no move.
+/// Returns the streams of a group that may be moving: all streams, or none if the directory lists no move.
 fn movable<'a>(directory: &Streams, own: &'a Streams) -> impl Iterator<Item = &'a Stream> {
     let most = if directory.has_moving() { own.len() } else { 0 };
     own.iter().take(most)
 }
 
-/// Returns the frozen streams of `group` with moves that the directory has not ended.
+/// Returns the frozen streams of `group` with moves that the directory has not ended. The group gives each
+/// move up at `until`.
 fn frozen(
     group: GroupId,
     directory: &Streams,
@@ -259,8 +274,8 @@ fn frozen(
 }
 
 impl JetStream {
-    /// Asks for the parts that this group's copies lack. Reports to the directory the copies that are
-    /// complete, and the frozen streams for which no group asks.
+    /// Asks the home groups for the parts that this group's copies lack. Reports to the directory the copies
+    /// that are complete, and the frozen streams for which no target asks.
     pub(crate) fn pull_moves(&mut self, cx: &mut Context<'_>, now: Time) {
         if !self.role.serves {
             return;
@@ -304,7 +319,8 @@ impl JetStream {
             match self.streams.get(arriving.own).map(Stream::transit) {
                 Some(Transit::Filling(_)) if waits => arriving.again = Some(now + AGAIN),
                 Some(Transit::Filling(from)) => {
-                    // The home group may not know yet that the stream moves.
+                    // At the start of a move the home group's leader may not know yet that the stream moves,
+                    // and then does not answer. So the target asks again sooner.
                     let patience = match from == Cursor::START {
                         true => AGAIN,
                         false => PATIENCE,
@@ -325,17 +341,18 @@ impl JetStream {
             }
         }
         for (group, told) in tell {
-            // If no leader gets the message, this leader sends it again later.
+            // If the message reaches no leader, this node sends it again at the time `again`.
             cx.tell_group(group, None, told);
         }
     }
 
-    /// Gives up the moves of frozen streams for which no group asks.
+    /// Gives up the moves of frozen streams for which the target has asked for no further part in time.
     fn give_up_stalled(&mut self, cx: &mut Context<'_>, now: Time) {
         let mut stalled = Vec::new();
         for frozen in self.moves.frozen.values_mut() {
             if frozen.until <= now {
-                // If no leader gets the message, this leader sends it again later.
+                // The leader reports the stalled move again after this time, because the directory's leader
+                // may not get the message.
                 frozen.until = now + PATIENCE;
                 stalled.push((frozen.stream, frozen.moving));
             }
@@ -351,7 +368,7 @@ impl JetStream {
     }
 
     /// Notes that the target of a move asks for the part behind `from`. The leader handles the request in
-    /// this group's turn, when it can also read the directory.
+    /// this group's turn, because only then it can also read the directory.
     pub(crate) fn handle_export(&mut self, stream: DirectoryNumber, moving: Moving, from: Cursor) {
         if self.moves.asked.len() < LEAVING_MAX || self.moves.asked.contains_key(&stream) {
             self.moves.asked.insert(stream, (moving, from));
@@ -389,7 +406,8 @@ impl JetStream {
                 .streams_of(ALL)
                 .and_then(|d| d.applied().entry(stream)),
         };
-        // This node's copy of the directory is behind, and does not show where the stream moves.
+        // If this node's copy of the directory is behind, it does not show where the stream moves: the target
+        // asks again.
         if !entry.is_some_and(|entry| of_entry(entry, own)) {
             return;
         }
@@ -422,8 +440,8 @@ impl JetStream {
     }
 
     /// Returns whether a stream of this group has the configuration of its entry in the directory. A stream
-    /// that leaves because space is scarce may have the earlier number of replicas: there is no space for an
-    /// entry with the new number.
+    /// that leaves because space is scarce may have the earlier number of replicas, since the log has no
+    /// space for an entry with the new number.
     pub(crate) fn is_as_in(&self, entry: &Stream, own: &Stream) -> bool {
         let leaves = self.room.space == Space::Scarce && entry.moving().is_some();
         let (wanted, has) = (entry.config(), own.config());
@@ -436,7 +454,8 @@ impl JetStream {
                     }
     }
 
-    /// Sends the exports for which other groups asked, as far as the messages in them can be read now.
+    /// Sends the exports for which target groups asked, as far as the exports' messages are in memory. Lets
+    /// the store read the missing messages.
     pub(crate) fn serve_exports(
         &mut self,
         cx: &mut Context<'_>,
@@ -485,19 +504,20 @@ impl JetStream {
         }
     }
 
-    /// Proposes to freeze a stream that leaves, so that it does not change any more.
+    /// Proposes to freeze a stream that leaves, so that the stream does not change any more while its last
+    /// part moves.
     fn propose_freeze(&mut self, now: Time, own: StreamNumber, moving: Moving) {
         let proposed = self.moves.freezing.get(&own).is_some_and(|at| *at > now);
-        // If space is scarce, no group writes the last deltas of the stream's consumers, so the consumers
-        // deliver some messages again. The move is worth that, because it makes space.
+        // If space is scarce, the log takes no last deltas of the stream's consumers, so the consumers
+        // deliver some messages again after the move. The move is worth that, because it frees space.
         let scarce = self.room.space == Space::Scarce;
         if proposed || self.is_full() || !(scarce || self.entries.postponed.is_empty()) {
             return;
         }
         self.moves.freezing.retain(|_, at| *at > now);
         self.moves.freezing.insert(own, now + PATIENCE);
-        // The leader proposes the last deltas of the consumers before the freeze, so that they move with the
-        // stream.
+        // The leader proposes the last deltas of the consumers before the freeze, so that the consumers'
+        // progress moves with the stream.
         for key in self.consumers.keys_of(own).into_iter().filter(|_| !scarce) {
             self.propose_delta(now, key);
         }
@@ -506,7 +526,8 @@ impl JetStream {
         self.command(now, false, &freeze, Some((b"", Then::Noted)));
     }
 
-    /// Proposes the import of a part that the home group of a stream has sent.
+    /// Proposes to import a part of a moving stream into this group's copy, as the home group has exported
+    /// the part.
     pub(crate) fn handle_exported(
         &mut self,
         now: Time,
@@ -553,7 +574,7 @@ impl JetStream {
         }
     }
 
-    /// Handles the outcome of an import.
+    /// Notes the outcome of an import: after a refusal, the leader asks for the part again later.
     pub(crate) fn handle_import(&mut self, now: Time, stream: DirectoryNumber, outcome: &Outcome) {
         if let Some(arriving) = self.moves.arriving.get_mut(&stream) {
             arriving.proposed = false;
@@ -564,7 +585,7 @@ impl JetStream {
         }
     }
 
-    /// Proposes to note in the directory that the target group has the whole stream.
+    /// Proposes the entry that notes in the directory that the target group has the whole stream.
     pub(crate) fn propose_moved(&mut self, now: Time, stream: DirectoryNumber, moving: Moving) {
         let due = self.streams.entry(stream).and_then(Stream::moving) == Some(moving);
         if due {
@@ -574,8 +595,8 @@ impl JetStream {
         }
     }
 
-    /// Ends the consumers of a frozen stream on this node. The node answers their clients once the target
-    /// serves the stream.
+    /// Stops serving the consumers of a frozen stream. The node answers the consumers' clients once the
+    /// target serves the stream.
     pub(crate) fn end_frozen(&mut self, stream: StreamNumber) {
         self.publishing.end_batches(stream);
         self.moves.freezing.remove(&stream);
@@ -587,7 +608,7 @@ impl JetStream {
         }
     }
 
-    /// Returns the directory number of a stream of this group.
+    /// Returns the directory number of a stream, given the number that the stream has in this group.
     fn number_of(&self, own: StreamNumber) -> DirectoryNumber {
         match self.streams.get(own).map(Stream::home) {
             Some(Home::Of(of)) => of,
@@ -595,8 +616,8 @@ impl JetStream {
         }
     }
 
-    /// Keeps a pull from a stream that moves. The node ends the pull once some node serves the stream again.
-    /// Returns whether there was room.
+    /// Keeps a pull from a moving stream. The node ends the pull once some node serves the stream again.
+    /// Returns whether there was room to keep the pull.
     pub(crate) fn park_moving(&mut self, stream: DirectoryNumber, reply: &[u8]) -> bool {
         let room = self.moves.parked.len() < PARKED_MAX;
         if room {
@@ -605,13 +626,15 @@ impl JetStream {
         room
     }
 
-    /// Returns whether a stream of the directory moves, or has moved and no known node serves it yet.
+    /// Returns whether a stream of the directory moves, or has moved and is not served by any node that this
+    /// node knows.
     pub(crate) fn is_unsettled(&self, stream: DirectoryNumber) -> bool {
         let entry = self.streams.entry(stream);
         self.moves.unsettled.contains(&stream) || entry.is_some_and(|e| e.moving().is_some())
     }
 
-    /// Ends the waiting pulls and consumers of streams that are deleted, or that their new group serves now.
+    /// Ends the waiting pulls and the kept consumers of streams that are deleted, or that their new group
+    /// serves by now.
     pub(crate) fn tell_moved(&mut self, cx: &mut Context<'_>, now: Time) {
         let moves = &self.moves;
         if moves.ended.is_empty() && moves.parked.is_empty() && moves.unsettled.is_empty() {
@@ -655,7 +678,7 @@ impl JetStream {
         self.moves.look_at = Some(now + SETTLING);
     }
 
-    /// Returns whether a stream of the directory is deleted, or the group that keeps it serves it.
+    /// Returns whether the group that keeps a stream of the directory serves it, or the stream is deleted.
     fn is_found(&self, cx: &mut Context<'_>, stream: DirectoryNumber) -> bool {
         let entry = |directory: &Self| {
             let entry = directory.streams.entry(stream);
@@ -684,20 +707,23 @@ impl JetStream {
 }
 
 /// Returns whether a copy that asks for the part behind `from` lacks at most `left_max` bytes, and has shown
-/// that it imports the parts that it gets.
+/// that it imports the parts that it gets. A request from the start of a stream with messages shows no import
+/// yet.
 fn is_near(own: &Stream, from: Cursor, left_max: u64) -> bool {
     let takes = from != Cursor::START || own.state().messages == 0;
     takes && own.bytes_behind(from) <= left_max
 }
 
-/// The result of collecting the messages of an export.
+/// The result of collecting the messages of an export: the encoded entry; a wait, because the store still has
+/// to read a message; or the number of a damaged message.
 enum Gathered {
     Ready(Vec<u8>),
     NotYet,
     Damaged(StreamSeq),
 }
 
-/// Collects the messages of an export, as far as they can be read now.
+/// Collects the messages of an export, as far as they are in memory. Adds the places of the other messages to
+/// `wanted`, so that the store reads them.
 fn gather(
     own: &Stream,
     export: &mut Export,

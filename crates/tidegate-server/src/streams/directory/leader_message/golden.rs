@@ -1,5 +1,5 @@
-//! Tests that the messages between leaders keep the bytes of their protocol version. `tests/golden/cluster`
-//! has a folder for each version.
+//! Tests that the messages between leaders keep the bytes of their protocol version. The directory
+//! `tests/golden/cluster` has a folder of samples for each version.
 
 use tidegate_cluster::VERSION;
 use tidegate_cluster::groups::GroupId;
@@ -10,8 +10,8 @@ use super::{Change, LeaderMessage};
 
 const KEPT: &str = include_str!("../../../../tests/golden/cluster/v3/told.txt");
 
-/// Returns the name of the sample of each kind. Without an arm for a new kind this function does not compile,
-/// and without a sample the test fails. A new kind needs a new version of the protocol.
+/// Returns the name of the sample of each kind of leader message. Without an arm for a new kind this function
+/// does not compile, and without a sample the test fails. A new kind needs a new version of the protocol.
 const fn name_of(told: &LeaderMessage) -> &'static str {
     match told {
         LeaderMessage::Changed { change, .. } => match change {
@@ -60,7 +60,7 @@ fn samples() -> Vec<LeaderMessage> {
         question: 1,
         streams: vec![stream],
     });
-    // The fields of the report are private to another module, so the test reads the sample from JSON, and
+    // The fields of `Reported` are private to another module, so the test decodes the sample from JSON, and
     // then encodes it again.
     let reported = r#"{"question":1,"group":4097,"streams":[[7,{"config":{"name":"S"}}]],"file_bytes":100,"memory_bytes":0,"consumers":2}"#;
     all.push(LeaderMessage::Reported(
