@@ -1,8 +1,8 @@
 //! The commands and entries of one group before they are committed: the commands that gather for the next
-//! entry, the entries that wait for the group, and the entries that the group has accepted and not committed
-//! yet.
+//! entry, the closed entries that wait for the group, and the entries that the group has accepted and not
+//! committed yet.
 //!
-//! [`JetStream`](super::JetStream) makes the commands, and answers the clients that wait for them.
+//! [`JetStream`](super::JetStream) makes the commands, and answers the clients that wait for their outcomes.
 
 use std::collections::VecDeque;
 
@@ -16,43 +16,47 @@ use tidegate_stream::stream::{Command, Effect, Outcome};
 use super::outcome::Then;
 use super::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
 
-/// The number of bytes of waiting entries from which the node stops reading from publishers.
+/// The number of bytes that wait for the log from which on the node stops reading from publishers.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// The entries of one group before they are committed, see the [module](self).
+/// The commands and entries of one group before they are committed, see the [module](self).
 pub(super) struct Entries {
-    /// The gathered commands that go into the log.
+    /// The gathered commands that will go into the log as the next entry.
     pub(super) durable: Proposals<Then>,
     /// The gathered commands for streams in memory. The node applies them at the end of the turn, and never
-    /// writes them.
+    /// writes them to the log.
     pub(super) volatile: Proposals<Then>,
-    /// The closed entries that the group has not accepted yet.
+    /// The closed entries that wait, because the group has not accepted them yet.
     sealed: VecDeque<Sealed<Then>>,
     sealed_bytes: usize,
     gauge: Gauge,
     in_flight: InFlight<Then>,
-    /// The commands about consumers, such as deltas, that the log refused.
+    /// The commands about consumers, such as deltas, that the log refused and that the leader will propose
+    /// again.
     pub(super) postponed: Vec<Postponed>,
     /// The time at which the leader proposes its own commands again, after the log has refused some.
     pub(super) again: Option<Time>,
-    /// True while an expiry of messages is proposed and not applied.
+    /// True while the leader has proposed to remove expired messages, and the group has not applied the
+    /// proposal yet.
     pub(super) expiring: bool,
-    /// The next time at which messages may expire, in microseconds since the Unix epoch.
+    /// The earliest time at which a message of the group's streams may expire, in microseconds since the Unix
+    /// epoch; `None` if no message can expire, or while the leader may propose no expiry.
     pub(super) next_expiry: Option<u64>,
-    /// Scratch of one entry.
+    /// The outcomes and (`effects`) the changes of the entry that this node applied last. The next entry
+    /// reuses the buffers.
     pub(super) outcomes: Vec<Outcome>,
     pub(super) effects: Vec<Effect>,
     counts: Counts,
 }
 
-/// Counts since the node's start.
+/// Counts of the group's commands and entries on this node, since the node's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// The number of commands that the node added to entries.
+    /// The number of commands that the node has added to entries since its start.
     pub(super) commands: u64,
-    /// The number of entries that the node closed.
+    /// The number of entries that the node has closed since its start.
     pub(super) entries: u64,
-    /// The number of bytes of the closed entries.
+    /// The number of bytes of the entries that the node has closed since its start.
     pub(super) bytes: u64,
 }
 
@@ -62,8 +66,8 @@ impl Entries {
         self.gauge.log_to(log, name);
     }
 
-    /// Creates the state without entries. With `fixed`, a number of commands and of bytes, no controller
-    /// chooses how large an entry grows.
+    /// Creates the state without commands and entries. With `fixed`, a number of commands and a number of
+    /// bytes, these numbers and no controller bound an entry.
     pub(super) fn new(fixed: Option<(u64, u64)>) -> Self {
         Self {
             durable: Proposals::default(),
@@ -82,8 +86,8 @@ impl Entries {
         }
     }
 
-    /// Adds a command to the entry that gathers, however full that is. `waiter` is the reply subject of the
-    /// client that waits, and the action that follows the outcome.
+    /// Adds a command to the open entry, even if the entry is full. `waiter` is the reply subject of the
+    /// client that waits, and the action that follows the command's outcome.
     pub(super) fn add(
         &mut self,
         volatile: bool,
@@ -95,20 +99,20 @@ impl Entries {
             false => &mut self.durable,
         };
         self.counts.commands += 1;
-        // The addition never fails: the protocol's limits bound subjects and payloads far below the capacity
-        // of an entry.
+        // The addition never fails: the protocol limits the lengths of subject and payload, so every command
+        // fits into an entry.
         let added = proposals.add(command, waiter);
         debug_assert!(added.is_ok(), "{added:?}");
     }
 
-    /// Returns whether the caller should close the entry that gathers before it adds a command of this many
-    /// bytes.
+    /// Returns whether the caller should close the open entry before it adds a command of this many bytes.
     pub(super) fn has_no_room_for(&self, bytes: usize) -> bool {
         let (commands, held) = (self.durable.len(), self.durable.bytes());
         self.gauge.is_full_for(commands, held, bytes)
     }
 
-    /// Closes the entry that gathers as of `time_us`, microseconds since the Unix epoch.
+    /// Closes the open entry, unless it is empty. `time_us` is the time of the entry in microseconds since
+    /// the Unix epoch.
     pub(super) fn seal(&mut self, time_us: u64) {
         if let Some(sealed) = self.durable.seal(time_us) {
             self.sealed_bytes += sealed.entry.len();
@@ -118,19 +122,20 @@ impl Entries {
         }
     }
 
-    /// Returns whether no closed entry waits for the group.
+    /// Returns whether the group has accepted every closed entry.
     pub(super) fn none_sealed(&self) -> bool {
         self.sealed.is_empty()
     }
 
-    /// Returns the first entry that waits for the group, and the number of its callers. This entry stays the
-    /// first until [`Entries::handle_proposed`] or [`Entries::take_refused`].
+    /// Returns the first closed entry that waits for the group, and the number of clients that wait for it.
+    /// This entry stays the first until [`Entries::handle_proposed`] or [`Entries::take_refused`].
     pub(super) fn first(&self) -> Option<(Bytes, u64)> {
         let sealed = self.sealed.front()?;
         Some((sealed.entry.clone(), sealed.waiters.len().max(1) as u64))
     }
 
-    /// Records that the group has accepted the first entry, as entry `at`, and that this took `cost_ns`.
+    /// Records that the group has accepted the first closed entry, as entry `at`, and that the proposal took
+    /// `cost_ns` nanoseconds.
     pub(super) fn handle_proposed(&mut self, now: Time, at: EntryId, cost_ns: u64) {
         if let Some(sealed) = self.pop() {
             self.gauge
@@ -139,12 +144,14 @@ impl Entries {
         }
     }
 
-    /// Removes and returns the first entry, because the group has refused it or this node no longer leads.
+    /// Removes and returns the first closed entry, because the group has refused it or this node no longer
+    /// leads.
     pub(super) fn take_refused(&mut self) -> Option<Sealed<Then>> {
         self.pop()
     }
 
-    /// Returns the clients that wait for a committed entry, see [`InFlight::take`].
+    /// Returns the clients that wait for the commands of a committed entry, see [`InFlight::take`]; `None` if
+    /// this node did not propose the entry.
     pub(super) fn committed(
         &mut self,
         entry: EntryId,
@@ -161,7 +168,7 @@ impl Entries {
         self.next_expiry = None;
     }
 
-    /// Returns the number of bytes that wait for the log.
+    /// Returns the number of bytes of the commands that the group has not accepted yet.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.sealed_bytes + self.durable.bytes()
     }
@@ -171,7 +178,7 @@ impl Entries {
         self.waiting_bytes() > WAITING_BYTES_MAX
     }
 
-    /// Returns whether no command is on its way into a stream.
+    /// Returns whether no command gathers, waits for the group or is proposed and not committed.
     pub(super) fn is_idle(&self) -> bool {
         self.durable.is_empty()
             && self.volatile.is_empty()
@@ -179,12 +186,12 @@ impl Entries {
             && self.in_flight.len() == 0
     }
 
-    /// Returns the counts since the node's start.
+    /// Returns the counts of commands and entries since the node's start.
     pub(super) const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Returns a snapshot of the controller of entries.
+    /// Returns the state of the controller that chooses how large an entry may grow.
     pub(super) fn snapshot(&self) -> Snapshot {
         self.gauge.snapshot()
     }

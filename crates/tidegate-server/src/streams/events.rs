@@ -1,7 +1,7 @@
 //! Advisories about streams and consumers, for people who watch a server: created, changed, deleted, paused.
 //!
-//! Owns the text of these advisories, and decides when the server sends them. Without a listener the server
-//! makes no advisory. The consumers themselves send the advisories about messages.
+//! This module owns the text of these advisories, and decides when the server sends them. Without a listener
+//! the server makes no advisory. The consumers themselves send the advisories about messages.
 
 use serde::Serialize;
 use tidegate::Time;
@@ -13,7 +13,7 @@ use tidegate_stream::stream::Effect;
 use super::context::Context;
 use super::{JetStream, Voice};
 
-/// A change of a stream or a consumer that advisories report.
+/// A change of a stream or a consumer about which the server sends an advisory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Advised<'a> {
     StreamCreated {
@@ -33,7 +33,7 @@ pub(super) enum Advised<'a> {
         stream: &'a str,
         consumer: &'a str,
     },
-    /// The consumer is paused until this time; `None` if its deliveries resume.
+    /// A client has paused the consumer until the time `until` or, with `None`, resumed it.
     ConsumerPaused {
         stream: &'a str,
         consumer: &'a str,
@@ -76,7 +76,7 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// Returns the advisory as JSON. `id` is unique among advisories.
+    /// Returns the advisory as JSON; `id` is unique among all advisories, and `now` is its time.
     fn json(&self, id: &'a str, now: Timestamp) -> Vec<u8> {
         let (stream, consumer, action) = match *self {
             Self::StreamCreated { stream } => (stream, None, Some("create")),
@@ -111,7 +111,8 @@ impl<'a> Advised<'a> {
 }
 
 impl Voice<'_> {
-    /// Sends the advisory, if there is a listener.
+    /// Sends an advisory about a stream or consumer, if a client or a stream listens to the advisory's
+    /// subject.
     pub(super) fn advise(&mut self, advised: &Advised<'_>) {
         let subject = advised.subject();
         if self.is_heard(subject.as_bytes()) {
@@ -123,12 +124,12 @@ impl Voice<'_> {
 }
 
 impl JetStream {
-    /// Sends advisories about the changes of an entry, before the consumers handle these changes.
+    /// Sends advisories about the changes that an entry made, before the consumers handle these changes.
     pub(super) fn advise_changes(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
         for effect in effects {
             let name = |stream| self.streams.get(stream).map(|s| s.name().to_owned());
-            // If a later command of the same entry deleted the stream, its name is gone, and there is no
-            // advisory.
+            // A later command of the same entry may have deleted the stream, and with it the stream's name.
+            // The server then sends no advisory about the earlier change.
             match effect {
                 // The directory's leader has already sent the advisory for a stream that another group keeps.
                 Effect::StreamCreated { .. }
@@ -157,8 +158,8 @@ impl JetStream {
                 } => {
                     let live = self.consumers.find(*stream, consumer);
                     if live.is_some_and(|key| self.consumers.get(key).is_some_and(|l| l.told)) {
-                        // Only this node knew the consumer until now, and it sent the advisory when it
-                        // created the consumer.
+                        // Until now only this node knew the consumer: this node created the consumer, and
+                        // sent the advisory then.
                         continue;
                     }
                     if let Some(stream) = &name(*stream) {
@@ -190,7 +191,7 @@ impl JetStream {
         }
     }
 
-    /// Sends an advisory if the time until which a consumer is paused differs from `before`.
+    /// Sends an advisory if the time until which a consumer is paused differs from the earlier time `before`.
     fn advise_paused(
         &mut self,
         cx: &mut Context<'_>,

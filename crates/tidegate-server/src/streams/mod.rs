@@ -1,14 +1,16 @@
-//! Streams on the node: takes the messages that clients publish into streams, and answers their requests.
+//! Streams on the node: this module takes the messages that clients publish into streams, and answers the
+//! requests of clients about streams and consumers.
 //!
-//! Pure, like the node that carries out its outputs. Owns the order of steps: a command gathers in an entry
-//! (`proposals`), the group commits the entry, the node applies it ([`tidegate_stream::stream`]), and only
-//! then the node answers the client that waits (`outcome`). The node answers a request that changes nothing
-//! at once. If it has to read a message for the answer, it answers at the end of the turn (`reads`). It
-//! serves consumers then, too (`consumers`).
+//! It is pure, like the node ([`crate::sessions`]) that carries out its outputs. It owns the order of steps:
+//! a command gathers in an entry (`proposals`), the group commits the entry, the node applies the entry
+//! ([`tidegate_stream::stream`]), and only then the node answers the client that waits (`outcome`). The node
+//! answers a request that changes nothing at once. If the store has to read a message for the answer, the
+//! node answers at the end of the turn (`reads`). At the end of the turn the node also serves consumers
+//! (`consumers`).
 //!
 //! Polling order, once a turn: `Node::poll_proposal` until it answers `None` (each followed by
-//! `Node::handle_proposed` or `Node::handle_refused`), `Node::handle_committed` for each entry that the
-//! group hands out, `Node::serve_streams`.
+//! `Node::handle_proposed` or `Node::handle_refused`), `Node::handle_committed` for each entry that the group
+//! hands out, `Node::serve_streams`.
 
 mod admission;
 mod batches;
@@ -66,39 +68,41 @@ use self::wall_time::WallTime;
 use crate::config::StreamSettings;
 use crate::party::Party;
 
-/// The time after which the leader proposes its own commands (deltas of consumers, expiry of messages) again
-/// that the store refused. The reason of a refusal, a full disk, does not pass at once. The store looks for
-/// space after each refusal, and then wakes the event loop.
+/// The time after which the leader proposes its own commands (deltas of consumers, removals of expired
+/// messages) again, because the store refused them. The store refuses them when its disk is full, which does
+/// not change at once. The store looks for space after each refusal, and then wakes the event loop.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// The messages of applied entries that are in memory.
 pub(crate) trait Messages {
-    /// Returns the message at this place, if it is in memory. Further bytes may follow the message's bytes.
+    /// Returns the message at this place in the log, if the message is in memory. Further bytes may follow
+    /// the message's bytes.
     fn peek(&self, place: Place) -> Peeked;
 }
 
-/// Counts of the work of streams on this node since its start.
+/// Counts of this node's work for streams since the node's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamStats {
-    /// The number of requests of the API.
+    /// The number of requests at `$JS.API.>` that clients have sent to this node.
     pub api_requests: u64,
-    /// The number of requests of the API that this node refused.
+    /// The number of requests at `$JS.API.>` that this node has answered with an error.
     pub api_errors: u64,
-    /// The number of entries that this node proposed.
+    /// The number of entries that this node closed and offered to the group.
     pub entries: u64,
-    /// The number of commands in the proposed entries.
+    /// The number of commands that this node added to entries.
     pub commands: u64,
-    /// The number of bytes of the proposed entries.
+    /// The number of bytes of the entries that this node closed and offered to the group.
     pub bytes: u64,
     /// The number of times that the node stopped reading from a publisher because too many bytes waited for
     /// the log.
     pub held_back: u64,
-    /// The number of requests that the node refused because too many bytes waited for the log.
+    /// The number of messages, API requests and entries that the node refused before the group committed
+    /// them, most often for lack of room.
     pub refused: u64,
 }
 
 impl StreamStats {
-    /// Returns the sums of both counts, field by field.
+    /// Returns the sum of these counts and the counts of another group's streams, field by field.
     #[must_use]
     pub(crate) const fn and(self, other: Self) -> Self {
         Self {
@@ -113,7 +117,7 @@ impl StreamStats {
     }
 }
 
-/// The streams of one group, on this node. Each field owns a part of the state; this type decides the order
+/// The streams of one group, on this node. Each field owns a part of the state; `JetStream` decides the order
 /// in which the parts handle an event.
 pub(crate) struct JetStream {
     /// The group's number.
@@ -123,7 +127,7 @@ pub(crate) struct JetStream {
     wall: WallTime,
     entries: Entries,
     consumers: Consumers,
-    /// The proposed changes, and the requests that wait for them.
+    /// The changes of streams that the leader has proposed, and the API requests that wait for these changes.
     admissions: Admissions,
     lost: Lost,
     reads: Reads,
@@ -132,34 +136,38 @@ pub(crate) struct JetStream {
     role: Role,
     /// The directory, which says which group keeps which stream; used only in the group of all nodes.
     directory: Directory,
-    /// The state by which a group other than that of all nodes brings its streams in line with the directory.
+    /// The state by which a group other than the group of all nodes brings its streams in line with the
+    /// directory.
     keeping: Keeping,
-    /// The streams that move from one group to another.
+    /// The streams that move from this group to another group, or from another group to this group.
     moves: Moves,
     /// The streams that move to a group without a leader; used only in the group of all nodes.
     leaderless: Leaderless,
     speech: Speech,
     stats: StreamStats,
-    /// Scratch of one answer.
+    /// The buffer for the JSON body of an answer to a client. Each answer reuses it.
     body: Vec<u8>,
 }
 
-/// The reasons why the streams may have no room for more messages.
+/// The reasons why the streams of a group may have no room for more messages.
 #[derive(Debug, Default)]
 struct Room {
-    /// The answer of the store to the question whether the disk has space.
+    /// The state of the space on this node's disk (free, low or scarce), as the store last reported it.
     space: Space,
-    /// True if fewer than a majority of the group's nodes have space.
+    /// True if so many nodes of the group lack disk space that the rest is no majority, so that the group
+    /// could not commit a message.
     crowded: bool,
-    /// The publishers from which the node does not read until there is room.
+    /// The publishers, clients and other nodes, from which the node does not read until the log has room
+    /// again.
     held_back: Vec<Party>,
-    /// The bytes that streams of other groups hold on this node.
+    /// The number of bytes that the streams of the other groups hold on this node, because the operator's
+    /// limits count the streams of all groups.
     beside: Held,
 }
 
 impl JetStream {
-    /// Creates the streams of the group of all nodes from the state in the log, at `now`. `seed` makes names
-    /// unique.
+    /// Creates the streams of the group of all nodes from the state in the log, at `now`. The names that the
+    /// server gives to consumers contain `seed`, so that two nodes choose different names.
     #[must_use]
     pub(crate) fn new(now: Time, settings: StreamSettings, streams: Streams, seed: u64) -> Self {
         let mut wall = WallTime::default();
@@ -199,7 +207,7 @@ impl JetStream {
         self.publishing.log_to(log.clone(), acks);
     }
 
-    /// Sets the group that keeps the streams, if it is not the group of all nodes.
+    /// Sets the number of the group that keeps the streams, for a group other than the group of all nodes.
     #[must_use]
     pub(crate) const fn of_group(mut self, group: GroupId) -> Self {
         self.group = group;
@@ -212,19 +220,19 @@ impl JetStream {
         self.group
     }
 
-    /// Returns the streams in the state after the last applied entry.
+    /// Returns the group's streams in the state after the last applied entry.
     #[must_use]
     pub(crate) const fn applied(&self) -> &Streams {
         &self.streams
     }
 
-    /// Returns the streams in the state after the last applied entry, mutable, so that the caller can note
-    /// new places of messages.
+    /// Returns the streams in the state after the last applied entry, mutable, so that the store can note new
+    /// places of messages in the log.
     pub(crate) const fn applied_mut(&mut self) -> &mut Streams {
         &mut self.streams
     }
 
-    /// Returns the counts since the node's start.
+    /// Returns the counts of the work for this group's streams since the node's start.
     #[must_use]
     pub(crate) const fn stats(&self) -> StreamStats {
         let counts = self.entries.counts();
@@ -248,13 +256,14 @@ impl JetStream {
         &self.entries.effects
     }
 
-    /// Returns the state of the controllers of entries and of fast-ingest acknowledgements.
+    /// Returns the state of two controllers: the controller of the size of entries, and the controller of
+    /// flow acknowledgements.
     #[must_use]
     pub(crate) fn controllers(&self) -> [Snapshot; 2] {
         [self.entries.snapshot(), self.publishing.fast.snapshot()]
     }
 
-    /// Returns the number of bytes that wait for the log.
+    /// Returns the number of bytes of the group's commands that wait for the log.
     #[must_use]
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.entries.waiting_bytes()
@@ -264,8 +273,9 @@ impl JetStream {
         self.consumers.handle_subscribed(pattern);
     }
 
-    /// Notes whether fewer than a majority of the group's nodes have space. A message accepted then could not
-    /// be committed, and commands that free space would have to wait behind it.
+    /// Notes whether so many of the group's nodes lack disk space that the group could not commit a message.
+    /// While this is so, the group takes no message, because commands that free space would have to wait
+    /// behind it.
     pub(crate) fn set_crowded(&mut self, crowded: bool) {
         if std::mem::replace(&mut self.room.crowded, crowded) != crowded && crowded {
             tracing::error!(
@@ -274,9 +284,9 @@ impl JetStream {
         }
     }
 
-    /// Notes whether the disk has space for more messages.
+    /// Notes whether this node's disk has space for more messages of streams.
     pub(super) fn set_space(&mut self, space: Space) {
-        // All groups share the disk, so one of them logs the change.
+        // All groups share the disk, so it is enough that one group, the group of all nodes, logs the change.
         if std::mem::replace(&mut self.room.space, space) != space && self.group == ALL {
             match space {
                 Space::Low => tracing::error!(
@@ -292,7 +302,8 @@ impl JetStream {
         }
     }
 
-    /// Notes the bytes that the streams of all groups hold on this node.
+    /// Tells this group the number of bytes that the streams of all groups hold on this node, because the
+    /// operator's limits count all groups.
     pub(super) const fn set_held(&mut self, all: Held) {
         self.room.beside = all.without(self.streams.held());
     }
@@ -301,9 +312,10 @@ impl JetStream {
         self.wall.set(now, us);
     }
 
-    /// Returns the next entry to propose, and the number of callers that wait for it.
+    /// Returns the next entry that the caller must propose to the group, and the number of clients that wait
+    /// for its commands; `None` if no entry waits.
     pub(super) fn poll_proposal(&mut self, now: Time) -> Option<(Bytes, u64)> {
-        // While closed entries wait for the group, the entry that gathers stays open for more commands.
+        // While closed entries wait for the group, the open entry stays open for more commands.
         if self.entries.none_sealed() || !self.settings.lab.carries_over() {
             self.seal(now);
         }
@@ -314,7 +326,7 @@ impl JetStream {
         self.entries.handle_proposed(now, at, cost_ns);
     }
 
-    /// Takes the list of publishers from which the node may read again.
+    /// Takes the list of publishers from which the node may read again, because the log has room again.
     pub(super) fn take_resumed(&mut self) -> Vec<Party> {
         match self.is_full() {
             true => Vec::new(),
@@ -342,8 +354,8 @@ impl JetStream {
                 self.entries.again = Some(now + AGAIN);
             }
             if let (Then::Delta(key), Some(of)) = (&then, &of) {
-                // No client asked for a consumer's delta, so there is no request to refuse: the node keeps
-                // the delta and proposes it again.
+                // No client asked for a consumer's delta, so no client gets the refusal: the node keeps the
+                // delta and proposes it again.
                 self.entries.postponed.push(Postponed::new(of, *key));
                 continue;
             }
@@ -357,9 +369,11 @@ impl JetStream {
         self.serve_waiting(cx, now);
     }
 
-    /// Applies an entry of the log.
+    /// Applies a committed entry of the log, and tells the clients that wait the outcomes of their commands.
     ///
-    /// # Errors The entry holds a command that this version does not know: the node must not continue.
+    /// # Errors
+    ///
+    /// Fails if the entry holds a command that this version does not know: the node must not continue.
     pub(super) fn handle_committed(
         &mut self,
         cx: &mut Context<'_>,
@@ -382,7 +396,7 @@ impl JetStream {
         Ok(())
     }
 
-    /// Applies the commands that have gathered for streams in memory.
+    /// Applies the commands of this turn for streams in memory, which this node never writes to the log.
     fn apply_volatile(&mut self, cx: &mut Context<'_>, now: Time) -> Result<(), EntryError> {
         let time_us = self.wall.tell(now);
         while let Some(sealed) = self.entries.volatile.seal(time_us) {
@@ -413,7 +427,7 @@ impl JetStream {
         self.serve_waiting(cx, now);
     }
 
-    /// Tells each client that waits for an entry the outcome of its command.
+    /// Tells each client that waits for a command of an applied entry the outcome of this command.
     fn tell_all(&mut self, cx: &mut Context<'_>, now: Time, mut waiters: Waiters<Then>) {
         let outcomes = std::mem::take(&mut self.entries.outcomes);
         for (command, reply, then) in waiters.drain() {
@@ -426,8 +440,9 @@ impl JetStream {
         self.entries.durable.recycle(waiters);
     }
 
-    /// Begins the work of a turn, after the entries of the log. The caller then serves each consumer that
-    /// [`JetStream::next_consumer`] names, and calls [`JetStream::end_turn`].
+    /// Begins the streams' work of a turn, after the node has applied the turn's committed entries. The
+    /// caller then serves each consumer that [`JetStream::next_consumer`] names, and calls
+    /// [`JetStream::end_turn`].
     pub(super) fn serve(
         &mut self,
         cx: &mut Context<'_>,
@@ -438,8 +453,8 @@ impl JetStream {
         self.serve_doubts(cx, now);
         self.tell_moved(cx, now);
         if !self.role.serves {
-            // A follower only finishes the reads for which clients asked while it led. The leader publishes
-            // the messages that streams sent to subjects of streams.
+            // A follower only finishes the reads for which clients asked while it led. It drops the messages
+            // that its streams sent to subjects of streams, because the leader publishes these messages.
             self.serve_reads(cx, now, messages);
             self.speech.said.clear();
             return Ok(());
@@ -460,21 +475,23 @@ impl JetStream {
         Ok(())
     }
 
-    /// Ends the work of a turn, once [`JetStream::next_consumer`] has none left.
+    /// Ends the streams' work of a turn, once the node has served each consumer that
+    /// [`JetStream::next_consumer`] named.
     pub(super) fn end_turn(&mut self, cx: &mut Context<'_>, now: Time) -> Result<(), EntryError> {
         if !self.role.serves {
             return Ok(());
         }
         if self.admissions.is_due() {
-            // The reset of a consumer that the log does not keep may have concluded a change for which
-            // requests wait.
+            // The reset of a consumer that the log does not keep changes the consumer at once, and API
+            // requests may wait for that change.
             self.serve_waiting(cx, now);
         }
         self.take_said(now);
         self.apply_volatile(cx, now)
     }
 
-    /// Publishes the messages that streams have sent to subjects of streams into those streams.
+    /// Publishes the messages that streams have sent to subjects of streams (answers, deliveries, advisories)
+    /// into the streams that take these subjects.
     fn take_said(&mut self, now: Time) {
         for said in std::mem::take(&mut self.speech.said) {
             let message = Publish {
@@ -487,7 +504,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes again the commands of consumers that the log refused.
+    /// Proposes again the deltas of consumers that the log refused earlier. If disk space is scarce, only
+    /// those go to the log that free some. The deltas of one consumer keep their order.
     fn propose_postponed(&mut self, now: Time) {
         if self.room.space == Space::Scarce {
             return;
@@ -498,8 +516,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes to remove messages that have expired. Like every change, an expiry needs an entry. The leader
-    /// proposes no second expiry before the first is applied.
+    /// Proposes to remove messages that have expired. An expiry needs an entry, like every change, so that
+    /// all nodes remove the same messages. The leader proposes no second expiry before the first is applied.
     fn propose_expiry(&mut self, now: Time) {
         let now_us = self.wall.tell(now);
         if self.entries.expiring || self.entries.again.is_some() {
@@ -545,17 +563,19 @@ impl JetStream {
         all.into_iter().flatten().min()
     }
 
-    /// Returns whether no command is on its way into a stream and no request waits.
+    /// Returns whether no command waits to be applied, no API request waits for a change, and no message
+    /// waits to be published again.
     pub(super) fn is_idle(&self) -> bool {
         self.entries.is_idle() && self.admissions.is_idle()
     }
 
-    /// Ends the pulls of consumers because the node stops, and proposes a last delta of each consumer.
+    /// Ends the pulls of all consumers because the node stops, and proposes a last delta of each consumer.
     pub(super) fn handle_stopping(&mut self, cx: &mut Context<'_>, now: Time) {
         self.end_consumers(cx, now, Ending::Shutdown);
     }
 
-    /// Returns this server's part of an answer, as of `now`.
+    /// Returns the facts about this server that an API answer shows: version, domain, cluster and the time
+    /// `now`.
     fn server(&self, now: Time) -> Server<'_> {
         Server {
             version: crate::PROTOCOL_VERSION,
@@ -569,7 +589,7 @@ impl JetStream {
         Timestamp::from_micros(self.wall.peek(now))
     }
 
-    /// Returns the voice through which the streams send messages at `now`.
+    /// Returns the voice through which the streams send messages to clients at `now`.
     fn voice<'a>(&'a mut self, cx: &'a mut Context<'_>, now: Time) -> Voice<'a> {
         Voice {
             wall_us: self.wall.tell(now),
@@ -579,7 +599,7 @@ impl JetStream {
         }
     }
 
-    /// Returns a name that no other consumer has.
+    /// Returns a name for a consumer that no consumer on any node has.
     fn unique_name(&mut self) -> String {
         self.speech.unique_name()
     }

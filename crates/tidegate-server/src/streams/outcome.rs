@@ -1,4 +1,4 @@
-//! Answers clients, and notes outcomes, once the node has applied their commands.
+//! Answers clients, and notes the outcomes of commands, once the node has applied the commands.
 
 use tidegate::Time;
 use tidegate_cluster::groups::GroupId;
@@ -16,47 +16,50 @@ use super::admission::ChangeId;
 use super::context::Context;
 use super::serving::Key;
 
-/// The action that follows the outcome of a command.
+/// The action that the node carries out once it has applied a command and knows its outcome.
 #[derive(Debug)]
 pub(super) enum Then {
-    /// The node answers a publisher.
+    /// The node answers the publisher of the message with the command's outcome.
     Publish,
-    /// The node answers the client that asked for the change through the API.
+    /// The node answers the client that asked for the command's change through the API.
     Api(Kind),
-    /// The node concludes a change for which other requests may wait, and answers the request that asked for
-    /// the change.
+    /// The node concludes a change for which other API requests may wait, and answers the client that asked
+    /// for the change.
     Admitted(ChangeId, Box<Self>),
-    /// The node answers the client that created a consumer of this name.
+    /// The node answers the client that asked to create the consumer of this name.
     Consumer(Box<str>),
-    /// The node answers the client that paused a consumer until this time, or resumed it.
+    /// The node answers the client that paused a consumer until this time; `None` if the client resumed the
+    /// consumer.
     Paused(Option<Timestamp>),
-    /// The node answers the publisher of the atomic batch with this id.
+    /// The node answers the publisher of the atomic batch with this id: the group has stored or refused the
+    /// batch.
     Atomic(Box<[u8]>),
-    /// The node answers the client that reset this consumer.
+    /// The node answers the client that asked to reset this consumer.
     Reset(Key),
-    /// The node notes that a consumer's delta or deletion is durable. No client waits for this.
+    /// The node notes that a consumer's delta or deletion is durable. No client waits for this outcome.
     Delta(Key),
     /// The node notes that the log now keeps a consumer that only this node knew before. No client waits for
-    /// this.
+    /// this outcome.
     Logged(Key),
     /// The node notes the outcome for a fast-ingest batch, and answers the batch's publisher at intervals.
     Fast(Ticket),
-    /// The node notes that expired messages are removed. No client waits for this.
+    /// The node notes that expired messages are removed. No client waits for this outcome.
     Expired,
     /// The node forwards the deletion of a stream to this other group, which keeps the stream.
     DeletedElsewhere(GroupId),
-    /// The node notes that the group's stream matches the directory's stream with this number. No client
-    /// waits for this.
+    /// The node notes that the leader's proposal to match a stream with the directory is applied or refused.
+    /// The field is the stream's directory number. No client waits for this outcome.
     Listed(DirectoryNumber),
-    /// The node notes that a part of the stream with this directory number, which moves to this group, is
-    /// imported. No client waits for this.
+    /// The node notes that the group has imported a part of the stream with this directory number, which
+    /// moves to this group. No client waits for this outcome.
     Filled(DirectoryNumber),
     /// The node does nothing.
     Noted,
 }
 
 impl JetStream {
-    /// Tells the client that waits at `reply` the outcome of a command.
+    /// Carries out the action that follows a command's outcome. A client that waits for the outcome waits at
+    /// `reply`.
     pub(super) fn tell(
         &mut self,
         cx: &mut Context<'_>,
@@ -142,7 +145,7 @@ impl JetStream {
             Outcome::Stored { stream, seq } => self.pub_ack(*stream).stored(body, *seq),
             Outcome::Duplicate { stream, seq } => self.pub_ack(*stream).duplicate(body, *seq),
             Outcome::Refused { stream, error } => self.pub_ack(*stream).refused(body, error),
-            // The command of a published message has no other outcome.
+            // The command that stores a published message always ends as stored, duplicate or refused.
             _ => {}
         }
     }
@@ -158,11 +161,11 @@ impl JetStream {
         }
     }
 
-    /// Returns the writer of acknowledgements to publishers of this stream.
+    /// Returns the writer of PubAcks, the answers to publishers, for this stream.
     pub(super) fn pub_ack(&mut self, stream: StreamNumber) -> &PubAck {
         let Some(of) = self.streams.get(stream) else {
-            // A client deleted the stream while the message was on its way. No other stream gets the stream's
-            // number.
+            // A client deleted the stream while a publisher's message was on its way. The answer names no
+            // stream, because the number of the deleted stream tells no name any more.
             return &self.publishing.nameless;
         };
         let domain = self.settings.domain.as_deref();
@@ -172,7 +175,7 @@ impl JetStream {
             .or_insert_with(|| PubAck::new(of.name(), domain))
     }
 
-    /// Returns the answer to a change of a stream.
+    /// Returns the answer to the client that changed a stream, by the outcome of the change.
     fn changed(&mut self, now: Time, kind: Kind, outcome: &Outcome) -> Vec<u8> {
         let missing = || answer::refused(kind.as_str(), &ApiError::STREAM_NOT_FOUND);
         match outcome {

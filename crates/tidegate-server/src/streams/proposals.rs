@@ -1,4 +1,4 @@
-//! The commands that gather for the next entry, and the callers that wait for their outcomes.
+//! The commands that gather for the next entry, and the clients that wait for the commands' outcomes.
 //!
 //! The bytes of an entry hold commands. The node keeps the clients that wait (*waiters*) beside the entry,
 //! and never writes them to the log: only the node that proposed an entry answers the entry's waiters. The
@@ -18,27 +18,27 @@ use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder,
 
 use crate::streams::serving::Key;
 
-/// The bytes of an entry at which the node closes it: this maximum, and (`ENTRY_BYTES_MIN`) the minimum; the
-/// controller chooses between. Larger entries save nothing, and to read a single message a node reads a whole
-/// entry.
+/// The bounds, in bytes, between which the controller chooses the size at which the node closes an entry: the
+/// upper bound, and (`ENTRY_BYTES_MIN`) the lower bound. Larger entries would save nothing, and would make
+/// the read of a single message dearer, because a node reads a whole entry.
 const ENTRY_BYTES_MAX: u64 = 512 * 1024;
 const ENTRY_BYTES_MIN: u64 = 64 * 1024;
-/// The most commands in one entry.
+/// The limit on the number of commands in one entry, however few bytes they have.
 const ENTRY_COMMANDS_MAX: u64 = 16 * 1024;
 
-/// A caller that waits for the outcome of a command.
+/// A client that waits for the outcome of a command in an entry.
 #[derive(Debug)]
 pub(super) struct Waiter<T> {
-    /// The number of the waiter's command within the entry.
+    /// The number of the client's command within the entry, from 0.
     command: u32,
-    /// The byte in `subjects` at which the waiter's reply subject starts.
+    /// The offset in `subjects` at which the client's reply subject starts, in bytes.
     start: u32,
     len: u32,
-    /// The action that follows the outcome.
+    /// The action that the node carries out once it knows the outcome of the client's command.
     pub(super) then: T,
 }
 
-/// The callers that wait for the commands of one entry.
+/// The clients that wait for the commands of one entry, in the order of the commands.
 #[derive(Debug)]
 pub(super) struct Waiters<T> {
     subjects: Vec<u8>,
@@ -58,7 +58,8 @@ impl<T> Waiters<T> {
     fn add(&mut self, command: u32, reply: &[u8], then: T) {
         let small = "an entry's commands and their reply subjects are in memory, and few";
         let start = u32::try_from(self.subjects.len()).expect(small);
-        // The configuration bounds the length of a subject, and may allow more than 64 KiB.
+        // The configuration bounds the length of a reply subject, but may allow more than 64 KiB, so the
+        // length is a `u32`.
         let len = u32::try_from(reply.len()).expect(small);
         self.subjects.extend_from_slice(reply);
         self.list.push(Waiter {
@@ -69,8 +70,8 @@ impl<T> Waiters<T> {
         });
     }
 
-    /// Removes and returns the waiters in the order of their commands. Each item is the command's number, the
-    /// reply subject and the action.
+    /// Removes and returns the waiters in the order of their commands. Each item is the command's number in
+    /// the entry, the waiter's reply subject and the action after the outcome.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (usize, &[u8], T)> {
         let subjects = &self.subjects;
         self.list.drain(..).map(|w| {
@@ -80,7 +81,7 @@ impl<T> Waiters<T> {
         })
     }
 
-    /// Returns the number of waiters.
+    /// Returns the number of clients that wait for commands of the entry.
     pub(super) const fn len(&self) -> usize {
         self.list.len()
     }
@@ -91,7 +92,7 @@ impl<T> Waiters<T> {
     }
 }
 
-/// A closed entry, with its waiters.
+/// A closed entry that no further command enters, with the clients that wait for its commands.
 #[derive(Debug)]
 pub(super) struct Sealed<T> {
     pub(super) entry: Bytes,
@@ -99,14 +100,15 @@ pub(super) struct Sealed<T> {
     pub(super) waiters: Waiters<T>,
 }
 
-/// A command about a consumer that the log refused. The node keeps the command, because it must not be lost.
+/// A command about a consumer that the log refused. The node keeps the command and proposes it again, because
+/// a delta or a deletion must not be lost.
 #[derive(Debug)]
 pub(super) struct Postponed {
     kind: Kind,
     stream: StreamNumber,
     name: Box<[u8]>,
     payload: Box<[u8]>,
-    /// The consumer.
+    /// The key, on this node, of the consumer that the command changes.
     pub(super) key: Key,
 }
 
@@ -126,13 +128,13 @@ impl Postponed {
     }
 }
 
-/// The entry that gathers commands.
+/// The open entry, in which commands gather.
 #[derive(Debug)]
 pub(super) struct Proposals<T> {
     open: BytesMut,
     commands: u32,
     waiters: Waiters<T>,
-    /// Emptied collections of waiters, which the node keeps to reuse their memory.
+    /// Empty collections of waiting clients, from earlier entries. The next entries reuse their memory.
     spare: Vec<Waiters<T>>,
 }
 
@@ -148,14 +150,16 @@ impl<T> Default for Proposals<T> {
 }
 
 impl<T> Proposals<T> {
-    /// Adds a command. `waiter` is the reply subject of the caller that waits, and the action that follows.
+    /// Adds a command to the open entry. `waiter` is the reply subject of the client that waits, and the
+    /// action that follows the outcome.
     pub(super) fn add(
         &mut self,
         command: &Command<'_>,
         waiter: Option<(&[u8], T)>,
     ) -> Result<(), EncodeError> {
         let mut encoder = if self.open.is_empty() {
-            // `seal` sets the time.
+            // The time 0 is a placeholder: `Proposals::seal` sets the time of the entry when the node closes
+            // it.
             Encoder::begin(&mut self.open, 0)
         } else {
             Encoder::resume(&mut self.open)
@@ -168,8 +172,8 @@ impl<T> Proposals<T> {
         Ok(())
     }
 
-    /// Lets `write` add commands, and notes `then` as the action that follows the last of them. Returns
-    /// whether `write` added a command.
+    /// Lets `write` add commands to the open entry, and notes `then` as the action that follows the outcome
+    /// of the last of them. Returns whether `write` added a command.
     pub(super) fn add_written(
         &mut self,
         then: T,
@@ -180,7 +184,7 @@ impl<T> Proposals<T> {
         } else {
             Encoder::resume(&mut self.open)
         };
-        // Commands that did not fit go into the next entry.
+        // If the entry is full, a later call writes the other commands, into a later entry.
         let written = write(&mut encoder).unwrap_or(0);
         self.commands +=
             u32::try_from(written).expect("an entry in memory has fewer than 2^32 commands");
@@ -192,22 +196,23 @@ impl<T> Proposals<T> {
         written > 0
     }
 
-    /// Returns the number of bytes of the gathered commands.
+    /// Returns the number of bytes of the gathered commands, as the open entry holds them.
     pub(super) fn bytes(&self) -> usize {
         self.open.len()
     }
 
-    /// Returns the number of gathered commands.
+    /// Returns the number of commands in the open entry.
     pub(super) const fn len(&self) -> usize {
         self.commands as usize
     }
 
-    /// Returns whether no command is gathered.
+    /// Returns whether the open entry has no command.
     pub(super) const fn is_empty(&self) -> bool {
         self.commands == 0
     }
 
-    /// Closes the entry as of `time_us`. Returns `None` if no command is gathered.
+    /// Closes the open entry and gives it the time `time_us`, in microseconds since the Unix epoch. Returns
+    /// `None` if the entry has no command.
     pub(super) fn seal(&mut self, time_us: u64) -> Option<Sealed<T>> {
         if self.is_empty() {
             return None;
@@ -224,7 +229,7 @@ impl<T> Proposals<T> {
         })
     }
 
-    /// Takes back an emptied collection of waiters, to reuse its memory.
+    /// Takes back an emptied collection of waiters, to reuse its memory for another entry.
     pub(super) fn recycle(&mut self, mut waiters: Waiters<T>) {
         const SPARES_MAX: usize = 64;
         if self.spare.len() < SPARES_MAX {
@@ -234,20 +239,22 @@ impl<T> Proposals<T> {
     }
 }
 
-/// Decides how large an entry may grow: a controller of the engine, at the boundary between publishers and
-/// the group.
+/// Decides how large an entry may grow, with a controller of the engine at the boundary between publishers
+/// and the group.
 ///
-/// An item is a command, a batch is an entry, and its cost is the time that the proposal takes. No command
-/// waits for further commands: the node proposes the commands of a turn at the end of the turn, since the log
-/// gathers the entries that arrive while a sync runs.
+/// The controller's item is a command, its batch is an entry, and the cost of a batch is the time that the
+/// proposal takes. No command waits for further commands: the node proposes the commands of a turn at the end
+/// of the turn, since the log gathers the entries that arrive while a sync runs.
 pub(super) struct Gauge {
     boundary: Boundary<Knee>,
-    /// The numbers of commands and bytes that replace the controller's choice, for measurements.
+    /// The numbers of commands and bytes that replace the controller's choice, for measurements; `None` if
+    /// the controller chooses.
     fixed: Option<Load>,
 }
 
 impl Gauge {
-    /// Creates the gauge. With `fixed`, a number of commands and of bytes, the controller does not choose.
+    /// Creates the gauge. With `fixed`, a number of commands and a number of bytes, these numbers replace the
+    /// controller's choice.
     pub(super) fn new(fixed: Option<(u64, u64)>) -> Self {
         let bounds = Bounds {
             items_min: 1,
@@ -265,13 +272,13 @@ impl Gauge {
         }
     }
 
-    /// Makes the controller write its decisions into `log`, under `name`.
+    /// Makes the controller write its decisions about the size of entries into `log`, under `name`.
     pub(super) fn log_to(&mut self, log: &DecisionLog, name: &str) {
         self.boundary.log_to(log, name);
     }
 
-    /// Returns whether an entry with `commands` commands of `held` bytes has no room for a further command of
-    /// `bytes` bytes.
+    /// Returns whether an entry that holds `commands` commands in `held` bytes has no room for a further
+    /// command of `bytes` bytes.
     pub(super) fn is_full_for(&self, commands: usize, held: usize, bytes: usize) -> bool {
         let limit = self.limit();
         commands > 0 && ((held + bytes) as u64 > limit.bytes || commands as u64 >= limit.items)
@@ -283,7 +290,8 @@ impl Gauge {
         self.fixed.unwrap_or_else(|| Load::new(items, bytes))
     }
 
-    /// Tells the controller that the node has proposed an entry, and that this took `cost_ns`.
+    /// Tells the controller that the node has proposed an entry with this many commands and bytes, and that
+    /// the proposal took `cost_ns` nanoseconds.
     pub(super) fn proposed(&mut self, now: Time, commands: usize, bytes: usize, cost_ns: u64) {
         let batch = Load::new(commands as u64, bytes as u64);
         let (left, cut) = (Load::default(), Cut::Forced(Reason::Drained));
@@ -292,13 +300,14 @@ impl Gauge {
         debug_assert!(ran.is_ok(), "{ran:?}");
     }
 
-    /// Returns the controller's state, for the monitor.
+    /// Returns the state of the controller of the size of entries, which the monitor shows.
     pub(super) fn snapshot(&self) -> Snapshot {
         self.boundary.snapshot()
     }
 }
 
-/// The entries that this node has proposed and that are not committed yet, in order, with their waiters.
+/// The entries that this node has proposed and that are not committed yet, in order, each with the clients
+/// that wait for it.
 #[derive(Debug)]
 pub(super) struct InFlight<T>(VecDeque<(EntryId, Waiters<T>)>);
 
@@ -309,16 +318,16 @@ impl<T> Default for InFlight<T> {
 }
 
 impl<T> InFlight<T> {
-    /// Notes a proposed entry: the index and term that the group gave it, and the entry's waiters.
+    /// Notes a proposed entry: the index and term that the group gave it, and the clients that wait for it.
     pub(super) fn push(&mut self, at: EntryId, waiters: Waiters<T>) {
         // In another term the group may give the same index to another entry. The earlier entry with this
         // index is then lost, but the node does not know yet which entry replaces it.
         self.0.push_back((at, waiters));
     }
 
-    /// Returns the waiters of this committed entry; `None` if this node did not propose it. An entry of
-    /// another term is a different entry. Calls `lost` with the waiters of earlier entries that will never be
-    /// committed.
+    /// Returns the waiters of this committed entry; `None` if this node did not propose the entry. An entry
+    /// of another term is a different entry. Calls `lost` with the waiters of earlier entries that the group
+    /// will never commit.
     pub(super) fn take(
         &mut self,
         EntryId { index, term }: EntryId,
@@ -337,7 +346,7 @@ impl<T> InFlight<T> {
         None
     }
 
-    /// Returns the number of proposed entries that are not committed yet.
+    /// Returns the number of entries that this node has proposed and that are not committed yet.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

@@ -11,20 +11,20 @@ use tidegate_stream::stream::{Command, Kind, Stream};
 use super::JetStream;
 use super::outcome::Then;
 
-/// The answer of the streams to a message that the node offers them.
+/// The answer of the streams when the node offers them a published message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// No stream takes the message.
+    /// No stream takes the message, and the message is no request that this node handles.
     No,
-    /// A stream or the API took the message.
+    /// A stream or the API took the message, so the node has no more to do with it.
     Yes,
-    /// A stream or the API took the message, and so many bytes wait for the log that the publisher has to
-    /// pause.
+    /// A stream or the API took the message, and so many bytes wait for the log that the node stops reading
+    /// from the publisher.
     Full,
 }
 
 impl JetStream {
-    /// Proposes to store a message, if a stream takes messages of its subject.
+    /// Proposes to store a published message, if a stream takes messages of its subject.
     pub(crate) fn publish(&mut self, now: Time, message: &Publish<'_>) -> Taken {
         let captured = self
             .role
@@ -64,7 +64,7 @@ impl JetStream {
     }
 
     /// Returns whether the stream that takes messages of this subject is frozen: the stream moves to another
-    /// group, which does not have it yet.
+    /// group, which does not have the whole stream yet.
     pub(crate) fn has_frozen(&self, subject: &[u8]) -> bool {
         self.role.serves && self.streams.taker(subject).is_some_and(Stream::is_frozen)
     }
@@ -84,8 +84,8 @@ impl JetStream {
         }
     }
 
-    /// Adds a command to the entry that gathers. `waiter` is the reply subject of the client that waits, and
-    /// the action that follows the outcome.
+    /// Adds a command to the open entry, and first closes that entry if the command does not fit. `waiter` is
+    /// the reply subject of the client that waits, and the action that follows the outcome.
     pub(super) fn command(
         &mut self,
         now: Time,
@@ -99,7 +99,7 @@ impl JetStream {
         self.add(volatile, command, waiter);
     }
 
-    /// Adds a command to the entry that gathers, however full that is.
+    /// Adds a command to the open entry, even if the entry is full.
     pub(super) fn add(
         &mut self,
         volatile: bool,
@@ -109,13 +109,12 @@ impl JetStream {
         self.entries.add(volatile, command, waiter);
     }
 
-    /// Returns whether the caller should close the entry that gathers before it adds a command of this many
-    /// bytes.
+    /// Returns whether the caller should close the open entry before it adds a command of this many bytes.
     pub(super) fn has_no_room_for(&self, bytes: usize) -> bool {
         self.entries.has_no_room_for(bytes)
     }
 
-    /// Closes the entry that gathers.
+    /// Closes the open entry, in which commands gather, at the present wall-clock time.
     pub(super) fn seal(&mut self, now: Time) {
         let time_us = self.wall.tell(now);
         self.entries.seal(time_us);

@@ -1,5 +1,5 @@
-//! The state between publishers and streams that the log does not hold: batches that are not complete, and
-//! the writers of each stream's acknowledgements.
+//! The state between publishers and streams that the log does not hold: batches that publishers have not
+//! completed, and the writers of each stream's PubAcks.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -10,20 +10,24 @@ use tidegate_stream::schema::number::StreamNumber;
 
 use super::batches;
 
-/// The most bytes of an atomic batch: half of the bytes that a segment of the log holds.
+/// The limit on the bytes of an atomic batch: half of a segment of the log, because the batch must fit into
+/// one entry.
 const BATCH_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// The batches and the writers of acknowledgements of one group's streams, see the [module](self).
+/// The open batches and the PubAck writers of one group's streams, see the [module](self).
 pub(super) struct Publishing {
     pub(super) atomic: Atomic,
     pub(super) fast: Fast,
     pub(super) batches: batches::Pending,
-    /// The number of acknowledgements of fast-ingest batches that wait in outboxes and are not written yet.
+    /// The number of flow acknowledgements that the node has sent and that still wait in outboxes, so that no
+    /// connection has written them yet.
     pub(super) acked_fast: u64,
     pub(super) pub_acks: HashMap<StreamNumber, PubAck, RandomState>,
-    /// The writer of answers to publishers of a stream that is deleted.
+    /// The writer of answers to publishers if a client has deleted the stream meanwhile: the answers name no
+    /// stream.
     pub(super) nameless: PubAck,
-    /// The log of the controller's decisions about acknowledgements, and the name in this log.
+    /// The log into which the controller of flow acknowledgements writes its decisions, and the controller's
+    /// name in this log; `None` if the server records no decisions.
     decisions: Option<(DecisionLog, String)>,
 }
 
@@ -40,13 +44,13 @@ impl Publishing {
         }
     }
 
-    /// Makes the controller write its decisions about acknowledgements into `log`, under `name`.
+    /// Makes the controller write its decisions about flow acknowledgements into `log`, under `name`.
     pub(super) fn log_to(&mut self, log: DecisionLog, name: String) {
         self.fast.log_to(&log, &name);
         self.decisions = Some((log, name));
     }
 
-    /// Forgets all batches, because this node no longer leads.
+    /// Forgets all open batches, because this node no longer leads the group.
     pub(super) fn close_batches(&mut self) {
         self.atomic = new_atomic();
         self.fast = Fast::new(FastLimits::default());
@@ -56,13 +60,14 @@ impl Publishing {
         self.batches = batches::Pending::default();
     }
 
-    /// Forgets a stream that is deleted or has moved to another group.
+    /// Forgets the PubAck writer and the open batches of a stream that is deleted or has moved to another
+    /// group.
     pub(super) fn handle_stream_gone(&mut self, stream: StreamNumber) {
         self.pub_acks.remove(&stream);
         self.end_batches(stream);
     }
 
-    /// Forgets the open batches of a stream.
+    /// Forgets the open atomic and fast-ingest batches of a stream that no longer takes them.
     pub(super) fn end_batches(&mut self, stream: StreamNumber) {
         self.atomic.handle_stream_gone(stream);
         self.fast.handle_stream_gone(stream);

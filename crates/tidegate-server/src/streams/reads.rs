@@ -1,6 +1,6 @@
-//! Requests for stored messages: sends the answers as the store reads their messages.
+//! Requests of clients for stored messages: the node sends the answers as the store reads the messages.
 //!
-//! The number of requests is bounded: the node refuses a request without room with an error that says so.
+//! At most [`READS_MAX`] requests wait at a time; the node refuses further requests.
 
 use std::collections::VecDeque;
 
@@ -17,16 +17,17 @@ use tidegate_stream::stream::{COMMAND_HEADER_BYTES, Command, Filter, Place, Stre
 use super::context::Context;
 use super::{JetStream, Messages, Voice};
 
-/// The most requests that wait for their messages.
+/// The limit on the number of requests for stored messages that wait; the node refuses more.
 const READS_MAX: usize = 16 * 1024;
-/// The number of bytes that wait for a connection from which further answers to this connection wait, too.
+/// The number of bytes in the outbox of a client's connection above which the streams send this client no
+/// further messages until the connection has written some.
 pub(super) const BEHIND_BYTES: usize = 4 * 1024 * 1024;
 
-/// The requests for messages, in the order in which they came.
+/// The requests for stored messages that the node has not answered completely, in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Reads(VecDeque<Read>);
 
-/// One request for messages.
+/// One request of a client for stored messages, and its progress.
 #[derive(Debug)]
 pub(super) struct Read {
     stream: StreamNumber,
@@ -36,7 +37,7 @@ pub(super) struct Read {
 
 #[derive(Debug)]
 enum What {
-    /// The request asks for messages in the form in which the stream stores them.
+    /// The client asked for messages in the form in which the stream stores them.
     Direct(Box<Reading>),
     /// The request asks for one message as JSON, with or without the message's headers.
     Json { seq: StreamSeq, no_headers: bool },
@@ -52,7 +53,7 @@ impl Reads {
     }
 
     /// Queues a request for messages in their stored form, for the client at `reply`. Returns whether there
-    /// was room.
+    /// was room in the queue.
     pub(super) fn direct(&mut self, stream: StreamNumber, reply: &[u8], reading: Reading) -> bool {
         self.add(Read {
             stream,
@@ -61,7 +62,8 @@ impl Reads {
         })
     }
 
-    /// Queues a request for one message as JSON. Returns whether there was room.
+    /// Queues a request for one message as JSON, for the client at `reply`. Returns whether there was room in
+    /// the queue.
     pub(super) fn json(
         &mut self,
         stream: StreamNumber,
@@ -77,15 +79,17 @@ impl Reads {
     }
 }
 
-/// The progress of one request in this turn.
+/// The result of one attempt in this turn to answer a request for stored messages.
 enum Came {
     ToItsEnd,
-    /// The store is reading the request's message, or too many bytes wait for the receiver.
+    /// The request continues in a later turn: the store is still reading a message, or too many bytes wait in
+    /// the client's outbox.
     NotYet,
 }
 
 impl JetStream {
-    /// Answers requests for messages, as far as the messages can be read now.
+    /// Answers requests for stored messages, as far as the messages are in memory. Lets the store read the
+    /// other messages.
     pub(super) fn serve_reads(&mut self, cx: &mut Context<'_>, now: Time, messages: &dyn Messages) {
         let mut wanted = Vec::new();
         for _ in 0..self.reads.0.len() {
@@ -183,8 +187,8 @@ impl JetStream {
                             streams: &self.streams,
                             speech: &mut self.speech,
                         };
-                        // The answer has the reply subject, by which clients recognise it. The subject of the
-                        // stored message is in the headers.
+                        // The client recognises the answer by its subject, which is the client's reply
+                        // subject. The headers of the answer state the subject of the stored message.
                         voice.say(reply, reply, None, &block, message.payload);
                     }
                 },
@@ -193,19 +197,19 @@ impl JetStream {
     }
 }
 
-/// The bytes from which a message is borrowed.
+/// The bytes of a stored message. [`fetch`] puts them here, so that its caller can borrow the message.
 #[derive(Debug, Default)]
 pub(crate) struct Held(bytes::Bytes);
 
-/// The result of reading a message.
+/// The result of fetching a stored message: the message, a wait for the store, or no such message.
 pub(super) enum Fetched<'a> {
     Ready(Message<'a>),
     Pending,
     Gone,
 }
 
-/// Reads a message of a stream, as far as it is in memory. Adds the message's place to `wanted` if the store
-/// must read there.
+/// Returns a message of a stream, if the message is in memory. Adds the message's place to `wanted` if the
+/// store must read at this place.
 pub(super) fn fetch<'a>(
     stream: &Stream,
     seq: StreamSeq,
@@ -260,7 +264,7 @@ fn peek(messages: &dyn Messages, place: Place, wanted: &mut Vec<Place>) -> Fetch
     peeked.fetch
 }
 
-/// A stream in the form that requests for messages search.
+/// A stream as the index in which direct requests look for messages.
 pub(super) struct Indexed<'a>(pub(super) &'a Stream);
 
 impl Index for Indexed<'_> {

@@ -1,8 +1,8 @@
-//! Requests at `$JS.API.>`. If a request only reads, the leader answers it at once. If it changes something,
-//! the leader proposes the change, and answers once the change is applied.
+//! Requests at `$JS.API.>`. If a request only reads, the leader answers it without a proposal. If a request
+//! changes something, the leader proposes the change, and answers once the change is applied.
 //!
-//! The rules of streams and consumers check the configurations: once before the leader proposes a change, so
-//! that most refused requests cost the log nothing, and once more when the nodes apply the entry.
+//! The rules of streams and consumers check each configuration twice: once before the leader proposes a
+//! change, so that most refused requests cost the log nothing, and once more when the nodes apply the entry.
 
 use std::sync::Arc;
 
@@ -39,19 +39,20 @@ use crate::streams::serving::consumers::{Known, Live, LiveAt};
 use super::events::Advised;
 use super::reads::Indexed;
 
-/// The prefixes of the requests to which the server answers with messages: pulls, and (`READS`) direct reads.
+/// The beginnings of the subjects, behind `$JS.API.`, of requests that the server answers with stored
+/// messages: pulls, and (`READS`) direct reads.
 pub(super) const PULLS: &[u8] = b"CONSUMER.MSG.NEXT.";
 pub(super) const READS: &[u8] = b"DIRECT.GET.";
 
-/// The answer to a request, which the node gives now or later.
+/// The result of handling an API request: an answer now, an answer later, or none.
 enum Reply {
-    /// The node answers at once.
+    /// The node answers the request at once, with this body.
     Now(Vec<u8>),
     /// The node refuses the request with this error.
     Error(ApiError),
-    /// The node answers later, or the request needs no answer.
+    /// The node answers the request later, after a change or a read, or the client expects no answer.
     Later,
-    /// The node answers as if no node listened for the request.
+    /// The streams do not take the request, so the client gets an answer as if no node listened for it.
     Nobody,
 }
 
@@ -62,7 +63,8 @@ impl From<Result<Self, ApiError>> for Reply {
 }
 
 impl JetStream {
-    /// Handles a message at `$JS.>`. Returns whether the streams take the message.
+    /// Handles a client's message at `$JS.>`: an API request, an acknowledgement, or a message for a stream.
+    /// Returns whether the streams take the message.
     pub(crate) fn handle_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -83,7 +85,7 @@ impl JetStream {
             // The message is no request. It may be an advisory, which a stream can store.
             return self.publish(now, message);
         };
-        // A request without a reply subject needs no answer, so the node ignores it.
+        // A client that sends no reply subject expects no answer, so the node ignores its request.
         let Some(reply) = message.reply else {
             return Taken::Yes;
         };
@@ -95,7 +97,8 @@ impl JetStream {
                     Some(change) if self.must_wait(&change) => {
                         let kept = self.wait(change, kind, message);
                         if kept.is_ok() {
-                            // The request waits. The node counts it once the leader has decided about it.
+                            // The request waits for a proposed change of its stream or consumer. The node
+                            // counts the request in its statistics later, when the leader decides about it.
                             return Taken::Yes;
                         }
                         kept.map(|()| Reply::Later).into()
@@ -114,7 +117,7 @@ impl JetStream {
             Err(Refusal::Error(kind, error)) => (kind, Reply::Error(error)),
         };
         // The node counts the request after it has made the answer, so that a client that asks for the count
-        // does not find its own request in it.
+        // does not find its own request in the count.
         self.stats.api_requests += 1;
         let body = match outcome {
             Reply::Later => return Taken::Yes,
@@ -129,9 +132,10 @@ impl JetStream {
         Taken::Yes
     }
 
-    /// Handles a message at `$JS.>` for the leader, while this node knows no leader. The node answers an API
-    /// request with an error. A client that asks for messages would take such an error for a message. So the
-    /// node keeps a pull and ends it once there is a leader, and does not take direct reads.
+    /// Handles a message at `$JS.>` that only the leader can handle, while this node knows no leader. The
+    /// node answers an API request with an error. A client that asks for messages would take such an error
+    /// for a message. So the node keeps a pull and ends it once the group has a leader, and does not take
+    /// direct reads.
     fn not_served(&mut self, cx: &mut Context<'_>, now: Time, message: &Publish<'_>) -> Taken {
         let asked = strip(message.subject, self.settings.domain.as_deref());
         let (Some(asked), Some(reply)) = (asked, message.reply) else {
@@ -142,7 +146,8 @@ impl JetStream {
         }
         if asked.starts_with(PULLS) {
             if self.is_split() && matches!(cx.around.leader_of(ALL), Some(Leader::Peer { .. })) {
-                // The leader has no such stream: otherwise it would have announced that it serves the stream.
+                // No known node serves the stream: if the directory's leader served it, that leader would
+                // have announced it. So the client gets `no responders`, if its node finds no other receiver.
                 return Taken::No;
             }
             return match self.park(reply) {
@@ -227,8 +232,9 @@ impl JetStream {
         }
     }
 
-    /// Proposes a request that the streams check when the nodes apply it. Answers a request for another
-    /// leader at once.
+    /// Handles a request that needs no check by the leader: proposes a purge or a deletion of a message,
+    /// which the streams check when the nodes apply it. A request for another leader needs no proposal, so
+    /// the node answers it at once.
     fn propose_decided(
         &mut self,
         now: Time,
@@ -267,7 +273,7 @@ impl JetStream {
         Ok(Reply::Later)
     }
 
-    /// Checks that the log has room for another request.
+    /// Checks that the log has room for the command of one more request, and refuses the request otherwise.
     fn check_room(&mut self) -> Result<(), ApiError> {
         if self.is_full() {
             self.stats.refused += 1;
@@ -276,9 +282,9 @@ impl JetStream {
         Ok(())
     }
 
-    /// Decides about a request by the streams and consumers as applied. If it grants the request, proposes
-    /// the change, and answers the client once the change is applied. `change` says which other requests must
-    /// wait until then.
+    /// Decides about a request by the present state of streams and consumers. If the leader grants the
+    /// request, it proposes the change, and answers the client once the group has applied it. Until then,
+    /// `change` makes other requests about the same stream or consumer wait.
     fn change(
         &mut self,
         cx: &mut Context<'_>,
@@ -296,8 +302,8 @@ impl JetStream {
                 self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_create(&config)?;
                 if let Some(stream) = self.streams.by_name(&config.name) {
-                    // The stream exists with exactly this configuration, as `check_create` has found: nothing
-                    // changes.
+                    // The stream exists with exactly this configuration, as `check_create` has found, so
+                    // nothing changes.
                     let there = Outcome::Exists { stream };
                     self.tell(cx, now, reply, Then::Api(kind), &there);
                     return Ok(Reply::Later);
@@ -391,7 +397,7 @@ impl JetStream {
         }
     }
 
-    /// Proposes a command with a JSON payload, or with an empty payload for `()`. Refuses the command if
+    /// Proposes a command with a JSON payload, or with an empty payload for `()`. Refuses the command if disk
     /// space is scarce and the command frees none.
     pub(super) fn propose<P: Serialize + ?Sized>(
         &mut self,
@@ -414,8 +420,8 @@ impl JetStream {
             Ok(json) => json,
             Err(e) => unreachable!("a value that was read as JSON can be written as JSON: {e}"),
         };
-        // Commands for messages of streams in memory bypass the log; commands for the streams themselves do
-        // not.
+        // Commands for the messages of streams in memory bypass the log. Commands for the streams themselves
+        // go through the log.
         let volatile = matches!(kind, Kind::Purge | Kind::DeleteMessage)
             && self.streams.get(stream).is_some_and(Stream::in_memory);
         let command = Command::new(kind, stream, subject, &payload);
@@ -436,7 +442,8 @@ impl JetStream {
             .ok_or(ApiError::STREAM_NOT_FOUND)
     }
 
-    /// Returns the stream of this name, unless the stream moves to or from another group.
+    /// Returns the stream of this name. Returns an error if the stream does not exist, or is moving from one
+    /// group to another.
     fn stream(&self, name: &str) -> Result<&Stream, ApiError> {
         let stream = self.entry(name)?;
         match stream.transit() {
@@ -445,8 +452,8 @@ impl JetStream {
         }
     }
 
-    /// Handles a pull from a consumer that does not exist: answers as if no node listened, unless the stream
-    /// moves.
+    /// Handles a pull from a consumer that does not exist. If the stream is moving, the node keeps the pull
+    /// and ends it after the move; otherwise the client gets no answer, as if no node listened.
     fn pulled_in_vain(&mut self, stream: &str, reply: &[u8]) -> Reply {
         let of = self.entry(stream).ok().map(Stream::entry_number);
         match of.is_some_and(|of| self.is_unsettled(of) && self.park_moving(of, reply)) {
@@ -477,7 +484,7 @@ impl JetStream {
             streams: self.streams.len(),
             consumers: self.consumers.len(),
             // The answer leaves out the bytes that the whole server may keep, because these are no limits of
-            // an account. `/jsz` shows them.
+            // an account. `/jsz` of the monitor shows them.
             limits: AccountLimits {
                 max_streams: count(self.settings.max_streams),
                 max_consumers: count(self.settings.max_consumers),
@@ -515,7 +522,7 @@ impl JetStream {
             return Reply::Nobody;
         }
         let (id, reading) = (of.id(), get.read(&mut Indexed(of)));
-        // If there is no room for the request, no node answers, and the client asks again.
+        // If too many requests wait, the client gets an answer as if no node listened, and can ask again.
         match self.reads.direct(id, reply, reading) {
             true => Reply::Later,
             false => Reply::Nobody,
@@ -622,7 +629,8 @@ impl JetStream {
         Ok(Reply::Later)
     }
 
-    /// Returns the answer to the client that created a consumer, once the log has the consumer.
+    /// Returns the answer to the client that created a consumer, once the log has the consumer. Returns
+    /// `None` if the client gets the answer later, at `reply`.
     pub(super) fn consumer_made(
         &mut self,
         cx: &mut Context<'_>,
@@ -632,7 +640,8 @@ impl JetStream {
     ) -> Vec<u8> {
         let kind = Answer::ConsumerCreate;
         let made = match outcome {
-            // This node no longer leads, and does not serve the consumer. The new leader does.
+            // This node no longer leads the group and so no longer serves the consumer, which the new leader
+            // serves: the client gets an error, and asks again.
             _ if !self.role.serves => Err(ApiError::SYSTEM_UNAVAILABLE),
             Outcome::ConsumerCreated { stream }
             | Outcome::ConsumerExists { stream }
@@ -654,8 +663,8 @@ impl JetStream {
         }
     }
 
-    /// Handles a request for another leader. All streams of the group have one leader: a request for any of
-    /// them makes another node lead all of them.
+    /// Handles a client's request for another leader. All streams of the group have one leader, so a request
+    /// for any of them makes another node lead all of them.
     fn step_down(
         &mut self,
         kind: Answer,
@@ -681,7 +690,7 @@ impl JetStream {
         }
         match Some(to.preferred).filter(|name| !name.is_empty()) {
             Some(name) if name == cluster.leader => return Ok(Reply::Now(answer::success(kind))),
-            // Only one node is a member of the group, so it continues to lead.
+            // The group has only one node, so no other node can lead, and this node continues to lead.
             None if self.role.nodes <= 1 => {}
             Some(name) if !known(&name) => {
                 return Err(ApiError::no_peers(format_args!(
@@ -693,7 +702,8 @@ impl JetStream {
         Ok(Reply::Now(answer::success(kind)))
     }
 
-    /// Returns how many consumers a stream may have.
+    /// Returns the limit on the number of the stream's consumers: the lower one of the limits in the stream's
+    /// configuration and in the operator's settings; `None` if neither sets a limit.
     pub(super) fn consumers_max(&self, stream: StreamNumber) -> Option<usize> {
         let of_stream = self.streams.get(stream).map(|s| s.config().max_consumers);
         let most = of_stream

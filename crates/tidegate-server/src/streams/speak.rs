@@ -1,9 +1,9 @@
 //! The voice of streams, through which they send answers, statuses, deliveries and advisories. The node sends
-//! all these messages as it does those of clients, once the event that caused them is over.
+//! these messages, as it sends the messages of clients, once the event that caused them is over.
 //!
 //! A message to a subject that a stream takes also goes into that stream: the voice keeps the message in
-//! `said`, and the node publishes it once it has served the streams. Nearly all messages go to inboxes, and
-//! for these the voice does not look for a stream.
+//! `said`, and the node publishes it into the stream at the end of the turn. Nearly all messages go to
+//! inboxes, and for these the voice does not look for a stream.
 
 use tidegate_nats::parse::Publish;
 use tidegate_stream::consumer::{Advisory, Delivery, Ready, Sink};
@@ -14,7 +14,8 @@ use super::JetStream;
 use super::context::{Context, INBOX};
 use super::reads::BEHIND_BYTES;
 
-/// A message that streams sent to a subject that a stream takes.
+/// A message that the server's streams sent to a subject that a stream takes, so that it goes into the
+/// stream.
 #[derive(Debug)]
 pub(super) struct Said {
     pub(super) to: Box<[u8]>,
@@ -22,26 +23,29 @@ pub(super) struct Said {
     pub(super) payload: Box<[u8]>,
 }
 
-/// The voice of a group's streams during one event.
+/// The voice of a group's streams during one event: it sends their messages.
 pub(crate) struct Voice<'a> {
     pub(super) cx: Context<'a>,
-    /// The streams that may take a message.
+    /// The streams of the group: a stream may take a message that the voice sends.
     pub(super) streams: &'a Streams,
     pub(super) wall_us: u64,
     pub(super) speech: &'a mut Speech,
 }
 
-/// The messages that streams sent to subjects of streams, and the numbers from which streams make unique
+/// The sent messages that go into streams of this group, and the numbers from which the group makes unique
 /// names.
 #[derive(Debug)]
 pub(super) struct Speech {
-    /// The sent messages at subjects that streams of this group take.
+    /// The messages that the voice sent to subjects which streams of this group take, until the node
+    /// publishes them.
     pub(super) said: Vec<Said>,
-    /// The number that makes names unique among nodes.
+    /// The number that makes the names from this node differ from the names of other nodes.
     pub(super) seed: u64,
-    /// The number of the last name that the server gave to a consumer.
+    /// The number of consumer names that this node has made for this group since its start. The next name
+    /// comes from the next number.
     named: u64,
-    /// The number of the last advisory.
+    /// The number of advisories that have got an id from this node since its start. The next id comes from
+    /// the next number.
     advisories: u64,
 }
 
@@ -55,13 +59,14 @@ impl Speech {
         }
     }
 
-    /// Returns a name that no other consumer has.
+    /// Returns a name for a new consumer that no consumer on any node has.
     pub(super) fn unique_name(&mut self) -> String {
         self.named += 1;
         unique(self.seed, self.named, 8)
     }
 
-    /// Returns the id of the next advisory, which the streams send at `wall_us`.
+    /// Returns an id for the next advisory, which no other advisory has. The streams send the advisory at
+    /// `wall_us`, in microseconds since the Unix epoch.
     pub(super) fn next_advisory(&mut self, wall_us: u64) -> String {
         self.advisories += 1;
         unique(wall_us, self.advisories, 22)
@@ -69,7 +74,7 @@ impl Speech {
 }
 
 impl Voice<'_> {
-    /// Sends a message to the listeners at `to`. In the message the listeners see the subject `subject`.
+    /// Sends a message to the listeners at `to`. The listeners see `subject` as the subject of the message.
     pub(super) fn say(
         &mut self,
         to: &[u8],
@@ -95,19 +100,19 @@ impl Voice<'_> {
         self.cx.outputs.say(to, &message);
     }
 
-    /// Returns whether a client or a stream listens at `to`.
+    /// Returns whether a client listens at `to`, or a stream takes messages of this subject.
     pub(super) fn is_heard(&mut self, to: &[u8]) -> bool {
         takes(self.streams, to)
             || self.cx.around.collects(to)
             || self.cx.pending_at(to, None).is_some()
     }
 
-    /// Sends an answer without headers.
+    /// Sends an answer that has a body and no headers to the client at `to`.
     pub(super) fn answer_with(&mut self, to: &[u8], body: &[u8]) {
         self.say(to, to, None, b"", body);
     }
 
-    /// Sends a message that has headers only.
+    /// Sends a status, a message that has headers and no payload, to the client at `to`.
     pub(super) fn status_to(&mut self, to: &[u8], headers: &[u8]) {
         self.say(to, to, None, headers, b"");
     }
@@ -156,7 +161,8 @@ impl Sink for Voice<'_> {
     }
 }
 
-/// Returns the readiness of a receiver with this backlog, `None` without a receiver.
+/// Returns whether a receiver takes further messages: it does if at most [`BEHIND_BYTES`] bytes wait in its
+/// outbox. `pending` is that number; `None` if no client listens.
 const fn readiness(pending: Option<usize>) -> Ready {
     match pending {
         None => Ready::Nobody,
@@ -165,13 +171,15 @@ const fn readiness(pending: Option<usize>) -> Ready {
     }
 }
 
-/// Returns whether a stream of this group takes messages of this subject.
+/// Returns whether a stream that this group keeps takes messages of this subject, so that the node publishes
+/// sent messages into it.
 pub(super) fn takes(streams: &Streams, subject: &[u8]) -> bool {
     streams.taker(subject).is_some_and(|s| s.home().is_here())
 }
 
 impl JetStream {
-    /// Returns whether this node leads the group, and a stream of the group takes messages of this subject.
+    /// Returns whether this node leads the group, and an open stream of the group takes messages of this
+    /// subject.
     pub(crate) fn collects(&self, subject: &[u8]) -> bool {
         let taker = self
             .role
@@ -193,10 +201,12 @@ impl JetStream {
     }
 }
 
-/// Returns letters and digits that differ for each number with this seed.
+/// Returns a text of `len` letters and digits, which differs for each `number` as long as the seed is the
+/// same.
 pub(super) fn unique(seed: u64, number: u64, len: usize) -> String {
     const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    // The multiplication by an odd number maps different numbers to different numbers.
+    // Multiplication by an odd number maps different numbers to different numbers, so this node never makes
+    // the same text twice.
     let scrambled = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed;
     let mut n = (u128::from(seed) << 64) | u128::from(scrambled);
     let letter = |_| {

@@ -6,18 +6,18 @@ use tidegate_stream::consumer::AckSubject;
 
 use super::requests::{PULLS, READS};
 
-/// The streams that a message concerns.
+/// The streams that a message at `$JS.>` concerns, which decide the node that handles the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About<'a> {
     /// The message concerns the stream of this name: the node that serves the stream handles the message.
     Stream(&'a str),
     /// The message concerns all streams: the node that knows all streams handles the message.
     All,
-    /// The message is no request: a stream may store the message.
+    /// The message is no request, so no node has to handle it, but a stream may store it.
     None,
 }
 
-/// Returns the streams that a message of this subject, which begins with `$JS.`, concerns.
+/// Returns the streams that a message concerns, given its subject, which begins with `$JS.`.
 pub(crate) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
     let stream = |name: Option<&'a [u8]>| {
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
@@ -34,7 +34,7 @@ pub(crate) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
     };
     let mut tokens = asked.split(|b| *b == b'.');
     match (tokens.next(), tokens.next()) {
-        // The verb of these requests has two tokens, so the stream's name is one token further.
+        // In `STREAM.MSG.GET.<stream>` and similar subjects, one more token stands before the stream's name.
         (Some(b"STREAM"), Some(b"MSG" | b"LEADER"))
         | (Some(b"CONSUMER"), Some(b"DURABLE" | b"MSG" | b"LEADER")) => stream(tokens.nth(1)),
         (Some(b"STREAM"), Some(b"INFO" | b"PURGE"))
@@ -47,14 +47,14 @@ pub(crate) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
     }
 }
 
-/// Returns whether messages of this subject are frequent, so that only the node that serves the stream gets
-/// them: reads, pulls, acknowledgements, flow control.
+/// Returns whether messages of this subject are frequent (reads, pulls, acknowledgements, flow control), so
+/// that only the node that serves the stream gets them.
 pub(crate) fn is_flow(subject: &[u8], domain: Option<&str>) -> bool {
     let asked = strip(subject, domain);
     asked.is_none_or(|asked| asked.starts_with(PULLS) || asked.starts_with(READS))
 }
 
-/// Returns whether a message of this subject is a pull: a request for messages of a consumer.
+/// Returns whether a message of this subject is a pull, a request for messages of a consumer.
 pub(crate) fn is_pull(subject: &[u8], domain: Option<&str>) -> bool {
     strip(subject, domain).is_some_and(|asked| asked.starts_with(PULLS))
 }

@@ -1,4 +1,4 @@
-//! The views of streams from which the answers of the API are made.
+//! The views of streams from which the server makes the answers of the API.
 
 use serde_json::Value;
 use tidegate::Time;
@@ -14,8 +14,8 @@ use super::JetStream;
 use crate::config::StreamSettings;
 use crate::streams::serving::consumers::LiveAt;
 
-/// A stream, with the number of its consumers on this node. This number differs from that in the log, because
-/// the log does not keep all consumers.
+/// A stream, with the number of its consumers on this node. This number differs from the number in the log,
+/// because the log does not keep all consumers.
 pub(super) struct Shown<'a> {
     pub(super) stream: &'a Stream,
     pub(super) consumers: usize,
@@ -47,7 +47,7 @@ impl StreamView for Shown<'_> {
 }
 
 impl JetStream {
-    /// Returns the operator's settings for streams.
+    /// Returns the operator's settings for streams, such as limits and the domain.
     #[must_use]
     pub(crate) const fn settings(&self) -> &StreamSettings {
         &self.settings

@@ -1,62 +1,67 @@
-//! The time that entries carry and that consumers use: wall-clock time that never goes back
-//! and never stands still.
+//! The wall-clock time that entries carry and that consumers use: it never goes back and never stands still.
 //!
 //! If an operator sets the wall clock forward, the returned time follows at once. If an operator sets the
-//! wall clock back, or if it is behind the time in the log, the returned time runs at seven eighths of the
-//! normal pace until the two agree. So no consumer has to wait until the wall clock has caught up.
+//! wall clock back, or if the wall clock is behind the time in the log, the returned time runs at seven
+//! eighths of the normal pace until the two agree. So no consumer has to wait until the wall clock has caught
+//! up.
 
 use tidegate::Time;
 
-/// The divisor of the slowing: while the returned time is ahead of the wall clock, it runs slower by one part
-/// in this many.
+/// While the returned time is ahead of the wall clock, it loses one microsecond in this number of
+/// microseconds, until the two agree.
 const SLOWING: u64 = 8;
 
 /// The wall-clock time for entries and consumers, in microseconds since the Unix epoch, derived from the
 /// event loop's monotonic clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WallTime {
-    /// The wall-clock time that belongs to the zero of the loop's clock.
+    /// The wall-clock time at which the event loop's clock shows zero, in microseconds since the Unix epoch.
+    /// The returned time is this time plus the time on the event loop's clock.
     origin_us: u64,
     /// The time at which the node last compared `origin_us` with the wall clock.
     compared: Time,
-    /// The latest time that [`WallTime::tell`] returned.
+    /// The latest time that [`WallTime::tell`] returned, in microseconds since the Unix epoch.
     told_us: u64,
 }
 
 impl WallTime {
-    /// Makes sure that no time from `now` on is before `us`, because earlier entries carry times up to `us`.
+    /// Makes sure that no returned time from `now` on is before `us`, because earlier entries carry times up
+    /// to `us`.
     pub(super) fn not_before(&mut self, now: Time, us: u64) {
         self.told_us = self.told_us.max(us);
         let passed_us = now.as_nanos() / 1000;
         self.origin_us = self.origin_us.max(us.saturating_sub(passed_us));
     }
 
-    /// Records that the wall clock shows `us` at `now`. The node calls this again and again, because
-    /// operators and time daemons set wall clocks.
+    /// Records that the wall clock shows `us` at `now`. The node repeats this call, because operators and
+    /// time daemons set wall clocks.
     pub(super) fn set(&mut self, now: Time, us: u64) {
         let origin_us = us.saturating_sub(now.as_nanos() / 1000);
         let passed_us = now.since(self.compared) / 1000;
         let slowed_us = self.origin_us.saturating_sub(passed_us / SLOWING);
         self.origin_us = origin_us.max(slowed_us);
-        // A period that is too short to count stays uncounted, and counts together with the next period.
+        // If the period was too short for one microsecond of slowing, `compared` stays, so that the period
+        // counts together with the next one.
         if origin_us >= slowed_us || passed_us >= SLOWING {
             self.compared = now;
         }
     }
 
-    /// Returns the time at `now`, which is never before a time returned earlier.
+    /// Returns the wall-clock time at `now`, in microseconds since the Unix epoch. No returned time is before
+    /// an earlier returned time.
     pub(super) fn tell(&mut self, now: Time) -> u64 {
         self.told_us = self.told_us.max(self.peek(now));
         self.told_us
     }
 
-    /// Returns the time at `now` without noting it as returned, for callers that only compare it.
+    /// Returns the wall-clock time at `now`, in microseconds since the Unix epoch, for a comparison only.
+    /// Does not record the time as returned, so that [`WallTime::tell`] may later return an earlier time.
     pub(super) const fn peek(&self, now: Time) -> u64 {
         self.origin_us + now.as_nanos() / 1000
     }
 
-    /// Returns the time on the loop's clock at which the wall-clock time reaches `us`, or zero if that was
-    /// before the clock's start.
+    /// Returns the time on the event loop's clock at which the wall-clock time reaches `us`, or zero if the
+    /// wall-clock time reached `us` before the clock's start.
     pub(super) const fn when(&self, us: u64) -> Time {
         Time::from_nanos(us.saturating_sub(self.origin_us).saturating_mul(1000))
     }

@@ -79,7 +79,7 @@ pub(crate) fn checkpoint(file: &[u8], text: &mut Text) {
     f.bytes(4, "CRC32C of everything before it");
 }
 
-/// Describes all streams of a group, in version 3. After a stream's names its parts stand as bytes.
+/// Describes all streams of a group, in version 3 or 4. After a stream's names its parts stand as bytes.
 pub(crate) fn state(bytes: &[u8], text: &mut Text) {
     let version = bytes[0];
     let mut f = Fields::new(bytes, text);

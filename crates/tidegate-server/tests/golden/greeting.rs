@@ -129,7 +129,7 @@ fn a_greeting_is_said_as_its_version_says_it() {
     hex::check(&fixture("cluster", VERSION, "greeting.hex"), &text.0);
 }
 
-/// A node accepts a dialler that sends the frames of the fixture.
+/// A node accepts a dialer that sends the frames of the fixture.
 #[test]
 fn a_kept_greeting_is_answered() {
     let text = fs::read_to_string(fixture("cluster", VERSION, "greeting.hex")).unwrap();

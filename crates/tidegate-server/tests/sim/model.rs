@@ -1,6 +1,6 @@
 //! A minimal model of streams: computes the outcome of an entry's commands from the entries alone,
-//! once, beside the nodes. It models publishes with their ids and expectations, and expects nothing
-//! of other commands.
+//! once, beside the nodes. It models publishes with their ids and expectations, and the messages that
+//! streams keep for their consumers. It expects nothing of other commands.
 
 use std::collections::{BTreeMap, HashMap};
 

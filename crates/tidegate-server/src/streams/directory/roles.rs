@@ -1,6 +1,7 @@
-//! The roles of a node: only the leader of the group serves the streams.
+//! The roles of a node in a group: only the group's leader serves the streams.
 //!
-//! A follower applies the same entries and answers no client. It hands the requests of clients to the leader.
+//! A follower applies the same entries. It hands the requests of clients to the leader, and answers only
+//! clients that it served as the leader or that wait for one.
 //! The leader announces to the other nodes that it leads, and which streams it serves
 //! ([`JetStream::reasons`], [`JetStream::interest_for`]). A new leader serves once it has applied every entry
 //! that was committed before. A node that no longer leads drops the state that only a leader has.
@@ -23,23 +24,25 @@ use crate::streams::{Ending, JetStream};
 
 use crate::streams::outcome::Then;
 
-/// The time that other nodes may take to learn that a node serves, after this node has learned it.
+/// The time that other nodes may need to learn that a node serves the group, counted from the time at which
+/// this node has learned it.
 const SETTLING: Duration = Duration::from_millis(50);
-/// The most pulls that wait until the group has a leader.
+/// The limit on the number of pulls that a node keeps until the group has a leader.
 const PARKED_MAX: usize = 4096;
-/// The most streams for which the group notes changed subjects one by one. With more, it notes that any
-/// stream may have changed.
+/// The limit on the number of streams for which the node notes changed subjects one by one. Above it, the
+/// node notes that the subjects of any stream may have changed.
 const CHANGED_MAX: usize = 4096;
-/// The status that ends a pull because the client has to send it to another node.
+/// The status that ends a pull which this node does not serve, so that the client sends its pull again, to
+/// the node that leads now.
 const LED_ELSEWHERE: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
-/// The time for which a stopping node waits so that clients that lost a consumer can ask for another one
+/// The time for which a stopping node waits so that clients that lost a consumer can create another consumer
 /// through this node: a few round trips.
 const ASKING: Duration = Duration::from_millis(100);
 
-/// This node's part in the group.
+/// This node's role in the group, as leader or follower.
 #[derive(Debug)]
 pub(crate) struct Role {
-    /// True if this node leads: it answers requests and serves consumers.
+    /// True if this node leads the group: it answers requests and serves consumers.
     pub(crate) serves: bool,
     /// The number of nodes that keep the streams.
     pub(crate) nodes: usize,
@@ -47,18 +50,19 @@ pub(crate) struct Role {
     /// The reason why this node is behind the other nodes; `None` if it is not. Before this node has heard
     /// from the others it counts as behind, for a health check that asks so early.
     pub(crate) behind: Option<String>,
-    /// The request of a client for another leader, until the event loop takes it.
+    /// A client's request that another node lead the group, until the event loop takes the request.
     pub(crate) step_down: Option<StepDown>,
-    /// The time since which other nodes should send no more messages to this node, because the node stops.
+    /// The time at which this node, which is about to stop, began to ask the other nodes to send it no more
+    /// messages; `None` while it is not stopping.
     pub(crate) parting: Option<Time>,
-    /// True if the subjects of messages that other nodes should send to this node have changed, of any
-    /// stream.
+    /// True if the subjects of any stream, which this node announces to the other nodes, may have changed.
     pub(crate) interest_changed: bool,
     /// The streams with changed subjects, unless `interest_changed` says that any stream may have changed.
     pub(crate) interest_changed_of: BTreeSet<StreamNumber>,
 }
 
-/// The health of a node before the first [`JetStream::set_cluster`].
+/// The reason why a node is behind, as a health check shows it, until the first call of
+/// [`JetStream::set_cluster`].
 const STARTING: &str = "it has just started, and has not heard from the others yet";
 
 impl Default for Role {
@@ -76,30 +80,31 @@ impl Default for Role {
     }
 }
 
-/// The clients of consumers that this node served while it led, and clients that sent pulls while the group
-/// had no leader.
+/// The clients that lost a consumer because this node no longer leads, and the clients that sent pulls while
+/// the group had no leader.
 #[derive(Default)]
 pub(crate) struct Lost {
-    /// The consumers that this node served while it led. The node keeps them until it has sent their clients,
-    /// which pull or listen, the status that ends the consumer.
+    /// The consumers that this node served while it led. The node keeps them until it has sent their clients
+    /// the status that ends the consumer.
     orphans: Vec<Live>,
     /// The reply subjects of pulls that arrived while the group had no leader.
     parked: Vec<Box<[u8]>>,
-    /// The time at which the node answers these clients, if the group has a leader then.
+    /// The time at which the node answers the waiting clients, if the group still has a leader then; `None`
+    /// while the group has none or no client waits.
     settles: Option<Time>,
-    /// The time at which the node last answered such clients.
+    /// The time at which the node last answered clients that had lost a consumer; `None` if it never did.
     orphans_told: Option<Time>,
 }
 
 impl JetStream {
-    /// Returns whether this node leads the group and serves its streams.
+    /// Returns whether this node serves the group's streams: it leads, and has applied all committed entries.
     #[must_use]
     pub(crate) const fn serves(&self) -> bool {
         self.role.serves
     }
 
-    /// Sets the nodes that keep the streams, the number of these nodes, and the reason why this node is
-    /// behind, if it is.
+    /// Sets the nodes that keep the group's streams, the number of these nodes, and the reason why this node
+    /// is behind, if it is.
     pub(crate) fn set_cluster(
         &mut self,
         nodes: usize,
@@ -117,20 +122,20 @@ impl JetStream {
         self.role.nodes
     }
 
-    /// Returns the reason why this node is behind the other nodes; `None` if it is not.
+    /// Returns the reason why this node is behind the other nodes; `None` if it has caught up.
     #[must_use]
     pub(crate) fn behind(&self) -> Option<&str> {
         self.role.behind.as_deref()
     }
 
-    /// Returns the nodes that keep the streams.
+    /// Returns the nodes that keep the group's streams, with their leader.
     #[must_use]
     pub(crate) const fn cluster(&self) -> &ClusterInfo {
         &self.role.cluster
     }
 
-    /// Returns the subjects of messages that other nodes should send to this node: none unless this node
-    /// serves.
+    /// Returns the subjects that this node announces to the other nodes so that they send messages of these
+    /// subjects to this node. Returns none unless this node serves.
     #[cfg(test)]
     pub(crate) fn interest(&self) -> Vec<Box<[u8]>> {
         let reasons = self.reasons();
@@ -140,9 +145,9 @@ impl JetStream {
         of.flatten().collect()
     }
 
-    /// Returns the reasons why other nodes should send messages to this node: the numbers of streams, and 0
-    /// for the group itself. The second number of each reason changes whenever the reason's subjects change.
-    /// Returns no reasons unless this node serves.
+    /// Returns the reasons why other nodes should send messages to this node; none unless this node serves. A
+    /// reason has two numbers: the number of a stream (0 for the group itself), and a number that changes
+    /// whenever the subjects of that stream or group change.
     pub(crate) fn reasons(&self) -> Vec<(StreamNumber, u64)> {
         if !self.role.serves || self.role.parting.is_some() {
             return Vec::new();
@@ -153,15 +158,15 @@ impl JetStream {
         all
     }
 
-    /// Returns the second number of the reason that [`JetStream::reasons`] has for this stream, if it has
-    /// one.
+    /// Returns the second number, as in [`JetStream::reasons`], of the reason that this stream is; `None` if
+    /// other nodes have no reason to send messages of this stream to this node.
     pub(crate) fn reason_of(&self, stream: StreamNumber) -> Option<u64> {
         let speaks = self.role.serves && self.role.parting.is_none();
         let stream = self.streams.get(stream).filter(|_| speaks)?;
         self.is_open_here(stream).then(|| stream.changed())
     }
 
-    /// Returns the subjects of messages that other nodes should send to this node for one of the reasons in
+    /// Returns the subjects that this node announces to the other nodes for one of the reasons in
     /// [`JetStream::reasons`].
     pub(crate) fn interest_for(&self, stream: StreamNumber) -> Vec<Box<[u8]>> {
         let mut all = Vec::new();
@@ -175,12 +180,13 @@ impl JetStream {
         all.into_iter().map(|s| s.into_bytes().into()).collect()
     }
 
-    /// Returns whether another node leads the group, as far as this node knows.
+    /// Returns whether this node knows that another node leads the group.
     fn is_led_elsewhere(&self, cx: &mut Context<'_>) -> bool {
         matches!(cx.around.leader_of(self.group), Some(Leader::Peer { .. }))
     }
 
-    /// Takes the list of streams with subjects that may have changed since the last call.
+    /// Returns the streams with subjects that may have changed since the last call, so that the node
+    /// announces their subjects to the other nodes again.
     pub(crate) fn take_interest_changed(&mut self) -> InterestChanged {
         let streams = std::mem::take(&mut self.role.interest_changed_of);
         match std::mem::take(&mut self.role.interest_changed) {
@@ -189,12 +195,12 @@ impl JetStream {
         }
     }
 
-    /// Returns, once, a client's request for another leader.
+    /// Takes a client's request that another node lead the group, if a client has sent such a request.
     pub(crate) const fn take_step_down(&mut self) -> Option<StepDown> {
         self.role.step_down.take()
     }
 
-    /// Proposes the deltas of all consumers, so that the next leader has them.
+    /// Proposes the deltas of all consumers, so that the next leader knows the consumers' progress.
     pub(crate) fn flush_consumers(&mut self, now: Time) {
         if self.is_full() || !self.entries.postponed.is_empty() {
             return;
@@ -204,8 +210,8 @@ impl JetStream {
         }
     }
 
-    /// Replaces the streams by the state of another node as of the entry `index`. This node must not serve at
-    /// that time.
+    /// Replaces the group's streams by the state that another node had after the entry `index`. This node
+    /// must not serve at that time.
     pub(crate) fn replace(&mut self, now: Time, index: u64, streams: Streams) {
         debug_assert!(!self.role.serves, "who leads has everything");
         self.directory.applied = index;
@@ -216,7 +222,7 @@ impl JetStream {
     }
 
     /// Prepares the stop of this node. No other node has the streams that only this node keeps, so other
-    /// nodes should send no more messages for them.
+    /// nodes should send no more messages for these streams.
     pub(crate) fn handle_parting(&mut self, now: Time) {
         if self.group != ALL && self.role.nodes <= 1 {
             self.role.parting.get_or_insert(now);
@@ -224,8 +230,8 @@ impl JetStream {
         }
     }
 
-    /// Makes this node serve, because it leads and has applied all committed entries: it decides about
-    /// requests and serves consumers.
+    /// Makes this node serve the group's streams, because it leads and has applied all committed entries: it
+    /// decides about requests and serves consumers.
     pub(crate) fn handle_leading(&mut self, now: Time) {
         if std::mem::replace(&mut self.role.serves, true) {
             return;
@@ -238,9 +244,9 @@ impl JetStream {
         }
     }
 
-    /// Makes this node stop serving, because another node leads or the group has no leader. The node refuses
-    /// the requests that it has not proposed. A proposal may still be committed; then this node answers the
-    /// client.
+    /// Makes this node stop serving the group's streams, because another node leads or the group has no
+    /// leader. The node refuses the requests that it has not proposed. The group may still commit earlier
+    /// proposals; then this node answers their clients.
     pub(crate) fn handle_following(&mut self, cx: &mut Context<'_>, now: Time) {
         if !std::mem::replace(&mut self.role.serves, false) {
             return;
@@ -272,8 +278,9 @@ impl JetStream {
     }
 
     /// Answers the clients of consumers that this node served while it led, once the group has a leader to
-    /// which they can turn: ends their pulls, and reports consumers that the log does not keep as lost. After
-    /// an earlier answer a client would ask in vain, and then ask again only when it misses heartbeats.
+    /// which the clients can turn. Ends the clients' pulls, and reports consumers that the log does not keep
+    /// as lost. If the node answered before the group has a leader, a client would send its next request to
+    /// no leader, and would repeat it only when it misses heartbeats.
     pub(crate) fn tell_orphans(&mut self, cx: &mut Context<'_>, now: Time) {
         let nobody = self.lost.orphans.is_empty() && self.lost.parked.is_empty();
         if nobody || !(self.role.serves || self.is_led_elsewhere(cx)) {
@@ -297,8 +304,8 @@ impl JetStream {
         self.lost.orphans_told = Some(now);
     }
 
-    /// Keeps a pull that arrives while the group has no leader. The node ends the pull once there is a
-    /// leader. Returns whether there was room.
+    /// Keeps a pull that arrives while the group has no leader. The node ends the pull once the group has a
+    /// leader. Returns whether there was room to keep the pull.
     pub(crate) fn park(&mut self, reply: &[u8]) -> bool {
         let room = self.lost.parked.len() < PARKED_MAX;
         if room {
@@ -316,8 +323,8 @@ impl JetStream {
             && self.lost.orphans.is_empty()
             && self.lost.parked.is_empty()
             && asked;
-        // No other node can lead streams that only this node keeps. In this case the other nodes know that
-        // this node stops, and all messages that they sent before have arrived.
+        // No other node can lead streams that only this node keeps. In this case the node waits until the
+        // other nodes know that it stops, and all messages that they sent before have arrived.
         gone || self.role.parting.is_some_and(|at| at + ASKING <= now)
     }
 
@@ -337,8 +344,8 @@ impl JetStream {
         }
     }
 
-    /// Notes the streams for which an entry has changed the subjects of messages that other nodes should send
-    /// to this node.
+    /// Notes the streams for which an entry has changed the subjects that this node announces to the other
+    /// nodes.
     pub(crate) fn note_interest(&mut self, effects: &[Effect]) {
         if !self.role.serves {
             return;
@@ -356,8 +363,8 @@ impl JetStream {
         });
         self.role.interest_changed_of.extend(changed);
         if self.role.interest_changed_of.len() > CHANGED_MAX {
-            // The node has not taken the list of changed streams for long. With so many of them, a comparison
-            // of all streams costs no more.
+            // The event loop has not asked for the changed streams for long. With so many changed streams, it
+            // costs no more to compare the subjects of all streams.
             self.role.interest_changed = true;
             self.role.interest_changed_of.clear();
         }
@@ -376,19 +383,20 @@ impl JetStream {
     }
 }
 
-/// The streams for which the subjects that this node announces may have changed.
+/// The streams with subjects that may have changed, so that this node must announce them to the other nodes
+/// again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InterestChanged {
-    /// Any stream may have changed, or the group itself.
+    /// The subjects of any stream may have changed, or the subjects of the group itself.
     All,
-    /// The streams with these numbers may have changed.
+    /// The subjects of the streams with these numbers in the group may have changed.
     Of(BTreeSet<StreamNumber>),
 }
 
-/// The request of a client for another leader.
+/// A client's request that another node lead the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StepDown {
-    /// The name of the node that is to lead; `None` for any node.
+    /// The name of the node that the client wants to lead; `None` for any node.
     pub(crate) preferred: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Handles messages at `$JS.ACK.>` and `$JS.FC.>`: acknowledgements, and answers of clients to flow control
-//! requests.
+//! Handles the messages of clients at `$JS.ACK.>` and `$JS.FC.>`: acknowledgements of deliveries, and answers
+//! to flow control requests.
 
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
@@ -10,7 +10,7 @@ use crate::streams::context::Context;
 use crate::streams::{JetStream, Taken};
 
 impl JetStream {
-    /// Hands an acknowledgement to its consumer. A consumer with the ack policy `none` does not take
+    /// Hands a client's acknowledgement to its consumer. A consumer with the ack policy `none` takes no
     /// acknowledgements.
     pub(crate) fn acknowledged(
         &mut self,
@@ -44,8 +44,8 @@ impl JetStream {
         taken.unwrap_or(Taken::Yes)
     }
 
-    /// Hands a client's answer to a flow control request, at `$JS.FC.<stream>.<consumer>.<token>`, to the
-    /// consumer.
+    /// Hands a client's answer to a flow control request to the consumer, which the subject
+    /// `$JS.FC.<stream>.<consumer>.<token>` names.
     pub(crate) fn flow_answered(&mut self, cx: &mut Context<'_>, now: Time, subject: &[u8]) {
         let mut tokens = subject.split(|b| *b == b'.').skip(2);
         let mut name = || std::str::from_utf8(tokens.next()?).ok();

@@ -33,29 +33,31 @@ use crate::streams::{JetStream, Messages, Voice};
 use super::Key;
 use crate::streams::outcome::Then;
 
-/// The most messages that a consumer delivers before the other consumers have their turn.
+/// The limit on the number of messages that one consumer delivers in a turn, so that the other consumers also
+/// get their turn.
 const BUDGET: usize = 1024;
 
-/// The consumers that this node serves.
+/// The consumers of one group's streams that this node serves.
 #[derive(Default)]
 pub(crate) struct Consumers {
     live: HashMap<Key, Box<Live>, RandomState>,
     names: HashMap<StreamNumber, BTreeMap<Box<str>, Key>, RandomState>,
-    /// The index, for each stream, of the consumers that want a subject.
+    /// For each stream, an index that finds the consumers which want the messages of a subject.
     interests: HashMap<StreamNumber, Interest, RandomState>,
-    /// The push consumers, by deliver subject.
+    /// The keys of the push consumers, by the subject to which they deliver.
     pushed: BTreeMap<Box<[u8]>, Vec<Key>>,
-    /// The reply subjects of pulls that no client listens to, with the pull's consumer.
+    /// The reply subjects of waiting pulls to which no client listens at present, each with the key of the
+    /// consumer that keeps the pull.
     away: BTreeSet<(Box<[u8]>, Key)>,
-    /// The consumers that the node must serve in this turn or the next one.
+    /// The consumers that have work, so that the node must serve them in this turn or the next one.
     due: Vec<Key>,
-    /// The consumers that the node has still to serve in this turn.
+    /// The consumers that the node has still to serve in this turn; empty between turns.
     serving: VecDeque<Key>,
     /// The consumers that the node must serve in a later turn, after the store has read a message or a
     /// connection has written bytes.
     waiting: Vec<Key>,
-    /// The times at which consumers need to be served: at most one entry for each consumer, equal to its
-    /// `armed`.
+    /// The times at which the node must serve consumers again. A consumer has at most one time here, the time
+    /// in its field `armed`.
     timers: BTreeSet<(Time, Key)>,
     next: Key,
     /// Scratch of one removed message.
@@ -117,12 +119,12 @@ impl Consumers {
         self.live.get_mut(&key).map(|live| &mut **live)
     }
 
-    /// Returns whether the leader has proposed to delete the consumer.
+    /// Returns whether the leader has proposed to delete the consumer because no client used it.
     fn is_deleted(&self, key: Key) -> bool {
         self.live.get(&key).is_some_and(|live| live.deleted)
     }
 
-    /// Notes that the leader has proposed to delete the consumer.
+    /// Notes that the leader has proposed to delete the consumer because no client used it.
     fn note_deleted(&mut self, key: Key) {
         if let Some(live) = self.live.get_mut(&key) {
             live.deleted = true;
@@ -140,12 +142,12 @@ impl Consumers {
         names.flat_map(|names| names.values().copied()).collect()
     }
 
-    /// Returns the keys of all consumers.
+    /// Returns the keys of all consumers that the node serves.
     pub(crate) fn keys(&self) -> Vec<Key> {
         self.live.keys().copied().collect()
     }
 
-    /// Puts the consumer on the list of those that the node serves in this turn.
+    /// Puts the consumer on the list of consumers that the node serves in this turn or the next one.
     pub(crate) fn wake(&mut self, key: Key) {
         if let Some(live) = self.live.get_mut(&key)
             && !std::mem::replace(&mut live.listed, true)
@@ -154,8 +156,8 @@ impl Consumers {
         }
     }
 
-    /// Notes that a client subscribed to this pattern: wakes the consumers that push to a matching subject,
-    /// and those with waiting pulls that match.
+    /// Notes that a client subscribed to this pattern. Wakes the consumers that push to a matching subject,
+    /// and the consumers with waiting pulls at a matching reply subject.
     pub(crate) fn handle_subscribed(&mut self, pattern: &[u8]) {
         if !self.away.is_empty() {
             self.listens_again(pattern);
@@ -177,8 +179,8 @@ impl Consumers {
         }
     }
 
-    /// Notes that a client subscribed to this pattern, and wakes the consumers with matching pulls that no
-    /// client listened to.
+    /// Notes that a client subscribed to this pattern, and wakes the consumers with pulls at matching reply
+    /// subjects that had no listener.
     fn listens_again(&mut self, pattern: &[u8]) {
         for key in self.awaiting(pattern) {
             if let Some(live) = self.live.get_mut(&key) {
@@ -188,9 +190,11 @@ impl Consumers {
         }
     }
 
-    /// Returns the consumers with a pull at a subject of this pattern that no client listened to.
+    /// Returns the consumers that keep a pull without a listener, if the pull's reply subject matches this
+    /// pattern.
     fn awaiting(&self, pattern: &[u8]) -> Vec<Key> {
-        // Every subject that the pattern matches begins with the pattern's literal tokens.
+        // Every subject that matches the pattern begins with the pattern's literal tokens, so the search
+        // starts behind these tokens.
         let literal = tokens(pattern).take_while(|t| *t != b"*" && *t != b">");
         let len = literal.map(|t| t.len() + 1).sum::<usize>();
         let start = &pattern[..len.min(pattern.len())];
@@ -205,7 +209,7 @@ impl Consumers {
         keys
     }
 
-    /// Updates the list of a consumer's pulls that no client listens to.
+    /// Updates [`Consumers::away`], the index of pulls without a listener, for the pulls of one consumer.
     fn note_away(&mut self, key: Key) {
         let Some(live) = self.live.get_mut(&key) else {
             return;
@@ -219,7 +223,8 @@ impl Consumers {
         self.away.extend(away.into_iter().map(|to| (to, key)));
     }
 
-    /// Counts a stored message for the consumers that want its subject, and wakes those that can deliver it.
+    /// Counts a stored message for the consumers that want its subject, and wakes the consumers that can
+    /// deliver it.
     fn handle_stored(&mut self, stream: StreamNumber, seq: StreamSeq, subject: &[u8]) {
         let Some(interest) = self.interests.get_mut(&stream) else {
             return;
@@ -253,8 +258,8 @@ impl Consumers {
         }
     }
 
-    /// Clears the lists of consumers to serve, because the node serves no consumer from now on. Otherwise
-    /// these lists would keep the event loop busy without a pause.
+    /// Clears the lists of consumers that have work, because this node serves no consumer from now on. With
+    /// an entry left in a list, the event loop would never sleep.
     pub(crate) fn rest(&mut self) {
         self.due.clear();
         self.serving.clear();
@@ -269,7 +274,7 @@ impl Consumers {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Removes a consumer.
+    /// Removes a consumer that this node no longer serves from all lists and indexes.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Box<Live>> {
         self.arm(key, Time::NEVER);
         let mut live = self.live.remove(&key)?;
@@ -420,7 +425,7 @@ pub(crate) struct Known<'a> {
     pub(crate) config: &'a Arc<ConsumerConfig>,
     pub(crate) created_us: u64,
     pub(crate) state: &'a State,
-    /// True if the log keeps the consumer.
+    /// True if the log keeps the consumer; false if only this node knows it.
     pub(crate) logged: bool,
 }
 
@@ -437,7 +442,7 @@ impl Messages for Unread {
 }
 
 impl JetStream {
-    /// Begins to serve a consumer that the log has or that a request creates.
+    /// Begins to serve a consumer that the log has or that a client's request creates.
     pub(crate) fn take_up(
         &mut self,
         now: Time,
@@ -506,7 +511,8 @@ impl JetStream {
         Some(key)
     }
 
-    /// Stops serving a consumer on this node, and ends its pulls with the reason.
+    /// Stops serving a consumer on this node. Ends the consumer's pulls with the reason `why`, and refuses
+    /// its waiting resets.
     pub(crate) fn let_go(&mut self, cx: &mut Context<'_>, now: Time, key: Key, why: Ending) {
         self.with_consumer(cx, now, key, |live, voice| {
             live.consumer.handle_end(why, voice);
@@ -516,8 +522,8 @@ impl JetStream {
         }
     }
 
-    /// Calls `f` with a consumer and a voice, through which the consumer sends messages, and wakes the
-    /// consumer.
+    /// Calls `f` with a consumer and with a voice, by which the consumer sends messages. Afterwards the node
+    /// serves the consumer again, because `f` may have changed it.
     pub(crate) fn with_consumer<R>(
         &mut self,
         cx: &mut Context<'_>,
@@ -534,21 +540,22 @@ impl JetStream {
             speech: &mut self.speech,
         };
         let result = f(live, &mut voice);
-        // The node updates the list at once, because a client may subscribe again before the consumer is
-        // served.
+        // The node updates the index of pulls without a listener at once, because a client may subscribe
+        // again before the node serves the consumer.
         self.consumers.note_away(key);
         self.consumers.wake(key);
         Some(result)
     }
 
-    /// Notes that a delta of this consumer is durable.
+    /// Tells a consumer that its oldest proposed delta is durable, so that the consumer answers the clients
+    /// that wait for it.
     pub(crate) fn delta_durable(&mut self, cx: &mut Context<'_>, now: Time, key: Key) {
         self.with_consumer(cx, now, key, |live, voice| {
             live.consumer.handle_delta_durable(voice);
         });
     }
 
-    /// Tells the consumers the changes of an entry.
+    /// Tells the consumers the changes that an entry made.
     ///
     /// The whole entry is applied by then. So consumers that count the messages of a stream again do that
     /// last: the count already includes the messages that later commands of the entry stored, after the
@@ -626,8 +633,8 @@ impl JetStream {
         }
     }
 
-    /// Lets the consumers that an entry has created, changed or reset, and those of purged streams, count
-    /// their messages again.
+    /// Lets some consumers count the messages that they have still to deliver again: the consumers that an
+    /// entry has created, changed or reset, and the consumers of purged streams.
     fn count_anew(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
         for effect in effects {
             match effect {
@@ -673,13 +680,13 @@ impl JetStream {
         }
     }
 
-    /// Begins to serve all consumers of a stream, with the states that the log has.
+    /// Begins to serve all consumers of a stream with their states in the log, except those that are asleep.
     pub(crate) fn take_up_all(&mut self, now: Time, stream: StreamNumber) {
         let Some(of) = self.streams.get(stream) else {
             return;
         };
         if of.transit() != Transit::None {
-            // The node does not serve the consumers of a stream that moves.
+            // The stream is moving to or from another group, so the node does not serve its consumers.
             return;
         }
         let names: Vec<String> = of.consumers().map(|(name, _)| name.to_owned()).collect();
@@ -696,8 +703,8 @@ impl JetStream {
         name: &str,
     ) -> Option<Key> {
         if self.consumers.find(stream, name).is_some() {
-            // One entry has created the consumer, deleted it and created it again. This node begins to serve
-            // it once.
+            // One entry has created the consumer, deleted it and created it again, so the node already serves
+            // it.
             return None;
         }
         let known = self.streams.get(stream)?.consumer(name)?;
@@ -719,7 +726,7 @@ impl JetStream {
         self.reconfigure(now, key, &config)
     }
 
-    /// Applies a changed configuration to a consumer that this node serves.
+    /// Applies a changed configuration to a consumer that this node serves, and to its filter and indexes.
     pub(crate) fn reconfigure(
         &mut self,
         now: Time,
@@ -754,7 +761,7 @@ impl JetStream {
         Some(())
     }
 
-    /// Ends the pulls of all consumers with the reason, and proposes a last delta of each consumer.
+    /// Ends the pulls of all consumers with the reason `why`, and proposes a last delta of each consumer.
     pub(crate) fn end_consumers(&mut self, cx: &mut Context<'_>, now: Time, why: Ending) {
         for key in self.consumers.keys() {
             self.with_consumer(cx, now, key, |live, voice| {
@@ -764,12 +771,13 @@ impl JetStream {
         }
     }
 
-    /// Proposes the changes of a consumer since its last delta.
+    /// Proposes the changes of a consumer since its last delta, unless the log does not keep the consumer or
+    /// a reset of the consumer is proposed.
     pub(crate) fn propose_delta(&mut self, now: Time, key: Key) {
         let wall_us = self.wall.tell(now);
         let live = self.consumers.live.get_mut(&key);
-        // The log would apply a delta behind a proposed reset after the reset, and so change the consumer
-        // wrongly.
+        // If the leader has proposed a reset, the group would apply this delta after the reset. The delta
+        // describes the consumer before the reset, so it would change the consumer wrongly.
         let Some(live) = live.filter(|l| l.logged && !l.resets.is_proposed()) else {
             return;
         };
@@ -799,12 +807,12 @@ impl JetStream {
         self.consumers.serving.extend(self.consumers.due.drain(..));
     }
 
-    /// Returns the next consumer that the node must serve in this turn; each consumer once.
+    /// Returns the next consumer that the node must serve in this turn. Each consumer comes once in a turn.
     pub(crate) fn next_consumer(&mut self) -> Option<Key> {
         self.consumers.serving.pop_front()
     }
 
-    /// Serves a consumer: delivers its messages, and proposes its changes.
+    /// Serves a consumer in this turn: delivers its messages, and proposes its changes.
     pub(crate) fn serve_consumer(
         &mut self,
         cx: &mut Context<'_>,
@@ -859,7 +867,8 @@ impl JetStream {
             Progress::Reading | Progress::Behind => self.consumers.waiting.push(key),
         }
         if logged && !room {
-            // The consumer's delta may be due already, and no timer will fire for it again.
+            // The time of the consumer's next delta may have passed, and then no timer fires for this delta,
+            // so the consumer waits on a list until the log has room.
             self.consumers.waiting.push(key);
         }
         let lasted = lasts.is_some_and(|us| us <= wall_us);
@@ -881,12 +890,14 @@ impl JetStream {
         }
         if ends {
             match told {
-                // A second deletion could delete another consumer of this name.
+                // The leader has already proposed the deletion. A second deletion could delete a later
+                // consumer with the same name.
                 true if self.consumers.is_deleted(key) => {}
                 true => {
                     let command = Command::new(Kind::DeleteConsumer, id, name.as_bytes(), b"");
-                    // The node treats the deletion as a delta, so that it proposes a refused deletion again.
-                    // Once the deletion is applied, there is no consumer left to notify.
+                    // The node treats the deletion of the unused consumer like a delta, so that it proposes
+                    // the deletion again if the log refuses it. Once the group has applied the deletion,
+                    // there is no consumer left to notify.
                     self.command(now, false, &command, Some((b"", Then::Delta(key))));
                     self.consumers.note_deleted(key);
                 }

@@ -12,31 +12,32 @@ use tidegate_stream::schema::config::ConsumerConfig;
 
 use super::Key;
 
-/// The number of subjects in the cache of a stream with filtered consumers. Without the cache, a search costs
-/// one hash for each token.
+/// The number of subjects in the search cache of a stream with filtered consumers. Without the cache, a
+/// search costs one hash for each token of the subject.
 const CACHE_LEN: usize = 64;
 
-/// The filters of a stream's consumers, see the [module](self).
+/// The index of the filters of a stream's consumers, see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
-    /// The consumers that want every subject.
+    /// The consumers without a filter, which want the messages of every subject.
     unfiltered: Vec<Key>,
     filtered: Option<Box<Filtered>>,
-    /// The consumers that may still wait for acknowledgements of messages that their filters no longer pass.
+    /// The consumers that may still wait for acknowledgements of messages that their changed filters no
+    /// longer pass.
     changed: Vec<Key>,
 }
 
 #[derive(Debug)]
 struct Filtered {
     patterns: Sublist,
-    /// The consumer that owns each pattern.
+    /// The consumer to which each filter pattern belongs.
     owners: Slab<Key>,
-    /// The patterns of each consumer.
+    /// The keys of each consumer's filter patterns in `patterns`.
     of: HashMap<Key, Vec<SubKey>, RandomState>,
 }
 
 impl Interest {
-    /// Adds a consumer with the filters of its configuration.
+    /// Adds a consumer to the index, with the filters of its configuration.
     pub(crate) fn add(&mut self, key: Key, config: &ConsumerConfig) {
         if wants_all(config) {
             self.unfiltered.push(key);
@@ -63,7 +64,8 @@ impl Interest {
         }
     }
 
-    /// Removes a consumer that the caller added with this configuration.
+    /// Removes a consumer from the index. `config` must be the configuration with which the caller added the
+    /// consumer.
     pub(crate) fn remove(&mut self, key: Key, config: &ConsumerConfig) {
         self.changed.retain(|k| *k != key);
         if wants_all(config) {
@@ -128,7 +130,8 @@ fn filters(config: &ConsumerConfig) -> impl Iterator<Item = &str> {
         .chain(config.filter_subjects.iter().map(|f| &**f))
 }
 
-/// Returns whether both configurations have the same filters.
+/// Returns whether two configurations of one consumer have the same filters, so that the index need not
+/// change.
 pub(crate) fn same_filters(a: &ConsumerConfig, b: &ConsumerConfig) -> bool {
     filters(a).eq(filters(b))
 }

@@ -1,4 +1,4 @@
-//! Serves consumers: handles their messages, acknowledgements, interest and resets.
+//! Serves consumers: handles their deliveries, acknowledgements, interest and resets.
 
 pub(crate) mod acks;
 pub(crate) mod consumers;
@@ -6,5 +6,5 @@ pub(crate) mod interest;
 pub(crate) mod resets;
 pub(crate) mod unlogged;
 
-/// The id of a consumer on this node, which no later consumer gets.
+/// The id of a consumer on this node. No later consumer gets the same id.
 pub(crate) type Key = u64;

@@ -1,9 +1,9 @@
-//! Resets of consumers: a consumer starts again at another message.
+//! Resets of consumers: on a client's request, a consumer starts again at another message.
 //!
-//! This module decides when a consumer is reset. A consumer with a waiting reset delivers nothing until it is
-//! reset. The leader proposes the reset once every earlier delta of the consumer is durable, and the consumer
-//! makes no delta until the reset is applied. So no node applies a delta from before the reset after it. The
-//! node resets a consumer that the log does not keep at once.
+//! This module decides when the node resets a consumer. A consumer with a waiting reset delivers nothing
+//! until the node has reset it. The leader proposes the reset once every earlier delta of the consumer is
+//! durable, and the consumer makes no delta until the reset is applied. So no node applies a delta from
+//! before the reset after it. If the log does not keep the consumer, the node resets it without a proposal.
 //! [`tidegate_stream::consumer::Consumer::handle_reset`] and [`State::reset`] define the effects of a reset.
 
 use std::collections::VecDeque;
@@ -26,23 +26,25 @@ use crate::streams::outcome::Then;
 use crate::streams::reads::Held;
 use crate::streams::{JetStream, Voice};
 
-/// The most requests for a reset that wait at one consumer.
+/// The limit on the number of requests for a reset that wait at one consumer; the node refuses more.
 const WAITING_MAX: usize = 64;
 
-/// The requests to reset a consumer, in the order in which the consumer carries them out.
+/// The requests to reset a consumer, in the order in which the node carries them out.
 #[derive(Debug, Default)]
 pub(crate) struct Resets {
     asked: VecDeque<Asked>,
-    /// The message of the first reset, if the leader has proposed this reset.
+    /// The message at which the first reset lets the consumer start; `None` unless the leader has proposed
+    /// this reset.
     proposed: Option<StreamSeq>,
 }
 
-/// A request to reset a consumer.
+/// A client's request to reset a consumer.
 #[derive(Debug)]
 struct Asked {
     reply: Box<[u8]>,
     seq: StreamSeq,
-    /// The id of the change, for which other requests wait.
+    /// The id of the change that this request proposes. Other API requests about the consumer wait until the
+    /// node concludes it.
     change: ChangeId,
 }
 
@@ -78,8 +80,8 @@ impl JetStream {
         Ok(())
     }
 
-    /// Carries out the first reset of a consumer, or proposes the reset if the log keeps the consumer. If the
-    /// reset has to wait, a later turn tries it again.
+    /// Carries out the first waiting reset of a consumer that the log does not keep, or proposes the reset if
+    /// the log keeps the consumer. If the reset has to wait, a later turn tries it again.
     ///
     /// `room` says whether the log accepts a command now.
     pub(crate) fn next_reset(
@@ -126,7 +128,8 @@ impl JetStream {
         self.conclude_reset(cx, now, key, Ok(seq))
     }
 
-    /// Starts a consumer on this node again, from the state that the log has after a reset.
+    /// Restarts a consumer on this node from its state in the log, because the group has applied a reset of
+    /// the consumer.
     pub(crate) fn begin_again(
         &mut self,
         cx: &mut Context<'_>,
@@ -161,7 +164,7 @@ impl JetStream {
         Some(())
     }
 
-    /// Handles the outcome of a proposed reset.
+    /// Handles the outcome of a proposed reset, and answers the client.
     pub(crate) fn reset_done(
         &mut self,
         cx: &mut Context<'_>,
@@ -201,7 +204,8 @@ impl JetStream {
         }
     }
 
-    /// Answers the first request for a reset, and concludes its change.
+    /// Answers the client of the first waiting reset of a consumer, and concludes the reset's change, so that
+    /// API requests that wait for it may go on.
     fn conclude_reset(
         &mut self,
         cx: &mut Context<'_>,

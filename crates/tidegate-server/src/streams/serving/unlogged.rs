@@ -1,10 +1,11 @@
 //! Consumers that the log need not keep, and that the leader adds to the log only if they last.
 //!
 //! An ordered consumer ends with its client and keeps no record of acknowledgements. The client creates
-//! another ordered consumer at each gap, and that must not wait for a sync: so only the leader's node knows
-//! such a consumer. But the client watches the numbers of the messages, and must be able to continue when
-//! another node leads. So the leader proposes a consumer that has lasted a little, together with the
-//! consumer's start, and no client waits for that. The leader never proposes the consumer's deliveries.
+//! another ordered consumer at each gap, and that creation must not wait for a sync: so only the leader's
+//! node knows such a consumer. But the client watches the numbers of the messages, and must be able to
+//! continue when another node leads. So the leader proposes a consumer that has lasted for [`LASTING_US`],
+//! together with the consumer's start, and no client waits for that proposal. The leader never proposes the
+//! consumer's deliveries.
 //!
 //! The next leader starts the consumer again at its first message, with the same first numbers. A client
 //! without a message so far continues as if the leader had not changed. Any other client sees that the first
@@ -20,16 +21,22 @@ use super::consumers::Live;
 use crate::streams::JetStream;
 use crate::streams::outcome::Then;
 
-/// The time after which the leader proposes a consumer, in microseconds: a consumer that only reads the
-/// messages that exist now costs the log nothing.
+/// The age at which the leader proposes to add a consumer to the log, in microseconds. A consumer that only
+/// reads the messages that exist now ends earlier, so it costs the log nothing.
 const LASTING_US: u64 = 250_000;
-/// The time after a refusal after which the leader proposes the consumer again, in microseconds.
+/// The time after which the leader proposes again to add a consumer to the log if the group has refused that,
+/// in microseconds.
 const AGAIN_US: u64 = 5_000_000;
 
-/// Returns the time at which the leader proposes a consumer that the log does not know and that is made now.
-/// It never proposes one unless its client checks the numbers of pushed messages, as clients of ordered
-/// consumers do: such a consumer sends heartbeats, uses flow control and delivers no message twice. A client
-/// that does not check the numbers would take every message for a new one.
+/// Returns the time at which the leader proposes to add a consumer that is created now to the log, in
+/// microseconds since the Unix epoch. Returns `None` if the log keeps the consumer from the start, or if its
+/// client may not check the numbers of pushed messages: such a client would take every message after a change
+/// of leaders for a new one.
+///
+/// Only a stream with retention by limits has consumers that the log does not keep.
+///
+/// Clients of ordered consumers check the numbers. Their consumers push messages, expect no acknowledgements,
+/// send heartbeats, use flow control and deliver no message twice.
 pub(crate) fn lasts_us(config: &ConsumerConfig, now_us: u64) -> Option<u64> {
     let watched = !config.deliver_subject.is_empty()
         && config.ack_policy == AckPolicy::None
@@ -40,7 +47,7 @@ pub(crate) fn lasts_us(config: &ConsumerConfig, now_us: u64) -> Option<u64> {
 }
 
 impl JetStream {
-    /// Proposes to add a consumer to the log that has lasted long enough.
+    /// Proposes to add a consumer to the log, because it has lasted for [`LASTING_US`].
     pub(crate) fn propose_lasting(&mut self, now: Time, key: Key) -> Option<()> {
         let live = self.consumers.get_mut(key)?;
         let request = ConsumerRequest {
@@ -57,7 +64,7 @@ impl JetStream {
         Some(())
     }
 
-    /// Notes whether a proposed consumer was added to the log or refused.
+    /// Notes whether the group has added a proposed consumer to the log or has refused it.
     pub(crate) fn handle_lasting(&mut self, now: Time, key: Key, outcome: &Outcome) {
         let now_us = self.wall.tell(now);
         if let Some(live) = self.consumers.get_mut(key) {
@@ -65,8 +72,8 @@ impl JetStream {
             match outcome {
                 Outcome::Refused { .. } => {
                     live.lasts_us = Some(now_us.saturating_add(AGAIN_US));
-                    // The leader may also have proposed to delete the consumer. That had no effect, since the
-                    // log did not have the consumer.
+                    // The leader may have proposed to delete the consumer meanwhile. That deletion had no
+                    // effect, since the log never had the consumer, so the consumer continues.
                     (live.ending, live.deleted) = (false, false);
                 }
                 _ => live.logged = true,
@@ -77,14 +84,14 @@ impl JetStream {
 }
 
 impl Live {
-    /// Returns whether the server itself has proposed to add the consumer to the log or to delete it, and
-    /// that proposal is not applied yet.
+    /// Returns whether the server itself, without a client's request, has proposed to add the consumer to the
+    /// log or to delete it, and that proposal is not applied yet.
     pub(crate) const fn is_proposed(&self) -> bool {
         self.deleted || self.told
     }
 
-    /// Returns whether the log keeps the consumer, or will keep it once a proposal is applied. Then every
-    /// change of the consumer must go through the log.
+    /// Returns whether the log keeps the consumer, or will keep it once a proposal is applied. In both cases,
+    /// every change of the consumer must go through the log.
     pub(crate) const fn is_told(&self) -> bool {
         self.logged || self.told
     }
