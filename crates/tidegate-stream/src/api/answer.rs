@@ -14,10 +14,10 @@ use crate::schema::level::API_LEVEL;
 use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 
-/// The type of the answer to a request for a subject that the server does not serve.
+/// The `type` of the answer to a request with a subject that the server does not serve.
 pub const SYSTEM: &str = "io.nats.jetstream.api.v1.system_response";
 
-/// The kinds of requests that the server answers in JSON.
+/// The kind of an API request that the server answers in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Kind {
@@ -44,7 +44,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the `type` of the answer.
+    /// Returns the text for the field `type` of the answer to this kind of request.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Kind {
     }
 }
 
-/// Encodes the answer to a request that succeeded.
+/// Encodes the JSON answer to a request that succeeded, with the fields of `result`.
 #[must_use]
 pub fn done(kind: Kind, result: &impl Serialize) -> Vec<u8> {
     #[derive(Serialize)]
@@ -87,7 +87,7 @@ pub fn done(kind: Kind, result: &impl Serialize) -> Vec<u8> {
     })
 }
 
-/// Encodes the answer to a request that the server refused. `kind` is [`Kind::as_str`] or [`SYSTEM`].
+/// Encodes the JSON answer to a request that the server refused. `kind` is [`Kind::as_str`] or [`SYSTEM`].
 #[must_use]
 pub fn refused(kind: &'static str, error: &ApiError) -> Vec<u8> {
     #[derive(Serialize)]
@@ -101,37 +101,39 @@ pub fn refused(kind: &'static str, error: &ApiError) -> Vec<u8> {
     })
 }
 
-/// The nodes that keep a stream or serve a consumer.
+/// The nodes that keep a stream or serve a consumer, as an info answer shows them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClusterInfo {
-    /// The cluster's name; empty outside of a cluster.
+    /// The name of the cluster to which the node belongs; empty outside of a cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The Raft group that replicates the stream or consumer.
+    /// The name of the Raft group that keeps the stream or consumer on several nodes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub raft_group: String,
-    /// The node that serves the stream or consumer.
+    /// The name of the node that serves the stream or consumer, which is the group's leader; empty if the
+    /// answering node knows no leader.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub leader: String,
-    /// The time at which the leader began to lead.
+    /// The time at which the answering node began to lead the group; `None` if another node leads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader_since: Option<Timestamp>,
-    /// True if the replication traffic between the nodes counts for the system account, and not for a
-    /// client's.
+    /// True if the replication traffic between the nodes counts for the system account, and not for the
+    /// account of a client.
     #[serde(skip_serializing_if = "is_zero")]
     pub system_account: bool,
-    /// The account for which the replication traffic between the nodes counts.
+    /// The name of the account for which the replication traffic between the nodes counts.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub traffic_account: &'static str,
-    /// The nodes that keep a copy, other than the leader.
+    /// The nodes other than the leader that keep a copy of the stream or consumer. Only the leader knows
+    /// them, so another node's answer lists none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<ReplicaInfo>,
 }
 
 impl ClusterInfo {
-    /// Returns this description for a stream of `num_replicas` replicas. If more nodes keep the stream than
-    /// `num_replicas`, the description leaves out the surplus nodes, disconnected ones first: a monitoring
-    /// tool reports any other number of nodes as a fault, while a disconnected surplus copy is no fault.
+    /// Returns this description for a stream of `num_replicas` replicas. If more nodes than that keep the
+    /// stream, the description leaves out the surplus nodes, disconnected ones first: a monitoring tool
+    /// reports any other number of nodes as a fault, while a disconnected surplus copy is no fault.
     #[must_use]
     pub fn of(&self, num_replicas: i64) -> Cow<'_, Self> {
         let others = saturating_usize(or_zero(num_replicas).max(1) - 1);
@@ -148,38 +150,38 @@ impl ClusterInfo {
     }
 }
 
-/// A node that keeps a copy of the stream, as the leader sees this node.
+/// A node that keeps a copy of the stream or consumer, as the leader sees this node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReplicaInfo {
-    /// The node's name.
+    /// The name of the node.
     pub name: String,
-    /// True if the node has every committed entry, or nearly every one.
+    /// True if the answering node hears from this node, and this node lacks few or none of the log's entries.
     pub current: bool,
-    /// True if the node is not connected.
+    /// True if the leader has no connection to the node.
     #[serde(skip_serializing_if = "is_zero")]
     pub offline: bool,
-    /// The nanoseconds since the leader last heard from the node.
+    /// The time since the answering node last heard from this node, in nanoseconds; 0 if it never did.
     pub active: u64,
-    /// The number of entries that the node lacks.
+    /// The number of log entries that this node still lacks, compared with the leader's log.
     #[serde(skip_serializing_if = "is_zero")]
     pub lag: u64,
-    /// The node's id.
+    /// The id of the node, as NATS tools show it.
     pub peer: String,
 }
 
-/// The description of a stream.
+/// The description of a stream in an API answer to a client.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamInfo<'a> {
-    /// The configuration, with the version and level of the answering server in the metadata.
+    /// The stream's configuration, with the version and API level of the answering server in the metadata.
     pub config: Cow<'a, StreamConfig>,
-    /// The time at which the stream was created.
+    /// The time at which the server created the stream.
     pub created: Timestamp,
-    /// The state of the stream's messages.
+    /// The counts, numbers and times of the messages that the stream holds.
     pub state: StreamState,
     /// The server's domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<&'a str>,
-    /// The nodes that keep the stream.
+    /// The nodes that keep the stream; `None` leaves the field out of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cow<'a, ClusterInfo>>,
     /// The time of this answer.
@@ -191,48 +193,51 @@ pub struct StreamInfo<'a> {
 pub struct StreamState {
     /// The number of messages.
     pub messages: u64,
-    /// The number of bytes.
+    /// The number of bytes of the stream's messages.
     pub bytes: u64,
-    /// The number of the first message.
+    /// The number of the stream's first message. In an empty stream, it is the number that the next message
+    /// gets, or 0 if the stream has never stored a message.
     pub first_seq: StreamSeq,
-    /// The time at which the first message was stored.
+    /// The time at which the stream stored its first message; [`Timestamp::ZERO`] if the stream is empty.
     pub first_ts: Timestamp,
-    /// The number of the last message ever stored.
+    /// The number of the last message that the stream ever stored, which it may have removed since; 0 before
+    /// the first message.
     pub last_seq: StreamSeq,
-    /// The time at which the last message was stored.
+    /// The time at which the stream stored its last message, which it may have removed since;
+    /// [`Timestamp::ZERO`] if the stream has never stored a message.
     pub last_ts: Timestamp,
-    /// The number of subjects that have messages.
+    /// The number of subjects with messages in the stream.
     #[serde(skip_serializing_if = "is_zero")]
     pub num_subjects: u64,
-    /// The number of messages of each subject, if the request asks for it.
+    /// Subjects of the stream, each with its number of messages; empty unless the request asks for them.
     #[serde(
         skip_serializing_if = "Vec::is_empty",
         serialize_with = "subject_counts"
     )]
     pub subjects: Vec<(String, u64)>,
-    /// The number of deleted messages between the first and the last.
+    /// The number of removed messages between the stream's first message and its last.
     #[serde(skip_serializing_if = "is_zero")]
     pub num_deleted: u64,
-    /// The numbers of the deleted messages, if the request asks for them.
+    /// The numbers of the removed messages; empty unless the request asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deleted: Vec<StreamSeq>,
-    /// The number of consumers.
+    /// The number of the stream's consumers.
     pub consumer_count: usize,
 }
 
-/// The part of a list that an answer contains.
+/// The position of an answer's items in the whole list of streams, consumers or subjects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Page {
-    /// The number of things in the whole list.
+    /// The number of items in the whole list of streams, consumers or subjects.
     pub total: usize,
-    /// The number of things that the answer skips.
+    /// The number of items at the beginning of the list that the answer skips.
     pub offset: usize,
-    /// The most things that an answer holds.
+    /// The most list items that one answer contains.
     pub limit: usize,
 }
 
 impl Page {
-    /// Creates the page of `limit` things after the first `offset` of `total`.
+    /// Creates the page of a list of `total` items that skips `offset` items and contains at most `limit`.
     #[must_use]
     pub fn new(total: usize, offset: usize, limit: usize) -> Self {
         Self {
@@ -243,67 +248,69 @@ impl Page {
     }
 }
 
-/// The description of a consumer.
+/// The description of a consumer in an API answer to a client.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConsumerInfo<'a> {
     /// The name of the consumer's stream.
     pub stream_name: &'a str,
     /// The consumer's name.
     pub name: &'a str,
-    /// The time at which the consumer was created.
+    /// The time at which the server created the consumer.
     pub created: Timestamp,
-    /// The configuration, with the version and level of the answering server in the metadata.
+    /// The consumer's configuration, with the version and API level of the answering server in the metadata.
     pub config: Cow<'a, ConsumerConfig>,
-    /// The last delivery.
+    /// The number of the consumer's last delivery, and of the message that it delivered.
     pub delivered: Sequences,
-    /// The last delivery up to which receivers have acknowledged every delivery.
+    /// The ack floor: the last delivery up to which receivers have acknowledged every delivery.
     pub ack_floor: Sequences,
-    /// The number of delivered messages that receivers have not acknowledged.
+    /// The number of messages that the consumer has delivered and that receivers have not acknowledged.
     pub num_ack_pending: u64,
-    /// The number of messages that the consumer delivered more than once, and that receivers have not
-    /// acknowledged.
+    /// The number of unacknowledged messages that the consumer has delivered more than once.
     pub num_redelivered: u64,
-    /// The number of pulls that wait for messages.
+    /// The number of pull requests that wait at the consumer for messages.
     pub num_waiting: u64,
-    /// The number of messages that the consumer has still to deliver for the first time.
+    /// The number of messages that pass the consumer's filters and that the consumer has still to deliver for
+    /// the first time.
     pub num_pending: u64,
-    /// True if a client subscribes to the deliver subject.
+    /// True if a client subscribes to the deliver subject of a push consumer.
     #[serde(skip_serializing_if = "is_zero")]
     pub push_bound: bool,
-    /// True if deliveries are paused.
+    /// True while a pause stops the consumer's deliveries.
     #[serde(skip_serializing_if = "is_zero")]
     pub paused: bool,
-    /// The nanoseconds until the pause ends.
+    /// The time until the pause of the consumer ends, in nanoseconds.
     #[serde(skip_serializing_if = "is_zero")]
     pub pause_remaining: i64,
-    /// The nodes that serve the consumer.
+    /// The nodes that keep the consumer, with the leader that serves it.
     pub cluster: &'a ClusterInfo,
-    /// The time of this answer.
+    /// The time at which the server made this answer.
     pub ts: Timestamp,
 }
 
-/// A delivery, by its number in the consumer and the number of its message in the stream.
+/// A delivery of a consumer, by its number in the consumer and the number of its message in the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sequences {
-    /// The number of the delivery in the consumer.
+    /// The number of the delivery among all deliveries of the consumer.
     pub consumer_seq: ConsumerSeq,
-    /// The number of the message in the stream.
+    /// The number of the delivered message in the stream.
     pub stream_seq: StreamSeq,
-    /// The time of the delivery.
+    /// The time of the delivery; for the ack floor, the time of the last acknowledgement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_active: Option<Timestamp>,
 }
 
-/// The usage and the limits of an account.
+/// The usage and the limits of an account, as an info answer shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AccountInfo<'a> {
-    /// The number of bytes of messages in memory.
+    /// The number of bytes of messages that the account's streams hold in memory.
     pub memory: u64,
-    /// The number of bytes of messages on disk.
+    /// The number of bytes of messages that the account's streams hold on disk.
     pub storage: u64,
-    /// The number of bytes in memory that the server reserves for streams.
+    /// The number of bytes that the server reserves in memory: the sum of the byte limits of the streams in
+    /// memory.
     pub reserved_memory: u64,
-    /// The number of bytes on disk that the server reserves for streams.
+    /// The number of bytes that the server reserves on disk: the sum of the byte limits of the streams on
+    /// disk.
     pub reserved_storage: u64,
     /// The number of streams.
     pub streams: usize,
@@ -314,26 +321,26 @@ pub struct AccountInfo<'a> {
     /// The server's domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<&'a str>,
-    /// The counts of API requests.
+    /// The counts of the JetStream API requests of the account.
     pub api: ApiCounts,
 }
 
-/// The limits of an account; -1 is any number.
+/// The limits of an account, as an info answer shows them; a limit of -1 allows any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct AccountLimits {
-    /// The most bytes in memory.
+    /// The most bytes of messages that all streams together may hold in memory.
     pub max_memory: i64,
-    /// The most bytes on disk.
+    /// The most bytes of messages that all streams together may hold on disk.
     pub max_storage: i64,
-    /// The most streams.
+    /// The most streams that the account may have.
     pub max_streams: i64,
-    /// The most consumers.
+    /// The most consumers that the account may have.
     pub max_consumers: i64,
-    /// The most unacknowledged messages of one consumer.
+    /// The most unacknowledged messages that one consumer may have.
     pub max_ack_pending: i64,
-    /// The most bytes of one stream in memory.
+    /// The most bytes of messages that one stream may hold in memory.
     pub memory_max_stream_bytes: i64,
-    /// The most bytes of one stream on disk.
+    /// The most bytes of messages that one stream may hold on disk.
     pub storage_max_stream_bytes: i64,
     /// True if every stream must have a limit of bytes.
     pub max_bytes_required: bool,
@@ -354,14 +361,14 @@ impl Default for AccountLimits {
     }
 }
 
-/// The counts of API requests.
+/// The API level of a server, and counts of the API requests to this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ApiCounts {
     /// The API level of this server.
     pub level: u32,
-    /// The number of requests so far.
+    /// The number of API requests that clients have sent to this server since its start.
     pub total: u64,
-    /// The number of requests that the server refused.
+    /// The number of API requests that this server has refused since its start.
     pub errors: u64,
 }
 
@@ -375,7 +382,7 @@ impl Default for ApiCounts {
     }
 }
 
-/// Encodes the answer to a request that succeeded and has no other result.
+/// Encodes the JSON answer to a request that succeeded and has no result of its own.
 #[must_use]
 pub fn success(kind: Kind) -> Vec<u8> {
     #[derive(Serialize)]
@@ -385,7 +392,7 @@ pub fn success(kind: Kind) -> Vec<u8> {
     done(kind, &Success { success: true })
 }
 
-/// Encodes the answer to a purge that removed this many messages.
+/// Encodes the JSON answer to a purge that removed `purged` messages from a stream.
 #[must_use]
 pub fn purged(purged: u64) -> Vec<u8> {
     #[derive(Serialize)]
@@ -402,7 +409,8 @@ pub fn purged(purged: u64) -> Vec<u8> {
     )
 }
 
-/// Encodes the answer to a pause: the consumer is paused until `until`, or is no longer paused.
+/// Encodes the JSON answer to a request that pauses a consumer until `until`, or that ends the pause
+/// (`None`).
 #[must_use]
 pub fn paused(until: Option<Timestamp>, now: Timestamp) -> Vec<u8> {
     #[derive(Serialize)]
@@ -413,8 +421,8 @@ pub fn paused(until: Option<Timestamp>, now: Timestamp) -> Vec<u8> {
         pause_remaining: i64,
     }
     let until = until.unwrap_or(Timestamp::ZERO);
-    // Clients read the time as an `i64`. A pause of centuries does not fit, so the server answers the highest
-    // number.
+    // Clients read the remaining time of a pause as an `i64` of nanoseconds. A pause of centuries does not
+    // fit, so the server states the highest `i64`.
     let remaining = i64::try_from(until.as_nanos() - now.as_nanos()).unwrap_or(i64::MAX);
     let paused = until > now;
     done(
@@ -427,8 +435,8 @@ pub fn paused(until: Option<Timestamp>, now: Timestamp) -> Vec<u8> {
     )
 }
 
-/// Encodes the answer to a request for one message, as the stream stores the message; `no_headers` leaves out
-/// the message's headers.
+/// Encodes the JSON answer to a request for one message, as the stream has stored the message; `no_headers`
+/// leaves out the message's headers.
 #[must_use]
 pub fn message(
     seq: StreamSeq,
@@ -466,7 +474,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 fn to_vec(answer: &impl Serialize) -> Vec<u8> {
-    // The serialisation never fails: strings, numbers and lists of them always have a JSON form.
+    // The serialisation never fails: strings, numbers and lists of these always have a JSON form.
     serde_json::to_vec(answer).unwrap_or_else(|e| unreachable!("an answer is always JSON: {e}"))
 }
 

@@ -1,4 +1,4 @@
-//! The bodies of JSON requests: their fields, and the checks that need nothing but the request.
+//! The bodies of JSON requests: their fields, and the checks that need only the request itself.
 //!
 //! The server accepts fields of nats-server that it does not support, as long as their values ask for nothing
 //! (`false`, an empty list). Otherwise the server refuses the request and names the field: with error 10052
@@ -17,23 +17,23 @@ use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 use crate::stream::{DeleteRequest, PurgeRequest};
 
-/// The condition on whether a consumer exists already.
+/// The condition of a request to create a consumer: whether the consumer may or must already exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// The consumer may exist or not.
+    /// The request creates or changes the consumer, whether the consumer exists or not.
     #[default]
     #[serde(rename = "")]
     CreateOrUpdate,
-    /// The consumer may exist only with the same configuration.
+    /// The request creates the consumer, and fails if the consumer exists with another configuration.
     #[serde(rename = "create")]
     Create,
-    /// The consumer must exist.
+    /// The request changes the consumer, and fails if the consumer does not exist.
     #[serde(rename = "update")]
     Update,
 }
 
 impl Action {
-    /// Returns the action as requests and the log spell it.
+    /// Returns the condition on the consumer in the spelling of requests and of the log.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -44,26 +44,26 @@ impl Action {
     }
 }
 
-/// The details of a stream that a request asks for, beside the stream's state.
+/// The details that an info request about a stream asks for, beside the stream's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InfoDetails {
-    /// The number of subjects to skip.
+    /// The number of subjects at the beginning of the list that the answer skips.
     pub offset: i64,
-    /// True if the request asks for the numbers of deleted messages.
+    /// True if the request also asks for the numbers of the stream's removed messages.
     pub deleted_details: bool,
-    /// The pattern of the subjects for which the request asks, with the number of messages of each; empty
-    /// asks for none.
+    /// The pattern of the subjects that the request asks for, each with its number of messages; empty asks
+    /// for no subjects.
     pub subjects_filter: String,
 }
 
-/// The part of the list of streams that a request asks for.
+/// The part of the list of streams for which a request asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamPage {
-    /// The number of streams to skip.
+    /// The number of streams at the beginning of the list that the answer skips.
     pub offset: i64,
-    /// The pattern that the subjects of the requested streams overlap; empty asks for all streams.
+    /// The pattern that a subject of each listed stream must overlap; empty asks for all streams.
     pub subject: String,
 }
 
@@ -79,11 +79,11 @@ struct StepDown {
     placement: Placement,
 }
 
-/// The node that a request prefers; an empty placement means any.
+/// The node to which a request wants to move the leadership; empty fields accept any node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Placement {
-    /// The name of the node's cluster.
+    /// The name of the cluster to which the new leader must belong; empty accepts any.
     pub cluster: String,
     pub(super) tags: Vec<String>,
     /// The name of the node.
@@ -111,25 +111,26 @@ struct ConsumerCreate {
     pedantic: bool,
 }
 
-/// Checks that the body asks for nothing.
+/// Checks that the body of a request is empty, because this kind of request has no parameters.
 pub(super) fn empty(text: &[u8]) -> Result<(), ApiError> {
     json::is_empty(text)
         .then_some(())
         .ok_or(ApiError::NOT_EMPTY_REQUEST)
 }
 
-/// Reads the number of entries of a list that the answer skips.
+/// Reads, from the body of a list request, the number of list items that the answer skips.
 pub(super) fn page(text: &[u8]) -> Result<usize, ApiError> {
     json::optional::<Page>(text).map(|page| offset(page.offset))
 }
 
-/// Returns an offset of a request as the number of entries that the answer skips; a negative offset is 0.
+/// Returns the number of list items that the answer skips, from the offset in a list request; a negative
+/// offset counts as 0.
 pub(super) fn offset(offset: i64) -> usize {
     saturating_usize(or_zero(offset))
 }
 
-/// Reads the configuration of the stream `name`, with the API level that the configuration requires, and the
-/// request's field `pedantic`.
+/// Reads the configuration of the stream `name` from the body of a request, notes in the configuration the
+/// API level that it requires, and reads the request's field `pedantic`.
 pub(super) fn stream(name: &str, text: &[u8]) -> Result<(Box<StreamConfig>, bool), ApiError> {
     let mut fields = json::object(text)?;
     let pedantic = flag(&mut fields, "pedantic")?;
@@ -175,7 +176,7 @@ pub(super) fn creatable(config: &StreamConfig) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Reads which messages to remove.
+/// Reads, from the body of a purge request, which messages the stream is to remove.
 pub(super) fn purge(text: &[u8]) -> Result<PurgeRequest, ApiError> {
     let purge: PurgeRequest = json::optional_of(text, &["filter", "seq", "keep"])?;
     if purge.seq > StreamSeq::ZERO && purge.keep > 0 {
@@ -184,7 +185,7 @@ pub(super) fn purge(text: &[u8]) -> Result<PurgeRequest, ApiError> {
     Ok(purge)
 }
 
-/// Reads which message to remove.
+/// Reads, from the body of a delete request, which message the stream is to remove.
 pub(super) fn message_delete(text: &[u8]) -> Result<DeleteRequest, ApiError> {
     if json::is_empty(text) {
         return Err(ApiError::BAD_REQUEST);
@@ -192,14 +193,14 @@ pub(super) fn message_delete(text: &[u8]) -> Result<DeleteRequest, ApiError> {
     json::fields_of(json::object(text)?, &["seq", "no_erase"])
 }
 
-/// Reads the end of a pause; `None` means no pause.
+/// Reads the end of a pause from the body of a request; `None` ends the pause at once.
 pub(super) fn pause(text: &[u8]) -> Result<Option<Timestamp>, ApiError> {
     let until = json::optional::<Pause>(text)?.pause_until;
     Ok(until.filter(|&until| until != Timestamp::ZERO))
 }
 
-/// Reads the message with which the consumer starts again; 0 stands for the first message after the ack
-/// floor.
+/// Reads, from the body of a reset request, the number of the message with which the consumer starts again; 0
+/// stands for the first message after the ack floor.
 pub(super) fn reset(text: &[u8]) -> Result<StreamSeq, ApiError> {
     match text {
         b"" | b"null" => Ok(StreamSeq::ZERO),
@@ -207,7 +208,7 @@ pub(super) fn reset(text: &[u8]) -> Result<StreamSeq, ApiError> {
     }
 }
 
-/// Reads the node that the request wants as the leader.
+/// Reads, from the body of a step-down request, the node that is to lead.
 pub(super) fn step_down(text: &[u8]) -> Result<Placement, ApiError> {
     let placement = json::optional::<StepDown>(text)?.placement;
     match placement.tags.is_empty() {
@@ -216,8 +217,8 @@ pub(super) fn step_down(text: &[u8]) -> Result<Placement, ApiError> {
     }
 }
 
-/// Reads the configuration of a consumer of `stream`, with the name in the request's subject and with the API
-/// level that the configuration requires.
+/// Reads the configuration of a consumer of `stream` from the body of a request, takes the consumer's name
+/// from the request's subject, and notes in the configuration the API level that it requires.
 pub(super) fn consumer(
     stream: &str,
     name: ConsumerName<'_>,
@@ -256,7 +257,8 @@ pub(super) fn consumer(
     Ok((config, action, pedantic))
 }
 
-/// Checks a consumer's name and filter against the request's subject, and takes the name from the subject.
+/// Checks the name and filter in a consumer's configuration against the subject of the request, and sets the
+/// name in the configuration.
 fn named(config: &mut ConsumerConfig, name: ConsumerName<'_>) -> Result<(), ApiError> {
     let text = match name {
         ConsumerName::None => config.name.as_str(),
@@ -297,7 +299,7 @@ fn named(config: &mut ConsumerConfig, name: ConsumerName<'_>) -> Result<(), ApiE
     Ok(())
 }
 
-/// Refuses values of known fields that this server does not support.
+/// Refuses values of a stream's configuration that nats-server accepts and this server does not support.
 fn supported(config: &StreamConfig) -> Result<(), ApiError> {
     if config.mirror_direct {
         return Err(ApiError::invalid_config(

@@ -2,11 +2,11 @@
 //! that the server sends with each message.
 //!
 //! [`DirectGet`] is the request, [`Index`] finds messages in a stream, and [`Reading`] is the progress of one
-//! answer. A reading names one message at a time and waits until the caller has read it, so that a slow disk
-//! blocks no other reader.
+//! answer. A reading names one message at a time and waits until the caller has read that message, so that a
+//! slow disk blocks no other reader.
 //!
-//! Polling order: call [`Reading::poll`]; for [`Part::Read`] read the message, then call
-//! [`Reading::handle_message`] or [`Reading::handle_gone`], and poll again; any other step ends the reading.
+//! Polling order: the caller calls [`Reading::poll`]; for [`Part::Read`] it reads the message, then calls
+//! [`Reading::handle_message`] or [`Reading::handle_gone`], and polls again; any other step ends the reading.
 
 use std::collections::VecDeque;
 
@@ -21,12 +21,13 @@ use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 
-/// The most subjects of one answer with the last message of each.
+/// The limit on the subjects in one answer that returns the last message of each subject.
 pub const MULTI_LAST_MAX: usize = 1024;
-/// The most bytes of one answer: the default, and the highest bound that a request can set.
+/// The most bytes of messages in one answer to a direct request: the default, and the highest bound that a
+/// request can set.
 pub const MAX_BYTES: u64 = 64 << 20;
 
-/// A request for stored messages.
+/// A request for stored messages of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct DirectGet {
@@ -42,7 +43,7 @@ pub struct DirectGet {
     no_hdr: bool,
 }
 
-/// The fields of a [`DirectGet`] that the request for one message as JSON may have.
+/// The fields of a [`DirectGet`] that a client may use in a request for one message as JSON.
 const FIELDS: &[&str] = &[
     "seq",
     "last_by_subj",
@@ -56,32 +57,33 @@ const FIELDS: &[&str] = &[
     "no_hdr",
 ];
 
-/// A stream's messages by number, subject and time.
+/// A stream's messages by number, subject and time, as the reader of an answer needs them.
 pub trait Index {
-    /// Returns the number of the first message; for an empty stream one more than [`Index::last_seq`].
+    /// Returns the number of the stream's first message; in an empty stream, one more than
+    /// [`Index::last_seq`].
     fn first_seq(&self) -> StreamSeq;
 
-    /// Returns the number of the last message ever stored.
+    /// Returns the number of the last message that the stream ever stored.
     fn last_seq(&self) -> StreamSeq;
 
-    /// Returns whether the stream has the message.
+    /// Returns whether the stream has the message with this number.
     fn contains(&self, seq: StreamSeq) -> bool;
 
-    /// Returns the first message from number `seq` on with a subject that matches `pattern`.
+    /// Returns the number of the first message, from number `seq` on, with a subject that matches `pattern`.
     fn next_at(&mut self, seq: StreamSeq, pattern: &[u8]) -> Option<StreamSeq>;
 
-    /// Returns how many messages from number `seq` on match `pattern`.
+    /// Counts the messages, from number `seq` on, with subjects that match `pattern`.
     fn count_from(&mut self, seq: StreamSeq, pattern: &[u8]) -> u64;
 
-    /// Returns the last message that matches `pattern`.
+    /// Returns the number of the last message with a subject that matches `pattern`.
     fn last_of(&mut self, pattern: &[u8]) -> Option<StreamSeq>;
 
-    /// Returns the first message stored at this time or later, in microseconds since the Unix epoch; one more
-    /// than [`Index::last_seq`] if there is none.
+    /// Returns the number of the first message that the stream stored at this time or later, in microseconds
+    /// since the Unix epoch; one more than [`Index::last_seq`] if no message is that young.
     fn seq_at_time(&mut self, time_us: u64) -> StreamSeq;
 
-    /// Returns the last message, up to number `up_to`, of each subject that matches `pattern`, in any order;
-    /// `None` if there are more than `max` of them.
+    /// Returns, for each subject that matches `pattern`, the number of its last message up to number `up_to`,
+    /// in any order; `None` if more than `max` subjects have such a message.
     fn last_per_subject(
         &mut self,
         pattern: &[u8],
@@ -90,7 +92,8 @@ pub trait Index {
     ) -> Option<Vec<StreamSeq>>;
 }
 
-/// Reads a direct request. `subject` is the part of the request's subject after the stream's name.
+/// Parses a direct request. `subject` is the part of the request's subject after the stream's name. The error
+/// is the status with which the server answers.
 pub(super) fn parse(subject: Option<&str>, body: &[u8]) -> Result<DirectGet, &'static [u8]> {
     let get: Option<DirectGet> = match body {
         [] => None,
@@ -115,7 +118,7 @@ pub(super) fn parse(subject: Option<&str>, body: &[u8]) -> Result<DirectGet, &'s
     })
 }
 
-/// Reads the body of a request for one message as JSON.
+/// Parses the body of a request for one message as JSON.
 pub(super) fn parse_json(body: &[u8]) -> Result<DirectGet, ApiError> {
     if json::is_empty(body) {
         return Err(ApiError::BAD_REQUEST);
@@ -129,13 +132,14 @@ pub(super) fn parse_json(body: &[u8]) -> Result<DirectGet, ApiError> {
 }
 
 impl DirectGet {
-    /// Returns whether the server sends messages without their headers.
+    /// Returns whether the request asks the server to send messages without their headers.
     #[must_use]
     pub const fn no_headers(&self) -> bool {
         self.no_hdr
     }
 
-    /// Returns the number of the one message that this request asks for, for an answer as JSON.
+    /// Returns the number of the one message that this request asks for; `None` if the stream has no such
+    /// message.
     #[must_use]
     pub fn find(&self, index: &mut impl Index) -> Option<StreamSeq> {
         if !self.last_by_subj.is_empty() {
@@ -154,7 +158,7 @@ impl DirectGet {
         }
     }
 
-    /// Starts an answer. The returned reading finds the messages of the answer one by one.
+    /// Starts the answer to this request. The returned reading finds the messages of the answer one by one.
     #[must_use]
     pub fn read(&self, index: &mut impl Index) -> Reading {
         let bytes_left = positive(self.max_bytes).map_or(MAX_BYTES, |bytes| bytes.min(MAX_BYTES));
@@ -200,8 +204,8 @@ impl DirectGet {
         reading
     }
 
-    /// Refuses a request that contradicts itself or asks for nothing. The server does not refuse a subject
-    /// that no message can have: the answer then has no message.
+    /// Checks that the request asks for something and does not contradict itself. The server does not refuse
+    /// a subject that no message can have: it then answers without a message.
     fn check(&self) -> Result<(), &'static [u8]> {
         let seq = self.seq > StreamSeq::ZERO;
         let last = !self.last_by_subj.is_empty();
@@ -265,27 +269,29 @@ impl DirectGet {
     }
 }
 
-/// Returns whether a message can have a subject that matches `pattern`.
+/// Returns whether a message can have a subject that matches `pattern`: whether the pattern is well-formed.
 fn can_be(pattern: &str) -> bool {
     subject::is_pattern(pattern.as_bytes())
 }
 
-/// The progress of the answer to a [`DirectGet`].
+/// The progress of the server's answer to one [`DirectGet`].
 #[derive(Clone, Debug)]
 pub struct Reading {
     way: Way,
     no_headers: bool,
-    /// True if the answer may have several messages, and ends with a status.
+    /// True if the answer to the request may have several messages. The server ends such an answer with a
+    /// status.
     several: bool,
-    /// The number of messages that the server may still send.
+    /// The number of messages that the server may still send in this answer.
     left: u64,
-    /// The number of bytes that the server may still send. The message that uses up this number is the last
-    /// of the answer.
+    /// The number of bytes that the server may still send in this answer. The message that uses up this
+    /// number is the last of the answer.
     bytes_left: u64,
-    /// The number of matching messages behind the message that the server sent last.
+    /// The number of messages that match the request, after the message that the server sent last in this
+    /// answer.
     pending: u64,
     sent: u64,
-    /// The number of the message that the server sent last.
+    /// The number of the message that the server sent last in this answer.
     last: StreamSeq,
 }
 
@@ -293,33 +299,35 @@ pub struct Reading {
 enum Way {
     One(StreamSeq),
     Next {
-        /// The lowest number that the next message can have.
+        /// The lowest number that the next message of this answer can have.
         seq: StreamSeq,
         pattern: String,
-        /// The number of the stream's last message at the time when the reading counted `pending`.
+        /// The number of the stream's last message when the reading counted `pending`, which leaves out later
+        /// messages.
         valid_through: StreamSeq,
     },
     Listed {
         seqs: VecDeque<StreamSeq>,
         up_to: StreamSeq,
     },
-    /// The answer has ended. The field is the status that the server still has to send, if any.
+    /// The answer has ended. The field is the status that the server still has to send; `None` if it has sent
+    /// the status, or needs none.
     Ended(Option<&'static [u8]>),
 }
 
-/// The next step of an answer.
+/// The next step of an answer to a direct request, which the caller of [`Reading::poll`] has to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The caller must read this message.
+    /// The caller must read the message with this number and send it to the client.
     Read(StreamSeq),
-    /// The caller must send this header block, which ends the answer.
+    /// The caller must send this status, a header block, which ends the answer.
     Status(Vec<u8>),
-    /// The answer has ended.
+    /// The answer has ended; the caller sends nothing more.
     End,
 }
 
 impl Reading {
-    /// Returns the next step of the answer.
+    /// Returns the next step of the answer to a direct request, which the caller has to carry out.
     pub fn poll(&mut self, index: &mut impl Index) -> Part {
         let full = self.left == 0 || self.bytes_left == 0;
         let next = match &mut self.way {
@@ -344,9 +352,9 @@ impl Reading {
         }
     }
 
-    /// Records that the caller has read the message that [`Reading::poll`] named last. Appends the header
-    /// block that the caller sends with this message to `block`. If the block remains empty, the caller sends
-    /// the message without headers.
+    /// Records that the caller has read the message that [`Reading::poll`] named last. Appends to `block` the
+    /// header block that the caller sends with this message. If `block` remains empty, the caller sends the
+    /// message without headers.
     pub fn handle_message(
         &mut self,
         stream: &str,
@@ -366,7 +374,7 @@ impl Reading {
         self.last = seq;
     }
 
-    /// Records that the stream no longer stores the message that [`Reading::poll`] named last.
+    /// Records that the stream no longer holds the message that [`Reading::poll`] named last.
     pub fn handle_gone(&mut self) {
         self.pass();
         self.pending = self.pending.saturating_sub(1);
@@ -375,7 +383,7 @@ impl Reading {
         }
     }
 
-    /// Advances past the message that [`Reading::poll`] named last.
+    /// Advances the answer past the message that [`Reading::poll`] named last.
     fn pass(&mut self) {
         match &mut self.way {
             Way::Next { seq, .. } => *seq = seq.next(),

@@ -1,17 +1,18 @@
-//! Reads bodies of requests as JSON, as nats-server does in its strict mode: an unknown field is an error,
-//! `null` means the same as an absent field, and text after the document is an error, too.
+//! Reads the bodies of requests as JSON, as nats-server does in its strict mode: an unknown field is an
+//! error, `null` means the same as an absent field, and text after the document is an error, too.
 //!
-//! This module owns the reading; each type of a body owns its fields.
+//! This module owns the reading; the types of bodies own their fields.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::schema::error::ApiError;
 
-/// Reads a body into an object; an empty body becomes an empty object.
+/// Reads the body of a request into a JSON object; an empty body becomes an empty object.
 ///
 /// # Errors
-/// [`ApiError::invalid_json`] if the body is not a JSON object.
+///
+/// Returns [`ApiError::invalid_json`] if the body is not a JSON object.
 pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     if body.trim_ascii().is_empty() {
         return Ok(Map::new());
@@ -26,27 +27,30 @@ pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     }
 }
 
-/// Reads the fields of an object into a type.
+/// Reads the fields of a JSON object into the type of a request's body.
 ///
 /// # Errors
-/// [`ApiError::invalid_json`] for an unknown field or a value of the wrong type, naming the field where serde
-/// does.
+///
+/// Returns [`ApiError::invalid_json`] for an unknown field or a value of the wrong type. The text names the
+/// field if serde names it.
 pub(super) fn fields<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, ApiError> {
     serde_json::from_value(Value::Object(fields)).map_err(|e| invalid(&e))
 }
 
-/// Reads a body in which all fields are optional.
+/// Reads the body of a request into a type in which all fields are optional.
 ///
 /// # Errors
-/// As [`object`] and [`fields`].
+///
+/// Returns the errors of [`object`] and [`fields`].
 pub(super) fn body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     fields(object(body)?)
 }
 
-/// Reads a body for a request that needs none: a body that is not JSON counts as absent.
+/// Reads the body of a request that needs none: a body that is not JSON counts as absent.
 ///
 /// # Errors
-/// The same as [`body`], if the body begins like an object or an array.
+///
+/// Returns the errors of [`body`], if the body begins like an object or an array.
 pub(super) fn optional<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     match text.trim_ascii_start().first() {
         Some(b'{' | b'[') => body(text),
@@ -54,11 +58,12 @@ pub(super) fn optional<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> 
     }
 }
 
-/// Reads the fields of an object, as [`fields`] does, into a type with more fields than this kind of request
-/// may have. Accepts only the `known` fields.
+/// Reads the fields of a JSON object, as [`fields`] does, into a type that has more fields than this kind of
+/// request may have. Accepts only the `known` fields.
 ///
 /// # Errors
-/// The same as [`fields`].
+///
+/// Returns the errors of [`fields`].
 pub(super) fn fields_of<T: DeserializeOwned>(
     asked: Map<String, Value>,
     known: &[&str],
@@ -69,11 +74,12 @@ pub(super) fn fields_of<T: DeserializeOwned>(
     }
 }
 
-/// Reads a body that the request may leave out, as [`optional`] does, into a type with more fields than this
-/// kind of request may have. Accepts only the `known` fields.
+/// Reads the body of a request that needs none, as [`optional`] does, into a type that has more fields than
+/// this kind of request may have. Accepts only the `known` fields.
 ///
 /// # Errors
-/// The same as [`optional`].
+///
+/// Returns the errors of [`optional`].
 pub(super) fn optional_of<T: DeserializeOwned>(text: &[u8], known: &[&str]) -> Result<T, ApiError> {
     match text.trim_ascii_start().first() {
         Some(b'{' | b'[') => fields_of(object(text)?, known),
@@ -81,14 +87,14 @@ pub(super) fn optional_of<T: DeserializeOwned>(text: &[u8], known: &[&str]) -> R
     }
 }
 
-/// Returns whether the body asks for nothing: it is absent or an empty object.
+/// Returns whether the body of a request asks for nothing: whether it is absent or an empty object.
 #[must_use]
 pub(super) fn is_empty(body: &[u8]) -> bool {
     body.is_empty()
         || object(body).is_ok_and(|fields| fields.is_empty() && !body.trim_ascii().is_empty())
 }
 
-/// Writes `text` as a JSON string. Bytes that are not UTF-8 become replacement characters.
+/// Appends `text` to `out` as a JSON string. Bytes that are not UTF-8 become replacement characters.
 pub(crate) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for c in String::from_utf8_lossy(text).chars() {
@@ -113,8 +119,8 @@ fn forget_nulls(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Converts an error of serde. The error for an unknown field gets nats-server's text, since people search
-/// for that text; other errors keep serde's text.
+/// Converts an error of serde into an error of the API. The error for an unknown field gets nats-server's
+/// text, because people search for that text; other errors keep serde's text.
 fn invalid(error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
     let field = text

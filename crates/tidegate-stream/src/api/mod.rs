@@ -1,4 +1,4 @@
-//! The JetStream API as pure code: requests in, answers out. No clock, no socket, no file.
+//! The JetStream API as pure code without clock, socket or file: requests go in, answers come out.
 //!
 //! [`strip`] recognises the subject of a request, and [`Request::parse`] reads the request into one closed
 //! enum or refuses it with the answer to send. [`view`] makes answers from the views of streams and

@@ -1,18 +1,19 @@
-//! Refuses the values that defaults would replace, for a pedantic client, which wants an error in place of a
-//! silent correction.
+//! Refuses configurations with values that defaults would replace, if a client asks for that by the field
+//! `pedantic`: such a client wants an error in place of a silent correction.
 //!
-//! The rules of streams and consumers, in other modules, refuse the values that no client may ask for.
+//! Other modules hold the rules that refuse the values that no client may ask for.
 
 use crate::schema::config::{ConsumerConfig, StreamConfig};
 use crate::schema::error::ApiError;
 
-/// The default of the time for which a stream remembers a message's id, in nanoseconds.
+/// The default time for which a stream remembers the ids of messages to recognise duplicates, in nanoseconds.
 const DUPLICATE_WINDOW_DEFAULT: i64 = 120_000_000_000;
 
-/// Checks that a stream can have its configuration exactly as the request asks for it.
+/// Checks that a stream can have its configuration exactly as a pedantic request asks for it.
 ///
 /// # Errors
-/// Names the first value that a default would replace.
+///
+/// Returns an error that names the first value that a default would replace.
 pub fn stream(config: &StreamConfig) -> Result<(), ApiError> {
     let limits = [
         ("max_msgs", config.max_msgs),
@@ -44,7 +45,8 @@ pub fn stream(config: &StreamConfig) -> Result<(), ApiError> {
 /// Checks that a consumer of `stream` can have its configuration exactly as the request asks for it.
 ///
 /// # Errors
-/// Names the first value that a default would replace.
+///
+/// Returns an error that names the first value that a default would replace.
 pub fn consumer(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
     let at_least = [
         ("max_deliver must be set to -1", config.max_deliver, -1),

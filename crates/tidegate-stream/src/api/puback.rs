@@ -1,12 +1,12 @@
-//! Writes the acknowledgements to publishers as bytes at the end of a buffer. The server writes one
-//! acknowledgement for each message of a stream.
+//! Writes PubAcks, the acknowledgements to publishers, as bytes at the end of a buffer. The server writes one
+//! PubAck for each message of a stream, so a fast writer matters.
 
 use super::json::write_string;
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
-/// Writes the answers to publishers of one stream, with the constant head `{"stream":"S","seq":` encoded
-/// once.
+/// Writes the PubAcks, the answers to publishers, of one stream. The head `{"stream":"S","seq":` is the same
+/// for all messages, so the writer encodes it only once.
 ///
 /// ```
 /// use tidegate_stream::api::puback::PubAck;
@@ -20,12 +20,12 @@ use crate::schema::sequence::StreamSeq;
 #[derive(Clone, Debug)]
 pub struct PubAck {
     head: Vec<u8>,
-    /// `,"domain":"D"}` or `}`
+    /// The end of each PubAck as JSON: `,"domain":"D"}` or, without a domain, `}`.
     tail: Vec<u8>,
 }
 
 impl PubAck {
-    /// Creates the writer for publishers to `stream`, on a server of `domain`.
+    /// Creates the writer of PubAcks for the stream `stream`, on a server that belongs to `domain`.
     #[must_use]
     pub fn new(stream: &str, domain: Option<&str>) -> Self {
         let mut head = b"{\"stream\":".to_vec();
@@ -40,13 +40,13 @@ impl PubAck {
         Self { head, tail }
     }
 
-    /// Appends the answer for a stored message.
+    /// Appends the PubAck for a message that the stream has stored as number `seq`.
     pub fn stored(&self, out: &mut Vec<u8>, seq: StreamSeq) {
         self.seq(out, seq);
         out.extend_from_slice(&self.tail);
     }
 
-    /// Appends the answer for a duplicate: the stream stored a message with the same id before, under the
+    /// Appends the PubAck for a duplicate: the stream has already stored a message with the same id, as
     /// number `seq`.
     pub fn duplicate(&self, out: &mut Vec<u8>, seq: StreamSeq) {
         self.seq(out, seq);
@@ -54,8 +54,8 @@ impl PubAck {
         out.extend_from_slice(&self.tail);
     }
 
-    /// Appends the answer for a stored batch: the number of the batch's last message, the batch's id, and the
-    /// count of its messages.
+    /// Appends the PubAck for a batch that the stream has stored: the number of the batch's last message in
+    /// the stream, the batch's id, and the count of its messages.
     pub fn batch(&self, out: &mut Vec<u8>, seq: StreamSeq, id: &[u8], count: u64) {
         self.seq(out, seq);
         out.extend_from_slice(b",\"batch\":");
@@ -65,7 +65,7 @@ impl PubAck {
         out.extend_from_slice(&self.tail);
     }
 
-    /// Appends the answer for a refused message.
+    /// Appends the answer to the publisher of a message that the server or the stream refused.
     pub fn refused(&self, out: &mut Vec<u8>, error: &ApiError) {
         out.extend_from_slice(b"{\"error\":");
         write_error(out, error);
@@ -81,7 +81,7 @@ impl PubAck {
     }
 }
 
-/// Appends an error as JSON, in the form that all answers of the API have.
+/// Appends an error as JSON, in the form that all answers of the JetStream API have.
 pub fn write_error(out: &mut Vec<u8>, error: &ApiError) {
     out.extend_from_slice(b"{\"code\":");
     write_number(out, error.code.into());
@@ -92,13 +92,13 @@ pub fn write_error(out: &mut Vec<u8>, error: &ApiError) {
     out.push(b'}');
 }
 
-/// Appends a number in decimal.
+/// Appends the number `n` in decimal to the bytes of an answer.
 pub fn write_number(out: &mut Vec<u8>, mut n: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {
         at -= 1;
-        // The cast loses nothing: a single digit fits into a `u8`.
+        // The cast loses nothing: `n % 10` is a single decimal digit, which fits into a `u8`.
         #[allow(clippy::cast_possible_truncation)]
         let digit = (n % 10) as u8;
         digits[at] = b'0' + digit;

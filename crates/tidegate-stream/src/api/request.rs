@@ -1,9 +1,9 @@
 //! Requests of the JetStream API: parses a subject, headers and a body into one [`Request`], or into an
-//! answer that refuses it.
+//! answer that refuses the request.
 //!
-//! Owns the subjects, the checks of names and levels, and the shape of each body. The state machines of
-//! streams and consumers check whether a stream exists, and the rules between the fields of a configuration.
-//! Refuses unsupported requests by name.
+//! This module owns the subjects, the checks of names and API levels, and the shape of each body. It refuses
+//! requests of nats-server that this server does not support, and names them. The state machines of streams
+//! and consumers check whether a stream exists, and the rules between the fields of a configuration.
 //!
 //! ```text
 //! $JS.API.<what>[.<stream>[.<consumer>[...]]]        the same in a domain: $JS.<domain>.API.<what>...
@@ -20,163 +20,165 @@ use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 use crate::stream::{DeleteRequest, PurgeRequest};
 
-/// The most bytes of a name.
+/// The most bytes that the name of a stream or consumer may have in a request.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// A client's request, with names borrowed from the subject.
+/// A client's request to the JetStream API, with names borrowed from the request's subject.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request<'a> {
-    /// Asks for the usage of the account.
+    /// Asks for the usage and the limits of the account.
     AccountInfo,
-    /// Creates a stream, or confirms that the same stream exists.
+    /// Creates a stream, or confirms that a stream with this configuration exists.
     StreamCreate {
-        /// The configuration, with the server's metadata; defaults not yet filled in.
+        /// The stream's configuration, with the server's metadata but without defaults for missing fields.
         config: Box<StreamConfig>,
-        /// True if the server must not correct values silently.
+        /// True if the server must refuse a value that it would otherwise correct silently.
         pedantic: bool,
     },
     /// Changes a stream's configuration.
     StreamUpdate {
-        /// The configuration, as in [`Request::StreamCreate`].
+        /// The stream's new configuration, with the server's metadata but without defaults for missing
+        /// fields.
         config: Box<StreamConfig>,
-        /// True if the server must not correct values silently.
+        /// True if the server must refuse a value that it would otherwise correct silently.
         pedantic: bool,
     },
     /// Asks for a stream's configuration and state.
     StreamInfo {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
-        /// The details to add.
+        /// The details that the request asks for beside the stream's configuration and state.
         details: body::InfoDetails,
     },
     /// Asks for the names of streams.
     StreamNames(body::StreamPage),
-    /// Asks for configurations and states of streams.
+    /// Asks for the configurations and states of streams.
     StreamList(body::StreamPage),
     /// Deletes a stream.
     StreamDelete {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
     },
-    /// Removes messages.
+    /// Purges a stream: removes many messages.
     StreamPurge {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
-        /// The messages to remove.
+        /// The messages that the stream is to remove.
         purge: PurgeRequest,
     },
     /// Asks for one message as JSON.
     MessageGet {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
-        /// The message.
+        /// The message that the stream is to remove.
         get: DirectGet,
     },
-    /// Removes one message.
+    /// Removes one message from a stream.
     MessageDelete {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
-        /// The message.
+        /// The message of the stream that the request asks for.
         delete: DeleteRequest,
     },
     /// Creates or changes a consumer.
     ConsumerCreate {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
-        /// The configuration, with the server's metadata; without a name the server chooses one.
+        /// The consumer's configuration, with the server's metadata. If it has no name, the server chooses
+        /// one.
         config: Box<ConsumerConfig>,
-        /// The condition on whether the consumer exists.
+        /// The condition of the request: whether the consumer may or must already exist.
         action: Action,
-        /// True if the server must not correct values silently.
+        /// True if the server must refuse a value that it would otherwise correct silently.
         pedantic: bool,
     },
     /// Asks for a consumer's configuration and state.
     ConsumerInfo {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
-        /// The consumer.
+        /// The name of the consumer.
         consumer: &'a str,
     },
     /// Asks for the names of a stream's consumers.
     ConsumerNames {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
-        /// The number of consumers to skip.
+        /// The number of consumers at the beginning of the list that the answer skips.
         offset: usize,
     },
-    /// Asks for configurations and states of a stream's consumers.
+    /// Asks for the configurations and states of a stream's consumers.
     ConsumerList {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
-        /// The number of consumers to skip.
+        /// The number of consumers at the beginning of the list that the answer skips.
         offset: usize,
     },
     /// Deletes a consumer.
     ConsumerDelete {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
-        /// The consumer.
+        /// The name of the consumer.
         consumer: &'a str,
     },
-    /// Pauses a consumer's deliveries until a time, or resumes them.
+    /// Pauses the deliveries of a consumer until a time, or resumes them.
     ConsumerPause {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
-        /// The consumer.
+        /// The name of the consumer.
         consumer: &'a str,
-        /// The end of the pause; `None` resumes deliveries.
+        /// The end of the pause; `None` resumes the deliveries.
         until: Option<Timestamp>,
     },
-    /// Starts a consumer again at a given message.
+    /// Resets a consumer: makes it start again at a given message.
     ConsumerReset {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
-        /// The consumer.
+        /// The name of the consumer.
         consumer: &'a str,
-        /// The message with which the consumer starts again; 0 stands for the first message after the ack
-        /// floor.
+        /// The number of the message with which the consumer starts again; 0 stands for the first message
+        /// after the ack floor.
         seq: StreamSeq,
     },
-    /// Pulls messages; the consumer parses the body of the request. The server does not answer a pull from a
-    /// consumer that does not exist.
+    /// Pulls messages from a consumer; the consumer parses the body of the request. The server does not
+    /// answer a pull from a consumer that does not exist.
     ConsumerNext {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
-        /// The consumer.
+        /// The name of the consumer.
         consumer: &'a str,
     },
     /// Moves the leadership of the cluster, of a stream or of a consumer to another node.
     StepDown {
-        /// The kind of request.
+        /// The kind of step-down request: for the leader of the cluster, of a stream or of a consumer.
         kind: Kind,
-        /// The stream; empty for the cluster.
+        /// The name of the stream that is to get another leader; empty for the cluster.
         stream: &'a str,
-        /// The consumer; empty for a stream.
+        /// The name of the consumer that is to get another leader; empty for a stream or the cluster.
         consumer: &'a str,
         /// The node that is to lead.
         to: body::Placement,
     },
     /// Asks for messages in the form in which the stream stores them. The server does not answer if the
-    /// stream does not exist, or if its configuration does not allow such requests.
+    /// stream does not exist, or if the stream's configuration does not allow such requests.
     DirectGet {
-        /// The stream.
+        /// The name of the stream.
         stream: &'a str,
-        /// The messages.
+        /// The messages of the stream that the request asks for.
         get: DirectGet,
     },
 }
 
-/// The reason why the bytes are not a [`Request`], as the answer to send.
+/// The answer with which the server refuses a request that is not a valid [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The server answers with an error: the fields are the type of the answer, and the error.
+    /// The server answers with an error: the fields are the `type` of the answer, and the error.
     Error(&'static str, ApiError),
-    /// The server answers with a status: a header block without a payload.
+    /// The server answers with a status: a message that has this header block and no payload.
     Status(&'static [u8]),
 }
 
 /// Returns the part of an API subject that names the request: the part after `$JS.API.`, or after
-/// `$JS.<domain>.API.` if this server has a domain. `None` for any other subject.
+/// `$JS.<domain>.API.` if this server has a domain. Returns `None` for any other subject.
 #[must_use]
 pub fn strip<'a>(subject: &'a [u8], domain: Option<&str>) -> Option<&'a [u8]> {
     let rest = subject.strip_prefix(b"$JS.")?;
@@ -190,7 +192,9 @@ pub fn strip<'a>(subject: &'a [u8], domain: Option<&str>) -> Option<&'a [u8]> {
 impl<'a> Request<'a> {
     /// Parses a request. `asked` is the part of the request's subject that [`strip`] returns.
     ///
-    /// # Errors The answer that refuses the request.
+    /// # Errors
+    ///
+    /// Returns the answer that refuses the request.
     pub fn parse(asked: &'a [u8], headers: &[u8], body: &'a [u8]) -> Result<Self, Refusal> {
         let route = std::str::from_utf8(asked)
             .ok()
@@ -299,7 +303,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The meaning of a request's subject.
+/// The meaning of a request's subject: the kind of request, and the names in the subject.
 enum Route<'a> {
     /// A request with a JSON answer. The fields are the kind of request, the stream's name and the consumer's
     /// name.
@@ -312,19 +316,19 @@ enum Route<'a> {
         stream: &'a str,
         subject: Option<&'a str>,
     },
-    /// A request of nats-server that this server does not support. The fields are the type of the answer, and
-    /// the error.
+    /// A request of nats-server that this server does not support. The fields are the `type` of the answer,
+    /// and the error.
     Refused(&'static str, ApiError),
 }
 
-/// The consumer's name in a subject.
+/// The name of the consumer in a request's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConsumerName<'a> {
-    /// The subject has no name.
+    /// The subject has no consumer's name.
     None,
-    /// The subject has the consumer's name.
+    /// The subject has the consumer's name, and no filter.
     Is(&'a str),
-    /// The subject has the consumer's name, and then the filter of the consumer.
+    /// The subject has the consumer's name, and after that the filter of the consumer.
     Filtered(&'a str, &'a str),
     /// The subject has the name of a durable consumer, in the form that older clients use.
     Durable(&'a str),
@@ -446,7 +450,7 @@ impl<'a> Route<'a> {
     }
 }
 
-/// Splits off the first token of `text`, and returns this token and the rest.
+/// Splits off the first token of `text`, and returns this token and the rest without the dot between them.
 fn split(text: &str) -> (&str, Option<&str>) {
     match text.split_once('.') {
         Some((first, rest)) => (first, Some(rest)),
@@ -454,7 +458,7 @@ fn split(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Splits a text of exactly two tokens.
+/// Splits the rest of a subject that has exactly two tokens; `None` for any other text.
 fn pair(text: &str) -> Option<(&str, &str)> {
     text.split_once('.')
         .filter(|(_, second)| !second.contains('.'))

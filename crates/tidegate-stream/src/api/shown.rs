@@ -1,5 +1,5 @@
-//! Implements the views of [`super::view`] and the index of [`super::direct`] for the state machines of
-//! streams and consumers.
+//! Implements, for the state machines of streams and consumers, the views of [`super::view`] and the index of
+//! [`super::direct`], from which the API makes its answers.
 
 use super::answer::Sequences;
 use super::direct::Index;
@@ -24,7 +24,8 @@ impl StreamView for Stream {
         StreamCounts {
             messages: state.messages,
             bytes: state.bytes,
-            // As in nats-server, clients see 0 before the first message.
+            // As in nats-server, clients see 0 as the first message's number while the stream has never
+            // stored a message.
             first_seq: if state.last_seq == StreamSeq::ZERO {
                 StreamSeq::ZERO
             } else {
@@ -51,8 +52,8 @@ impl StreamView for Stream {
     }
 }
 
-/// The index of a stream's messages, for a reader. The index caches the filter for the last pattern of a
-/// call.
+/// The index of a stream's messages, in which the answer to a direct request looks for messages. The index
+/// keeps the filter for the pattern of the last call, because the filter remembers which subjects match.
 #[derive(Debug)]
 pub struct Messages<'a> {
     stream: &'a Stream,
@@ -61,7 +62,7 @@ pub struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// Creates the index of all messages of this stream.
+    /// Creates an index over all messages of a stream, for an answer to a direct request.
     #[must_use]
     pub fn new(stream: &'a Stream) -> Self {
         let pattern = b">".to_vec();
@@ -141,8 +142,8 @@ impl Index for Messages<'_> {
     }
 }
 
-/// The view of a consumer: its configuration from the log, with the state that only the node that serves the
-/// consumer knows.
+/// The view of a consumer for an answer: its configuration from the log, and the state that only the node
+/// that serves the consumer knows.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveConsumer<'a> {
     /// The consumer's name.
@@ -151,12 +152,13 @@ pub struct LiveConsumer<'a> {
     pub config: &'a ConsumerConfig,
     /// The time at which the consumer was created, in microseconds since the Unix epoch.
     pub created_us: u64,
-    /// The consumer's state.
+    /// The state of the consumer's deliveries on the node that serves the consumer.
     pub info: Info,
 }
 
 impl<'a> LiveConsumer<'a> {
-    /// Creates the view of a consumer that the log keeps.
+    /// Creates the view of a consumer that the log keeps; `info` is the state on the node that serves the
+    /// consumer.
     #[must_use]
     pub fn new(name: &'a str, consumer: &'a StreamConsumer, info: Info) -> Self {
         Self {

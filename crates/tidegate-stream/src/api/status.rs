@@ -1,16 +1,17 @@
-//! Status messages that answer a request for messages: header blocks, sent without a payload.
+//! The statuses that answer a request for messages: header blocks, which the server sends without a payload.
 
 /// The status for a request that requires a higher API level than this server has.
 pub const REQUIRED_API_LEVEL: &[u8] = b"NATS/1.0 412 Required Api Level\r\n\r\n";
-/// The status for a request that asks for nothing.
+/// The status for a request that does not say which messages it asks for.
 pub const EMPTY_REQUEST: &[u8] = b"NATS/1.0 408 Empty Request\r\n\r\n";
-/// The status for a request with a body that is not JSON, or has a value of the wrong type.
+/// The status for a request with a body that is not JSON, or that has a value of the wrong type.
 pub const MALFORMED_REQUEST: &[u8] = b"NATS/1.0 408 Malformed Request\r\n\r\n";
-/// The status for a request that contradicts itself.
+/// The status for a request with fields that contradict each other.
 pub const BAD_REQUEST: &[u8] = b"NATS/1.0 408 Bad Request\r\n\r\n";
-/// The status for a request for one message that the stream does not have.
+/// The status for a request for one message or for successive messages, if the stream holds none of these.
 pub const MESSAGE_NOT_FOUND: &[u8] = b"NATS/1.0 404 Message Not Found\r\n\r\n";
-/// The status for a request for several messages, of which the stream has none.
+/// The status for a request for the last messages of several subjects, if the stream has none of these
+/// messages.
 pub const NO_RESULTS: &[u8] = b"NATS/1.0 404 No Results\r\n\r\n";
-/// The status for a request that matches more subjects than one answer may hold.
+/// The status for a request that matches more subjects than one answer may have.
 pub const TOO_MANY_RESULTS: &[u8] = b"NATS/1.0 413 Too Many Results\r\n\r\n";

@@ -1,4 +1,4 @@
-//! Makes the answers about streams and consumers from views of their state.
+//! Makes the API's answers about streams and consumers from views of their state.
 //!
 //! The module `shown` implements [`StreamView`] and [`ConsumerView`] for the state machines of streams and
 //! consumers. This module decides which part of a list an answer holds, and how it adds the details that a
@@ -20,107 +20,112 @@ use crate::schema::level;
 use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 
-/// The most names of one answer.
+/// The limit on the names of streams or consumers in one answer to a list request.
 pub const NAMES_MAX: usize = 1024;
-/// The most descriptions of streams or consumers in one answer.
+/// The limit on the descriptions of streams or consumers in one answer to a list request.
 pub const LIST_MAX: usize = 256;
-/// The most subjects of one answer.
+/// The limit on the subjects of a stream in one answer to an info request.
 pub const SUBJECTS_MAX: usize = 100_000;
-/// The most numbers of deleted messages in one answer.
+/// The limit on the numbers of removed messages in one answer to an info request.
 pub const DELETED_MAX: usize = 1_000_000;
 
-/// The answering server, and the time of the answer.
+/// The facts about the answering server, and the time, that an answer needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Server<'a> {
     /// The server's version, which answers show in the metadata of a configuration.
     pub version: &'a str,
-    /// The server's domain, if the server has one.
+    /// The server's domain; `None` if the server has no domain.
     pub domain: Option<&'a str>,
-    /// The nodes that keep the streams.
+    /// The nodes that keep the streams of the answering server's group.
     pub cluster: &'a ClusterInfo,
-    /// The time of the answer.
+    /// The time at which the server makes the answer.
     pub now: Timestamp,
 }
 
-/// The state of a stream, as answers show it.
+/// Gives the state of a stream from which the server makes API answers about the stream.
 pub trait StreamView {
-    /// Returns the configuration as the log keeps it, without the metadata of an answer.
+    /// Returns the stream's configuration as the log keeps it, without the metadata that answers add.
     fn config(&self) -> &StreamConfig;
 
-    /// Returns the time of creation, in microseconds since the Unix epoch.
+    /// Returns the time at which the server created the stream, in microseconds since the Unix epoch.
     fn created_us(&self) -> u64;
 
-    /// Returns the counts of the stream's messages.
+    /// Returns the counts, numbers and times of the stream's messages.
     fn counts(&self) -> StreamCounts;
 
-    /// Returns the numbers between the first and the last that have no message, in order, `limit` at most.
+    /// Returns the numbers of removed messages between the stream's first message and its last, in order, at
+    /// most `limit` of them.
     fn deleted(&self, limit: usize) -> Vec<StreamSeq>;
 
-    /// Calls `each` with every subject that matches `pattern` and the number of its messages, in any order.
+    /// Calls `each` with every subject that matches `pattern` and the number of the subject's messages, in
+    /// any order.
     fn subjects(&self, pattern: &[u8], each: &mut dyn FnMut(&[u8], u64));
 }
 
-/// The counts of a stream's messages.
+/// The counts of a stream's messages, with the times of the first and the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
     /// The number of messages.
     pub messages: u64,
     /// The number of bytes of the stream's messages.
     pub bytes: u64,
-    /// The number of the first message.
+    /// The number of the stream's first message. In an empty stream, it is the number that the next message
+    /// gets, or 0 if the stream has never stored a message.
     pub first_seq: StreamSeq,
-    /// The time at which the first message was stored, in microseconds since the Unix epoch; `None` for an
-    /// empty stream.
+    /// The time at which the stream stored its first message, in microseconds since the Unix epoch; `None`
+    /// for an empty stream.
     pub first_us: Option<u64>,
-    /// The number of the last message ever stored.
+    /// The number of the last message that the stream ever stored, which it may have removed since; 0 before
+    /// the first message.
     pub last_seq: StreamSeq,
-    /// The time at which the last message was stored, in microseconds since the Unix epoch; `None` if the
-    /// stream never had a message.
+    /// The time at which the stream stored its last message, in microseconds since the Unix epoch; `None` if
+    /// the stream has never stored a message.
     pub last_us: Option<u64>,
-    /// The number of subjects.
+    /// The number of subjects with messages in the stream.
     pub subjects: u64,
-    /// The number of deleted messages between the first and the last.
+    /// The number of removed messages between the stream's first message and its last.
     pub deleted: u64,
-    /// The number of consumers.
+    /// The number of the stream's consumers.
     pub consumers: usize,
 }
 
-/// The state of a consumer, as answers show it.
+/// Gives the state of a consumer from which the server makes API answers about the consumer.
 pub trait ConsumerView {
     /// Returns the consumer's name.
     fn name(&self) -> &str;
 
-    /// Returns the configuration as the log keeps it, without the metadata of an answer.
+    /// Returns the consumer's configuration as the log keeps it, without the metadata that answers add.
     fn config(&self) -> &ConsumerConfig;
 
-    /// Returns the time of creation, in microseconds since the Unix epoch.
+    /// Returns the time at which the server created the consumer, in microseconds since the Unix epoch.
     fn created_us(&self) -> u64;
 
-    /// Returns the counts of the consumer's deliveries.
+    /// Returns the positions and counts of the consumer's deliveries.
     fn counts(&self) -> ConsumerCounts;
 }
 
-/// The counts of a consumer's deliveries.
+/// The positions and counts of a consumer's deliveries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsumerCounts {
-    /// The last delivery.
+    /// The number of the consumer's last delivery, and of the message that it delivered.
     pub delivered: Sequences,
-    /// The last delivery up to which receivers have acknowledged every delivery.
+    /// The ack floor: the last delivery up to which receivers have acknowledged every delivery.
     pub ack_floor: Sequences,
-    /// The number of delivered messages that receivers have not acknowledged.
+    /// The number of messages that the consumer has delivered and that receivers have not acknowledged.
     pub ack_pending: u64,
-    /// The number of messages that the consumer delivered more than once, and that receivers have not
-    /// acknowledged.
+    /// The number of unacknowledged messages that the consumer has delivered more than once.
     pub redelivered: u64,
-    /// The number of pulls that wait for messages.
+    /// The number of pull requests that wait at the consumer for messages.
     pub waiting: u64,
-    /// The number of messages that the consumer has still to deliver for the first time.
+    /// The number of messages that pass the consumer's filters and that the consumer has still to deliver for
+    /// the first time.
     pub pending: u64,
-    /// True if a client subscribes to the deliver subject.
+    /// True if a client subscribes to the deliver subject of a push consumer.
     pub push_bound: bool,
 }
 
-/// Encodes the answer to [`Kind::StreamCreate`] or [`Kind::StreamUpdate`].
+/// Encodes the answer to a request that created or changed a stream ([`Kind::StreamCreate`] or
+/// [`Kind::StreamUpdate`]).
 #[must_use]
 pub fn stream_changed(kind: Kind, server: &Server<'_>, stream: &impl StreamView) -> Vec<u8> {
     #[derive(Serialize)]
@@ -132,7 +137,7 @@ pub fn stream_changed(kind: Kind, server: &Server<'_>, stream: &impl StreamView)
     }
     let mut info = stream_info_of(server, stream);
     if server.cluster.name.is_empty() {
-        // Outside of a cluster nats-server gives the field `cluster` only in the answer to an info request
+        // Outside of a cluster, nats-server gives the field `cluster` only in the answer to an info request
         // about a stream, and this server does the same.
         info.cluster = None;
     }
@@ -148,7 +153,8 @@ pub fn stream_changed(kind: Kind, server: &Server<'_>, stream: &impl StreamView)
 /// Encodes the answer to [`Kind::StreamInfo`].
 ///
 /// # Errors
-/// The request asks for more numbers of deleted messages than an answer holds.
+///
+/// Returns an error if the request asks for more numbers of removed messages than one answer may have.
 pub fn stream_info(
     server: &Server<'_>,
     stream: &impl StreamView,
@@ -190,7 +196,8 @@ pub fn stream_info(
     Ok(done(Kind::StreamInfo, &Paged { page, info }))
 }
 
-/// Encodes the answer to [`Kind::StreamNames`].
+/// Encodes the answer to a request for the names of streams ([`Kind::StreamNames`]): the names on this page
+/// of the list.
 #[must_use]
 pub fn stream_names<'a, V: StreamView + 'a>(
     streams: impl Iterator<Item = &'a V>,
@@ -214,7 +221,8 @@ pub fn stream_names<'a, V: StreamView + 'a>(
     )
 }
 
-/// Encodes the answer to [`Kind::StreamList`].
+/// Encodes the answer to a request for the descriptions of streams ([`Kind::StreamList`]): the streams on
+/// this page of the list.
 #[must_use]
 pub fn stream_list<'a, V: StreamView + 'a>(
     server: &Server<'_>,
@@ -253,15 +261,16 @@ pub fn stream_page<'a, V: StreamView + 'a>(
     (page, streams)
 }
 
-/// Returns the description of a stream, as a list of streams contains it.
+/// Returns the description of a stream as JSON, as a list of streams contains it.
 #[must_use]
 pub fn stream_listed(server: &Server<'_>, stream: &impl StreamView) -> Value {
-    // The serialisation never fails: strings, numbers and lists of them always have a JSON form.
+    // The serialisation never fails: strings, numbers and lists of these always have a JSON form.
     serde_json::to_value(stream_info_of(server, stream)).expect("an answer is always JSON")
 }
 
-/// Encodes the answer to [`Kind::StreamList`] from the reports of several nodes: the streams of the page, and
-/// the names of those that no node reported.
+/// Encodes the answer to a request for the descriptions of streams ([`Kind::StreamList`]) from the reports of
+/// several nodes. `streams` are the descriptions on the page, and `missing` the names of the streams on the
+/// page that no node reported.
 #[must_use]
 pub fn stream_list_of(page: Page, streams: &[Value], missing: &[&str]) -> Vec<u8> {
     #[derive(Serialize)]
@@ -280,7 +289,8 @@ pub fn stream_list_of(page: Page, streams: &[Value], missing: &[&str]) -> Vec<u8
     done(Kind::StreamList, &list)
 }
 
-/// Encodes the answer to [`Kind::ConsumerCreate`] or [`Kind::ConsumerInfo`].
+/// Encodes the answer to a request that creates a consumer or asks for its state ([`Kind::ConsumerCreate`] or
+/// [`Kind::ConsumerInfo`]).
 #[must_use]
 pub fn consumer_info(
     kind: Kind,
@@ -291,7 +301,8 @@ pub fn consumer_info(
     done(kind, &consumer_info_of(server, stream, consumer))
 }
 
-/// Encodes the answer to [`Kind::ConsumerReset`]: the consumer, which starts again with message `seq`.
+/// Encodes the answer to a request that resets a consumer ([`Kind::ConsumerReset`]): the consumer's
+/// description, and the number `seq` of the message with which it starts again.
 #[must_use]
 pub fn consumer_reset(
     server: &Server<'_>,
@@ -312,7 +323,8 @@ pub fn consumer_reset(
     done(Kind::ConsumerReset, &reset)
 }
 
-/// Encodes the answer to [`Kind::ConsumerNames`].
+/// Encodes the answer to a request for the names of a stream's consumers ([`Kind::ConsumerNames`]): the names
+/// on this page of the list.
 #[must_use]
 pub fn consumer_names<'a>(names: impl Iterator<Item = &'a str>, offset: usize) -> Vec<u8> {
     #[derive(Serialize)]
@@ -328,7 +340,8 @@ pub fn consumer_names<'a>(names: impl Iterator<Item = &'a str>, offset: usize) -
     done(Kind::ConsumerNames, &Names { page, consumers })
 }
 
-/// Encodes the answer to [`Kind::ConsumerList`].
+/// Encodes the answer to a request for the descriptions of a stream's consumers ([`Kind::ConsumerList`]): the
+/// consumers on this page of the list.
 #[must_use]
 pub fn consumer_list<'a, V: ConsumerView + 'a>(
     server: &Server<'_>,
@@ -357,7 +370,7 @@ pub fn consumer_list<'a, V: ConsumerView + 'a>(
     )
 }
 
-/// Encodes the answer to [`Kind::AccountInfo`].
+/// Encodes the answer to a request for the usage and limits of the account ([`Kind::AccountInfo`]).
 #[must_use]
 pub fn account_info(info: &answer::AccountInfo<'_>) -> Vec<u8> {
     done(Kind::AccountInfo, info)
@@ -419,8 +432,8 @@ fn consumer_info_of<'a>(
         num_pending: counts.pending,
         push_bound: counts.push_bound,
         paused: remaining > 0,
-        // Clients read the time as an `i64`. A pause of centuries does not fit, so the server answers the
-        // highest number.
+        // Clients read the remaining time of a pause as an `i64` of nanoseconds. A pause of centuries does
+        // not fit, so the server states the highest `i64`.
         pause_remaining: i64::try_from(remaining).unwrap_or(i64::MAX),
         cluster: server.cluster,
         ts: server.now,

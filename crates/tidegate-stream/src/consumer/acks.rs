@@ -1,8 +1,10 @@
-//! The path of an acknowledgement from a receiver back to the consumer, and all other events that end or put
-//! off a message's redelivery. This module decides whether a due message is delivered again.
+//! The path of an acknowledgement from a receiver back to the consumer, and all other events that end or
+//! delay the redelivery of a message. For a message that is due for redelivery, this module decides whether
+//! the consumer delivers it again.
 //!
-//! Owns the effect of each verb (the kind of acknowledgement) under each ack policy. [`super::verb`] parses
-//! the payloads, and [`super::changes`] decides when the consumer answers an acknowledgement.
+//! This module owns the effect of each verb (the kind of acknowledgement) under each ack policy.
+//! [`super::verb`] parses the payloads, and [`super::changes`] decides when the consumer answers an
+//! acknowledgement.
 
 use super::advisory::{Advisory, Event};
 use super::live::Consumer;
@@ -17,9 +19,9 @@ use crate::schema::config::AckPolicy;
 use crate::schema::sequence::StreamSeq;
 
 impl Consumer {
-    /// Handles an acknowledgement: `numbers` come from the subject of the acknowledgement; `reply` is empty
-    /// if the receiver does not wait for an answer. The consumer ignores an acknowledgement of a message that
-    /// it never delivered, and does not answer. If the message is already acknowledged, the consumer answers
+    /// Handles an acknowledgement: `numbers` come from the acknowledgement's subject; `reply` is empty if the
+    /// receiver does not wait for an answer. The consumer ignores an acknowledgement of a message that it
+    /// never delivered, and does not answer it. If the message is already acknowledged, the consumer answers
     /// again.
     pub fn handle_ack(
         &mut self,
@@ -49,8 +51,8 @@ impl Consumer {
                     self.advise_terminated(seq, numbers.consumer_seq, reason, sink);
                     self.acknowledge(now, seq);
                 }
-                // A payload that is no verb has no effect. A receiver that waits still gets an answer, as it
-                // does from nats-server.
+                // A payload that is no verb has no effect. A receiver that waits for an answer still gets
+                // one, as from nats-server.
                 None => {}
             }
         }
@@ -61,11 +63,12 @@ impl Consumer {
         }
     }
 
-    /// Publishes an advisory with the time from delivery to acknowledgement, for a percentage of the
-    /// acknowledgements.
+    /// Publishes an advisory with the time from delivery to acknowledgement, for the percentage of
+    /// acknowledgements that the configuration sets (`sample_freq`).
     fn sample(&self, now: u64, numbers: &AckNumbers, sink: &mut impl Sink) {
         let percent = self.settings.sample_percent;
-        // The multiplication by an odd number spreads successive sequences evenly.
+        // The multiplication by an odd number scrambles the message numbers, so that the sample spreads
+        // evenly over successive messages.
         let scrambled = numbers.stream_seq.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         if scrambled % 100 >= percent {
             return;
@@ -93,8 +96,8 @@ impl Consumer {
         self.move_floor();
     }
 
-    /// Makes a message that the receiver refused due for redelivery after `delay_us`, or at once if that is
-    /// 0.
+    /// Makes a message that the receiver refused due for redelivery after `delay_us` microseconds, or at once
+    /// if `delay_us` is 0.
     fn put_back(&mut self, now: u64, numbers: &AckNumbers, delay_us: u64, sink: &mut impl Sink) {
         let seq = numbers.stream_seq;
         let Some(unacked) = self.pending.get(seq) else {
@@ -109,8 +112,8 @@ impl Consumer {
         }
     }
 
-    /// Delays the redelivery of a message by `delay_us` or, without it, by the wait that the configuration
-    /// sets after a delivery.
+    /// Delays the redelivery of a message by `delay_us` microseconds; `None` stands for the wait that the
+    /// configuration sets after a delivery.
     fn put_off(&mut self, now: u64, seq: StreamSeq, delay_us: Option<u64>) {
         let Some(unacked) = self.pending.get_mut(seq) else {
             return;
@@ -123,8 +126,8 @@ impl Consumer {
         self.redelivery.schedule(due_us, seq, &self.pending);
     }
 
-    /// Queues a message for redelivery. If the message has reached its delivery limit, the consumer gives it
-    /// up instead.
+    /// Queues a due message for redelivery. If the message has reached its delivery limit, the consumer gives
+    /// the message up instead.
     pub(super) fn queue_again(&mut self, now: u64, seq: StreamSeq, sink: &mut impl Sink) {
         let Some(unacked) = self.pending.get_mut(seq) else {
             return;
@@ -136,8 +139,8 @@ impl Consumer {
         }
     }
 
-    /// Gives up a message that has reached its delivery limit: publishes an advisory, and no longer
-    /// redelivers the message.
+    /// Gives up a message that has reached its delivery limit: the consumer publishes an advisory, and no
+    /// longer redelivers the message.
     pub(super) fn exhaust(&mut self, now: u64, seq: StreamSeq, sink: &mut impl Sink) {
         if let Some(unacked) = self.pending.get(seq) {
             let advisory = self.advisory(unacked, Event::MaxDeliver);
@@ -146,7 +149,7 @@ impl Consumer {
         }
     }
 
-    /// Ends the redelivery of a message, and publishes an advisory with the reason.
+    /// Ends the redelivery of a message for good, and publishes an advisory with the reason.
     pub(super) fn terminate(
         &mut self,
         now: u64,
@@ -199,7 +202,8 @@ impl Consumer {
         self.changes.note_removed(now, unacked.stream_seq);
     }
 
-    /// Moves the ack floor to just before the first pending message.
+    /// Moves the consumer's ack floor, up to which every delivery is acknowledged, to just before the first
+    /// pending message.
     fn move_floor(&mut self) {
         let floor = self.pending.first().map_or(self.delivered, |u| Position {
             consumer_seq: u.consumer_seq.before(),

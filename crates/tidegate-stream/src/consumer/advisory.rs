@@ -1,52 +1,54 @@
-//! Advisories: messages about a consumer for its operators, beside its deliveries.
+//! Advisories: messages that tell operators of events in a consumer, beside the messages that the consumer
+//! delivers.
 //!
-//! Owns the events, subjects and JSON of advisories. The caller that publishes an advisory sets its id and
-//! time.
+//! This module owns the events, subjects and JSON of advisories. The caller that publishes an advisory sets
+//! its id and time.
 
 use serde::Serialize;
 
 use super::sequence::ConsumerSeq;
 use crate::schema::sequence::StreamSeq;
 
-/// A report about one delivered message, with an event that the message's receivers do not see.
+/// An advisory about one delivered message of a consumer, for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advisory<'a> {
-    /// The stream.
+    /// The name of the stream that holds the message.
     pub stream: &'a str,
-    /// The consumer.
+    /// The name of the consumer.
     pub consumer: &'a str,
-    /// The message's number in the stream.
+    /// The number of the message in the stream.
     pub stream_seq: StreamSeq,
-    /// The number of deliveries of the message so far.
+    /// The number of times that the consumer has delivered the message so far.
     pub deliveries: u32,
-    /// The event.
+    /// The event that happened to the message.
     pub event: Event<'a>,
 }
 
-/// The event that an advisory reports about a message.
+/// An event that an advisory reports about a delivered message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// The message reached its delivery limit.
+    /// The message reached its delivery limit, and the consumer gave it up.
     MaxDeliver,
-    /// The receiver asked for redelivery.
+    /// The receiver refused the message for now, and asked for redelivery.
     Nak {
         /// The number of the delivery that the receiver refused.
         consumer_seq: ConsumerSeq,
     },
-    /// The receiver acknowledged the message, and this acknowledgement is in the sample that the consumer
-    /// reports.
+    /// The receiver acknowledged the message. The consumer reports only a sample of acknowledgements, and
+    /// this message is in the sample.
     Acked {
-        /// The number of the delivery.
+        /// The number of the acknowledged delivery.
         consumer_seq: ConsumerSeq,
-        /// The time from that delivery to its acknowledgement, in nanoseconds.
+        /// The time from the delivery to the acknowledgement, in nanoseconds.
         ack_ns: u64,
     },
     /// The consumer no longer redelivers the message: the receiver asked for that, or the stream removed the
     /// message.
     Terminated {
-        /// The number of a delivery of the message.
+        /// The number of the delivery that the receiver terminated, or else of the message's first delivery,
+        /// among all deliveries of the consumer.
         consumer_seq: ConsumerSeq,
-        /// The reason, in the receiver's words.
+        /// The reason why redelivery ends: the receiver's own words, or that the stream removed the message.
         reason: &'a str,
     },
 }
@@ -70,7 +72,8 @@ struct Json<'a> {
 }
 
 impl Advisory<'_> {
-    /// Returns the subject to which the caller publishes the advisory.
+    /// Returns the subject to which the caller publishes the advisory: it states the event, the stream and
+    /// the consumer.
     #[must_use]
     pub fn subject(&self) -> String {
         let kind = match self.event {
@@ -90,8 +93,8 @@ impl Advisory<'_> {
         )
     }
 
-    /// Returns the advisory's payload; `id` is unique among advisories, `timestamp` is the time in the form
-    /// of RFC 3339.
+    /// Returns the advisory's payload as JSON. `id` is unique among advisories, and `timestamp` is the time
+    /// in the form of RFC 3339.
     #[must_use]
     pub fn json(&self, id: &str, timestamp: &str) -> Vec<u8> {
         let (kind, consumer_seq, reason) = match self.event {

@@ -1,14 +1,18 @@
-//! The changes of a consumer since the last delta, and the receivers that wait until a delta is durable. A
-//! delta is the command in the log that holds the changes since the one before.
+//! The changes of a consumer since its last delta, and the receivers that wait until a delta is durable. A
+//! delta is the command in the log that holds the changes of a consumer since the delta before it.
 //!
-//! Owns the choice of when to write a delta to the log: at once if a receiver waits for an answer to its
-//! acknowledgement, otherwise after changes have gathered for [`LINGER_US`] or there are [`MANY`] of them. A
-//! crash before the delta is durable causes redeliveries and no other loss, so a consumer's state takes a
-//! small share of the log at any delivery rate. Leaves the pending messages to [`super::pending`].
+//! This module owns the choice of when the consumer writes a delta: at once if a receiver waits for an answer
+//! to its acknowledgement, otherwise once changes have gathered for [`LINGER_US`] or there are [`MANY`] of
+//! them. A crash before the delta is durable causes redeliveries and no other loss, so the deltas may be few,
+//! and they take a small share of the log at any delivery rate. [`super::pending`] owns the pending messages.
 //!
-//! Everything is bounded: past [`FULL`] changes the consumer delivers nothing until the caller takes a delta,
-//! and one delta holds at most [`TOLD_MAX`] messages that an earlier delta held, too (the next delta holds
-//! the rest).
+//! All memory is bounded: past [`FULL`] changes the consumer delivers nothing until the caller takes a delta.
+//! A message may appear in several deltas; one delta holds at most [`TOLD_MAX`] messages that an earlier
+//! delta held already, and the next delta holds the rest.
+//!
+//! A stream that keeps a message only until consumers have settled it removes the messages that deltas list
+//! as settled. So a consumer of such a stream lists each of them ([`Settled`]), and no delta states an ack
+//! floor above a settled message that it has no room to list.
 
 use std::collections::VecDeque;
 
@@ -19,16 +23,18 @@ use super::seam::Sink;
 use super::state::Position;
 use crate::schema::sequence::StreamSeq;
 
-/// The time for which changes gather before a delta is due, in microseconds.
+/// The time for which a consumer gathers changes before a delta is due, in microseconds.
 const LINGER_US: u64 = 100_000;
-/// The number of changes from which a delta is due at once.
+/// The number of gathered changes at which the consumer's delta is due at once.
 const MANY: usize = 4096;
-/// The number of changes from which the consumer delivers nothing until the caller takes a delta.
+/// The number of changes since the last delta at which the consumer stops delivering. It delivers again after
+/// the caller has taken a delta.
 const FULL: usize = 1 << 15;
-/// The most messages in one delta that an earlier delta held, too: redelivered ones and, apart, removed ones.
+/// The limit on the redelivered messages in one delta that an earlier delta already held, and likewise on the
+/// removed messages. The next delta holds the rest.
 const TOLD_MAX: usize = 1 << 14;
-/// The most receivers that wait for answers to their acknowledgements. Further receivers get no answer, and
-/// ask again.
+/// The most receivers that may wait for answers to their acknowledgements. Further receivers get no answer,
+/// and repeat their acknowledgements.
 const WAITING_MAX: usize = 1 << 16;
 
 /// The changes of a consumer since the last delta.
@@ -38,18 +44,22 @@ pub(super) struct Changes {
     logged: bool,
     /// The highest delivered message in the last delta.
     told: StreamSeq,
-    /// The number of messages delivered for the first time since the last delta.
+    /// The number of messages that the consumer has delivered for the first time since the last delta.
     new: usize,
-    /// The messages up to `told` that the consumer has redelivered or put off since the last delta.
+    /// The numbers of messages that the consumer has redelivered or delayed since the last delta, if an
+    /// earlier delta held them.
     touched: Vec<StreamSeq>,
-    /// The messages up to `told` that are no longer pending since the last delta.
+    /// The numbers of messages that an earlier delta held and that have been acknowledged or given up since
+    /// the last delta.
     removed: Vec<StreamSeq>,
     /// The time of the first change since the last delta; `None` without a change.
     since: Option<u64>,
-    /// The number of deltas that the caller has taken, and (`durable`) of those that are durable.
+    /// The number of the consumer's deltas that the caller has taken so far, and (`durable`) the number of
+    /// those that are durable in the log.
     taken: u64,
     durable: u64,
-    /// The reply subjects to answer, each with the number of durable deltas to wait for.
+    /// The reply subjects of the receivers that wait for an answer to an acknowledgement, each with the
+    /// number of deltas that must be durable before the answer.
     waiting: VecDeque<(u64, Box<[u8]>)>,
 }
 
@@ -83,7 +93,7 @@ impl Changes {
         }
     }
 
-    /// Notes the first delivery of a message.
+    /// Notes the first delivery of a message as a change for the next delta.
     pub(super) fn note_new(&mut self, now: u64) {
         if self.logged {
             self.note(now);
@@ -91,7 +101,7 @@ impl Changes {
         }
     }
 
-    /// Notes that the consumer has redelivered a pending message or put it off.
+    /// Notes the redelivery or the delay of a pending message as a change for the next delta.
     pub(super) fn note_touched(&mut self, now: u64, seq: StreamSeq, live: &mut Live) {
         if self.logged {
             self.note(now);
@@ -112,7 +122,7 @@ impl Changes {
         }
     }
 
-    /// Answers a receiver as soon as all changes so far are durable.
+    /// Answers the acknowledgement of a receiver, as soon as all changes of the consumer so far are durable.
     pub(super) fn answer(&mut self, reply: &[u8], sink: &mut impl Sink) {
         let after = self.taken + u64::from(self.since.is_some());
         if !self.logged || after == self.durable {
@@ -122,7 +132,8 @@ impl Changes {
         }
     }
 
-    /// Returns the time at which a delta is due.
+    /// Returns the time at which the next delta is due, in microseconds since the Unix epoch; `None` without
+    /// a change.
     pub(super) fn deadline(&self) -> Option<u64> {
         let since = self.since?;
         let awaited = self.waiting.back().is_some_and(|(n, _)| *n > self.taken);
@@ -133,7 +144,7 @@ impl Changes {
         })
     }
 
-    /// Returns the changes since the last delta as a new delta, if there are changes.
+    /// Returns the consumer's changes since its last delta as a new delta; `None` without a change.
     pub(super) fn take(
         &mut self,
         now: u64,
@@ -156,7 +167,8 @@ impl Changes {
         delta.unacked.sort_unstable_by_key(|u| u.stream_seq);
         let new = pending.iter_after(self.told).map(|u| u.with(()));
         delta.unacked.extend(new);
-        // The delta needs no removed message up to the floor: the ack floor already covers these.
+        // The delta does not list a removed message up to the ack floor, because the floor already says that
+        // such a message is acknowledged.
         let floor = ack_floor.stream_seq;
         self.removed.retain(|seq| *seq > floor);
         delta.removed = self
@@ -169,8 +181,8 @@ impl Changes {
         self.taken += 1;
         self.since = (self.len() > 0).then_some(now);
         if self.since.is_some() {
-            // The next delta holds the rest of the changes, and may hold a change that these receivers wait
-            // for.
+            // This delta had no room for all changes. A receiver that has just begun to wait may need a
+            // change that goes into the next delta, so it waits for the next delta.
             let waiting = self.waiting.iter_mut().rev();
             for (after, _) in waiting.take_while(|(after, _)| *after == self.taken) {
                 *after += 1;
@@ -181,7 +193,7 @@ impl Changes {
         Some(bytes)
     }
 
-    /// Returns whether all deltas that the caller has taken are durable.
+    /// Returns whether all deltas of the consumer that the caller has taken are durable in the log.
     pub(super) const fn is_settled(&self) -> bool {
         self.taken == self.durable
     }

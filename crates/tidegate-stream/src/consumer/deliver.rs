@@ -1,9 +1,9 @@
-//! The path of a message to a receiver.
+//! The path of a message from the stream to a receiver.
 //!
-//! Owns the order (redeliveries before new messages, the last message of each subject before later messages)
-//! and every cause that holds delivery up: no receiver, a slow receiver, flow control, a pause, too many
-//! unacknowledged messages, a message that is being read. Leaves the rules of the receivers to
-//! [`super::pulls`] and [`super::push`].
+//! This module owns the order of deliveries (redeliveries before new messages, the last message of each
+//! subject before later messages) and every cause that holds delivery up: no receiver, a slow receiver, flow
+//! control, a pause, too many unacknowledged messages, a message that the source is still reading.
+//! [`super::pulls`] and [`super::push`] own the rules of the receivers.
 
 use super::live::{Consumer, MESSAGE_DELETED, Receiver};
 use super::pending::Unacked;
@@ -14,40 +14,43 @@ use super::seam::{Delivery, Fetch, Message, Ready, Sink, Source};
 use super::status;
 use crate::schema::sequence::StreamSeq;
 
-/// The state in which [`Consumer::deliver`] stopped.
+/// The reason why [`Consumer::deliver`] stopped, which tells the caller when to call it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The consumer delivered every message that it can: call again after the next event, or at the deadline.
     Idle,
-    /// The budget is spent, or the sink is full: call again in the next turn.
+    /// The consumer has delivered its budget of messages, the sink is full, or the consumer is not prepared:
+    /// call again in the next turn.
     More,
-    /// The source is reading a message: call again when the source has read that message.
+    /// The source (the stream) is still reading a message from disk: call again when it has read the message.
     Reading,
-    /// The receivers' connections have enough to write: call again when one of these connections has written.
+    /// The connections of the receivers still have many bytes to write: call again after one of these
+    /// connections has written.
     Behind,
 }
 
-/// The next message to deliver.
+/// The message that the consumer delivers next, and whether it has delivered that message before.
 #[derive(Clone, Copy, Debug)]
 enum Next {
-    /// A message that the consumer delivered before.
+    /// A message that the consumer has delivered before; this is a redelivery.
     Again { seq: StreamSeq, deliveries: u32 },
     /// The last message of its subject, which the deliver policy puts before all other new messages.
     Last { seq: StreamSeq },
-    /// A message that the consumer never delivered.
+    /// A message that the consumer has never delivered.
     New { seq: StreamSeq },
 }
 
-/// The result of delivering one message.
+/// The result of one step of [`Consumer::deliver`]: the consumer goes on, has no further message, or stops
+/// with a reason.
 enum Flow {
     On,
-    /// Nothing is left to deliver.
+    /// The consumer has no further message to deliver.
     End,
     Stop(Progress),
 }
 
 impl Consumer {
-    /// Delivers at most `budget` messages.
+    /// Delivers messages to the receivers, at most `budget` of them, once the consumer is prepared.
     pub fn deliver(
         &mut self,
         now: u64,
@@ -111,7 +114,7 @@ impl Consumer {
         Flow::On
     }
 
-    /// Returns the reason why no receiver can take a message now; `None` if a receiver can.
+    /// Returns the reason why no receiver can take a message now; `None` if a receiver can take one.
     fn held_up(&mut self, now: u64, ready: Ready, sink: &mut impl Sink) -> Option<Progress> {
         let receiver = match &mut self.receiver {
             Receiver::Pull(pulls) => match pulls.front(now, sink) {
@@ -128,8 +131,8 @@ impl Consumer {
                 Ready::Nobody => Some(Progress::Idle),
             },
         };
-        // If there are too many changes, the caller must take a delta first. [`Consumer::deadline`] returns a
-        // time that has passed, so that the caller does so at once.
+        // If the consumer has too many changes, the caller must first take a delta. [`Consumer::deadline`]
+        // then returns a time in the past, so that the caller does so at once.
         receiver.or_else(|| self.changes.is_full().then_some(Progress::Idle))
     }
 
@@ -145,7 +148,8 @@ impl Consumer {
                 let deliveries = deliveries + 1;
                 return Ok(Next::Again { seq, deliveries });
             }
-            // A changed configuration lowered the delivery limit after the consumer queued the message.
+            // An update of the configuration has lowered the delivery limit since the consumer queued this
+            // message, so the consumer gives the message up.
             self.exhaust(now, seq, sink);
         }
         if self.awaits_acks() && self.pending.len() >= self.settings.max_unacked {
@@ -167,8 +171,8 @@ impl Consumer {
         }
     }
 
-    /// Returns whether replay at original speed delays this message. Such a replay keeps the time between two
-    /// messages as it was when the stream stored them.
+    /// Returns whether it is too early to deliver this message in a replay at original speed, in which the
+    /// consumer delivers messages at the intervals at which the stream stored them.
     fn is_early(&mut self, now: u64, next: Next, time_us: u64) -> bool {
         let (Some(replay), Next::New { seq }) = (&mut self.replay, next) else {
             return false;
@@ -271,7 +275,7 @@ impl Consumer {
             .schedule(due_us, self.delivered.stream_seq, &self.pending);
     }
 
-    /// Advances the consumer past `next`, and returns the number of that message.
+    /// Advances the consumer's position past the message `next`, and returns the number of that message.
     fn go_on(&mut self, next: Next) -> StreamSeq {
         match next {
             Next::Again { seq, .. } => seq,
@@ -298,8 +302,8 @@ impl Consumer {
     }
 }
 
-/// Writes a message's headers for a consumer that sends no payloads, with a header that names the payload's
-/// length.
+/// Writes the headers of a message for a consumer that sends no payloads, and adds a header that states the
+/// length of the payload.
 fn without_payload(out: &mut Vec<u8>, message: &Message<'_>) {
     out.clear();
     match message.headers.strip_suffix(b"\r\n") {

@@ -1,12 +1,12 @@
 //! The changes of a consumer as bytes: one command in the log for all deliveries and acknowledgements since
 //! the last such command.
 //!
-//! Owns the layout of the bytes. Numbers are variable-length (seven bits a byte, low ones first; differences
-//! that may be negative in zigzag). Messages delivered in a row at one time form one run of a few bytes, and
-//! an acknowledgement at the floor takes no bytes.
+//! This module owns the layout of the bytes. Numbers are variable-length (seven bits a byte, low ones first;
+//! differences that may be negative in zigzag). Messages that the consumer delivers in a row at one time form
+//! one run of a few bytes, and an acknowledgement at the ack floor takes no bytes.
 //!
 //! ```text
-//! version u8 = 1
+//! version u8 = 1 | 2
 //! delivered consumer_seq, stream_seq; ack floor consumer_seq, stream_seq
 //! runs: count, then of each: stream_seq - end of the last run, length, consumer_seq,
 //!       due_us - the last run's (zigzag), deliveries
@@ -28,45 +28,50 @@ pub const UNACKED_MAX: usize = 1 << 20;
 
 const VERSION: u8 = 1;
 
-/// A bound that no delivery and no message reaches, so that adding 1 to a number never overflows.
+/// The bound below which all numbers of deliveries and messages stay, so that adding 1 to a number never
+/// overflows.
 pub(super) const NUMBER_END: u64 = 1 << 62;
 
-/// The changes of a consumer since its last delta.
+/// A delta: the changes of a consumer since its last delta.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Delta {
     pub(super) delivered: Position,
     pub(super) ack_floor: Position,
-    /// The messages that the consumer delivered, redelivered or put off, by rising number in the stream.
+    /// The messages that the consumer has delivered, redelivered or delayed since its last delta and that
+    /// still await an acknowledgement, by rising number in the stream.
     pub(super) unacked: Vec<Unacked>,
-    /// The messages above the ack floor that no longer await an acknowledgement, by rising number.
+    /// The messages above the ack floor that have ceased to await an acknowledgement since the last delta, by
+    /// rising number in the stream.
     pub(super) removed: Vec<StreamSeq>,
 }
 
-/// The error for bytes that are not a consumer's state or delta.
+/// The error for bytes that are not the state or a delta of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DeltaError {
-    /// The bytes end too early.
+    /// The bytes end before the end of the consumer's state or delta.
     #[error("a consumer's state ends too early")]
     Short,
-    /// The bytes go on after the end of the state or delta.
+    /// More bytes follow after the end of the consumer's state or delta.
     #[error("a consumer's state is followed by something else")]
     Long,
-    /// Another version of the program wrote the bytes.
+    /// Another version of the program wrote the state or delta; the field is the version of its layout.
     #[error(
         "a consumer's state is of version {0}, expected {VERSION}: use the program that wrote it"
     )]
     Version(u8),
-    /// The bytes contradict themselves.
+    /// The numbers in the consumer's state or delta contradict each other, so no consumer has written these
+    /// bytes.
     #[error("a consumer's state contradicts itself")]
     Inconsistent,
-    /// The bytes hold too many messages.
+    /// The state or delta holds more than [`UNACKED_MAX`] unacknowledged messages, or as many that the
+    /// consumer has given up.
     #[error("a consumer's state holds more than {UNACKED_MAX} unacknowledged messages")]
     Large,
 }
 
 impl Delta {
-    /// Appends the delta to `out`.
+    /// Encodes the changes of the consumer, and appends the bytes to `out`.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         for p in [self.delivered, self.ack_floor] {
@@ -95,7 +100,7 @@ impl Delta {
         }
     }
 
-    /// Reads a delta that fills `bytes`.
+    /// Decodes the changes of a consumer from a delta that fills `bytes`.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, DeltaError> {
         let (version, mut rest) = bytes.split_first().ok_or(DeltaError::Short)?;
         if *version != VERSION {
@@ -169,7 +174,8 @@ impl Delta {
     }
 }
 
-/// Returns whether `b` belongs to the same run of messages as `a`, which comes just before.
+/// Returns whether the message `b`, which comes just after `a` in the delta, belongs to the same run of
+/// messages as `a`.
 fn follows(a: &Unacked, b: &Unacked) -> bool {
     b.stream_seq == a.stream_seq.next()
         && b.consumer_seq == a.consumer_seq.after(1)
@@ -202,8 +208,8 @@ fn get(bytes: &mut &[u8]) -> Result<u64, DeltaError> {
     Err(DeltaError::Inconsistent)
 }
 
-/// Encodes a difference in wrapping arithmetic as a number that is small, and so short, for a small
-/// difference of either sign.
+/// Encodes a difference, computed in wrapping arithmetic, so that a small difference of either sign becomes a
+/// small number, which takes few bytes.
 const fn zigzag(n: u64) -> u64 {
     (n << 1) ^ ((n as i64 >> 63) as u64)
 }

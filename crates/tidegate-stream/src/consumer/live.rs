@@ -1,8 +1,8 @@
-//! A consumer on the node that serves this consumer: its [`State`], and all parts that the log does not keep.
+//! A consumer on the node that serves it: its [`State`], and all parts that the log does not keep.
 //!
-//! Owns the choice of the receiver for each message, and the time of each delivery. [`super::deliver`] holds
-//! the methods of [`Consumer`] that bring a message to a receiver, [`super::acks`] those that handle an
-//! acknowledgement.
+//! This module owns the choice of the receiver for each message, and the time of each delivery.
+//! [`super::deliver`] holds the methods of [`Consumer`] that bring a message to a receiver, [`super::acks`]
+//! those that handle an acknowledgement.
 //!
 //! Invariants, beside those of [`State`]: each pending message either is in the redelivery queue or has a due
 //! time; `ahead` is the count of matching messages at or after `cursor`.
@@ -30,8 +30,9 @@ use crate::schema::sequence::StreamSeq;
 /// Times are microseconds since the Unix epoch and never go back. The caller reports events through the
 /// `handle_*` functions. Then [`Consumer::deliver`] sends the messages that receivers can take,
 /// [`Consumer::poll_delta`] returns the changes to write to the log, and [`Consumer::deadline`] returns the
-/// time of the next call ([`Consumer::handle_timeouts`], then `deliver`). These three calls are cheap when
-/// there is nothing to do.
+/// time of the next call ([`Consumer::handle_timeouts`], then `deliver`). These three calls are cheap if the
+/// consumer has nothing to do. Before `deliver`, the caller calls [`Consumer::prepare`] until the consumer is
+/// prepared.
 ///
 /// A crash loses the changes that no durable delta holds. The consumer then repeats those deliveries under
 /// the same numbers. It redelivers a message if it had not answered the message's acknowledgement, and it
@@ -47,20 +48,23 @@ pub struct Consumer {
     pub(super) pending: Pending<Live>,
     pub(super) redelivery: Redelivery,
     pub(super) changes: Changes,
-    /// The last message of each subject. The consumer delivers these messages before all other new messages.
+    /// The list of messages, the last one of each subject, that the consumer delivers before all other new
+    /// messages; empty unless the consumer's deliver policy asks for it.
     pub(super) skip: Skip,
     /// The number from which on the consumer looks for messages that it never delivered.
     pub(super) cursor: StreamSeq,
-    /// The number of matching messages from `cursor` on.
+    /// The number of messages from `cursor` on that pass the consumer's filters.
     pub(super) ahead: u64,
     pub(super) receiver: Receiver,
     pub(super) replay: Option<Replay>,
     pub(super) replies: Replies,
-    /// The buffer for the headers that the consumer makes for one message.
+    /// The buffer for the headers of a message that the consumer delivers without payload.
     pub(super) headers: Vec<u8>,
     pub(super) last_delivery_us: Option<u64>,
     pub(super) last_ack_us: Option<u64>,
-    /// The last time at which a client used the consumer.
+    /// The time from which the inactivity threshold counts, in microseconds since the Unix epoch: the last
+    /// time at which a client used the consumer, or the start of the consumer on this node if no client has
+    /// used it since.
     pub(super) used_us: u64,
 }
 
@@ -75,16 +79,19 @@ pub(super) enum Receiver {
 /// stored them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replay {
-    /// The number of the last message that the consumer replays at original speed.
+    /// The number of the last message that the consumer replays at original speed. It delivers later messages
+    /// as soon as it can.
     pub(super) until: StreamSeq,
     /// The time at which the stream stored the last replayed message, and the time at which the consumer
-    /// delivered it.
+    /// delivered that message, in microseconds since the Unix epoch; `None` before the first replayed
+    /// message.
     pub(super) last: Option<(u64, u64)>,
-    /// The time at which the consumer may deliver the next message.
+    /// The time at which the consumer may deliver the next message of the replay, in microseconds since the
+    /// Unix epoch; `None` if that message need not wait.
     pub(super) due_us: Option<u64>,
 }
 
-/// The names of a consumer, and whether the log keeps its state.
+/// The names of a consumer and of its stream, and what the log keeps of the consumer.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
     /// The name of the consumer's stream.
@@ -96,24 +103,26 @@ pub struct Identity<'a> {
     pub logged: bool,
 }
 
-/// The numbers that an info request about a consumer returns.
+/// The numbers and times of a consumer that the answer to an info request shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// The number of the last delivery, and the highest number of a delivered message.
+    /// The number of the consumer's last delivery, and the highest number of a delivered message.
     pub delivered: Position,
-    /// The time of the last delivery on this node.
+    /// The time of the last delivery on this node, in microseconds since the Unix epoch; `None` if the
+    /// consumer has made no delivery since this node began to serve it.
     pub last_delivery_us: Option<u64>,
-    /// The position up to which receivers have acknowledged every delivery.
+    /// The ack floor: the position up to which receivers have acknowledged every delivery.
     pub ack_floor: Position,
-    /// The time of the last acknowledgement on this node.
+    /// The time of the last acknowledgement on this node, in microseconds since the Unix epoch; `None` if
+    /// none has arrived since this node began to serve the consumer.
     pub last_ack_us: Option<u64>,
-    /// The number of messages that the consumer delivered and that receivers have not acknowledged.
+    /// The number of messages that the consumer has delivered and that receivers have not acknowledged.
     pub num_ack_pending: u64,
-    /// The number of unacknowledged messages that the consumer delivered more than once.
+    /// The number of unacknowledged messages that the consumer has delivered more than once.
     pub num_redelivered: u64,
-    /// The number of pulls that wait for messages.
+    /// The number of pull requests that wait at the consumer for messages.
     pub num_waiting: u64,
-    /// The number of messages that the consumer never delivered.
+    /// The number of messages that pass the consumer's filters and that the consumer has never delivered.
     pub num_pending: u64,
     /// True if a client listens to the deliver subject of a push consumer.
     pub push_bound: bool,
@@ -121,12 +130,13 @@ pub struct Info {
     pub pause_remaining_us: Option<u64>,
 }
 
-/// The reason why a consumer ends on this node.
+/// The reason why this node stops serving a consumer. The clients of the consumer's waiting pulls get a
+/// status that states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// A client deleted the consumer.
     Deleted,
-    /// Another node serves the consumer now.
+    /// Another node leads the group now, and serves the consumer from its state in the log.
     LeadershipChange,
     /// The log does not keep the consumer, and another node leads now: the consumer no longer exists.
     Lost,
@@ -135,8 +145,8 @@ pub enum Ending {
 }
 
 impl Consumer {
-    /// Starts a consumer from `state`. `source` shows the messages that its filters pass. From now on, the
-    /// caller reports every message that the stream stores or removes.
+    /// Starts a consumer from its `state`; `source` shows the messages of the stream that the consumer's
+    /// filters pass. From now on, the caller reports every message that the stream stores or removes.
     pub fn new(
         now: u64,
         identity: Identity<'_>,
@@ -184,8 +194,9 @@ impl Consumer {
         consumer
     }
 
-    /// Finds the messages that the consumer has still to deliver for the first time, behind the last delivery
-    /// in `state`.
+    /// Finds the messages that the consumer has still to deliver for the first time: those after the last
+    /// delivery in `state`. If the last message of each subject comes first, the consumer begins a search for
+    /// these messages ([`Consumer::prepare`]).
     fn look_ahead(&mut self, state: &State, source: &mut impl Source) {
         let delivered = state.delivered.stream_seq;
         self.skip = Skip::default();
@@ -223,13 +234,15 @@ impl Consumer {
         self.changes.is_settled()
     }
 
-    /// Applies a changed configuration. `source` shows the messages that the new filters pass.
+    /// Applies a changed configuration of the consumer. `source` shows the messages that the new filters
+    /// pass.
     pub fn handle_update(&mut self, now: u64, config: &ConsumerConfig, source: &mut impl Source) {
         self.settings = Settings::new(&self.stream, &self.name, config);
         match (&mut self.receiver, &self.settings.push) {
             (Receiver::Pull(pulls), _) => pulls.set_limits(self.settings.pulls),
             (Receiver::Push(push), Some(settings)) => push.update(settings.clone()),
-            // This case does not occur: the rules for updates keep a push consumer a push consumer.
+            // A push consumer never becomes a pull consumer, because the rules for updates of a configuration
+            // refuse that.
             (Receiver::Push(_), None) => {}
         }
         if self.skip.left() > 0
@@ -241,7 +254,8 @@ impl Consumer {
         self.used_us = now;
     }
 
-    /// Handles a pull request; the consumer sends the messages and statuses for this pull to `reply`.
+    /// Handles a pull request with the body `body`; the consumer sends the messages and statuses of this pull
+    /// to `reply`.
     pub fn handle_pull(&mut self, now: u64, reply: &[u8], body: &[u8], sink: &mut impl Sink) {
         if reply.is_empty() {
             return;
@@ -275,8 +289,8 @@ impl Consumer {
         }
         if !pulls.push(now, reply, &request) {
             pulls.prune(now, sink);
-            // A receiver that expects heartbeats gets no status: without heartbeats it asks again later,
-            // while a status would make it ask again at once.
+            // A receiver that expects heartbeats gets no status: without heartbeats it repeats its pull
+            // later, while a status would make it repeat the pull at once.
             if !pulls.push(now, reply, &request) && request.heartbeat_ns == 0 {
                 sink.status(reply, b"", &status::plain(409, "Exceeded MaxWaiting"));
             }
@@ -291,8 +305,8 @@ impl Consumer {
         }
     }
 
-    /// Returns the subjects of the pulls that no client listens to, if this list changed since the last call.
-    /// The caller reports a subscription that matches one of these subjects by
+    /// Returns the subjects of the pulls that no client listens to, if this list has changed since the last
+    /// call. The caller reports a subscription that matches one of these subjects by
     /// [`Consumer::handle_subscribed`].
     pub fn take_away(&mut self) -> Option<Vec<Box<[u8]>>> {
         match &mut self.receiver {
@@ -301,8 +315,9 @@ impl Consumer {
         }
     }
 
-    /// Sets apart the pulls that no client listens to, so that they do not count as waiting, and checks
-    /// whether a client listens to the deliver subject.
+    /// Handles a change of the clients' subscriptions: sets apart the pulls that no client listens to, so
+    /// that they do not count as waiting, and checks whether a client listens to the deliver subject of a
+    /// push consumer.
     pub fn handle_interest(&mut self, now: u64, sink: &mut impl Sink) {
         let used = self.is_used();
         match &mut self.receiver {
@@ -316,7 +331,8 @@ impl Consumer {
         }
     }
 
-    /// Returns whether a client listens to the subject of a waiting pull or to the deliver subject.
+    /// Returns whether a client uses the consumer: whether it listens to the subject of a waiting pull, or to
+    /// the deliver subject of a push consumer.
     fn is_used(&self) -> bool {
         match &self.receiver {
             Receiver::Pull(pulls) => pulls.len() > 0,
@@ -324,22 +340,23 @@ impl Consumer {
         }
     }
 
-    /// Handles the receiver's answer to a flow control request, published to `subject`.
+    /// Handles the receiver's answer to a flow control request, which the receiver published to `subject`.
     pub fn handle_flow(&mut self, subject: &[u8]) {
         if let Receiver::Push(push) = &mut self.receiver {
             push.handle_flow(subject);
         }
     }
 
-    /// Counts a message that the stream stored. Returns whether a call of [`Consumer::deliver`] may deliver
-    /// this message.
+    /// Counts a message that the stream has stored. Returns whether a call of [`Consumer::deliver`] may
+    /// deliver this message.
     pub fn handle_stored(&mut self, seq: StreamSeq, subject: &[u8]) -> bool {
         let wanted = seq >= self.cursor && self.wants(subject);
         self.ahead += u64::from(wanted);
         wanted && self.is_used()
     }
 
-    /// Handles the removal of a message from the stream.
+    /// Handles the removal of one message from the stream: the consumer no longer counts or redelivers the
+    /// message.
     pub fn handle_removed(
         &mut self,
         now: u64,
@@ -356,8 +373,8 @@ impl Consumer {
         }
     }
 
-    /// Handles the removal of many messages: counts the remaining messages. The caller calls this once, in
-    /// place of one [`Consumer::handle_removed`] for each removed message.
+    /// Handles the removal of many messages from the stream: counts the remaining messages. The caller calls
+    /// this once, in place of one [`Consumer::handle_removed`] for each removed message.
     pub fn handle_purged(&mut self, now: u64, source: &mut impl Source) {
         self.ahead = source.count_from(self.cursor);
         self.skip.retain(|seq| source.contains(seq));
@@ -373,7 +390,8 @@ impl Consumer {
         }
     }
 
-    /// Handles all that is due: queues messages for redelivery, ends pulls, and sends heartbeats.
+    /// Handles all events that are due at `now`: queues messages for redelivery, ends expired pulls, and
+    /// sends heartbeats.
     pub fn handle_timeouts(&mut self, now: u64, sink: &mut impl Sink) {
         while let Some(seq) = self.redelivery.pop_due(now, &self.pending) {
             self.queue_again(now, seq, sink);
@@ -393,8 +411,8 @@ impl Consumer {
         }
     }
 
-    /// Checks whether a client still listens, once no client has used the consumer for the inactivity
-    /// threshold.
+    /// Checks, after the inactivity threshold has passed without a use of the consumer, whether a client
+    /// still listens; if so, that counts as a use.
     fn look_for_users(&mut self, now: u64, sink: &mut impl Sink) {
         match &mut self.receiver {
             Receiver::Pull(pulls) => pulls.prune(now, sink),
@@ -408,7 +426,8 @@ impl Consumer {
     }
 
     /// Returns the time at which to call [`Consumer::handle_timeouts`], then [`Consumer::deliver`] and
-    /// [`Consumer::poll_delta`]. The time is later than `now`: the caller has already called these for `now`.
+    /// [`Consumer::poll_delta`]. The time is later than `now`, because the caller has already made these
+    /// calls for `now`.
     pub fn deadline(&mut self, now: u64) -> Option<u64> {
         let (receiver, rate) = match &self.receiver {
             Receiver::Pull(pulls) => (pulls.deadline(), None),
@@ -426,21 +445,22 @@ impl Consumer {
         deadlines.into_iter().flatten().filter(|at| *at > now).min()
     }
 
-    /// Returns whether no client has used the consumer for the inactivity threshold, so that the caller
-    /// deletes the consumer.
+    /// Returns whether no client has used the consumer for the inactivity threshold, so that the caller must
+    /// delete the consumer.
     #[must_use]
     pub fn is_abandoned(&self, now: u64) -> bool {
         !self.is_used() && self.unused_us().is_some_and(|at| at <= now)
     }
 
-    /// Returns the time at which the inactivity threshold passes if no client uses the consumer until then.
+    /// Returns the time at which the consumer counts as abandoned if no client uses it until then, in
+    /// microseconds since the Unix epoch; `None` means never.
     fn unused_us(&self) -> Option<u64> {
         let inactive = self.settings.inactive_us?;
         Some(self.used_us.saturating_add(inactive))
     }
 
-    /// Returns the changes since the last delta, once they are old or many enough for a record in the log.
-    /// The caller proposes the delta as the command that changes this consumer, and calls
+    /// Returns the changes since the last delta as a new delta, once they are old or many enough for a record
+    /// in the log. The caller proposes the delta as the command that changes this consumer, and calls
     /// [`Consumer::handle_delta_durable`] when that command is durable. The caller must call this only when
     /// it can propose a command.
     pub fn poll_delta(&mut self, now: u64) -> Option<Vec<u8>> {
@@ -448,8 +468,8 @@ impl Consumer {
         self.take_delta(now)
     }
 
-    /// Returns the changes since the last delta even if they are few. The caller uses this before another
-    /// node serves the consumer, so that that node knows these changes.
+    /// Returns the changes since the last delta as a new delta, even if they are few. The caller uses this
+    /// before another node takes the consumer over, so that the other node knows these changes.
     pub fn take_delta(&mut self, now: u64) -> Option<Vec<u8>> {
         self.changes
             .take(now, self.delivered, self.ack_floor, &mut self.pending)
@@ -477,27 +497,28 @@ impl Consumer {
         }
     }
 
-    /// Returns whether the consumer's filters pass `subject`.
+    /// Returns whether the consumer's filters pass messages of this subject.
     #[must_use]
     pub fn wants(&self, subject: &[u8]) -> bool {
         let filters = &self.settings.filters;
         filters.is_empty() || filters.iter().any(|f| subject::contains(f, subject))
     }
 
-    /// Returns whether an unacknowledged message does not pass the filters, because the filters have changed
-    /// since the delivery of this message.
+    /// Returns whether any unacknowledged message does not pass the filters, which means that the filters
+    /// have changed since the delivery of this message.
     pub fn awaits_unwanted(&self, source: &mut impl Source) -> bool {
         let mut seqs = self.pending.iter().map(|u| u.stream_seq);
         seqs.any(|seq| source.next_at(seq) != Some(seq))
     }
 
-    /// Returns the number of messages that the consumer never delivered.
+    /// Returns the number of messages that pass the consumer's filters and that the consumer has never
+    /// delivered.
     #[must_use]
     pub fn num_pending(&self) -> u64 {
         self.ahead + self.skip.left()
     }
 
-    /// Returns the numbers that the answer to an info request contains.
+    /// Returns the numbers of the consumer that the answer to an info request contains.
     #[must_use]
     pub fn info(&self, now: u64) -> Info {
         let again = self.pending.iter().filter(|u| u.deliveries > 1);
@@ -523,7 +544,8 @@ impl Consumer {
         }
     }
 
-    /// Returns whether the consumer delivers nothing until a receiver acknowledges a message.
+    /// Returns whether the consumer must wait for an acknowledgement before it delivers a message, because
+    /// too many messages are unacknowledged.
     pub(super) fn is_held_up(&self) -> bool {
         self.awaits_acks()
             && self.redelivery.queued() == 0
@@ -535,7 +557,7 @@ impl Consumer {
         self.settings.ack != AckPolicy::None
     }
 
-    /// Panics if an invariant does not hold: for tests.
+    /// Panics if an invariant of the consumer does not hold. Only tests call this.
     pub fn check_invariants(&self, source: &mut impl Source) {
         self.pending.check_invariants();
         self.redelivery.check_invariants(&self.pending);
@@ -550,5 +572,5 @@ impl Consumer {
     }
 }
 
-/// The reason that an advisory gives for a pending message that the stream no longer holds.
+/// The reason that the advisory states for a pending message that the stream no longer holds.
 pub(super) const MESSAGE_DELETED: &str = "Unacknowledged message was deleted";

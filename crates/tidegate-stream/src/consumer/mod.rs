@@ -1,12 +1,12 @@
-//! A consumer tracks the messages of a stream that it delivered, the messages that its receivers have not
-//! acknowledged, and the time at which it redelivers each of them.
+//! A consumer tracks the messages of a stream that it has delivered, the messages that its receivers have not
+//! acknowledged, and the time at which it redelivers each of these.
 //!
-//! This module is pure code: times, requests and messages go in, deliveries and deltas come out. It has no
-//! clock, no socket and no file.
+//! The consumer is pure code without clock, socket or file: times, requests and messages go in, deliveries
+//! and deltas come out.
 //!
-//! [`State`] is the part of a consumer that the log keeps and that every node holds. The log changes this
-//! state by deltas; one delta holds all changes since the last one. [`Consumer`] runs on the node that serves
-//! the consumer, and is a little ahead of the state.
+//! [`State`] is the part of a consumer that the log keeps and that every node of the group holds. The log
+//! changes this state by deltas; one delta holds all changes since the delta before it. [`Consumer`] runs
+//! only on the node that serves the consumer, and is a little ahead of the state.
 
 mod acks;
 mod advisory;

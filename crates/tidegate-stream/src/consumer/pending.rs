@@ -1,12 +1,12 @@
-//! The pending messages of a consumer, which it delivered and which receivers have not acknowledged, in the
-//! order of the stream.
+//! The pending messages of a consumer, which the consumer has delivered and receivers have not acknowledged,
+//! in the order of the stream.
 //!
-//! Owns the collection: a ring of entries sorted by their number in the stream. A removed entry stays as a
-//! tombstone until it reaches the front or until tombstones outnumber the other entries. New messages come at
-//! the end, so no entry moves. While numbers are dense, a subtraction finds an entry. Leaves the meaning of
-//! an entry to [`super::State`] and [`super::Consumer`].
+//! This module owns the collection: a ring of rows sorted by message number. A removed row stays as a
+//! tombstone until it reaches the front or until tombstones outnumber the other rows. New messages come at
+//! the end, so no row moves. While numbers are dense, a subtraction finds a row. [`super::State`] and
+//! [`super::Consumer`] own the meaning of a pending message.
 //!
-//! Invariants: numbers rise strictly; the first entry is no tombstone; `len` counts the entries that are not
+//! Invariants: numbers rise strictly; the first row is no tombstone; `len` counts the rows that are not
 //! tombstones.
 
 use std::collections::VecDeque;
@@ -14,24 +14,24 @@ use std::collections::VecDeque;
 use super::sequence::ConsumerSeq;
 use crate::schema::sequence::StreamSeq;
 
-/// A message that the consumer delivered and that no receiver has acknowledged. `L` is the part that only the
-/// leader knows.
+/// A pending message of a consumer: a message that the consumer has delivered and that no receiver has
+/// acknowledged. `L` is the type of the part that only the leader knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unacked<L = ()> {
-    /// The message's number in the stream.
+    /// The number of the pending message in the stream.
     pub stream_seq: StreamSeq,
-    /// The number of the message's first delivery in the consumer.
+    /// The number of the message's first delivery, among all deliveries of the consumer.
     pub consumer_seq: ConsumerSeq,
-    /// The time at which the consumer redelivers the message, in microseconds since the Unix epoch.
+    /// The time at which the message is due for redelivery, in microseconds since the Unix epoch.
     pub due_us: u64,
     /// The number of deliveries of the message, at least 1; 0 marks a tombstone.
     pub deliveries: u32,
-    /// The part that the log does not keep.
+    /// The part of the pending message that only the leader knows, and that the log does not keep.
     pub live: L,
 }
 
 impl<L> Unacked<L> {
-    /// Returns a copy of the entry with `live` as the part that the log does not keep.
+    /// Returns a copy of the pending message with `live` as the part that only the leader knows.
     pub(super) fn with<M>(&self, live: M) -> Unacked<M> {
         Unacked {
             stream_seq: self.stream_seq,
@@ -43,7 +43,7 @@ impl<L> Unacked<L> {
     }
 }
 
-/// The messages that the consumer delivered and that receivers have not acknowledged.
+/// The pending messages of a consumer: delivered, and not acknowledged by receivers.
 #[derive(Clone, Debug, Default)]
 pub struct Pending<L = ()> {
     ring: VecDeque<Unacked<L>>,
@@ -51,7 +51,7 @@ pub struct Pending<L = ()> {
 }
 
 impl<L: Copy> Pending<L> {
-    /// The number of messages.
+    /// Returns the number of pending messages.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -63,35 +63,35 @@ impl<L: Copy> Pending<L> {
         self.len == 0
     }
 
-    /// Returns the pending message with the lowest number.
+    /// Returns the pending message with the lowest number in the stream.
     #[must_use]
     pub fn first(&self) -> Option<&Unacked<L>> {
         self.ring.front()
     }
 
-    /// Iterates over all messages, in order.
+    /// Iterates over all pending messages, in the order of the stream.
     pub fn iter(&self) -> impl Iterator<Item = &Unacked<L>> {
         self.ring.iter().filter(|u| u.deliveries > 0)
     }
 
-    /// Iterates over the messages numbered higher than `seq`, in order.
+    /// Iterates over the pending messages numbered higher than `seq`, in the order of the stream.
     pub fn iter_after(&self, seq: StreamSeq) -> impl Iterator<Item = &Unacked<L>> {
         let from = self.ring.partition_point(|u| u.stream_seq <= seq);
         self.ring.range(from..).filter(|u| u.deliveries > 0)
     }
 
-    /// Returns the pending message with this number.
+    /// Returns the pending message that has this number in the stream.
     #[must_use]
     pub fn get(&self, seq: StreamSeq) -> Option<&Unacked<L>> {
         self.find(seq).map(|at| &self.ring[at])
     }
 
-    /// Returns the pending message with this number, mutable; the caller must not change the number.
+    /// Returns the pending message with this number for a change; the caller must not change the number.
     pub(super) fn get_mut(&mut self, seq: StreamSeq) -> Option<&mut Unacked<L>> {
         self.find(seq).map(|at| &mut self.ring[at])
     }
 
-    /// Adds a message, or replaces the message with the same number.
+    /// Adds a pending message to the collection, or replaces the pending message with the same number.
     pub(super) fn insert(&mut self, unacked: Unacked<L>) {
         debug_assert!(unacked.deliveries > 0, "a tombstone was added");
         match self.ring.back() {
@@ -114,7 +114,7 @@ impl<L: Copy> Pending<L> {
         }
     }
 
-    /// Removes the message with this number.
+    /// Removes the pending message that has this number in the stream, and returns it.
     pub(super) fn remove(&mut self, seq: StreamSeq) -> Option<Unacked<L>> {
         let at = self.find(seq)?;
         let removed = self.ring[at];
@@ -155,7 +155,7 @@ impl<L: Copy> Pending<L> {
         }
     }
 
-    /// Panics if an invariant does not hold: for tests.
+    /// Panics if an invariant of the pending messages does not hold. Only tests call this.
     pub(super) fn check_invariants(&self) {
         assert_eq!(self.iter().count(), self.len, "len counts the living");
         assert!(self.ring.front().is_none_or(|u| u.deliveries > 0));
@@ -165,7 +165,7 @@ impl<L: Copy> Pending<L> {
     }
 }
 
-/// Two collections are equal if they hold the same messages; tombstones do not count.
+/// Two collections are equal if they hold the same pending messages; tombstones do not count.
 impl<L: Copy + PartialEq> PartialEq for Pending<L> {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len && self.iter().eq(other.iter())
@@ -174,7 +174,8 @@ impl<L: Copy + PartialEq> PartialEq for Pending<L> {
 
 impl<L: Copy + Eq> Eq for Pending<L> {}
 
-/// The number of tombstones up to which the collection does not compact its ring.
+/// The number of tombstones that the ring of pending messages always tolerates, so that removals rarely
+/// compact it.
 const TOMBSTONES_MIN: usize = 64;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The pulls of a consumer that wait for messages, in the order in which they get messages.
+//! The pull requests (pulls) of a consumer that wait for messages, in the order in which they get messages.
 //!
-//! Owns the queue of pulls. The consumer gives one message to each pull in turn. A pull ends when it has got
-//! all its messages, and with a status when it expires or cannot take the next message. [`super::Consumer`]
-//! owns the messages.
+//! This module owns the queue of pulls. The consumer gives one message to each pull in turn. A pull ends when
+//! it has got all its messages; it ends with a status when it expires or cannot take the next message.
+//! [`super::Consumer`] owns the messages.
 //!
 //! The queue sets apart a pull with a subject that no client listens to: the pull gets no messages, does not
 //! count as a use of the consumer, and makes room for other pulls. If the client was disconnected for a
@@ -20,14 +20,15 @@ use super::seam::{Ready, Sink};
 use super::state::Position;
 use super::{duration, status};
 
-/// The most pulls that wait at one consumer.
+/// The most pulls that may wait at one consumer, even if its configuration sets no limit.
 pub(super) const WAITING_MAX: usize = 1 << 16;
 /// The time for which the queue keeps a pull while no client listens to the pull's subject, in microseconds.
 /// Clients wait for 2 s before they reconnect to the same server, and some wait longer after a failed
 /// attempt.
 pub(super) const AWAY_US: u64 = 10_000_000;
 
-/// A consumer's limits on each pull request; 0 is no limit.
+/// The limits that a consumer's configuration sets on its pull requests: how many wait, and how much each
+/// asks for; 0 is no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PullLimits {
     pub(super) waiting: usize,
@@ -37,7 +38,8 @@ pub(super) struct PullLimits {
 }
 
 impl PullLimits {
-    /// Returns the status text for the first limit that a request exceeds.
+    /// Returns the text of the status for the first limit that a pull request exceeds; `None` if it exceeds
+    /// none.
     pub(super) fn exceeded(&self, request: &PullRequest) -> Option<String> {
         let over = |asked: u64, limit: u64| limit > 0 && asked > limit;
         if over(request.batch, self.batch) {
@@ -55,28 +57,32 @@ impl PullLimits {
     }
 }
 
-/// A pull request that waits for messages.
+/// A pull request of a client that waits for messages of the consumer.
 #[derive(Clone, Debug)]
 struct Pull {
     reply: Box<[u8]>,
-    /// The number of messages that the pull still takes, at least 1.
+    /// The number of messages that the pull request still waits for, at least 1.
     left: u64,
-    /// The number of bytes that the pull still takes, if the request had a limit of bytes.
+    /// The number of bytes that the pull still takes, if the request set a limit of bytes (`has_bytes`).
     bytes_left: u64,
     has_bytes: bool,
     served: bool,
     no_wait: bool,
-    /// The time at which the pull ends; `u64::MAX` if it ends only when it has got all its messages.
+    /// The time at which the pull ends, in microseconds since the Unix epoch; `u64::MAX` if the pull ends
+    /// only when it has got all its messages.
     expires_us: u64,
-    /// The interval of the pull's heartbeats; 0 is no heartbeats.
+    /// The interval of the heartbeats to the pull's client, in microseconds; 0 is no heartbeats.
     heartbeat_us: u64,
-    /// The time of the next heartbeat; `u64::MAX` is never.
+    /// The time of the next heartbeat to the pull's client, in microseconds since the Unix epoch; `u64::MAX`
+    /// is never.
     beat_us: u64,
-    /// The last turn in which the queue found that a client listens to the pull's subject.
+    /// The number of the last turn in which the queue found that a client listens to the pull's subject.
     seen: u64,
-    /// The last turn in which the connection of the pull's client was behind.
+    /// The number of the last turn in which the connection of the pull's client still had many bytes to
+    /// write.
     behind: u64,
-    /// The time at which the pull ends if no client listens before; used while the pull is set apart.
+    /// The time at which the pull ends if its client has not listened again by then, in microseconds since
+    /// the Unix epoch. The queue sets this time when it sets the pull apart.
     gone_us: u64,
 }
 
@@ -85,7 +91,7 @@ impl Pull {
         self.expires_us.min(self.beat_us)
     }
 
-    /// Returns whether the pull ends when the consumer has no more messages. A pull with `no_wait` does so,
+    /// Returns whether the pull ends when the consumer has no more messages. A pull with `no_wait` ends then,
     /// except while it may still wait for its first message.
     fn has_come_to_its_end(&self) -> bool {
         self.no_wait && (self.expires_us == u64::MAX || self.served)
@@ -97,33 +103,34 @@ impl Pull {
     }
 }
 
-/// The pulls that wait for messages at one consumer.
+/// The pulls that wait for messages at one consumer: the queue, and the pulls set apart.
 #[derive(Clone, Debug)]
 pub(super) struct Pulls {
     limits: PullLimits,
     queue: VecDeque<Pull>,
-    /// The pulls that no client listens to, in the order in which the queue set them apart.
+    /// The pulls that no client listens to, in the order in which the queue has set them apart.
     away: VecDeque<Pull>,
-    /// True if `away` changed since the last [`Pulls::take_away`].
+    /// True if the list `away` has changed since the last call of [`Pulls::take_away`].
     away_changed: bool,
-    /// A lower bound of the deadlines of all pulls.
+    /// A time, in microseconds since the Unix epoch, before which no pull ends and no heartbeat is due. It
+    /// may be earlier than necessary.
     deadline_us: u64,
     turn: u64,
-    /// The number of pulls with a connection that is behind in this turn; these pulls are at the end of the
-    /// queue.
+    /// The number of pulls at the end of the queue that cannot take a message in this turn, because their
+    /// clients' connections still have many bytes to write.
     behind: usize,
-    /// True if a pull with `no_wait` may be in the queue.
+    /// True if the queue may hold a pull with `no_wait`, which ends when the consumer has no more messages.
     no_wait: bool,
 }
 
-/// The state of the pull at the front of the queue.
+/// The state of the pull request at the front of the queue, which gets the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
-    /// The first pull in the queue can take a message.
+    /// The pull at the front of the queue can take a message.
     Ready,
-    /// All connections have enough to write.
+    /// Pulls wait in the queue, but the connections of all of their clients still have many bytes to write.
     Behind,
-    /// No pull waits.
+    /// No pull request waits in the queue.
     None,
 }
 
@@ -135,7 +142,8 @@ impl Pulls {
             away: VecDeque::new(),
             away_changed: false,
             deadline_us: u64::MAX,
-            // The turns begin with 1, since 0 marks a pull that no turn has checked.
+            // The number of the first turn is 1, because 0 marks a pull that the queue has checked in no
+            // turn.
             turn: 1,
             behind: 0,
             no_wait: false,
@@ -150,25 +158,26 @@ impl Pulls {
         &self.limits
     }
 
-    /// Returns the number of pulls in the queue: those that a client listened to at the last check.
+    /// Returns the number of pulls in the queue. Pulls that are set apart, because no client listens, do not
+    /// count.
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Returns the number of messages that the pulls in the queue together still take.
+    /// Returns the number of messages that all pulls in the queue together still take.
     pub(super) fn asked(&self) -> u64 {
         let add = |sum: u64, p: &Pull| sum.saturating_add(p.left);
         self.queue.iter().fold(0, add)
     }
 
-    /// Adds a pull at the end of the queue; returns false if there is no room.
+    /// Adds a pull request at the end of the queue; returns false if the queue has no room.
     pub(super) fn push(&mut self, now: u64, reply: &[u8], request: &PullRequest) -> bool {
         let most = self.limits.waiting.min(WAITING_MAX);
         if self.queue.len() >= most {
             return false;
         }
         if self.queue.len() + self.away.len() >= most {
-            // The pull that the queue set apart first makes room for the new pull.
+            // The oldest of the pulls without a listening client ends, to make room for the new pull.
             self.away.pop_front();
             self.away_changed = true;
         }
@@ -196,7 +205,7 @@ impl Pulls {
         self.deadline_us = self.deadline_us.min(pull.deadline());
         self.no_wait |= pull.no_wait;
         self.queue.push_back(pull);
-        // The pulls with a connection that is behind stay at the end.
+        // The new pull goes before the pulls with a busy connection, which stay at the end of the queue.
         if self.behind > 0 {
             let last = self.queue.len() - 1;
             self.queue.swap(last, last - self.behind);
@@ -204,15 +213,15 @@ impl Pulls {
         true
     }
 
-    /// Begins a turn. In each turn the queue asks again which pulls have a client that listens, and which
-    /// connections are behind.
+    /// Begins a turn of the event loop. In each turn the queue asks again which pulls have a client that
+    /// listens, and which connections still have many bytes to write.
     pub(super) fn begin(&mut self) {
         self.turn += 1;
         self.behind = 0;
     }
 
-    /// Brings a pull to the front of the queue that can take a message. Until it finds such a pull, it ends
-    /// the expired pulls at the front, and sets apart those that no client listens to.
+    /// Brings to the front of the queue a pull that can take a message. On the way, ends the expired pulls at
+    /// the front, and sets apart those that no client listens to.
     pub(super) fn front(&mut self, now: u64, sink: &mut impl Sink) -> Front {
         loop {
             let Some(pull) = self.queue.front_mut() else {
@@ -241,7 +250,7 @@ impl Pulls {
         }
     }
 
-    /// Sets apart a pull that no client listens to.
+    /// Sets apart a pull that no client listens to, for at most [`AWAY_US`].
     fn set_apart(&mut self, now: u64, mut pull: Pull) {
         pull.gone_us = now.saturating_add(AWAY_US);
         self.deadline_us = self.deadline_us.min(pull.gone_us.min(pull.expires_us));
@@ -249,8 +258,8 @@ impl Pulls {
         self.away_changed = true;
     }
 
-    /// Moves the pulls that were set apart and match `pattern` back to the queue, because a client has just
-    /// subscribed to `pattern`.
+    /// Moves back to the queue the pulls that were set apart and that match `pattern`, because a client has
+    /// just subscribed to `pattern`.
     pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
         let (back, away): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.away)
             .into_iter()
@@ -260,19 +269,20 @@ impl Pulls {
         for pull in back {
             self.deadline_us = self.deadline_us.min(pull.deadline());
             self.no_wait |= pull.no_wait;
-            // The pulls with a connection that is behind stay at the end.
+            // The pull goes before the pulls with a busy connection, which stay at the end of the queue.
             let at = self.queue.len() - self.behind;
             self.queue.insert(at, pull);
         }
     }
 
-    /// Returns the subjects of the pulls that are set apart, if this list changed since the last call.
+    /// Returns the subjects of the pulls that are set apart, if this list has changed since the last call.
     pub(super) fn take_away(&mut self) -> Option<Vec<Box<[u8]>>> {
         let changed = std::mem::take(&mut self.away_changed);
         changed.then(|| self.away.iter().map(|pull| pull.reply.clone()).collect())
     }
 
-    /// Returns whether the first pull can take a message of `bytes` bytes; if it cannot, ends the pull.
+    /// Returns whether the pull at the front of the queue can take a message of `bytes` bytes. If the pull
+    /// cannot take the message, ends the pull.
     pub(super) fn front_takes(&mut self, bytes: u64, sink: &mut impl Sink) -> bool {
         let Some(pull) = self.queue.front() else {
             return false;
@@ -285,7 +295,8 @@ impl Pulls {
         takes
     }
 
-    /// Sends a message of `bytes` bytes to the first pull, through `send`, and moves on to the next pull.
+    /// Sends a message of `bytes` bytes to the pull at the front of the queue, through `send`, and brings the
+    /// next pull to the front.
     pub(super) fn serve<S: Sink>(
         &mut self,
         now: u64,
@@ -330,7 +341,8 @@ impl Pulls {
         }
     }
 
-    /// Ends the pulls that do not wait for more messages, because the consumer has no more now.
+    /// Ends the pulls that do not wait for further messages (`no_wait`), because the consumer has no more
+    /// messages now.
     pub(super) fn end_of_messages(&mut self, sink: &mut impl Sink) {
         if !self.no_wait {
             return;
@@ -352,12 +364,12 @@ impl Pulls {
         self.away_changed |= self.away.len() < before;
     }
 
-    /// Ends the pulls that have expired, and sends the heartbeats that are due to the pulls that a client
-    /// listens to; `last` is the last delivery. Sets apart a pull with a due heartbeat that no client listens
-    /// to. Returns whether a pull ended.
+    /// Ends the pulls that have expired, and sends the heartbeats that are due; `last` is the last delivery,
+    /// which heartbeats state. Sets apart a pull with a due heartbeat that no client listens to. Returns
+    /// whether a pull has left the queue.
     ///
     /// While unacknowledged messages hold delivery up (`held_up`), also ends the pulls that do not wait for
-    /// more messages, as nats-server does: otherwise a client that acknowledges slowly gets heartbeats for
+    /// further messages, as nats-server does: otherwise a client that acknowledges slowly gets heartbeats for
     /// ever and never an end.
     pub(super) fn handle_timeouts(
         &mut self,
@@ -372,7 +384,8 @@ impl Pulls {
         let before = self.queue.len();
         let due = self.first_deadline() <= now;
         if held_up && due {
-            // The closure keeps expired pulls, because they get the status of an expired pull below.
+            // This pass keeps expired pulls in the queue, because the next pass ends them with the status of
+            // an expired pull.
             self.retain(|pull| {
                 let ends = pull.expires_us > now && pull.has_come_to_its_end();
                 if ends {
@@ -406,7 +419,7 @@ impl Pulls {
         self.queue.len() < before
     }
 
-    /// Sets apart the pulls that no client listens to, and ends those in the queue that have expired.
+    /// Ends the pulls in the queue that have expired, and sets apart the pulls that no client listens to.
     pub(super) fn prune(&mut self, now: u64, sink: &mut impl Sink) {
         let mut unheard = Vec::new();
         self.retain(|pull| {
@@ -426,7 +439,8 @@ impl Pulls {
         }
     }
 
-    /// Ends all pulls, and sends a status to those in the queue.
+    /// Ends all pulls, and sends a status to the pulls in the queue. With `leftover`, the status states the
+    /// messages and bytes that each pull still lacks.
     pub(super) fn end_all(&mut self, code: u16, text: &str, leftover: bool, sink: &mut impl Sink) {
         for pull in self.queue.drain(..) {
             if leftover {
@@ -440,7 +454,8 @@ impl Pulls {
         self.away.clear();
     }
 
-    /// Returns the time at which [`Pulls::handle_timeouts`] has work, or a little earlier.
+    /// Returns the time at which to call [`Pulls::handle_timeouts`], or a little earlier, in microseconds
+    /// since the Unix epoch.
     pub(super) fn deadline(&self) -> Option<u64> {
         let some = !self.queue.is_empty() || !self.away.is_empty();
         (some && self.deadline_us < u64::MAX).then_some(self.deadline_us)

@@ -1,29 +1,31 @@
 //! The receiver of a push consumer: its deliver subject, flow control, rate limit and heartbeats.
 //!
-//! Owns flow control (a window of bytes: when half of the window is in flight, the consumer asks the receiver
-//! to answer; when the whole window is in flight, the consumer stops until the receiver answers; each answer
-//! doubles the window up to [`WINDOW_MAX`]), the rate limit and idle heartbeats. [`super::Consumer`] owns the
-//! messages.
+//! This module owns the rate limit, the idle heartbeats and flow control. For flow control, the consumer has
+//! a window of bytes. Once half of the window is in flight, the consumer asks the receiver to answer; once
+//! the whole window is in flight, the consumer stops until the receiver answers. Each answer doubles the
+//! window up to [`WINDOW_MAX`]. [`super::Consumer`] owns the messages.
 
 use super::seam::{Ready, Sink};
 use super::state::Position;
 use super::status;
 use crate::convert::saturating_u64;
 
-/// The widest window of flow control, in bytes.
+/// The widest window of flow control, in bytes. A consumer stops once more bytes than its window are in
+/// flight.
 const WINDOW_MAX: u64 = 32 << 20;
-/// The window with which flow control starts, in bytes.
+/// The window of flow control with which a push consumer starts, in bytes. Each answer of the receiver
+/// doubles the window, up to [`WINDOW_MAX`].
 const WINDOW_MIN: u64 = WINDOW_MAX / 16;
-/// The burst that the rate limit allows after a pause: as many bytes as the limit allows in this number of
-/// microseconds.
+/// The longest pause that the rate limit makes up for, in microseconds: after it the consumer may send at
+/// once as many bytes as the limit allows in this time.
 const BURST_US: u64 = 100_000;
 
-/// A push consumer's receiver.
+/// The receiver of a push consumer, with the state of its flow control, rate limit and heartbeats.
 #[derive(Clone, Debug)]
 pub(super) struct Push {
     pub(super) subject: Box<[u8]>,
     pub(super) group: Option<Box<[u8]>>,
-    /// True if a client listens to the deliver subject.
+    /// True if a client listened to the consumer's deliver subject at the last check.
     pub(super) active: bool,
     heartbeat_us: u64,
     beat_us: u64,
@@ -34,16 +36,19 @@ pub(super) struct Push {
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     bits_per_second: u64,
-    /// The time at which the consumer would have sent all bytes so far, had it sent them at this rate.
+    /// The time up to which the bytes sent so far use up the limited rate, in microseconds since the Unix
+    /// epoch. The consumer sends no further message before that time.
     sent_us: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Flow {
-    /// `$JS.FC.<stream>.<consumer>.`
+    /// The prefix `$JS.FC.<stream>.<consumer>.` of the subjects to which the receiver answers flow control
+    /// requests.
     prefix: String,
     window: u64,
-    /// The number of bytes that the consumer has sent and that no answer of the receiver covers yet.
+    /// The number of bytes in flight: the consumer has sent them, and no flow control answer of the receiver
+    /// covers them yet.
     bytes: u64,
     asked: Option<Asked>,
     requests: u64,
@@ -52,19 +57,19 @@ struct Flow {
 #[derive(Clone, Debug)]
 struct Asked {
     subject: String,
-    /// The number of bytes that the receiver's answer covers.
+    /// The number of bytes that the receiver's answer to this flow control request covers.
     bytes: u64,
 }
 
-/// The settings of a push consumer.
+/// The settings of a push consumer, from its configuration.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PushSettings {
     pub(super) subject: Box<[u8]>,
     pub(super) group: Option<Box<[u8]>>,
     pub(super) heartbeat_us: u64,
     pub(super) rate_limit_bps: u64,
-    /// The prefix of the subjects to which receivers answer flow control requests; `None` if flow control is
-    /// off.
+    /// The prefix of the subjects to which the receiver answers flow control requests; `None` if flow control
+    /// is off.
     pub(super) flow_prefix: Option<String>,
 }
 
@@ -89,7 +94,8 @@ impl Push {
         push
     }
 
-    /// Applies the settings that an update may change: the subject, the queue group and the rate limit.
+    /// Applies the settings that an update of the configuration may change: the deliver subject, the queue
+    /// group and the rate limit.
     pub(super) fn update(&mut self, settings: PushSettings) {
         self.subject = settings.subject;
         self.group = settings.group;
@@ -100,24 +106,27 @@ impl Push {
         });
     }
 
-    /// Returns whether flow control waits for an answer before the consumer sends more.
+    /// Returns whether flow control stops the consumer until the receiver answers a request.
     pub(super) fn is_stalled(&self) -> bool {
         self.flow.as_ref().is_some_and(|f| f.bytes > f.window)
     }
 
-    /// Returns the time at which the rate limit allows more messages; `None` if it does so now.
+    /// Returns the time at which the rate limit allows more messages, in microseconds since the Unix epoch;
+    /// `None` if it allows them now.
     pub(super) fn rate_deadline(&self, now: u64) -> Option<u64> {
         self.rate.map(|r| r.sent_us).filter(|sent| *sent > now)
     }
 
-    /// Returns whether a client listens to the deliver subject and can take more messages.
+    /// Returns whether a client listens to the deliver subject and can take more messages, and remembers in
+    /// `active` whether a client listens.
     pub(super) fn ready(&mut self, sink: &mut impl Sink) -> Ready {
         let ready = sink.ready(&self.subject, self.group.as_deref());
         self.active = ready != Ready::Nobody;
         ready
     }
 
-    /// Counts a message of `bytes` bytes as sent, and sends a flow control request when one is due.
+    /// Counts a message of `bytes` bytes as sent, and sends a flow control request if half of the window is
+    /// in flight.
     pub(super) fn note_sent(&mut self, now: u64, bytes: u64, sink: &mut impl Sink) {
         self.beat_us = now.saturating_add(self.heartbeat_us);
         if let Some(rate) = &mut self.rate {
@@ -142,7 +151,7 @@ impl Push {
         }
     }
 
-    /// Handles the receiver's answer to a flow control request. Returns whether the answer is for the last
+    /// Handles the receiver's answer to a flow control request. Returns whether the answer is for the latest
     /// request.
     pub(super) fn handle_flow(&mut self, subject: &[u8]) -> bool {
         let Some(flow) = &mut self.flow else {
@@ -161,7 +170,8 @@ impl Push {
         }
     }
 
-    /// Sends a heartbeat if one is due; `last` is the last delivery.
+    /// Sends a heartbeat to the receiver if one is due; `last` is the last delivery, which the heartbeat
+    /// states.
     pub(super) fn handle_timeouts(&mut self, now: u64, last: Position, sink: &mut impl Sink) {
         if self.heartbeat_us == 0 || now < self.beat_us {
             return;
@@ -176,8 +186,8 @@ impl Push {
     }
 
     /// Tells the receiver that the consumer no longer exists. The protocol has no status for that, so the
-    /// consumer sends a heartbeat with the number of a delivery that never was. To the client this looks like
-    /// a missed message, so that it recreates its ordered consumer at once rather than after two missed
+    /// consumer sends a heartbeat with the number of a delivery that it never made. To the client this looks
+    /// like a missed message, so it recreates its ordered consumer at once rather than after two missed
     /// heartbeats.
     pub(super) fn tell_lost(&mut self, last: Position, sink: &mut impl Sink) {
         if self.heartbeat_us > 0 {
@@ -190,7 +200,7 @@ impl Push {
         }
     }
 
-    /// Returns the time at which [`Push::handle_timeouts`] has work.
+    /// Returns the time at which to call [`Push::handle_timeouts`], in microseconds since the Unix epoch.
     pub(super) fn deadline(&self) -> Option<u64> {
         (self.heartbeat_us > 0 && self.active).then_some(self.beat_us)
     }
