@@ -1,33 +1,34 @@
-//! Conversions of numbers that clients and operators set, which may be negative or huge. Each conversion
-//! returns a value, and none panics. A number of the program itself always fits; the code that converts such
-//! a number asserts that.
+//! Conversions of the numbers that clients and operators set, which may be negative or huge. No conversion
+//! panics: a number out of range becomes the nearest number that fits, or `None`. The numbers that the
+//! program itself computes always fit; the code that converts such a number asserts that.
 
-/// Returns the number, or 0 for a negative one.
+/// Returns the number of a configuration or a request as unsigned; a negative number becomes 0.
 pub(crate) fn or_zero(n: i64) -> u64 {
     n.max(0).unsigned_abs()
 }
 
-/// Returns the number if it is positive; in a configuration, any other number stands for no limit.
+/// Returns the limit of a configuration if it is positive. 0 and negative numbers become `None`, because in a
+/// configuration they mean that no limit applies.
 pub(crate) fn positive(n: i64) -> Option<u64> {
     Some(or_zero(n)).filter(|n| *n > 0)
 }
 
-/// Returns the number, or the highest number of the type if `n` does not fit.
+/// Converts `n` to a `u64`; a number that does not fit becomes `u64::MAX`.
 pub(crate) fn saturating_u64(n: u128) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
-/// Returns the number, or the highest number of the type if `n` does not fit.
+/// Converts `n` to a `u32`; a number that does not fit becomes `u32::MAX`.
 pub(crate) fn saturating_u32(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// Returns the number, or the highest number of the type if `n` does not fit.
+/// Converts `n` to a `u16`; a number that does not fit becomes `u16::MAX`.
 pub(crate) fn saturating_u16(n: u64) -> u16 {
     u16::try_from(n).unwrap_or(u16::MAX)
 }
 
-/// Returns the number, or the highest number of the type if `n` does not fit.
+/// Converts `n` to a `usize`; a number that does not fit becomes `usize::MAX`.
 pub(crate) fn saturating_usize(n: u64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }

@@ -1,9 +1,11 @@
-//! Streams of messages and their consumers, as pure code: the state machine that each node of a group applies
-//! the same entries to, and the JetStream API around it. No socket, no file, no clock.
+//! Streams of messages and their consumers, as pure code that uses no socket, no file and no clock: the
+//! replicated state machine, to which each node of a Raft group applies the same log entries, and the
+//! JetStream API by which clients use the streams.
 //!
 //! [`stream`] holds the streams and applies entries to them. [`consumer`] decides deliveries, redeliveries
-//! and acknowledgements. [`ingest`] takes batches of messages. [`api`] reads the requests of clients and
-//! writes the answers; [`schema`] holds the configurations and errors that all of them share.
+//! and acknowledgements. [`ingest`] follows the batches of messages that publishers send. [`api`] reads the
+//! requests of clients and writes the answers; [`backup`] reads and writes backups of streams; [`schema`]
+//! holds the configurations and errors that all of them share.
 //!
 //! ```
 //! use bytes::Bytes;

@@ -1,10 +1,11 @@
-//! The due times of a consumer's pending messages, and the queue of the messages that are due for redelivery.
+//! The times at which a consumer's pending messages are due for redelivery, and the queue of the messages
+//! that are due.
 //!
-//! Owns two orders over the pending messages: by due time, and by turn in the queue. `acks::queue_again`
-//! decides whether the consumer delivers a due message again or gives it up. [`super::pending`] owns the
-//! entries. A due time counts only while the entry has the same due time, so an acknowledgement changes
-//! nothing in this module. The module drops stale due times when they come first, or when they outnumber the
-//! others.
+//! This module owns two orders over the pending messages: by due time, and by turn in the queue.
+//! `acks::queue_again` decides whether the consumer delivers a due message again or gives it up.
+//! [`super::pending`] owns the pending messages themselves. A due time in the order counts only while the
+//! pending message has the same due time, so an acknowledgement changes nothing in this module. The module
+//! drops stale due times when they come first, or when they outnumber the others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -12,16 +13,17 @@ use std::collections::{BTreeMap, BinaryHeap};
 use super::pending::{Pending, Unacked};
 use crate::schema::sequence::StreamSeq;
 
-/// The part of an unacknowledged message that only the leader knows.
+/// The part of a pending message that only the leader knows: its redelivery and its place in the next delta.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Live {
-    /// The message's turn in the redelivery queue; 0 if the message is not queued.
+    /// The message's place in the order of the redelivery queue; 0 if the message is not in the queue.
     pub(super) turn: u64,
-    /// True if the next delta includes the message.
+    /// True if the next delta includes the message, because the consumer has redelivered or delayed it.
     pub(super) touched: bool,
 }
 
-/// The two orders over a consumer's pending messages: by due time, and by turn in the redelivery queue.
+/// A consumer's pending messages in two orders: by the time at which each is due, and by turn in the queue of
+/// messages that are due for redelivery.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Redelivery {
     due: BinaryHeap<Reverse<(u64, StreamSeq)>>,
@@ -29,22 +31,23 @@ pub(super) struct Redelivery {
     last_turn: u64,
 }
 
-/// The number of stale due times that the module always tolerates. With more of them, it may remove all stale
-/// due times at once.
+/// The number by which stale due times may exceed the pending messages. A due time is stale once its message
+/// is acknowledged or delayed. Beyond this excess, the order drops all stale due times.
 const STALE_MIN: usize = 1024;
 
 impl Redelivery {
-    /// Returns the number of messages in the redelivery queue.
+    /// Returns the number of messages in the redelivery queue, which are due for redelivery.
     pub(super) fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// Returns the next message of the redelivery queue.
+    /// Returns the message that the consumer redelivers next; `None` if the redelivery queue is empty.
     pub(super) fn next(&self) -> Option<StreamSeq> {
         self.queue.first_key_value().map(|(_, seq)| *seq)
     }
 
-    /// Notes the due time of a message. The message's entry in `pending` holds the same time.
+    /// Notes the time at which a message is due for redelivery, in microseconds since the Unix epoch. The
+    /// message in `pending` has the same due time.
     pub(super) fn schedule(&mut self, due_us: u64, seq: StreamSeq, pending: &Pending<Live>) {
         if self.due.len() > 2 * pending.len() + STALE_MIN {
             let living = pending.iter().filter(|u| u.live.turn == 0);
@@ -53,7 +56,8 @@ impl Redelivery {
         self.due.push(Reverse((due_us, seq)));
     }
 
-    /// Returns the due time of the message that is due first.
+    /// Returns the due time of the message that is due for redelivery first, in microseconds since the Unix
+    /// epoch; `None` if no message has a due time.
     pub(super) fn deadline(&mut self, pending: &Pending<Live>) -> Option<u64> {
         while let Some(Reverse((due_us, seq))) = self.due.peek() {
             if is_due(pending.get(*seq), *due_us) {
@@ -64,13 +68,13 @@ impl Redelivery {
         None
     }
 
-    /// Takes the next message that is due by `now` out of the order by due time.
+    /// Takes the first message that is due by `now` out of the order by due time, and returns it.
     pub(super) fn pop_due(&mut self, now: u64, pending: &Pending<Live>) -> Option<StreamSeq> {
         self.deadline(pending).filter(|due| *due <= now)?;
         self.due.pop().map(|Reverse((_, seq))| seq)
     }
 
-    /// Puts a message at the end of the redelivery queue, unless the message is in the queue already.
+    /// Puts a pending message at the end of the redelivery queue, unless the message is in the queue already.
     pub(super) fn enqueue(&mut self, unacked: &mut Unacked<Live>) {
         if unacked.live.turn == 0 {
             self.last_turn += 1;
@@ -79,7 +83,7 @@ impl Redelivery {
         }
     }
 
-    /// Takes a message out of the redelivery queue, if the message is in the queue.
+    /// Takes a pending message out of the redelivery queue, if the message is in the queue.
     pub(super) fn dequeue(&mut self, unacked: &mut Unacked<Live>) {
         if unacked.live.turn != 0 {
             self.queue.remove(&unacked.live.turn);
@@ -87,7 +91,8 @@ impl Redelivery {
         }
     }
 
-    /// Panics if an invariant does not hold: for tests.
+    /// Panics if an invariant of the order by due time or of the redelivery queue does not hold. Only tests
+    /// call this.
     pub(super) fn check_invariants(&self, pending: &Pending<Live>) {
         assert_eq!(
             self.queue.len(),

@@ -1,15 +1,15 @@
-//! The subject to which a receiver acknowledges a message. The consumer writes it for each delivery, and
-//! parses it from each acknowledgement.
+//! The subject to which a receiver acknowledges a message. The consumer writes this subject for each
+//! delivery, and parses it from each acknowledgement.
 //!
-//! Owns both forms of the subject. The consumer writes nine tokens,
+//! This module owns both forms of the subject. The consumer writes nine tokens,
 //! `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time ns>.<pending>`; it also parses
-//! eleven or more, with a domain and an account before the stream. Writing a subject costs a few dozen
+//! eleven or more, with a domain and an account before the stream. To write a subject costs a few dozen
 //! digits, into a buffer that the consumer reuses.
 
 use super::sequence::ConsumerSeq;
 use crate::schema::sequence::StreamSeq;
 
-/// Writes acknowledgement subjects of one consumer.
+/// Writes the acknowledgement subjects for the deliveries of one consumer.
 #[derive(Clone, Debug)]
 pub(super) struct Replies {
     buffer: Vec<u8>,
@@ -25,7 +25,7 @@ impl Replies {
         }
     }
 
-    /// Returns the acknowledgement subject for a delivery.
+    /// Writes the acknowledgement subject for one delivery, and returns it.
     pub(super) fn write(&mut self, ack: &AckNumbers) -> &[u8] {
         self.buffer.truncate(self.prefix_bytes);
         let numbers = [
@@ -45,34 +45,36 @@ impl Replies {
     }
 }
 
-/// The numbers in an acknowledgement's subject.
+/// The numbers in the subject of an acknowledgement, which tell the consumer the acknowledged delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckNumbers {
-    /// The number of deliveries of the message.
+    /// The number of times that the consumer has delivered the message, with this delivery.
     pub deliveries: u64,
-    /// The message's number in the stream.
+    /// The number of the message in its stream.
     pub stream_seq: StreamSeq,
-    /// The number of the delivery in the consumer.
+    /// The number of the delivery among all deliveries of the consumer.
     pub consumer_seq: ConsumerSeq,
-    /// The time at which the message was stored, in nanoseconds since the Unix epoch.
+    /// The time at which the stream stored the message, in nanoseconds since the Unix epoch.
     pub time_ns: u64,
-    /// The number of messages that waited behind this delivery.
+    /// The number of messages that passed the consumer's filters and that the consumer had still to deliver
+    /// after this delivery.
     pub pending: u64,
 }
 
-/// A parsed acknowledgement subject.
+/// The parsed subject of an acknowledgement: the stream, the consumer and the numbers of the delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckSubject<'a> {
-    /// The stream's name.
+    /// The name of the stream that holds the message.
     pub stream: &'a [u8],
     /// The consumer's name.
     pub consumer: &'a [u8],
-    /// The numbers of the acknowledged delivery.
+    /// The numbers that identify the acknowledged delivery.
     pub numbers: AckNumbers,
 }
 
 impl<'a> AckSubject<'a> {
-    /// Parses a subject that starts with `$JS.ACK.`; `None` if the subject has neither of the two forms.
+    /// Parses an acknowledgement subject; `None` if the subject does not start with `$JS.ACK.` or has neither
+    /// of the two forms.
     #[must_use]
     pub fn parse(subject: &'a [u8]) -> Option<Self> {
         let rest = subject.strip_prefix(b"$JS.ACK.")?;
@@ -82,7 +84,8 @@ impl<'a> AckSubject<'a> {
             dots[len - 1] = dot;
             len += 1;
         }
-        // With `$JS` and `ACK`, which `len` does not count, the subject has nine tokens, or eleven and more.
+        // `len` counts the tokens after `$JS.ACK.`: 7 in the short form, and at least 9 in the form with
+        // domain and account.
         let first = match len {
             7 => 0,
             9.. => 2,
@@ -107,15 +110,15 @@ impl<'a> AckSubject<'a> {
     }
 }
 
-/// The most tokens after `$JS.ACK.` that the parser reads: the tokens of the longer form that matter, and one
-/// more to notice that the subject has more tokens.
+/// The most tokens after `$JS.ACK.` that the parser reads: the nine tokens of the longer form, and one more
+/// to notice that further tokens follow.
 const TOKENS_MAX: usize = 10;
 
 fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
-    // Nineteen digits always fit into a `u64`, so their sum needs no check.
+    // Nineteen decimal digits always fit into a `u64`, so the loop over them needs no check for overflow.
     let (sure, rest) = digits.split_at(digits.len().min(19));
     let mut n = 0;
     for b in sure {
@@ -129,7 +132,7 @@ fn digit(b: u8) -> Option<u64> {
     b.is_ascii_digit().then(|| u64::from(b - b'0'))
 }
 
-/// Appends `n` in decimal, two digits a step.
+/// Appends a number in decimal to an acknowledgement subject, two digits at a time.
 pub(super) fn put_decimal(out: &mut Vec<u8>, mut n: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();

@@ -1,25 +1,26 @@
 //! Parses the body of a pull request.
 //!
-//! Owns the three forms of the body (empty, a number, JSON), and the errors of a request that hold for any
-//! consumer. [`super::pulls`] owns the consumer's limits and the queue of pulls.
+//! This module owns the three forms of the body (empty, a number, JSON), and the errors of a pull request
+//! that hold for any consumer. [`super::pulls`] owns the consumer's limits and the queue of pulls.
 
 use crate::convert::or_zero;
 use serde::{Deserialize, Deserializer};
 
-/// The content of a pull request.
+/// The content of a pull request: how many messages the client wants, and how long it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PullRequest {
-    /// The most messages that the pull takes, at least 1.
+    /// The limit on the messages that the pull takes, at least 1.
     pub batch: u64,
-    /// The time for which the pull waits, in nanoseconds; 0 if it waits until it has got all its messages.
+    /// The time for which the pull waits, in nanoseconds; 0 if the pull waits until it has got all its
+    /// messages.
     pub expires_ns: u64,
-    /// True if the client set an expiry before the present.
+    /// True if the request states a negative expiry: the pull has expired on arrival.
     pub expired: bool,
-    /// True if the pull takes the messages that the consumer has now, and does not wait for more.
+    /// True if the client takes the messages that the consumer has now, and does not wait for more.
     pub no_wait: bool,
-    /// The most bytes that the pull takes; 0 is any number.
+    /// The limit on the bytes of messages that the pull takes; 0 is no limit.
     pub max_bytes: u64,
-    /// The interval of the pull's heartbeats, in nanoseconds; 0 is no heartbeats.
+    /// The interval of the heartbeats to the pull's client, in nanoseconds; 0 is no heartbeats.
     pub heartbeat_ns: u64,
 }
 
@@ -48,7 +49,7 @@ struct Body {
 }
 
 impl PullRequest {
-    /// A request for one message, without an expiry.
+    /// The pull request that an empty body stands for: one message, without an expiry.
     const ONE: Self = Self {
         batch: 1,
         expires_ns: 0,
@@ -58,12 +59,13 @@ impl PullRequest {
         heartbeat_ns: 0,
     };
 
-    /// Parses a body. The error is the text that the status to the client has after `Bad Request - `.
+    /// Parses the body of a pull request. The error is the text that the status to the client has after `Bad
+    /// Request - `.
     pub fn parse(body: &[u8]) -> Result<Self, String> {
         let body = body.trim_ascii();
         if body.first() != Some(&b'{') {
-            // The body is empty, a number, or text without meaning, for which this server sends one message,
-            // as nats-server does.
+            // The body is empty, a number, or text without meaning. As nats-server does, this server sends
+            // one message for an empty body and for text without meaning.
             let number = std::str::from_utf8(body)
                 .ok()
                 .and_then(|n| n.parse::<i64>().ok());
@@ -96,7 +98,7 @@ impl PullRequest {
     }
 }
 
-/// Reads `null`, which some clients send for a missing value, as the default.
+/// Reads `null` as the default value of a field, because some clients send `null` for a missing value.
 fn or_default<'de, D, T>(value: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,7 +1,7 @@
-//! Decides to which message a reset may move a consumer.
+//! Decides to which message of its stream a client's reset may move a consumer.
 //!
-//! Owns the rule: a reset never moves a consumer to a message that the consumer's deliver policy skips.
-//! [`State::reset`] carries out the reset.
+//! This module owns the rule: a reset never moves a consumer to a message that the consumer's deliver policy
+//! skips. [`State::reset`] carries out the reset.
 //!
 //! [`State::reset`]: super::State::reset
 
@@ -11,10 +11,13 @@ use crate::schema::config::{ConsumerConfig, DeliverPolicy};
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
-/// Returns the message to which a reset moves a consumer of this stream: `asked`, or, if `asked` is 0, the
+/// Returns the message to which a reset moves a consumer of this stream: `asked` or, if `asked` is 0, the
 /// first message after the ack floor.
 ///
-/// # Errors [`ApiError::invalid_reset`] if the consumer's deliver policy does not allow `asked`.
+/// # Errors
+///
+/// Returns [`ApiError::invalid_reset`] if the consumer's deliver policy does not allow `asked`, or if `asked`
+/// is beyond [`RESET_RANGE`].
 pub fn reset_to(
     config: &ConsumerConfig,
     ack_floor: Position,

@@ -1,8 +1,9 @@
-//! Rules and defaults of consumer configurations.
+//! The rules and defaults of consumer configurations.
 //!
-//! Owns the checks of a consumer's configuration by itself, against the configuration of its stream, and
-//! against the configuration that it replaces. The texts of errors are nats-server's. The API checks names
-//! and the request around a configuration; the stream checks its number of consumers.
+//! This module owns the checks of a consumer's configuration by itself, against the configuration of its
+//! stream, and against the configuration that it replaces. The texts of errors are the same as in
+//! nats-server. The API checks the consumer's name and the request around a configuration; the stream checks
+//! its number of consumers.
 
 use tidegate_nats::subject;
 
@@ -11,9 +12,9 @@ use crate::schema::config::{AckPolicy, ConsumerConfig, DeliverPolicy, StreamConf
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
-/// The default of the most unacknowledged messages of a consumer.
+/// The default for the limit on the unacknowledged messages of a consumer.
 pub(super) const MAX_ACK_PENDING_DEFAULT: i64 = 1000;
-/// The default of the most pulls that wait at a consumer.
+/// The default for the limit on the pull requests that wait at a consumer.
 const MAX_WAITING_DEFAULT: i64 = 512;
 /// The default of the time for which a consumer waits for an acknowledgement before it redelivers a message,
 /// in nanoseconds.
@@ -21,14 +22,16 @@ const ACK_WAIT_DEFAULT: i64 = 30_000_000_000;
 /// The default of the time after which the server deletes an unused consumer that is not durable, in
 /// nanoseconds.
 const INACTIVE_DEFAULT: i64 = 5_000_000_000;
-/// The shortest heartbeat interval of a push consumer, in nanoseconds.
+/// The shortest heartbeat interval that a push consumer may have, in nanoseconds.
 const HEARTBEAT_MIN: i64 = 100_000_000;
-/// The shortest limit that a configuration may set on the time for which a pull waits, in nanoseconds.
+/// The shortest limit that a consumer's configuration may set on the waiting time of a pull request, in
+/// nanoseconds.
 const MAX_EXPIRES_MIN: i64 = 1_000_000;
 const DESCRIPTION_BYTES_MAX: usize = 4096;
 const METADATA_BYTES_MAX: usize = 128 << 10;
 
-/// Sets the fields that a request left out to the defaults of the stream and the server.
+/// Fills in the fields of a consumer's configuration that a request left out, with the defaults of the stream
+/// and of the server.
 pub fn set_defaults(config: &mut ConsumerConfig, stream: &StreamConfig) {
     if config.max_deliver == 0 || config.max_deliver < -1 {
         config.max_deliver = -1;
@@ -68,8 +71,8 @@ pub fn set_defaults(config: &mut ConsumerConfig, stream: &StreamConfig) {
     }
 }
 
-/// Checks a consumer's configuration, with its defaults filled in, against the configuration of the
-/// consumer's stream.
+/// Checks a consumer's configuration, with its defaults filled in, against the rules and against the
+/// configuration of the consumer's stream.
 pub fn check(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
     check_numbers(config, stream)?;
     if config.deliver_subject.is_empty() {
@@ -255,9 +258,10 @@ fn check_start(config: &ConsumerConfig) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns whether the log has to know a consumer before its client does. That is not so if one node may
-/// keep it alone, and it keeps no record of acknowledgements and ends with its client, or is to be kept in
-/// memory.
+/// Returns whether the log must have a consumer before the server answers the client that creates it. That is
+/// not necessary for a consumer without a durable name and with at most one replica, if it keeps no record of
+/// acknowledgements or the client wants it in memory. It is always necessary in a stream that keeps messages
+/// for its consumers: every node must know the consumers to remove the same messages.
 #[must_use]
 pub fn is_logged(config: &ConsumerConfig) -> bool {
     let forgetful = config.mem_storage || config.ack_policy == AckPolicy::None;
@@ -281,17 +285,17 @@ pub fn check_replicas(config: &ConsumerConfig, stream: &StreamConfig) -> Result<
 /// The effect of a request to create a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// No consumer has this name: the request creates it.
+    /// No consumer has this name: the request creates a consumer.
     Create,
-    /// A consumer with this name and the same configuration exists.
+    /// A consumer with this name and the same configuration exists: the request changes nothing.
     Same,
-    /// A consumer with this name exists, and its configuration changes.
+    /// A consumer with this name exists: the request changes its configuration.
     Update,
 }
 
-/// Decides the effect of a request to create a consumer. `existing` is the configuration of the consumer with
-/// the requested name; `action` is `create`, `update`, or empty for either. Both configurations have been
-/// checked and have their defaults.
+/// Decides the effect of a request to create a consumer. `existing` is the configuration of the consumer that
+/// has the requested name; `action` is `create`, `update`, or empty for either. The caller has checked both
+/// configurations and filled in their defaults.
 pub fn admit(
     action: &str,
     existing: Option<&ConsumerConfig>,

@@ -1,41 +1,42 @@
 //! The traits through which a consumer uses its stream and the connections of clients: [`View`] and
 //! [`Source`] for the stream, [`Sink`] for the connections.
 //!
-//! Owns no state. The implementations keep the messages, know the clients that listen to a subject, and apply
-//! the consumer's filters: a source shows one consumer's part of a stream.
+//! This module owns no state. The implementations of the traits keep the messages, know the clients that
+//! listen to a subject, and apply the consumer's filters: a source shows one consumer's part of a stream.
 
 use crate::schema::sequence::StreamSeq;
 
-/// The part of a stream that decides where a new consumer starts.
+/// The facts about a stream that decide with which message a new consumer starts.
 pub trait View {
-    /// Returns the number of the first message, of any subject; for an empty stream, one more than
+    /// Returns the number of the stream's first message, of any subject; in an empty stream, one more than
     /// [`View::last_seq`].
     fn first_seq(&self) -> StreamSeq;
 
-    /// Returns the number of the last message ever stored, of any subject; 0 before the first message.
+    /// Returns the number of the last message that the stream ever stored, of any subject; 0 before the first
+    /// message.
     fn last_seq(&self) -> StreamSeq;
 
-    /// Returns the last message that passes the consumer's filters.
+    /// Returns the number of the last message that passes the consumer's filters.
     fn last_matching(&mut self) -> Option<StreamSeq>;
 
-    /// Returns the first message, of any subject, stored at this time or later (microseconds since the Unix
-    /// epoch); one more than [`View::last_seq`] if there is none.
+    /// Returns the number of the first message, of any subject, that the stream stored at this time or later
+    /// (microseconds since the Unix epoch); one more than [`View::last_seq`] if no message is that young.
     fn seq_at_time(&mut self, time_us: u64) -> StreamSeq;
 }
 
 /// The messages of a stream that pass one consumer's filters.
 pub trait Source {
-    /// Returns the number of the first message, of any subject; for an empty stream, one more than
+    /// Returns the number of the stream's first message, of any subject; in an empty stream, one more than
     /// [`Source::last_seq`].
     fn first_seq(&self) -> StreamSeq;
 
-    /// Returns the number of the last message ever stored, of any subject.
+    /// Returns the number of the last message that the stream ever stored, of any subject.
     fn last_seq(&self) -> StreamSeq;
 
-    /// Returns the first message that passes the filters and has the number `seq` or a higher one.
+    /// Returns the number of the first message, from number `seq` on, that passes the consumer's filters.
     fn next_at(&mut self, seq: StreamSeq) -> Option<StreamSeq>;
 
-    /// Returns how many messages numbered `seq` or higher pass the filters.
+    /// Counts the messages, from number `seq` on, that pass the consumer's filters.
     fn count_from(&mut self, seq: StreamSeq) -> u64;
 
     /// Returns the last message of each subject that passes the filters, in order. Returns `None` if each
@@ -45,28 +46,28 @@ pub trait Source {
     /// Returns whether the stream holds the message.
     fn contains(&self, seq: StreamSeq) -> bool;
 
-    /// Reads a message.
+    /// Reads the message with this number, or begins to read it.
     fn message(&mut self, seq: StreamSeq) -> Fetch<'_>;
 }
 
 /// The result of reading a message.
 #[derive(Clone, Copy, Debug)]
 pub enum Fetch<'a> {
-    /// The message.
+    /// The stream has read the message, which the consumer can deliver.
     Ready(Message<'a>),
-    /// The stream is reading the message; call [`Consumer::deliver`](super::Consumer::deliver) again when the
-    /// stream has read it.
+    /// The stream is reading the message; the caller calls [`Consumer::deliver`](super::Consumer::deliver)
+    /// again after the stream has read it.
     Pending,
-    /// The stream no longer holds the message, or cannot read it.
+    /// The stream no longer holds the message, or cannot read it, so the consumer skips it.
     Gone,
 }
 
-/// A stored message.
+/// A message that a stream has stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// The message's subject.
     pub subject: &'a [u8],
-    /// The message's whole header block; empty if it has none.
+    /// The message's whole header block; empty if the message has no headers.
     pub headers: &'a [u8],
     /// The message's payload.
     pub payload: &'a [u8],
@@ -74,14 +75,14 @@ pub struct Message<'a> {
     pub time_us: u64,
 }
 
-/// A message on its way to a receiver.
+/// A message on its way from a consumer to a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery<'a> {
     /// The subject to which the publisher sent the message, and which the receiver sees.
     pub subject: &'a [u8],
     /// The subject to which the receiver acknowledges the message.
     pub reply: &'a [u8],
-    /// The message's whole header block; empty if it has none.
+    /// The message's whole header block; empty if the message has no headers.
     pub headers: &'a [u8],
     /// The message's payload.
     pub payload: &'a [u8],
@@ -89,38 +90,38 @@ pub struct Delivery<'a> {
 
 /// The connections of clients, to which a consumer sends messages and statuses.
 pub trait Sink {
-    /// Returns whether a client listens to `to` and can take more messages. With a `group`, only members of
-    /// this queue group count.
+    /// Returns whether a client listens to the subject `to` and can take more messages. With a `group`, only
+    /// members of this queue group count.
     fn ready(&mut self, to: &[u8], group: Option<&[u8]>) -> Ready;
 
-    /// Hands a message to a client that listens to `to`. The consumer calls this only after [`Sink::ready`]
-    /// returned [`Ready::Yes`] in the same turn.
+    /// Hands a message to a client that listens to the subject `to`. The consumer calls this only after
+    /// [`Sink::ready`] has returned [`Ready::Yes`] in the same turn.
     fn message(&mut self, to: &[u8], delivery: &Delivery<'_>) -> Ready;
 
-    /// Returns whether the connections take no more messages in this turn.
+    /// Returns whether the connections take no more messages in this turn of the event loop.
     fn is_full(&self) -> bool {
         false
     }
 
-    /// Sends a message that has only headers, with `reply` as the message's reply subject unless `reply` is
-    /// empty.
+    /// Sends a status, a message that has only headers, to the subject `to`; the status has the reply subject
+    /// `reply` unless `reply` is empty.
     fn status(&mut self, to: &[u8], reply: &[u8], headers: &[u8]);
 
-    /// Sends an empty message: the answer to an acknowledgement that the consumer has recorded.
+    /// Answers an acknowledgement that the consumer has recorded: sends an empty message to the subject `to`.
     fn answer(&mut self, to: &[u8]);
 
-    /// Publishes an advisory.
+    /// Publishes an advisory about a message of the consumer for operators.
     fn advisory(&mut self, advisory: &super::Advisory<'_>);
 }
 
-/// The readiness of a receiver to take more messages.
+/// The readiness of the clients that listen to a subject to take more messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// A client listens and can take more messages.
+    /// A client listens, and its connection can take more messages.
     Yes,
-    /// The client's connection has enough to write: the consumer delivers again when the connection has
-    /// written that.
+    /// A client listens, but its connection still has many bytes to write. The consumer delivers again after
+    /// the connection has written.
     Behind,
-    /// No client listens.
+    /// No client listens to the subject.
     Nobody,
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// The number of a delivery among all deliveries of its consumer, from 1; 0 before the first.
+/// The number of a delivery among all deliveries of its consumer, from 1; 0 before the first delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct ConsumerSeq(u64);
@@ -17,20 +17,20 @@ impl ConsumerSeq {
         Self(number)
     }
 
-    /// Returns the plain number.
+    /// Returns the number of the delivery as an integer.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Returns the number of the delivery that comes `deliveries` after this one.
+    /// Returns this delivery number plus `deliveries`.
     #[must_use]
     pub(super) const fn after(self, deliveries: u64) -> Self {
         Self(self.0 + deliveries)
     }
 
-    /// Returns the number of the delivery before this one. There is such a number: deliveries count from 1,
-    /// so the first one has 0 before it.
+    /// Returns the number of the delivery before this one; 0 before the first delivery. The caller must rule
+    /// out 0.
     #[must_use]
     pub(super) const fn before(self) -> Self {
         Self(self.0 - 1)

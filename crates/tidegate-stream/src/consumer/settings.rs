@@ -1,7 +1,7 @@
-//! A consumer's configuration as the live consumer uses it: microseconds, bounds, no negative numbers with a
-//! special meaning.
+//! A consumer's configuration as the consumer's leader uses it: times in microseconds, all numbers bounded,
+//! and no negative number with a special meaning.
 //!
-//! Owns the translation from the configuration. [`super::rules`] owns the rules and defaults of a
+//! This module owns the translation from the configuration. [`super::rules`] owns the rules and defaults of a
 //! configuration.
 
 use super::delta::UNACKED_MAX;
@@ -14,10 +14,10 @@ use crate::schema::config::{AckPolicy, ConsumerConfig, ReplayPolicy};
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) ack: AckPolicy,
-    /// The waits before the first redelivery, the second one and so on; the last wait applies to all further
-    /// redeliveries.
+    /// The waits before the first redelivery, the second one and so on, in microseconds; the last wait
+    /// applies to all further redeliveries.
     waits_us: Vec<u64>,
-    /// The most deliveries of a message.
+    /// The most times that the consumer delivers one message before it gives the message up.
     pub(super) max_deliver: u32,
     /// The most messages that may await an acknowledgement before the consumer stops delivering.
     pub(super) max_unacked: usize,
@@ -25,13 +25,15 @@ pub(super) struct Settings {
     /// The percentage of acknowledgements that the consumer reports in advisories.
     pub(super) sample_percent: u64,
     pub(super) replay_original: bool,
-    /// The time until which the consumer delivers nothing.
+    /// The end of the consumer's pause, in microseconds since the Unix epoch: until then the consumer
+    /// delivers nothing.
     pub(super) pause_until_us: u64,
-    /// The time after which the server deletes the consumer if no client uses it.
+    /// The time after which the server deletes the consumer if no client uses it, in microseconds; `None`
+    /// means never.
     pub(super) inactive_us: Option<u64>,
     pub(super) filters: Vec<Box<[u8]>>,
     pub(super) pulls: PullLimits,
-    /// The settings of a push consumer; `None` for a pull consumer.
+    /// The settings that only a push consumer has; `None` for a pull consumer.
     pub(super) push: Option<PushSettings>,
 }
 
@@ -89,7 +91,7 @@ impl Settings {
     }
 
     /// Returns the time for which the consumer waits for a message's acknowledgement after this number of
-    /// deliveries.
+    /// deliveries, in microseconds.
     pub(super) fn wait_us(&self, deliveries: u32) -> u64 {
         let last = self.waits_us.len() - 1;
         self.waits_us[last.min(deliveries.saturating_sub(1) as usize)]

@@ -1,7 +1,7 @@
-//! Chooses the message with which a new consumer starts.
+//! Chooses the message of its stream with which a new consumer starts.
 //!
-//! The choice takes place once, when the consumer is created; from then on the consumer's [`State`] holds the
-//! position. A [`View`] shows the stream's messages.
+//! The choice takes place once, when the server creates the consumer; from then on the consumer's [`State`]
+//! holds the position. A [`View`] shows the stream's messages.
 
 use super::seam::View;
 use super::state::State;

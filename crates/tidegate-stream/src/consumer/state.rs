@@ -1,15 +1,16 @@
 //! The part of a consumer that the log keeps: the last delivery, the ack floor, and the pending messages.
 //!
-//! Owns the state and how a [`Delta`] changes it: the same deltas in the same order give the same state on
-//! every node. [`super::Consumer`] decides when to write a delta, and owns the parts that a new leader does
-//! not have (pulls, heartbeats, the order of redelivery).
+//! This module owns the state and the way in which a [`Delta`] changes it: the same deltas in the same order
+//! give the same state on every node. [`super::Consumer`] decides when to write a delta, and owns the parts
+//! that a new leader does not have (pulls, heartbeats, the order of redelivery).
 //!
 //! The state is a little behind the leader's [`super::Consumer`]. After a crash, the consumer repeats the
 //! deliveries since the last delta, under the same numbers; an acknowledgement that was in no delta causes
 //! one redelivery. The consumer never redelivers a message that a durable delta acknowledges.
 //!
 //! Invariants: `ack_floor` and `delivered` never go back except by [`State::reset`]; `ack_floor` never passes
-//! `delivered`; each pending message lies between them.
+//! `delivered`; each pending message lies between them. A message that the consumer has given up is not
+//! pending, and its number is not above `delivered`.
 
 use std::ops::RangeInclusive;
 
@@ -20,17 +21,18 @@ use super::pending::Pending;
 use super::sequence::ConsumerSeq;
 use crate::schema::sequence::StreamSeq;
 
-/// A place in a consumer's deliveries and in its stream.
+/// A place in the deliveries of a consumer, and in the consumer's stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// A delivery's number, from 1.
+    /// The number of a delivery among all deliveries of the consumer, from 1; 0 before the first delivery.
     pub consumer_seq: ConsumerSeq,
-    /// A message's number in the stream.
+    /// The number of a message in the consumer's stream; 0 before the first message.
     pub stream_seq: StreamSeq,
 }
 
 impl Position {
-    /// Returns the higher number of deliveries of the two positions, with the higher message number.
+    /// Returns the higher one of the two delivery numbers, together with the higher one of the two message
+    /// numbers.
     #[must_use]
     pub(super) fn max(self, other: Self) -> Self {
         Self {
@@ -40,14 +42,14 @@ impl Position {
     }
 }
 
-/// The place where a consumer starts.
+/// The message with which a consumer starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
-    /// The consumer starts with this message.
+    /// The consumer starts with the message of this number.
     At(StreamSeq),
-    /// The consumer starts with the last message of each subject up to this message, then delivers all later
-    /// messages.
+    /// The consumer starts with the last message of each subject, of the messages up to this one, then
+    /// delivers all later messages.
     LastPerSubject(StreamSeq),
 }
 
@@ -63,18 +65,18 @@ impl Start {
     }
 }
 
-/// The numbers of the messages to which a client may reset a consumer, whether the stream holds these
-/// messages or not.
+/// The message numbers to which a client may reset a consumer, whether the stream holds these messages or
+/// not.
 pub const RESET_RANGE: RangeInclusive<StreamSeq> = StreamSeq::FIRST..=StreamSeq::new(NUMBER_END);
 
-/// The part of a consumer that the log keeps.
+/// The part of a consumer that the log keeps: position and pending messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     pub(super) delivered: Position,
     pub(super) ack_floor: Position,
     pub(super) pending: Pending,
-    /// The last message of the range from which the consumer delivers only the last message of each subject;
-    /// 0 if the consumer did not start so.
+    /// The number of the last message in the range from which the consumer delivers only the last message of
+    /// each subject; 0 if the consumer has another deliver policy.
     pub(super) resume: StreamSeq,
 }
 
@@ -93,8 +95,8 @@ impl State {
         }
     }
 
-    /// Creates the state of a consumer that starts with the last message of each subject up to message
-    /// `resume`, then delivers all later messages.
+    /// Creates the state of a consumer that starts with the last message of each subject, of the messages up
+    /// to `resume`, then delivers all later messages.
     #[must_use]
     pub fn starting_last_per_subject(resume: StreamSeq) -> Self {
         Self {
@@ -103,7 +105,7 @@ impl State {
         }
     }
 
-    /// Creates the state of a consumer that starts at `start`.
+    /// Creates the state of a consumer with this start, and without deliveries.
     #[must_use]
     pub fn beginning(start: Start) -> Self {
         match start {
@@ -121,19 +123,19 @@ impl State {
         }
     }
 
-    /// Returns the number of the last delivery, and the highest number of a delivered message.
+    /// Returns the number of the consumer's last delivery, with the highest number of a delivered message.
     #[must_use]
     pub const fn delivered(&self) -> Position {
         self.delivered
     }
 
-    /// Returns the position up to which receivers have acknowledged every delivery.
+    /// Returns the ack floor: the position up to which receivers have acknowledged every delivery.
     #[must_use]
     pub const fn ack_floor(&self) -> Position {
         self.ack_floor
     }
 
-    /// Returns the messages that the consumer delivered and that receivers have not acknowledged.
+    /// Returns the messages that the consumer has delivered and that receivers have not acknowledged.
     #[must_use]
     pub const fn pending(&self) -> &Pending {
         &self.pending
@@ -146,9 +148,9 @@ impl State {
         Ok(())
     }
 
-    /// Resets the consumer to message `seq`, one of [`RESET_RANGE`]: no message from there on counts as
-    /// delivered, every message before it counts as acknowledged, and deliveries count from 1. After the
-    /// reset, the caller must not apply a delta from before the reset.
+    /// Resets the consumer to message `seq`, one of [`RESET_RANGE`]: no message from `seq` on counts as
+    /// delivered, every message before `seq` counts as acknowledged, and deliveries count from 1 again. After
+    /// the reset, the caller must not apply a delta that the consumer wrote before it.
     pub fn reset(&mut self, seq: StreamSeq) {
         *self = Self {
             resume: self.resume,
@@ -184,7 +186,7 @@ impl State {
         out
     }
 
-    /// Decodes a state.
+    /// Decodes the state of a consumer from a snapshot.
     pub fn decode(bytes: &[u8]) -> Result<Self, DeltaError> {
         let (resume, delta) = bytes.split_first_chunk().ok_or(DeltaError::Short)?;
         let mut state = Self {
@@ -195,7 +197,7 @@ impl State {
         Ok(state)
     }
 
-    /// Panics if an invariant does not hold: for tests.
+    /// Panics if an invariant of the consumer's state does not hold. Only tests call this.
     pub fn check_invariants(&self) {
         self.pending.check_invariants();
         assert!(self.ack_floor.consumer_seq <= self.delivered.consumer_seq);

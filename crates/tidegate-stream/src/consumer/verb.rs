@@ -1,24 +1,25 @@
-//! The verbs by which a receiver acknowledges a message.
+//! The verbs: the kinds of acknowledgement that a receiver can send for a message.
 //!
-//! Owns the payloads of acknowledgements. [`super::Consumer`] owns the effect of each verb.
+//! This module owns the payloads of acknowledgements. [`super::Consumer`] owns the effect of each verb.
 
 use serde::Deserialize;
 
 use super::duration;
 
-/// The parsed payload of an acknowledgement.
+/// The parsed payload of an acknowledgement: the receiver's verdict on one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb<'a> {
-    /// The receiver has processed the message.
+    /// The receiver has processed the message, so the consumer never redelivers it.
     Ack,
     /// The receiver refuses the message for now, and asks for redelivery after this number of microseconds.
     Nak(u64),
-    /// The receiver is still processing the message.
+    /// The receiver is still processing the message and asks the consumer to wait longer for the
+    /// acknowledgement.
     Progress,
     /// The receiver asks the consumer never to redeliver the message, for this reason.
     Term(&'a str),
-    /// The receiver has processed the message and asks for the next one. The field is the rest of the
-    /// payload, the body of a pull request.
+    /// The receiver has processed the message and asks for further messages. The field is the rest of the
+    /// payload: the body of a pull request.
     Next(&'a [u8]),
 }
 
@@ -29,7 +30,7 @@ struct NakOptions {
 }
 
 impl<'a> Verb<'a> {
-    /// Parses the payload of an acknowledgement; `None` if the payload is no verb.
+    /// Parses the payload of an acknowledgement; `None` if the payload is no known verb.
     pub(super) fn parse(payload: &'a [u8]) -> Option<Self> {
         if let Some(rest) = payload.strip_prefix(b"-NAK") {
             return Some(Self::Nak(delay_us(rest.trim_ascii())));
@@ -38,7 +39,7 @@ impl<'a> Verb<'a> {
             return Some(Self::Next(rest));
         }
         if let Some(rest) = payload.strip_prefix(b"+TERM") {
-            // Only people read the reason, so a reason that is not text counts as empty.
+            // The reason only informs people, so a reason that is not UTF-8 counts as empty and does no harm.
             let reason = std::str::from_utf8(rest.trim_ascii()).unwrap_or("");
             return Some(Self::Term(reason));
         }
@@ -50,8 +51,8 @@ impl<'a> Verb<'a> {
     }
 }
 
-/// Returns the delay that follows `-NAK` in the payload, in microseconds; an invalid or negative delay counts
-/// as 0.
+/// Returns the delay that follows `-NAK` in the payload of an acknowledgement, in microseconds; an invalid or
+/// negative delay counts as 0.
 fn delay_us(argument: &[u8]) -> u64 {
     let ns = match argument.first() {
         None => 0,

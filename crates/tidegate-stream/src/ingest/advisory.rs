@@ -1,6 +1,6 @@
-//! The advisories about atomic batches that the server does not store.
+//! The advisory that the server publishes when it abandons an atomic batch, so that operators learn of it.
 //!
-//! The caller that publishes an advisory sets its id and time.
+//! The caller that publishes the advisory sets its id and time.
 
 use serde::Serialize;
 
@@ -19,14 +19,14 @@ struct Json<'a> {
 }
 
 impl Abandoned {
-    /// Returns the subject of the advisory; `stream` is the stream's name.
+    /// Returns the subject of the advisory about an abandoned batch; `stream` is the stream's name.
     #[must_use]
     pub fn subject(stream: &str) -> String {
         format!("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.{stream}")
     }
 
-    /// Returns the payload of the advisory. `stream` is the stream's name, `id` is unique among advisories,
-    /// `timestamp` is the time in the form of RFC 3339.
+    /// Returns the JSON payload of the advisory. `stream` is the stream's name, `id` is unique among
+    /// advisories, and `timestamp` is the time in the form of RFC 3339.
     #[must_use]
     pub fn json(&self, stream: &str, domain: Option<&str>, id: &str, timestamp: &str) -> Vec<u8> {
         let json = Json {

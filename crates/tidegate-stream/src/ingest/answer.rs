@@ -1,61 +1,63 @@
-//! The answers to publishers of fast-ingest batches, and their encoding.
+//! The answers to publishers of fast-ingest batches, and their encoding as JSON.
 
 use crate::api::puback::{PubAck, write_error, write_number};
 use crate::schema::error::ApiError;
 use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 
-/// An answer to a publisher of a fast-ingest batch.
+/// An answer to the publisher of a fast-ingest batch, and the subject to which it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The stream of the batch.
+    /// The stream to which the publisher sends the batch.
     pub stream: StreamNumber,
-    /// The subject to which the caller sends the answer; never empty.
+    /// The publisher's reply subject, to which the caller sends the answer; never empty.
     pub to: Vec<u8>,
     /// The content of the answer.
     pub what: What,
 }
 
-/// The content of an answer to a publisher.
+/// The content of an answer to the publisher of a fast-ingest batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// The stream stores every message of the batch up to `seq`. The next acknowledgement covers at most
-    /// `msgs` messages.
+    /// A flow acknowledgement: the stream stores every message of the batch up to number `seq`. The next
+    /// acknowledgement covers at most `msgs` messages, which limits how many the publisher sends before it.
     Flow {
         /// The number in the batch up to which the stream stores every message.
         seq: u64,
-        /// The most messages that the next acknowledgement covers.
+        /// The most messages of the batch that the next acknowledgement covers.
         msgs: u16,
     },
-    /// Messages of the batch are missing.
+    /// Messages of the batch did not arrive at the server.
     Gap {
-        /// The number that the server expected.
+        /// The number, in the batch, of the first message that did not arrive.
         expected: u64,
-        /// The number that the server received.
+        /// The number, in the batch, of the next message that arrived or, after a ping, of the next message
+        /// that the publisher will send.
         seq: u64,
     },
-    /// The stream refused a message.
+    /// The stream refused a message of the batch.
     Error {
-        /// The number of the refused message in the batch.
+        /// The number of the refused message in its batch.
         seq: u64,
-        /// The reason.
+        /// The reason for the refusal.
         error: ApiError,
     },
-    /// The batch has ended, and the stream stores its messages.
+    /// The batch has ended, and the stream has stored its messages.
     End {
-        /// The number of the last message in the stream.
+        /// The number, in the stream, of the last message of the batch that the stream stored.
         stream_seq: StreamSeq,
         /// The id of the batch.
         id: Vec<u8>,
-        /// The number of the last message in the batch.
+        /// The number in the batch of the batch's last message.
         count: u64,
     },
-    /// The server refused the batch.
+    /// The server refused the batch as a whole, for this reason.
     Refused(ApiError),
 }
 
 impl Answer {
-    /// Writes the answer as JSON. `ack` is the writer of the answer's stream.
+    /// Appends the answer as JSON to `out`. `ack` writes the parts that an answer shares with the PubAcks of
+    /// the stream.
     pub fn write(&self, ack: &PubAck, out: &mut Vec<u8>) {
         match &self.what {
             What::Flow { seq, msgs } => {

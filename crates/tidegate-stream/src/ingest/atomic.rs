@@ -1,15 +1,16 @@
 //! Atomic batches: stages (keeps in memory) the messages of a batch until one of them commits the batch. Then
-//! it returns all messages of the batch, and the caller proposes them in one entry.
+//! the caller gets all messages of the batch, and proposes them in one log entry.
 //!
 //! ```text
 //! (none) --seq 1--> open --seq n+1--> open --commit--> handed out
 //!                     |
-//!                     +-- a gap, too large, silent for 10 s --> abandoned, and said so
+//!                     +-- a gap, too large, silent for 10 s --> abandoned, with an advisory
 //! ```
 //!
-//! Owns the sequence of messages in a batch, the limits and the staging. The state machine decides whether
-//! the stream may store the messages (duplicates, expected sequences, limits of the stream) when it applies
-//! the entry, for all of them at once. This module sends no answers: [`Staged`] tells the caller the answer.
+//! This module owns the sequence of messages in a batch, the limits and the staging. The state machine of the
+//! stream decides whether the stream may store the messages (duplicates, expected sequences, limits of the
+//! stream), for all of them at once, when it applies the entry. This module sends no answers: [`Staged`]
+//! tells the caller the answer.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,22 +28,24 @@ use crate::schema::number::StreamNumber;
 const BATCH_ID: &[u8] = b"Nats-Batch-Id";
 const BATCH_SEQUENCE: &[u8] = b"Nats-Batch-Sequence";
 const BATCH_COMMIT: &[u8] = b"Nats-Batch-Commit";
-/// The header line that marks the last message of a batch.
+/// The header line that marks the last message of an atomic batch, with the empty line that ends the header
+/// block.
 const COMMIT_LINE: &[u8] = b"Nats-Batch-Commit: 1\r\n\r\n";
 const EXPECTED_LAST_MSG_ID: &[u8] = b"Nats-Expected-Last-Msg-Id";
 
-/// The limits of the messages that the server keeps for open atomic batches.
+/// The limits on the open atomic batches of a server, which bound the memory that they take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicLimits {
-    /// The most messages of a batch.
+    /// The limit on the messages of one atomic batch.
     pub messages_max: u64,
-    /// The most bytes of a batch: the capacity of one entry.
+    /// The most bytes of messages that one atomic batch may have. The bound exists because the server
+    /// proposes a batch in one log entry.
     pub batch_bytes_max: usize,
-    /// The most open batches of a stream.
+    /// The limit on the atomic batches that are open for one stream at a time.
     pub per_stream_max: usize,
-    /// The most open batches of the server.
+    /// The limit on the atomic batches that are open on the server at a time.
     pub open_max: usize,
-    /// The most bytes of messages in all open batches.
+    /// The most bytes of messages that all open atomic batches of the server together may have.
     pub bytes_max: usize,
 }
 
@@ -58,67 +61,70 @@ impl Default for AtomicLimits {
     }
 }
 
-/// Returns the id of a message's atomic batch, if the message belongs to one.
+/// Returns the id of the atomic batch to which a message belongs, from the message's header block; `None` if
+/// the message belongs to no atomic batch.
 #[must_use]
 pub fn batch_id(block: &[u8]) -> Option<&[u8]> {
     headers::get(block, BATCH_ID).filter(|id| !id.is_empty())
 }
 
-/// All open atomic batches of a server.
+/// All open atomic batches of a server, with the messages that have arrived.
 #[derive(Debug)]
 pub struct Atomic {
     limits: AtomicLimits,
-    /// The open batches by stream, then by id; a stream without batches has no entry.
+    /// The open batches by stream, and by id within a stream; a stream without open batches is not in the
+    /// map.
     open: HashMap<StreamNumber, HashMap<Box<[u8]>, Open>>,
     open_count: usize,
     bytes: usize,
     idle: Idle,
 }
 
-/// The result of handling a message of an atomic batch.
+/// The result of handling a message of an atomic batch, which tells the caller the next step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Staged {
-    /// The message waits for the rest of its batch. The caller sends an empty answer if the message has a
-    /// reply subject.
+    /// The message waits for the rest of its batch. If the message has a reply subject, the caller sends an
+    /// empty answer there.
     Waiting,
-    /// The batch is complete. The caller proposes the batch, and answers the publisher when the group has
-    /// applied it.
+    /// The batch is complete. The caller proposes the batch to the group, and answers the publisher after the
+    /// group has applied it.
     Commit(AtomicBatch),
-    /// The server refuses the message, and with it the message's batch, if that was open.
+    /// The server refuses the message, and abandons the message's batch if the batch was open.
     Refused {
-        /// The error that the caller answers.
+        /// The error with which the caller answers the publisher of the message.
         error: ApiError,
-        /// The abandoned batch, for which the caller publishes an advisory; `None` if none was open.
+        /// The abandoned batch, for which the caller publishes an advisory; `None` if no batch was open, or
+        /// if the error calls for no advisory.
         abandoned: Option<Abandoned>,
     },
 }
 
-/// A batch that the stream will not store.
+/// An atomic batch that the server has given up: the stream stores none of its messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abandoned {
-    /// The stream of the batch.
+    /// The stream to which the publisher sent the abandoned batch.
     pub stream: StreamNumber,
     /// The id of the batch.
     pub id: Vec<u8>,
-    /// The reason why the stream does not store the batch.
+    /// The reason why the server gave the batch up: the advisory states it.
     pub reason: Reason,
 }
 
-/// The reason why a stream does not store a batch.
+/// The reason why the server gave an atomic batch up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The publisher sent no message of the batch for too long.
+    /// The publisher sent no message of the batch for 10 s.
     Timeout,
-    /// The batch has too many messages or bytes.
+    /// The batch exceeded a limit on its messages or bytes.
     Large,
-    /// A message of the batch is missing.
+    /// A message of the batch did not arrive, or arrived out of order.
     Incomplete,
     /// The batch requires a feature that this server does not have.
     Unsupported,
 }
 
 impl Reason {
-    /// Returns the reason as advisories spell it.
+    /// Returns the reason as the advisory about an abandoned batch spells it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -130,10 +136,10 @@ impl Reason {
     }
 }
 
-/// A complete batch, which the caller proposes in one entry.
+/// A complete atomic batch, which the caller proposes in one log entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtomicBatch {
-    /// The stream of the batch.
+    /// The stream that is to store the batch.
     pub stream: StreamNumber,
     /// The id of the batch.
     pub id: Vec<u8>,
@@ -141,33 +147,34 @@ pub struct AtomicBatch {
 }
 
 impl AtomicBatch {
-    /// Returns the number of the batch's messages, at least one.
+    /// Returns the number of messages in the batch, at least one.
     #[must_use]
     pub fn len(&self) -> u32 {
         u32::try_from(self.messages.spans.len())
             .expect("a batch in memory has fewer than 2^32 messages")
     }
 
-    /// Returns whether the batch has no messages, which never holds for a complete batch.
+    /// Returns whether the batch has no messages, which is never true of a complete batch.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.messages.spans.is_empty()
     }
 
-    /// Returns the number of bytes of the batch's messages.
+    /// Returns the number of bytes of the batch's messages: subjects, headers and payloads.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.messages.bytes.len()
     }
 
-    /// Iterates over subject, headers (if there are any) and payload of each message, in order.
+    /// Iterates over the messages of the batch in order: subject, header block (`None` without headers) and
+    /// payload of each.
     pub fn messages(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>, &[u8])> {
         self.messages.iter()
     }
 }
 
 impl Atomic {
-    /// Creates the state without open batches.
+    /// Creates the state of a server that has no open atomic batch.
     #[must_use]
     pub fn new(limits: AtomicLimits) -> Self {
         Self {
@@ -179,7 +186,7 @@ impl Atomic {
         }
     }
 
-    /// Handles a message that belongs to the atomic batch `id`, for a stream of this configuration.
+    /// Handles a message that belongs to the atomic batch `id` of a stream with this configuration.
     pub fn handle_message(
         &mut self,
         now: Time,
@@ -202,7 +209,8 @@ impl Atomic {
             })
     }
 
-    /// Forgets the batches of a stream that was deleted, or that no longer accepts batches.
+    /// Forgets the open batches of a stream that a client has deleted, or that no longer accepts atomic
+    /// batches.
     pub fn handle_stream_gone(&mut self, stream: StreamNumber) {
         for batch in self.open.remove(&stream).into_iter().flatten() {
             self.open_count -= 1;
@@ -210,7 +218,7 @@ impl Atomic {
         }
     }
 
-    /// Abandons the batches for which no message came for too long.
+    /// Abandons the batches for which no message has arrived for 10 s, and appends them to `abandoned`.
     pub fn handle_timeouts(&mut self, now: Time, abandoned: &mut Vec<Abandoned>) {
         if !self.idle.is_due(now) {
             return;
@@ -236,19 +244,19 @@ impl Atomic {
         self.idle.looked(now, oldest);
     }
 
-    /// Returns the time at which [`Atomic::handle_timeouts`] has something to do.
+    /// Returns the time at which to call [`Atomic::handle_timeouts`]; `None` if no call is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.idle.deadline()
     }
 
-    /// Returns the number of open batches.
+    /// Returns the number of open atomic batches on the server.
     #[must_use]
     pub const fn open(&self) -> usize {
         self.open_count
     }
 
-    /// Returns the number of staged bytes.
+    /// Returns the number of bytes of messages that the server has staged for open batches.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -277,7 +285,7 @@ impl Atomic {
         };
         let commit = headers::get(message.headers, BATCH_COMMIT);
         let eob = commit == Some(b"eob");
-        // A message that only ends the batch (`eob`) does not count as a message of the batch.
+        // A message that only ends its batch (`eob`) does not count as a message of the batch.
         let len = seq - u64::from(eob && seq > 0);
         let too_large = (
             ApiError::atomic_too_large(self.limits.messages_max),
@@ -323,7 +331,8 @@ impl Atomic {
         }))
     }
 
-    /// Returns the number of the last message of the batch with this id, if the batch is open.
+    /// Returns the number, in the batch, of the last message that the server has staged; `None` if no batch
+    /// with this id is open.
     fn last(&self, stream: StreamNumber, id: &[u8]) -> Option<u64> {
         let batch = self.open.get(&stream)?.get(id)?;
         Some(batch.messages.spans.len() as u64)
@@ -406,7 +415,7 @@ impl Atomic {
         Some(batch)
     }
 
-    /// Checks the invariants, which hold after every step.
+    /// Panics if an invariant of the open batches does not hold. Tests call this after every step.
     #[cfg(test)]
     fn check_invariants(&self) {
         let batches = || self.open.values().flat_map(HashMap::values);
@@ -423,25 +432,25 @@ impl Atomic {
     }
 }
 
-/// An open batch.
+/// An open atomic batch: messages have arrived, but not the last one.
 #[derive(Debug)]
 struct Open {
     messages: Messages,
-    /// The time at which the last message of the batch arrived.
+    /// The time at which the latest message of the batch arrived.
     heard: Time,
     /// True if a message of the batch names the expected id of the message before it
     /// (`Nats-Expected-Last-Msg-Id`), which batches do not support.
     expects_id: bool,
 }
 
-/// The messages of a batch, one after the other in one buffer.
+/// The messages of an atomic batch, one after the other in one buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Messages {
     bytes: Vec<u8>,
     spans: Vec<Span>,
 }
 
-/// The start of a message in the buffer, and the lengths of the message's parts.
+/// The start of a message in the buffer of its batch, and the lengths of the message's parts, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     start: usize,
@@ -471,8 +480,8 @@ impl Messages {
         })
     }
 
-    /// Adds the header that ends a batch to the last message, as if the publisher had sent the message with
-    /// this header.
+    /// Adds the header that commits a batch to the batch's last message, as if the publisher had sent the
+    /// message with this header.
     fn mark_last(&mut self) {
         let Some(span) = self.spans.last_mut() else {
             return;

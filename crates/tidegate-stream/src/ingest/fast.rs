@@ -7,18 +7,18 @@
 //!        +-- held behind a message that may be refused <-- poll_released
 //! ```
 //!
-//! Owns each batch's positions, its gaps, its end, its limits, and the times of acknowledgements
-//! ([`super::pacing`]). The state machine decides whether the stream may store a message when it applies the
-//! message's entry. The node that proposes a message keeps the [`Ticket`] of the message, and reports the
-//! outcomes in the order of the log.
+//! This module owns each batch's positions, its gaps, its end, its limits, and the times of acknowledgements
+//! ([`super::pacing`]). The state machine of the stream decides whether the stream may store a message, when
+//! it applies the message's log entry. The node that proposes a message keeps the [`Ticket`] of the message,
+//! and reports the outcomes in the order of the log.
 //!
 //! An acknowledgement covers only stored messages. In a batch that ends at the first gap (`fail`), the stream
 //! must store nothing behind a refused message. But the outcome of a message arrives after the node has
-//! proposed later messages. So the node holds back the messages behind a message that the state machine may
-//! refuse for the state of the stream (expected sequences, a full stream that discards new messages), until
-//! the outcome is known. The node cannot foresee other refusals, such as for a full disk. Such a refusal also
-//! ends the batch. Then the stream may store messages of the batch that the node has already proposed,
-//! without counting them. A publisher that sends these messages again stores them twice.
+//! proposed later messages. So if the state machine may refuse a message for the state of the stream
+//! (expected sequences, a full stream that discards new messages), the node holds the later messages back
+//! until it knows the outcome. The node cannot foresee other refusals, such as for a full disk. Such a
+//! refusal also ends the batch. Then the stream may store messages of the batch that the node has already
+//! proposed, without counting them. A publisher that sends these messages again stores them twice.
 //!
 //! Polling order: after messages and outcomes, call [`Fast::poll_released`] until it returns nothing, then
 //! [`Fast::poll_acks`].
@@ -46,14 +46,15 @@ use crate::schema::level;
 use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 
-/// The limits of open batches and of held bytes.
+/// The limits on the open fast-ingest batches of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastLimits {
-    /// The most open batches of a stream.
+    /// The limit on the fast-ingest batches that are open for one stream at a time.
     pub per_stream_max: usize,
-    /// The most open batches of the server.
+    /// The limit on the fast-ingest batches that are open on the server at a time.
     pub open_max: usize,
-    /// The most bytes of messages that a batch holds back behind a message that the state machine may refuse.
+    /// The most bytes of messages that one batch holds back behind a message that the state machine may
+    /// refuse.
     pub held_bytes_max: usize,
 }
 
@@ -67,60 +68,63 @@ impl Default for FastLimits {
     }
 }
 
-/// The action that a message requires of the caller.
+/// The action that the caller must take after it has handed a message of a batch to [`Fast`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The caller proposes the message, and reports its outcome.
+    /// The caller proposes the message, and later reports its outcome with this ticket.
     Store(Ticket),
-    /// The caller does nothing: the batch holds the message back, or the stream must not store it.
+    /// The caller does nothing: the batch holds the message back until it knows an earlier outcome, or the
+    /// stream must not store the message.
     Done,
 }
 
-/// Identifies a proposed message of a batch until the caller reports the message's outcome.
+/// Identifies a proposed message of a batch, until the caller reports the message's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     batch: u32,
-    /// Distinguishes the batches that had the same index one after the other.
+    /// The number of the batch among the batches that have had the index `batch`, so that a late outcome of
+    /// an ended batch does not count for a newer batch.
     life: u32,
     seq: u64,
 }
 
-/// The outcome of a proposed message.
+/// The outcome of a proposed message of a batch, after the group has applied it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persisted<'a> {
-    /// The stream stored the message, with this number.
+    /// The stream stored the batch's message under this number.
     Stored(StreamSeq),
-    /// The message is a duplicate: the stream stored it before, with this number.
+    /// The message is a duplicate: the stream had already stored it, under this number.
     Duplicate(StreamSeq),
-    /// The stream refused the message.
+    /// The stream refused the batch's message with this error.
     Refused(&'a ApiError),
 }
 
-/// A message that the batch held back, and that the caller proposes now.
+/// A message that a batch held back behind another message, and that the caller must propose now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The stream of the message.
     pub stream: StreamNumber,
-    /// The ticket with which the caller reports the outcome.
+    /// The ticket with which the caller reports the outcome of the message to [`Fast::handle_outcome`].
     pub ticket: Ticket,
     /// The message's subject.
     pub subject: Vec<u8>,
-    /// The message's complete header block; empty without headers.
+    /// The message's complete header block; empty if the message has no headers.
     pub headers: Vec<u8>,
     /// The message's payload.
     pub payload: Vec<u8>,
 }
 
-/// All open fast-ingest batches of a server.
+/// All open fast-ingest batches of a server, and the controller of their acknowledgements.
 #[derive(Debug)]
 pub struct Fast {
     limits: FastLimits,
     batches: Slab<Batch>,
     names: HashMap<Name, u32, foldhash::fast::RandomState>,
-    /// The number of open batches of each stream; a stream without batches has no entry.
+    /// The number of open batches of each stream; a stream without open batches is not in the map.
     of_stream: HashMap<StreamNumber, usize, foldhash::fast::RandomState>,
     lives: u32,
-    /// The batches with stored and unacknowledged messages, the batch that has waited longest first.
+    /// The batches with stored messages that the server has not acknowledged, in the order in which they
+    /// began to wait.
     unacked: VecDeque<u32>,
     released: VecDeque<Held>,
     pacing: Pacing,
@@ -146,7 +150,7 @@ impl Equivalent<Name> for NameRef<'_> {
 }
 
 impl Fast {
-    /// Creates the state without open batches.
+    /// Creates the state of a server that has no open fast-ingest batch.
     #[must_use]
     pub fn new(limits: FastLimits) -> Self {
         Self {
@@ -162,12 +166,13 @@ impl Fast {
         }
     }
 
-    /// Makes the controller write its decisions about acknowledgements into `log`, under `name`.
+    /// Makes the controller of acknowledgements write its decisions into `log`, under `name`.
     pub fn log_to(&mut self, log: &DecisionLog, name: &str) {
         self.pacing.log_to(log, name);
     }
 
-    /// Handles a message with the reply subject `control`, for a stream of this configuration.
+    /// Handles a message of a fast-ingest batch for a stream with this configuration; `control` is the
+    /// message's parsed reply subject. Appends answers to the publisher to `answers`.
     pub fn handle_message(
         &mut self,
         now: Time,
@@ -200,8 +205,8 @@ impl Fast {
             return Verdict::Done;
         }
         if batch.ending {
-            // The batch accepts no more messages. The publisher waits for the answer to the end of the batch,
-            // and then sends again the messages that this answer does not count.
+            // The batch accepts no more messages. The publisher waits for the answer that ends the batch, and
+            // then repeats the messages that this answer does not count.
             return Verdict::Done;
         }
         if !batch.take(control, answers) {
@@ -226,7 +231,8 @@ impl Fast {
             return Verdict::Store(batch.propose(key, control.seq, certain));
         }
         if batch.held_bytes + bytes > self.limits.held_bytes_max {
-            // The batch ends before this message. The messages that it holds back already still belong to it.
+            // The batch holds back too many bytes, so it ends before this message. The stream still stores
+            // the messages that the batch already holds back.
             let (seq, error) = (control.seq, ApiError::TOO_MANY_REQUESTS);
             batch.answer(What::Error { seq, error }, answers);
             batch.received = seq - 1;
@@ -244,7 +250,7 @@ impl Fast {
         Verdict::Done
     }
 
-    /// Handles the outcome of a proposed message.
+    /// Handles the outcome of a proposed message. Ignores an outcome for a batch that has ended.
     pub fn handle_outcome(
         &mut self,
         now: Time,
@@ -260,7 +266,7 @@ impl Fast {
         if batch.in_flight == 0 {
             batch.uncertain = false;
         }
-        // In a batch that ends at the first gap, no message behind a refused message counts.
+        // In a batch that ends at the first gap, no message behind a refused message counts as stored.
         let counts = ticket.seq <= batch.received;
         match outcome {
             Persisted::Stored(seq) if counts => batch.stream_seq = seq,
@@ -271,13 +277,14 @@ impl Fast {
                 let (seq, error) = (ticket.seq, error.clone());
                 batch.answer(What::Error { seq, error }, answers);
                 if batch.ending && seq == batch.received {
-                    // The batch ends before its last message, since the stream refused that message.
+                    // The stream refused the last message of the batch, so the batch ends with the message
+                    // before it.
                     batch.received -= 1;
                 }
             }
             Persisted::Refused(error) if counts && ticket.seq == 1 => {
-                // The stream refused the first message of the batch. The answer is the same as for a message
-                // outside of a batch.
+                // The stream refused the first message of the batch. The publisher gets the same answer as
+                // for a message outside of a batch.
                 batch.answer(What::Refused(error.clone()), answers);
                 self.close(ticket.batch);
                 return;
@@ -292,14 +299,15 @@ impl Fast {
         self.settle(now, ticket.batch, answers);
     }
 
-    /// Returns a message that a batch held back and that the caller must propose now.
+    /// Returns the next message that a batch held back and that the caller must propose now; `None` if no
+    /// such message is left.
     pub fn poll_released(&mut self) -> Option<Held> {
         self.released.pop_front()
     }
 
-    /// Acknowledges stored messages, if the controller allows that or a publisher waits for it. Returns
-    /// whether there are acknowledgements in `answers`; if so, the caller sends them, then calls
-    /// [`Fast::handle_acks_sent`].
+    /// Acknowledges stored messages, if the controller allows an acknowledgement now or a publisher may have
+    /// stopped to wait for one. Returns whether it added acknowledgements to `answers`. If so, the caller
+    /// sends them, then calls [`Fast::handle_acks_sent`].
     pub fn poll_acks(&mut self, now: Time, answers: &mut Vec<Answer>) -> bool {
         let (mut backlog, mut forced, mut oldest) = (0, 0_u64, now);
         for &key in &self.unacked {
@@ -332,13 +340,14 @@ impl Fast {
         true
     }
 
-    /// Records that the caller sent the acknowledgements of [`Fast::poll_acks`], and that this took
-    /// `cost_ns`.
+    /// Records that the caller has sent the acknowledgements of [`Fast::poll_acks`], and that sending them
+    /// took `cost_ns` nanoseconds.
     pub fn handle_acks_sent(&mut self, now: Time, cost_ns: u64) {
         self.pacing.finished(now, cost_ns);
     }
 
-    /// Forgets the batches for which no message came for too long.
+    /// Forgets the batches for which no message has arrived for 10 s, except those with a proposed message
+    /// that has no outcome yet.
     pub fn handle_timeouts(&mut self, now: Time) {
         if !self.idle.is_due(now) {
             return;
@@ -357,15 +366,16 @@ impl Fast {
         self.idle.looked(now, oldest);
     }
 
-    /// Returns the time at which [`Fast::poll_acks`] or [`Fast::handle_timeouts`] has something to do, unless
-    /// another event comes first.
+    /// Returns the time at which the caller must call [`Fast::poll_acks`] and [`Fast::handle_timeouts`],
+    /// unless a message or an outcome arrives earlier.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let acks = self.pacing.due().filter(|_| !self.unacked.is_empty());
         [acks, self.idle.deadline()].into_iter().flatten().min()
     }
 
-    /// Forgets the batches of a stream that was deleted, or that no longer accepts batches.
+    /// Forgets the open batches of a stream that a client has deleted, or that no longer accepts fast-ingest
+    /// batches.
     pub fn handle_stream_gone(&mut self, stream: StreamNumber) {
         let of_stream = self
             .batches
@@ -378,19 +388,20 @@ impl Fast {
         self.released.retain(|held| held.stream != stream);
     }
 
-    /// Returns the number of open batches.
+    /// Returns the number of open fast-ingest batches on the server.
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.batches.len()
     }
 
-    /// Returns a snapshot of the controller of acknowledgements.
+    /// Returns a snapshot of the controller that decides when the server sends acknowledgements.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.pacing.snapshot()
     }
 
-    /// Returns the open batch of a message; starts the batch if this is the first message.
+    /// Returns the parsed reply subject of a message and the index of its open batch; starts the batch at the
+    /// batch's first message.
     fn open<'a>(
         &mut self,
         now: Time,
@@ -462,8 +473,8 @@ impl Fast {
         Ok(key)
     }
 
-    /// Answers a ping with the position of the batch. Before that, reports the gap if messages that the
-    /// publisher sent before the ping did not arrive.
+    /// Answers a ping with the position of the batch. If messages that the publisher sent before the ping did
+    /// not arrive, reports the gap first.
     fn ping(&mut self, now: Time, key: u32, seq: u64, answers: &mut Vec<Answer>) {
         let batch = &mut self.batches[key as usize];
         if seq > batch.received {
@@ -489,8 +500,8 @@ impl Fast {
         batch.answer(What::Flow { seq, msgs }, answers);
     }
 
-    /// Releases messages that the batch held back, up to and including the next message that the state
-    /// machine may refuse.
+    /// Releases messages that a batch held back, in order, up to the next message that the state machine may
+    /// refuse: the messages behind this message must wait for its outcome.
     fn release(&mut self, key: u32) {
         let batch = &mut self.batches[key as usize];
         while !batch.uncertain {
@@ -508,13 +519,13 @@ impl Fast {
         }
     }
 
-    /// Brings a batch up to date after a change: ends the batch if it is over, otherwise queues it if it has
-    /// messages to acknowledge. Returns whether the batch has ended.
+    /// Updates a batch after a change: closes the batch if it has ended, otherwise queues the batch for an
+    /// acknowledgement if it has unacknowledged messages. Returns whether the batch has ended.
     fn settle(&mut self, now: Time, key: u32, answers: &mut Vec<Answer>) -> bool {
         let batch = &mut self.batches[key as usize];
         if batch.in_flight == 0 && batch.held.is_empty() {
-            // All outcomes are known, so the acknowledgement may also cover missing, refused and duplicate
-            // messages.
+            // All outcomes of the batch are known, so the acknowledgement may also cover missing, refused and
+            // duplicate messages.
             batch.persisted = batch.received;
         }
         if batch.ending && batch.in_flight == 0 && batch.held.is_empty() {
@@ -552,7 +563,7 @@ impl Fast {
         }
     }
 
-    /// Checks the invariants, which hold after every step.
+    /// Panics if an invariant of the open batches does not hold. Tests call this after every step.
     #[cfg(test)]
     fn check_invariants(&self) {
         assert_eq!(self.names.len(), self.batches.len());
@@ -572,12 +583,12 @@ impl Fast {
     }
 }
 
-/// Returns whether the state machine may refuse a message with these headers, for the state that the stream
-/// has when the message is applied.
+/// Returns whether the state machine may refuse a message with these headers because of the state that the
+/// stream has when a node applies the message.
 fn may_be_refused(config: &StreamConfig, block: &[u8]) -> bool {
     let limited = config.max_msgs > 0 || config.max_bytes > 0 || config.discard_new_per_subject;
-    // A message's id is no reason to expect a refusal: it can only make the message a duplicate, which counts
-    // as stored.
+    // The header `Nats-Msg-Id` gives no reason to expect a refusal: the message may be a duplicate, and
+    // duplicates count as stored.
     let checked = |name: &[u8]| name.starts_with(b"Nats-") && name != b"Nats-Msg-Id";
     (config.discard == Discard::New && limited)
         || headers::lines(block).any(|(_, name, _)| checked(name))

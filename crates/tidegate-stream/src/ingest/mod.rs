@@ -1,13 +1,13 @@
-//! Batches of messages that publishers send: the state of each batch until the stream stores it, as pure
-//! code.
+//! The batches of messages that publishers send: the state of each batch until the stream has stored it, as
+//! pure code that uses no clock, no socket and no file. Times, messages and outcomes go in; proposals and
+//! answers come out.
 //!
 //! [`Atomic`] stages batches that the stream stores completely or not at all. [`Fast`] follows batches with
-//! messages that the stream stores as they arrive; the server acknowledges them together, as often as an
-//! engine controller allows. Times, messages and outcomes go in; proposals and answers come out. No clock, no
-//! socket, no file.
+//! messages that the stream stores as they arrive; the server acknowledges these messages together, as often
+//! as an engine controller allows.
 //!
 //! The log does not keep this state. After a restart the server knows no batch, and answers further messages
-//! of a batch with that error. The stream still has all acknowledged messages.
+//! of a batch with the error for an unknown batch. The stream still has all acknowledged messages.
 
 mod advisory;
 mod answer;
@@ -25,26 +25,27 @@ pub use reply::{Control, Op, PatternError, control};
 use crate::schema::config::StreamConfig;
 use crate::schema::error::ApiError;
 
-/// A message that belongs to a batch.
+/// A published message that belongs to an atomic or fast-ingest batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
     /// The message's subject.
     pub subject: &'a [u8],
-    /// The message's reply subject; may be empty.
+    /// The subject to which the publisher wants an answer to this message; empty if it wants none.
     pub reply: &'a [u8],
-    /// The message's complete header block; empty without headers.
+    /// The message's complete header block; empty if the message has no headers.
     pub headers: &'a [u8],
     /// The message's payload.
     pub payload: &'a [u8],
 }
 
-/// The most bytes of a batch's id.
+/// The most bytes that a publisher may use for the id of a batch.
 const ID_BYTES_MAX: usize = 64;
 
-/// The time after which the server abandons a silent batch.
+/// The time after which the server abandons a batch if no message of the batch has arrived.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Checks the rules that hold for the messages of all batches, atomic and fast-ingest ones.
+/// Checks a message by the rules that hold for all batches, atomic and fast-ingest ones: the stream is not
+/// sealed, and the message is not too large.
 fn acceptable(config: &StreamConfig, message: &Incoming<'_>) -> Result<(), ApiError> {
     if config.sealed {
         return Err(ApiError::STREAM_SEALED);
@@ -56,7 +57,7 @@ fn acceptable(config: &StreamConfig, message: &Incoming<'_>) -> Result<(), ApiEr
     Ok(())
 }
 
-/// Parses a number that consists only of decimal digits.
+/// Parses a number that consists only of decimal digits; `None` for any other text.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

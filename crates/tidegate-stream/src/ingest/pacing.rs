@@ -1,10 +1,11 @@
-//! Decides when the server sends flow acknowledgements, and how many messages each of them covers.
+//! Decides when the server sends flow acknowledgements to publishers of fast-ingest batches, and how many
+//! messages each acknowledgement covers.
 //!
-//! One controller weighs the cost of acknowledgements for the whole server. While the server has nothing else
-//! to do, it sends an acknowledgement at once. Under load it spends at most one per cent of a core on
+//! One controller weighs the cost of acknowledgements for the whole server. While the server has no other
+//! work, it sends an acknowledgement at once. Under load it spends at most one per cent of a core on
 //! acknowledgements, and sends each of them after 5 ms at the latest. The server acknowledges a batch at once
-//! if it has stored as many messages of the batch as the publisher waits for ([`Spacing`]), because that
-//! publisher may have stopped sending.
+//! if it has stored as many messages of the batch as one acknowledgement covers ([`Spacing`]), because the
+//! publisher may have stopped to wait for it.
 
 use crate::convert::saturating_u16;
 use std::time::Duration;
@@ -13,23 +14,25 @@ use tidegate::Time;
 use tidegate::boundary::{Boundary, BoundaryError, Cut, DecisionLog, Step};
 use tidegate::controller::{BatchId, Bounds, Knee, Load, Objective, Reason, Snapshot};
 
-/// The most time between storing the first message that an acknowledgement covers and sending it.
+/// The most time between the storing of a message and the flow acknowledgement that covers it.
 const AGE_MAX: Duration = Duration::from_millis(5);
-/// The share of a core that acknowledgements may cost.
+/// The share of one processor core that sending flow acknowledgements may cost.
 const BUDGET: f64 = 0.01;
-/// The most bytes that all publishers together should have in flight. [`Spacing`] divides this number among
-/// the open batches.
+/// The most bytes of messages that all publishers of fast-ingest batches together should have in flight.
+/// [`Spacing`] divides this number among the open batches.
 const WINDOW_BYTES: u64 = 64 << 20;
-/// The spacing of a new batch, before the server has measured the messages in flight.
+/// The most messages that the first acknowledgement of a batch covers, before the server has measured how
+/// many are in flight.
 const FIRST: u16 = 100;
 
-/// Decides when the server sends flow acknowledgements.
+/// Decides when the server sends flow acknowledgements to all open fast-ingest batches.
 #[derive(Debug)]
 pub(super) struct Pacing {
     boundary: Boundary<Knee>,
-    /// The controller's id of the acknowledgements that the server is sending.
+    /// The id that the controller has given to the acknowledgements that the server is sending now.
     sending: Option<BatchId>,
-    /// The cost of acknowledgements that the server sent together with later ones.
+    /// The cost, in nanoseconds, of acknowledgements that the server sent while the controller had none under
+    /// way. The controller counts this cost with the next acknowledgements.
     unpaid_ns: u64,
 }
 
@@ -50,24 +53,26 @@ impl Pacing {
         }
     }
 
-    /// Makes the controller write its decisions into `log`, under `name`.
+    /// Makes the controller of acknowledgements write its decisions into `log`, under `name`.
     pub(super) fn log_to(&mut self, log: &DecisionLog, name: &str) {
         self.boundary.log_to(log, name);
     }
 
-    /// Returns whether the server may acknowledge now. `backlog` messages are stored and not acknowledged,
-    /// the first of them since `oldest`. Repeated calls are harmless.
+    /// Returns whether the controller allows the server to send acknowledgements now. `backlog` is the number
+    /// of messages that are stored and not acknowledged, and `oldest` the time since which the first of them
+    /// waits. The caller may ask again at any time.
     pub(super) fn allows(&mut self, now: Time, backlog: u64, oldest: Time) -> bool {
         let (now, backlog) = (self.boundary.at(now), Load::items(backlog));
-        // The server sends acknowledgements that still wait to be written together with the next ones.
+        // Acknowledgements that still wait in a buffer leave together with the next ones, so the controller
+        // must not wait for them.
         self.done(now, 0, false);
         let step = self.boundary.poll(now, backlog, oldest);
         matches!(step.unwrap_or_else(impossible), Step::Take(_))
     }
 
-    /// Records that the server acknowledges `acked` messages and leaves `left` unacknowledged. The controller
-    /// allowed this, or the caller `forced` it, because publishers may have stopped sending until they get
-    /// the acknowledgement.
+    /// Records that the server begins to send acknowledgements for `acked` messages, and leaves `left`
+    /// messages unacknowledged. `forced` is true if the controller did not allow this, and publishers may
+    /// have stopped to wait for an acknowledgement.
     pub(super) fn started(&mut self, now: Time, acked: u64, left: u64, forced: bool) {
         let reason = match forced {
             true => Reason::Limit,
@@ -79,8 +84,8 @@ impl Pacing {
         self.sending = Some(started.unwrap_or_else(impossible));
     }
 
-    /// Records that the server has sent the acknowledgements that [`Pacing::started`] recorded, and that this
-    /// took `cost_ns`.
+    /// Records that the server has sent the acknowledgements that [`Pacing::started`] recorded, and that
+    /// sending them took `cost_ns` nanoseconds.
     pub(super) fn finished(&mut self, now: Time, cost_ns: u64) {
         let cost_ns = self.unpaid_ns.saturating_add(cost_ns);
         let paid = self.done(self.boundary.at(now), cost_ns, true);
@@ -96,7 +101,7 @@ impl Pacing {
         true
     }
 
-    /// Returns the time at which to call [`Pacing::allows`] again.
+    /// Returns the time at which the caller must ask [`Pacing::allows`] again; `None` if no time is set.
     pub(super) const fn due(&self) -> Option<Time> {
         self.boundary.due()
     }
@@ -106,31 +111,32 @@ impl Pacing {
     }
 }
 
-/// Panics: the boundary returns an error only if this module calls it in a wrong order.
+/// Panics: the boundary, which runs the controller of acknowledgements, returns an error only if this module
+/// calls it in a wrong order.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("acknowledgements keep to the order of calls: {error}")
 }
 
-/// The most messages of a batch that one acknowledgement covers: the number that the server tells the
-/// publisher as `msgs`.
+/// The most messages of a fast-ingest batch that one acknowledgement covers. The server sends this number to
+/// the publisher as `msgs`.
 ///
 /// A publisher stops sending when a small multiple of this number is in flight. So the number should exceed
-/// the messages that would be in flight without that stop: the server chooses twice the measured count. A
-/// publisher that has stopped has just its limit in flight, and gets twice as much, at most the number that
-/// it asked for. A higher number only allows more unacknowledged messages, so the server lowers it again, by
-/// at most half each time.
+/// the messages that would be in flight if the publisher did not stop: the server chooses twice the measured
+/// count. A publisher that has stopped has just its limit in flight, and gets twice as much, at most the
+/// number that it asked for. A higher number only allows more unacknowledged messages, so the server lowers
+/// it again, by at most half each time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spacing {
     most: u16,
     now: u16,
-    /// The bytes of a message, as a moving average.
+    /// The moving average of the sizes of the batch's messages, in bytes.
     message_bytes: u64,
 }
 
 impl Spacing {
-    /// Creates the spacing for a publisher that asks for an acknowledgement every `most` messages; `most` is
-    /// above 0.
+    /// Creates the spacing for a publisher that wants an acknowledgement at least for every `most` messages;
+    /// `most` is above 0.
     pub(super) fn new(most: u16) -> Self {
         Self {
             most,
@@ -139,18 +145,19 @@ impl Spacing {
         }
     }
 
-    /// Returns the number that the server told the publisher last or, before that, will tell it first.
+    /// Returns the most messages that one acknowledgement covers, as the server last told the publisher; in a
+    /// new batch, the most that the first acknowledgement covers.
     pub(super) const fn get(self) -> u16 {
         self.now
     }
 
-    /// Adds a message of this many bytes to the moving average.
+    /// Adds a message of this many bytes to the moving average of the sizes of the batch's messages.
     pub(super) fn weigh(&mut self, bytes: u64) {
         self.message_bytes = self.message_bytes - self.message_bytes / 16 + bytes / 16;
     }
 
-    /// Chooses the number for the next acknowledgement. Before that acknowledgement `under_way` messages of
-    /// the batch are unacknowledged, and `open` batches share the server.
+    /// Chooses the most messages that the next acknowledgement covers, and returns it. `under_way` messages
+    /// of the batch are unacknowledged now, and `open` batches share the server.
     pub(super) fn choose(&mut self, under_way: u64, open: usize) -> u16 {
         let share = WINDOW_BYTES / (open.max(1) as u64 * self.message_bytes.max(1));
         let wanted = (2 * under_way).max(u64::from(self.now / 2)).min(share);

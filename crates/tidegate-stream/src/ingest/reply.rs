@@ -1,5 +1,5 @@
-//! The reply subject of a fast-ingest message: `<prefix>.<id>.<flow>.<gap>.<seq>.<op>.$FI`, read from the
-//! right.
+//! Parses the reply subject of a message of a fast-ingest batch, `<prefix>.<id>.<flow>.<gap>.<seq>.<op>.$FI`,
+//! from its end to its beginning, because the prefix may have any number of tokens.
 
 use thiserror::Error;
 
@@ -7,45 +7,48 @@ use super::number;
 use crate::convert::saturating_u16;
 
 const SUFFIX: &[u8] = b".$FI";
-/// The value of `flow` if the subject has none, or 0.
+/// The value of `flow`, the number of messages for which a publisher wants an acknowledgement, if the reply
+/// subject states none or 0.
 const FLOW: u16 = 10;
 
-/// The place of a message in a fast-ingest batch.
+/// The parsed reply subject of a message: its place in a fast-ingest batch, and the batch's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control<'a> {
     /// The id of the batch.
     pub id: &'a [u8],
-    /// The publisher's wish: the server acknowledges at least once for this many messages.
+    /// The number of messages for which the publisher wants at least one acknowledgement.
     pub flow: u16,
-    /// True if the batch goes on although messages are missing.
+    /// True if the batch continues after messages that did not arrive or that the stream refused.
     pub gap_ok: bool,
-    /// The message's number in the batch, from 1.
+    /// The number of the message in its batch, from 1.
     pub seq: u64,
-    /// The operation on the batch.
+    /// The operation of the message: it starts, continues or ends its batch, or asks for the batch's
+    /// position.
     pub op: Op,
 }
 
-/// The operation of a message on its batch.
+/// The operation of a message on its fast-ingest batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// The message starts the batch.
+    /// The message starts the batch, and the stream stores the message.
     Start,
-    /// The message continues the batch.
+    /// The message continues the batch, and the stream stores the message.
     Append,
     /// The message ends the batch, and the stream stores the message.
     Commit,
     /// The message ends the batch, and the stream does not store the message.
     CommitEob,
-    /// The message asks for the position of the batch, and the stream does not store the message.
+    /// The message asks for the position of the batch (a ping), and the stream does not store the message.
     Ping,
 }
 
-/// The error for a reply subject that ends like that of a fast-ingest message, but does not have its form.
+/// The error for a reply subject that ends like that of a fast-ingest message, but is malformed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("expected <prefix>.<id>.<flow>.<ok|fail>.<seq>.<op>.$FI")]
 pub struct PatternError;
 
-/// Parses a reply subject; `None` if the subject does not end like that of a fast-ingest message.
+/// Parses the reply subject of a message; `None` if the subject does not end in `.$FI`, as those of
+/// fast-ingest messages do.
 #[must_use]
 pub fn control(reply: &[u8]) -> Option<Result<Control<'_>, PatternError>> {
     let rest = reply.strip_suffix(SUFFIX)?;
@@ -63,7 +66,7 @@ fn parse(rest: &[u8]) -> Option<Control<'_>> {
         _ => return None,
     };
     let (rest, seq) = split(rest)?;
-    // The parser refuses the highest number, because it has no successor.
+    // The parser refuses the highest `u64` as the number of a message, because no number follows it.
     let seq = number(seq).filter(|seq| (1..u64::MAX).contains(seq))?;
     let fits = match op {
         Op::Start => seq == 1,
@@ -91,7 +94,7 @@ fn parse(rest: &[u8]) -> Option<Control<'_>> {
     })
 }
 
-/// Splits `text` at its last dot.
+/// Splits a part of the reply subject at its last dot; `None` if the part has no dot.
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let dot = memchr::memrchr(b'.', text)?;
     Some((&text[..dot], &text[dot + 1..]))

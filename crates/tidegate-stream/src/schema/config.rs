@@ -12,80 +12,85 @@ use serde::{Deserialize, Serialize};
 use super::sequence::StreamSeq;
 use super::timestamp::Timestamp;
 
-/// A stream's configuration.
+/// The configuration of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamConfig {
-    /// The stream's name, unique among streams.
+    /// The stream's name. No other stream of the server or cluster has it.
     pub name: String,
-    /// Text for people, which the client chooses.
+    /// A description of the stream for people. The server only stores and returns it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The patterns of the subjects that the stream stores. If a request leaves them out, the stream's name
-    /// is the only pattern.
+    /// The patterns of the subjects that the stream stores. If a request names no pattern, the stream's name
+    /// is the only one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<String>,
-    /// The rule for the removal of messages.
+    /// The rule by which the stream removes messages.
     pub retention: Retention,
     /// The most consumers that the stream may have; -1 is any number.
     pub max_consumers: i64,
     /// The most messages that the stream keeps; -1 is any number.
     pub max_msgs: i64,
-    /// The most bytes that the stream keeps; -1 is any number.
+    /// The most bytes of messages that the stream keeps; -1 is any number.
     pub max_bytes: i64,
     /// The age at which the stream removes a message, in nanoseconds; 0 means never.
     pub max_age: i64,
     /// The most messages that the stream keeps of one subject; -1 is any number.
     pub max_msgs_per_subject: i64,
-    /// The most bytes of a message, headers included; -1 is any number.
+    /// The most bytes of headers and payload that a message may have; -1 is any number.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_msg_size: i32,
-    /// The behaviour of the stream at a limit.
+    /// The reaction of the stream to a new message at a limit: it removes old messages, or refuses the new
+    /// one.
     pub discard: Discard,
-    /// The place where the nodes keep the stream's messages.
+    /// The place where the nodes keep the stream's messages: the log on disk, or memory.
     pub storage: Storage,
-    /// The number of nodes that keep the stream; 0 in a request means 1.
+    /// The number of nodes that keep a copy of the stream; 0 in a request means 1.
     pub num_replicas: i64,
-    /// True if the server sends publishers no acknowledgement.
+    /// True if the server does not acknowledge messages to their publishers (no PubAck).
     #[serde(skip_serializing_if = "is_zero")]
     pub no_ack: bool,
-    /// The time for which the stream remembers a message's id, in nanoseconds; 0 in a request means the
-    /// default.
+    /// The time for which the stream remembers the id of a message (`Nats-Msg-Id`) to recognise duplicates,
+    /// in nanoseconds. 0 in a request means two minutes, or `max_age` if that is shorter.
     #[serde(skip_serializing_if = "is_zero")]
     pub duplicate_window: i64,
     /// The compression of messages on disk.
     pub compression: Compression,
-    /// The number of the stream's first message; 0 in a request means 1.
+    /// The number that the stream gives to its first message; 0 in a request means 1.
     #[serde(skip_serializing_if = "is_zero")]
     pub first_seq: StreamSeq,
     /// True if clients may read messages by direct requests, which the server answers with the message itself
     /// in place of JSON.
     pub allow_direct: bool,
-    /// True if clients may read messages of mirrors by direct requests.
+    /// True if the origin of this mirror answers direct requests. A mirror takes the value from its origin,
+    /// and no other stream may have true. The origin's leader answers the direct requests for the origin.
     pub mirror_direct: bool,
-    /// True if a stream with [`Discard::New`] also refuses new messages at `max_msgs_per_subject`.
+    /// True if a stream with [`Discard::New`] also refuses a new message when its subject has
+    /// `max_msgs_per_subject` messages.
     #[serde(skip_serializing_if = "is_zero")]
     pub discard_new_per_subject: bool,
-    /// True if the stream stores no new message and removes none.
+    /// True if the stream is sealed: it stores no new message and removes none.
     pub sealed: bool,
-    /// True if clients cannot delete messages.
+    /// True if clients cannot delete single messages of the stream.
     pub deny_delete: bool,
     /// True if clients cannot purge the stream.
     pub deny_purge: bool,
-    /// True if a message may replace the messages before it (`Nats-Rollup`).
+    /// True if a publisher may let a message replace all older messages of its subject or of the stream
+    /// (header `Nats-Rollup`).
     pub allow_rollup_hdrs: bool,
-    /// The limits and defaults of the stream's consumers.
+    /// The settings of the stream that apply to all its consumers: defaults and upper bounds.
     pub consumer_limits: ConsumerLimits,
-    /// True if a message may set its own lifetime (`Nats-TTL`).
+    /// True if a publisher may set the lifetime of a message (header `Nats-TTL`).
     pub allow_msg_ttl: bool,
-    /// The lifetime of the marker that the stream stores when a subject's last message expires; 0 means no
-    /// markers.
+    /// The lifetime of a marker, the message that the stream stores when the last message of a subject
+    /// expires, in nanoseconds; 0 means that the stream stores no markers.
     #[serde(skip_serializing_if = "is_zero")]
     pub subject_delete_marker_ttl: i64,
-    /// True if the stream accepts atomic batches.
+    /// True if the stream accepts atomic batches, which it stores completely or not at all.
     #[serde(skip_serializing_if = "is_zero")]
     pub allow_atomic: bool,
-    /// True if the stream accepts fast-ingest batches.
+    /// True if the stream accepts fast-ingest batches: it stores their messages as they arrive, and the
+    /// server acknowledges many of them together.
     #[serde(skip_serializing_if = "is_zero")]
     pub allow_batched: bool,
     /// Keys and values that the client chooses. Only the server may set keys that start with `_nats.`.
@@ -94,8 +99,8 @@ pub struct StreamConfig {
 }
 
 impl Default for StreamConfig {
-    /// Returns the configuration of a request without any field. Every limit is 0, so that the server can
-    /// tell that a request left the field out.
+    /// Returns the configuration that a request without any field describes. Every limit is 0, which tells
+    /// the server that the request left the limit out.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -109,7 +114,7 @@ impl Default for StreamConfig {
             max_msgs_per_subject: 0,
             max_msg_size: 0,
             discard: Discard::Old,
-            // nats-server also takes `File` if a request leaves the field out.
+            // nats-server also stores messages on disk if a request leaves the field `storage` out.
             storage: Storage::File,
             num_replicas: 0,
             no_ack: false,
@@ -137,23 +142,24 @@ impl Default for StreamConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retention {
-    /// The stream removes messages at a limit.
+    /// The stream removes messages when they exceed a limit of count, bytes or age.
     #[default]
     Limits,
-    /// The stream removes a message once every consumer that wants it has acknowledged it.
+    /// The stream also removes a message once every consumer with a matching filter has acknowledged it, and
+    /// does not keep a message for which no consumer has a matching filter.
     Interest,
-    /// The stream removes a message once the first consumer has acknowledged it.
+    /// The stream also removes a message once the one consumer with a matching filter has acknowledged it.
     WorkQueue,
 }
 
-/// The behaviour of a stream at a limit.
+/// The reaction of a stream to a new message at a limit of messages or bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Discard {
-    /// The stream removes the oldest messages.
+    /// At a limit, the stream removes its oldest messages to make room for a new message.
     #[default]
     Old,
-    /// The stream refuses new messages.
+    /// At a limit, the stream refuses new messages.
     New,
 }
 
@@ -161,21 +167,22 @@ pub enum Discard {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Storage {
-    /// The nodes keep the messages in the log.
+    /// The nodes keep the messages in the log on disk.
     #[default]
     File,
-    /// A node keeps the messages in memory, until it stops.
+    /// A single server keeps the messages only in memory, and loses them when it stops. In a cluster, the log
+    /// keeps them all the same.
     Memory,
 }
 
-/// The compression of a stream's messages on disk.
+/// The compression with which the nodes store a stream's messages on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// The messages are not compressed.
+    /// The nodes store the messages uncompressed.
     #[default]
     None,
-    /// The messages are compressed with S2, an extension of Snappy.
+    /// The nodes compress the messages with S2, an extension of Snappy. This server does not support this.
     S2,
 }
 
@@ -183,100 +190,110 @@ pub enum Compression {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsumerLimits {
-    /// The time after which the server removes an unused consumer, in nanoseconds; 0 means no default.
+    /// The time after which the server removes a consumer that no client uses, in nanoseconds; 0 means that
+    /// the stream sets no default and no bound.
     #[serde(skip_serializing_if = "is_zero")]
     pub inactive_threshold: i64,
-    /// The most messages that a consumer has delivered and that receivers have not acknowledged; 0 means no
-    /// default.
+    /// The most messages of a consumer that may await an acknowledgement; 0 means that the stream sets no
+    /// default and no bound.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_ack_pending: i64,
 }
 
-/// A consumer's configuration.
+/// The configuration of a consumer, as clients give it and as the log keeps it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsumerConfig {
-    /// The name of a durable consumer, which remains while no client uses it; empty for other consumers.
+    /// The name of a durable consumer, which the server keeps while no client uses it; empty for a consumer
+    /// that is not durable.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub durable_name: String,
     /// The consumer's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Text for people, which the client chooses.
+    /// A description of the consumer for people. The server only stores and returns it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The message with which the consumer starts.
+    /// The rule that chooses the first message that the consumer delivers.
     pub deliver_policy: DeliverPolicy,
-    /// The first message, with [`DeliverPolicy::ByStartSequence`].
+    /// The number of the first message to deliver, with [`DeliverPolicy::ByStartSequence`]; 0 if not set.
     #[serde(skip_serializing_if = "is_zero")]
     pub opt_start_seq: StreamSeq,
-    /// The first message's earliest time, with [`DeliverPolicy::ByStartTime`].
+    /// The time of the start with [`DeliverPolicy::ByStartTime`]: the consumer delivers the messages that the
+    /// stream stored then or later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opt_start_time: Option<Timestamp>,
-    /// The rule that decides which acknowledgement a delivery needs.
+    /// The rule that says which deliveries a receiver has to acknowledge.
     pub ack_policy: AckPolicy,
-    /// The time after which the consumer redelivers an unacknowledged message, in nanoseconds.
+    /// The time after which the consumer redelivers an unacknowledged message, in nanoseconds; 0 in a request
+    /// means 30 s.
     #[serde(skip_serializing_if = "is_zero")]
     pub ack_wait: i64,
-    /// The most deliveries of a message; -1 is any number, 0 takes the default.
+    /// The most times that the consumer delivers one message; -1 is any number, as is 0 in a request.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_deliver: i64,
-    /// The times before the second, third, ... delivery of a message, in place of `ack_wait`, in nanoseconds.
+    /// The waits before the second, third, ... delivery of a message, in nanoseconds. They replace
+    /// `ack_wait`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backoff: Vec<i64>,
-    /// The pattern of the subjects that the consumer delivers; empty means all.
+    /// A pattern of subjects: the consumer delivers only messages with a matching subject. Empty means all
+    /// messages.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub filter_subject: String,
-    /// Several patterns of subjects that the consumer delivers, in place of `filter_subject`.
+    /// Several patterns of subjects, in place of `filter_subject`: the consumer delivers a message if one of
+    /// them matches its subject.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub filter_subjects: Vec<String>,
-    /// The speed at which the consumer delivers stored messages.
+    /// The speed of deliveries: as fast as possible, or as fast as the stream stored the messages.
     pub replay_policy: ReplayPolicy,
     /// The most bits that a push consumer delivers in a second; 0 is any number.
     #[serde(skip_serializing_if = "is_zero")]
     pub rate_limit_bps: u64,
-    /// The share of acknowledgements that the consumer reports, in percent.
+    /// The percentage of acknowledgements for which the consumer publishes an advisory, such as `30%`; empty
+    /// means none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sample_freq: String,
-    /// The most pulls that wait; 0 takes the default.
+    /// The most pull requests that may wait at the consumer; 0 in a request for a pull consumer means 512.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_waiting: i64,
-    /// The most messages that the consumer has delivered and that receivers have not acknowledged; -1 is any
-    /// number, 0 takes the default.
+    /// The most messages that may await an acknowledgement: at this number the consumer stops delivering new
+    /// ones. -1 is any number; 0 in a request takes the stream's default, or 1000.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_ack_pending: i64,
-    /// True if a push consumer asks its receiver to confirm from time to time that it has read the deliveries
-    /// so far.
+    /// True if a push consumer asks its receiver from time to time to confirm that it has read the deliveries
+    /// so far, and stops while too many are unconfirmed.
     #[serde(skip_serializing_if = "is_zero")]
     pub flow_control: bool,
-    /// True if the consumer delivers headers without payloads.
+    /// True if the consumer delivers only the headers of messages, without their payloads.
     #[serde(skip_serializing_if = "is_zero")]
     pub headers_only: bool,
-    /// The most messages of one pull; 0 is any number.
+    /// The most messages that one pull request may ask for; 0 is any number.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_batch: i64,
-    /// The longest time for which a pull may wait, in nanoseconds; 0 is any time.
+    /// The longest time for which a pull request may wait, in nanoseconds; 0 is any time.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_expires: i64,
-    /// The most bytes of one pull; 0 is any number.
+    /// The most bytes that one pull request may ask for; 0 is any number.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_bytes: i64,
-    /// The subject to which a push consumer delivers; empty for a pull consumer.
+    /// The subject to which a push consumer delivers messages; empty for a pull consumer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub deliver_subject: String,
-    /// The queue group to which a push consumer delivers; empty for none.
+    /// The queue group to which a push consumer delivers: one member gets each message. Empty for no group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub deliver_group: String,
-    /// The silence after which a push consumer sends a heartbeat, in nanoseconds; 0 means never.
+    /// The time without a delivery after which a push consumer sends a heartbeat, in nanoseconds; 0 means
+    /// never.
     #[serde(skip_serializing_if = "is_zero")]
     pub idle_heartbeat: i64,
-    /// The time after which the server removes the consumer if no client uses it, in nanoseconds; 0 takes the
-    /// default.
+    /// The time after which the server removes the consumer if no client uses it, in nanoseconds. 0 in a
+    /// request takes the stream's default, or 5 s for a consumer that is not durable.
     #[serde(skip_serializing_if = "is_zero")]
     pub inactive_threshold: i64,
-    /// The number of nodes that keep the consumer; 0 means as many as keep its stream.
+    /// The number of nodes that keep the consumer's state; 0 means as many nodes as keep its stream.
     pub num_replicas: i64,
-    /// True if the log does not keep the consumer's state.
+    /// True if the client wants the consumer's state in memory only. The log keeps the state of a durable or
+    /// replicated consumer all the same.
     #[serde(skip_serializing_if = "is_zero")]
     pub mem_storage: bool,
     /// Keys and values that the client chooses. Only the server may set keys that start with `_nats.`.
@@ -291,47 +308,47 @@ pub struct ConsumerConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliverPolicy {
-    /// The consumer starts with the first message.
+    /// The consumer starts with the first message of the stream.
     #[default]
     All,
-    /// The consumer starts with the last message.
+    /// The consumer starts with the last message that its filters pass.
     Last,
     /// The consumer starts with the next message that the stream stores.
     New,
-    /// The consumer starts with the message of a given number.
+    /// The consumer starts with the message that has the number `opt_start_seq`.
     ByStartSequence,
-    /// The consumer starts with the first message stored at a given time or later.
+    /// The consumer starts with the first message that the stream stored at `opt_start_time` or later.
     ByStartTime,
-    /// The consumer delivers the last message of each subject, then every new message.
+    /// The consumer delivers the last message of each subject, then every newer message.
     LastPerSubject,
 }
 
-/// The rule that decides which acknowledgement a delivery needs.
+/// The rule that says which deliveries a receiver has to acknowledge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AckPolicy {
-    /// A delivery needs no acknowledgement.
+    /// The consumer expects no acknowledgements.
     #[default]
     None,
-    /// An acknowledgement counts for its message and for all earlier messages.
+    /// The receiver acknowledges a message and thereby all earlier messages.
     All,
-    /// Each message needs its own acknowledgement.
+    /// The receiver acknowledges each message by itself.
     Explicit,
 }
 
-/// The speed at which a consumer delivers stored messages.
+/// The speed at which a consumer delivers messages that the stream has already stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplayPolicy {
-    /// The consumer delivers as fast as the receiver accepts messages.
+    /// The consumer delivers stored messages as fast as the receiver accepts them.
     #[default]
     #[serde(rename = "instant")]
     AtOnce,
-    /// The consumer delivers messages at the intervals at which the stream stored them.
+    /// The consumer delivers stored messages at the intervals at which the stream stored them.
     Original,
 }
 
-/// Returns whether a field has its zero value, which nats-server leaves out.
+/// Returns whether a field has its zero value. The JSON leaves such a field out, as in nats-server.
 fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -9,20 +9,20 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-/// An error as answers contain it.
+/// An error of the server, as an answer of the JetStream API states it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{description} ({err_code})")]
 pub struct ApiError {
-    /// The HTTP status that describes the kind of failure.
+    /// The HTTP status code for this kind of failure, such as 404.
     pub code: u16,
-    /// The NATS code of the failure.
+    /// The NATS error code, by which clients tell errors apart.
     pub err_code: u16,
-    /// The text, for people.
+    /// The description of the error, for people.
     pub description: Cow<'static, str>,
 }
 
-/// Declares errors: `NAME = code, err_code, "description"` with a fixed text, `name(what) = ...` with a text
-/// that contains a `{}` for the argument.
+/// Declares the errors: `NAME = code, err_code, "description"` makes a constant with a fixed text, and
+/// `name(what) = ...` a constructor that puts its argument in place of `{}` in the text.
 macro_rules! errors {
     (fixed { $($name:ident = $code:literal, $err_code:literal, $text:literal;)* }
      varying { $($make:ident($what:ident) = $vcode:literal, $verr:literal, $vtext:literal;)* }) => {
@@ -47,7 +47,8 @@ macro_rules! errors {
                 }
             )*
 
-            /// Returns all errors, with `?` for the argument of a varying text: for documents and tests.
+            /// Returns all errors, with `?` in place of the argument of a varying text, for documents and
+            /// tests that list the errors.
             #[must_use]
             pub fn all() -> Vec<Self> {
                 vec![$(Self::$name,)* $(Self::$make("?"),)*]

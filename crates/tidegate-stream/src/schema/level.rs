@@ -21,7 +21,7 @@ const REQUIRED_LEVEL: &str = "_nats.req.level";
 const SERVER_VERSION: &str = "_nats.ver";
 const SERVER_LEVEL: &str = "_nats.level";
 
-/// Returns whether this server has the level that a request with these headers requires.
+/// Returns whether this server has the API level that a request with these headers requires.
 #[must_use]
 pub fn suffices(block: &[u8]) -> bool {
     match headers::get(block, REQUIRED) {
@@ -33,14 +33,14 @@ pub fn suffices(block: &[u8]) -> bool {
     }
 }
 
-/// Returns the header block without the header of the required level, which the caller has checked; `None` if
-/// the message requires no level.
+/// Returns the header block of a message without the header `Nats-Required-Api-Level`, which the caller has
+/// checked; `None` if the message lacks this header.
 #[must_use]
 pub fn satisfied(block: &[u8]) -> Option<Vec<u8>> {
     headers::without(block, REQUIRED)
 }
 
-/// Stores the API level that a stream's configuration requires in the metadata of the configuration.
+/// Stores, in the metadata of a stream's configuration, the API level that this configuration requires.
 pub fn mark_stream(config: &mut StreamConfig) {
     let level = if config.allow_batched {
         4
@@ -52,13 +52,14 @@ pub fn mark_stream(config: &mut StreamConfig) {
     mark(&mut config.metadata, level);
 }
 
-/// Stores the API level that a consumer's configuration requires in the metadata of the configuration.
+/// Stores, in the metadata of a consumer's configuration, the API level that this configuration requires.
 pub fn mark_consumer(config: &mut ConsumerConfig) {
     let level = u32::from(config.pause_until.is_some());
     mark(&mut config.metadata, level);
 }
 
-/// Returns a configuration's metadata for an answer, with the server's version and level added.
+/// Returns the metadata of a configuration as an answer shows it: with the server's version and API level
+/// added.
 #[must_use]
 pub fn answered(metadata: &BTreeMap<String, String>, version: &str) -> BTreeMap<String, String> {
     let mut metadata = metadata.clone();

@@ -1,6 +1,7 @@
-//! The terms that the API shares with streams and consumers: the configurations that clients give
-//! ([`config`]), the errors that they get ([`error`]), the levels that they may require ([`level`]), the
-//! numbers of messages ([`sequence`]), of streams and of moves ([`number`]), and times ([`timestamp`]).
+//! The terms that the JetStream API shares with streams and consumers: the configurations that clients give
+//! ([`config`]) with their [`metadata`], the errors that clients get ([`error`]), the API levels that clients
+//! may require ([`level`]), the numbers of messages ([`sequence`]), of streams and of moves ([`number`]), and
+//! times ([`timestamp`]).
 
 pub mod config;
 pub mod error;

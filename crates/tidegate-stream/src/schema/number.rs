@@ -1,36 +1,36 @@
-//! The numbers of streams and of their moves. They have types of their own, so that the compiler refuses to
-//! mix them up with the numbers of groups and of messages.
+//! The numbers of streams and of their moves between groups. Each has a type of its own, so that the compiler
+//! refuses to mix them up with each other or with the numbers of groups and of messages.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The number of a stream among the streams of the group that has it, from 1; 0 for no stream. A group never
-/// uses a number again.
+/// The number of a stream within its Raft group, from 1; 0 stands for no stream. A group never uses a number
+/// twice.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamNumber(u32);
 
 impl StreamNumber {
-    /// The number that stands for no stream.
+    /// The stream number that stands for no stream.
     pub const NONE: Self = Self(0);
-    /// The number of a group's first stream.
+    /// The number of the first stream that a group creates.
     pub const FIRST: Self = Self(1);
 
-    /// Creates the value from a number that the caller read from the log or from a message.
+    /// Creates the number of a stream from an integer of the log or of a message between nodes.
     #[must_use]
     #[inline]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// Returns the plain number.
+    /// Returns the number of the stream as an integer.
     #[must_use]
     #[inline]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// Returns the number of the stream that the group creates after this one.
+    /// Returns the number of the stream that the group creates after the stream with this number.
     #[must_use]
     #[inline]
     pub const fn next(self) -> Self {
@@ -44,30 +44,30 @@ impl fmt::Display for StreamNumber {
     }
 }
 
-/// Shows the number without the name of the type, because the field's name already says what kind of number
-/// it is.
+/// Shows the stream's number without the name of the type, because the name of the field that holds it says
+/// what kind of number it is.
 impl fmt::Debug for StreamNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// The number of a stream in the directory, which lists the streams of all groups. The group that keeps the
-/// stream has another number for it, a [`StreamNumber`]. In the group of all nodes, which has the directory,
-/// both are the same.
+/// The number of a stream in the directory, which lists the streams of all groups. The group of all nodes
+/// keeps the directory, and there this is also the [`StreamNumber`] of the stream. If another group keeps the
+/// stream, that group has a [`StreamNumber`] of its own for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DirectoryNumber(u32);
 
 impl DirectoryNumber {
-    /// Creates the value from a number that the caller read from the log or from a message.
+    /// Creates the directory number of a stream from an integer of the log or of a message between nodes.
     #[must_use]
     #[inline]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// Returns the plain number.
+    /// Returns the directory number of the stream as an integer.
     #[must_use]
     #[inline]
     pub const fn get(self) -> u32 {
@@ -97,38 +97,39 @@ impl fmt::Display for DirectoryNumber {
     }
 }
 
-/// Shows the number without the name of the type, because the field's name already says what kind of number
-/// it is.
+/// Shows the directory number without the name of the type, because the name of the field that holds it says
+/// what kind of number it is.
 impl fmt::Debug for DirectoryNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// The number of a move among the moves of a stream, from 1; 0 before the first.
+/// The number of a move of a stream from group to group, among all moves of this stream, from 1; 0 before the
+/// first move.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MoveNumber(u32);
 
 impl MoveNumber {
-    /// The number before the first move, which no move has.
+    /// The number before the first move of a stream, which no move has.
     pub const ZERO: Self = Self(0);
 
-    /// Creates the value from a number that the caller read from the log or from a message.
+    /// Creates the number of a move from an integer of the log or of a message between nodes.
     #[must_use]
     #[inline]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// Returns the plain number.
+    /// Returns the number of the move as an integer.
     #[must_use]
     #[inline]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// Returns the number of the move after this one.
+    /// Returns the number of the stream's next move after this one.
     #[must_use]
     #[inline]
     pub const fn next(self) -> Self {
@@ -142,8 +143,8 @@ impl fmt::Display for MoveNumber {
     }
 }
 
-/// Shows the number without the name of the type, because the field's name already says what kind of number
-/// it is.
+/// Shows the number of the move without the name of the type, because the name of the field that holds it
+/// says what kind of number it is.
 impl fmt::Debug for MoveNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

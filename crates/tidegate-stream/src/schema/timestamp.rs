@@ -11,37 +11,41 @@ use crate::convert::saturating_u64;
 pub struct Timestamp(i128);
 
 impl Timestamp {
-    /// The time that means *never*: `0001-01-01T00:00:00Z`.
+    /// The time by which the API means *never*: `0001-01-01T00:00:00Z`.
     pub const ZERO: Self = Self(-62_135_596_800_000_000_000);
 
-    /// The last time with a year of four digits.
+    /// The latest time that RFC 3339 can express, because its years have four digits.
     const LAST: Self = Self(253_402_300_799_999_999_999);
 
-    /// Converts microseconds since the Unix epoch, the unit of times in entries.
+    /// Creates the time from microseconds since the Unix epoch, the unit of times in log entries. Times
+    /// beyond the year 9999 become its last moment.
     #[must_use]
     pub fn from_micros(us: u64) -> Self {
         Self(i128::from(us) * 1000).min(Self::LAST)
     }
 
-    /// Returns microseconds since the Unix epoch, rounded down; a time before the epoch becomes 0.
+    /// Returns the time in microseconds since the Unix epoch, rounded down; a time before the epoch becomes
+    /// 0.
     #[must_use]
     pub fn as_micros(self) -> u64 {
         saturating_u64(self.0.div_euclid(1000).max(0).unsigned_abs())
     }
 
-    /// Returns microseconds since the Unix epoch, rounded up, so that nothing due at this time happens early.
+    /// Returns the time in microseconds since the Unix epoch, rounded up, so that no action that is due at
+    /// this time happens early.
     #[must_use]
     pub fn as_micros_up(self) -> u64 {
         saturating_u64((self.0 + 999).div_euclid(1000).max(0).unsigned_abs())
     }
 
-    /// Returns nanoseconds since the Unix epoch, which may be negative.
+    /// Returns this point in time as nanoseconds since the Unix epoch, which may be negative.
     #[must_use]
     pub fn as_nanos(self) -> i128 {
         self.0
     }
 
-    /// Parses a time in the form of RFC 3339 with any offset from UTC; `None` if the text is no such time.
+    /// Parses a time in the form of RFC 3339 with any offset from UTC; `None` if the text is no such time, or
+    /// the time lies outside the years 1 to 9999.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;

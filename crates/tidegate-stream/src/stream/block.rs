@@ -1,5 +1,5 @@
-//! A block of an index: the places of up to 256 successive messages, and the facts about each message, in 20
-//! bytes a message.
+//! A block of a stream's index: the places in the log of up to 256 successive messages, with the time, size
+//! and subject of each message, in 20 bytes a message.
 //!
 //! A block keeps positions and times as differences from its first message. A message with a difference that
 //! does not fit ends the block early ([`Block::fits`]); if the log has moved a message far away since, a
@@ -13,24 +13,27 @@ use super::wire::RestoreError;
 use super::wire::{Reader, put_len, put_u32, put_u64};
 use crate::schema::sequence::StreamSeq;
 
-/// The unit of positions in bytes. Records of the log begin at multiples of this number, so a difference of
-/// 32 bits spans 32 GiB.
+/// The unit of log positions in a row of the block, in bytes. Records of the log begin at multiples of this
+/// number, so a difference of 32 bits spans 32 GiB.
 const LSN_UNIT: u64 = 8;
-/// Stands in a row for a position that does not fit, and that the list `far` holds.
+/// Marks a row's log position that is too far from the block's first position for 32 bits. The list `far`
+/// holds that position.
 const FAR: u32 = u32::MAX;
-/// The number of rows from which the packing of a block is worth its cost.
+/// The least number of rows of a block that the index packs. In a smaller block, the rows of removed messages
+/// take too little memory.
 const PACK_ROWS_MIN: usize = 16;
 
-/// The flags of a message, in the upper bits of its size.
+/// The flags of a message. A row keeps them in the upper three bits of the message's size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags(u32);
 
 impl Flags {
-    /// The message has its own time to live, which the block keeps.
+    /// The flag of a message with its own time to live. The block's list `dues` holds the time at which the
+    /// message expires.
     pub(super) const TTL: Self = Self(1 << 31);
-    /// The message never expires by age.
+    /// The flag of a message that never expires, even if its stream has an age limit.
     pub(super) const NEVER: Self = Self(1 << 30);
-    /// The message is a marker: it says that the messages of its subject are gone.
+    /// The flag of a marker: a message that says that the older messages of its subject are gone.
     pub(super) const MARKER: Self = Self(1 << 29);
     const ALL: u32 = 7 << 29;
 
@@ -51,10 +54,11 @@ impl Flags {
     }
 }
 
-/// The largest size of a message that the flags leave room for.
+/// The largest size of a message, in bytes (512 MiB). The flags take the upper three bits of the 32 bits for
+/// the size.
 pub(super) const MESSAGE_BYTES_MAX: u32 = !Flags::ALL;
 
-/// The facts about a message.
+/// The data that a block of the index holds about one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) place: Place,
@@ -62,7 +66,8 @@ pub(super) struct Slot {
     pub(super) bytes: u32,
     pub(super) subject: u32,
     pub(super) flags: Flags,
-    /// The time at which the message expires, if it has [`Flags::TTL`].
+    /// The time at which a message with [`Flags::TTL`] expires, in microseconds since 1970; 0 for other
+    /// messages.
     pub(super) due_us: u64,
 }
 
@@ -74,18 +79,19 @@ struct Row {
     bytes: u32,
 }
 
-/// Up to 256 successive messages.
+/// The places, times, sizes and subjects of up to 256 successive messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Block {
-    /// The number of the message at bit 0.
+    /// The number of the message for which bit 0 in the block's sets of bits stands.
     first: StreamSeq,
     lsn_base: u64,
     time_base: u64,
-    /// The messages that have a row, and (`live`) those of them that are not removed.
+    /// The messages that have a row in the block, one bit each, and (`live`) the messages of these that the
+    /// stream still holds.
     rows_of: Bits,
     live: Bits,
-    /// The subject's number of each row. They are apart from the rows, so that a search for a subject reads
-    /// little memory.
+    /// The number of the subject of each row. The subjects lie apart from the rows, so that a search for a
+    /// subject reads little memory.
     subjects: Vec<u32>,
     rows: Vec<Row>,
     far: Vec<(u8, u64)>,
@@ -107,7 +113,8 @@ impl Block {
         }
     }
 
-    /// Creates the block after this one. After a full block, the new block has capacity for 256 messages.
+    /// Creates the block that follows this one in the index and begins with message `first`. If this block is
+    /// full, the new block reserves memory for 256 messages at once.
     pub(super) fn successor(&self, first: StreamSeq) -> Self {
         let rows = if self.rows.len() == bits::LEN {
             bits::LEN
@@ -129,7 +136,7 @@ impl Block {
         self.time_base
     }
 
-    /// Returns a lower bound of the positions of the block's messages.
+    /// Returns a lower bound of the log positions of the block's messages, in bytes.
     pub(super) const fn lsn_base(&self) -> u64 {
         self.lsn_base
     }
@@ -142,24 +149,26 @@ impl Block {
         self.rows.is_empty()
     }
 
-    /// Returns the bit of the message with this number, if it is one of the block's 256 numbers.
+    /// Returns the bit of the message with this number; `None` if the number is not among the block's 256
+    /// numbers.
     pub(super) fn bit(&self, seq: StreamSeq) -> Option<usize> {
         let bit = usize::try_from(seq.checked_distance(self.first)?).ok()?;
         (bit < bits::LEN).then_some(bit)
     }
 
-    /// Returns the number after the last message that has a row.
+    /// Returns the message number that follows the block's last row.
     pub(super) fn end(&self) -> StreamSeq {
         let last = self.rows_of.prev(bits::LEN - 1);
         last.map_or(self.first, |bit| self.seq(bit).next())
     }
 
-    /// Returns the number of the message at `bit`.
+    /// Returns the number of the message for which bit `bit` of the block's sets stands.
     pub(super) const fn seq(&self, bit: usize) -> StreamSeq {
         self.first.after(bit as u64)
     }
 
-    /// Returns whether the block can take this message as its next one.
+    /// Returns whether the block can take this message as its next one: its number, log position and time
+    /// must not be too far from those of the block's first message.
     pub(super) fn fits(&self, seq: StreamSeq, place: Place, time_us: u64) -> bool {
         if self.rows.is_empty() {
             return seq == self.first;
@@ -174,7 +183,7 @@ impl Block {
             && near(time_us, self.time_base, 1)
     }
 
-    /// Adds the next message, for which [`Block::fits`] must have returned true.
+    /// Adds the next message to the block; [`Block::fits`] must have returned true for the message.
     pub(super) fn push(&mut self, seq: StreamSeq, slot: &Slot) {
         if self.rows.is_empty() {
             self.lsn_base = slot.place.lsn;
@@ -197,7 +206,7 @@ impl Block {
         }
     }
 
-    /// Returns the facts about the message at `bit`, if the block holds it.
+    /// Returns the data of the message at `bit`; `None` if the block does not hold the message.
     pub(super) fn get(&self, bit: usize) -> Option<Slot> {
         if !self.live.has(bit) {
             return None;
@@ -230,12 +239,13 @@ impl Block {
         })
     }
 
-    /// Returns the subject of the message at `bit`, which the block must hold.
+    /// Returns the number of the subject of the message at `bit`, which the block must hold.
     pub(super) fn subject(&self, bit: usize) -> u32 {
         self.subjects[self.rows_of.rank(bit)]
     }
 
-    /// Iterates over the messages at bit `from` and above with their subjects, without a search for each.
+    /// Iterates over the messages at bit `from` and above, each with the number of its subject. One pass over
+    /// the rows costs less than a search for each bit.
     pub(super) fn subjects_from(&self, from: usize) -> impl Iterator<Item = (usize, u32)> {
         let subjects = &self.subjects[self.rows_of.rank(from)..];
         let rows = self.rows_of.iter_from(from).zip(subjects);
@@ -243,24 +253,28 @@ impl Block {
         live.map(|(bit, subject)| (bit, *subject))
     }
 
-    /// Returns the time at which the message at `bit`, which the block must hold, was stored.
+    /// Returns the time at which the stream stored the message at `bit`, in microseconds since 1970. The
+    /// block must hold the message.
     pub(super) fn time_us(&self, bit: usize) -> u64 {
         self.time_base + u64::from(self.rows[self.rows_of.rank(bit)].time)
     }
 
-    /// Returns whether a row has this subject. The message of that row may be removed.
+    /// Returns whether a row of the block has this subject. The stream may already have removed that row's
+    /// message, so true is only a hint.
     pub(super) fn may_have(&self, subject: u32) -> bool {
-        // The loop over a chunk has no early exit, so that the CPU compares many subjects at once.
+        // The loop over each chunk of 64 subjects has no early exit, so that the CPU compares many subjects
+        // at once.
         let any = |part: &[u32]| part.iter().fold(false, |any, s| any | (*s == subject));
         self.subjects.chunks(64).any(any)
     }
 
-    /// Removes the message at `bit`, which the block must hold.
+    /// Removes the message at `bit`, which the block must hold. The message's row stays until the block is
+    /// packed.
     pub(super) fn remove(&mut self, bit: usize) {
         self.live.clear(bit);
     }
 
-    /// Changes the place of the message at `bit`, which the block must hold.
+    /// Changes the place in the log of the message at `bit`, which the block must hold.
     pub(super) fn relocate(&mut self, bit: usize, place: Place) {
         let at = self.rows_of.rank(bit);
         self.far.retain(|(b, _)| usize::from(*b) != bit);
@@ -275,12 +289,13 @@ impl Block {
         });
     }
 
-    /// Returns whether most rows belong to removed messages, so that packing is worth its cost.
+    /// Returns whether most rows of the block belong to removed messages, so that packing frees enough
+    /// memory.
     pub(super) fn is_sparse(&self) -> bool {
         self.rows.len() >= PACK_ROWS_MIN && self.live.count() * 2 <= self.rows.len()
     }
 
-    /// Frees the memory of the rows of removed messages, and spare capacity.
+    /// Frees the memory of the rows of removed messages, and the spare capacity of the block's lists.
     pub(super) fn pack(&mut self) {
         let live = self.live;
         if live != self.rows_of {
@@ -330,8 +345,8 @@ impl Block {
         }
     }
 
-    /// Decodes a block of a snapshot. Refuses messages with a number above `last`, and subjects that `known`
-    /// rejects.
+    /// Decodes a block of a snapshot. Returns an error if a message has a number above `last`, or a subject
+    /// that `known` rejects.
     pub(super) fn decode(
         from: &mut Reader<'_>,
         last: StreamSeq,

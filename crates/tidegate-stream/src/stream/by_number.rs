@@ -1,9 +1,9 @@
-//! The streams of a group by number, and the snapshot that is being taken of them.
+//! The streams of a group by number, and the snapshot of these streams that is not finished yet.
 //!
 //! A snapshot of a hundred thousand streams takes long, so the caller takes it in parts
-//! ([`ByNumber::go_on`]). Meanwhile entries may change the streams: this module copies a stream for the
-//! snapshot before it hands the stream out for a change. So the snapshot holds all streams as they were when
-//! it began.
+//! ([`ByNumber::go_on`]). Meanwhile entries may change the streams: before this module hands out a stream for
+//! a change, it copies the stream into the snapshot. So the snapshot holds all streams as they were at its
+//! beginning.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,20 @@ use super::single::Stream;
 use super::snapshot::{Part, Snapshot};
 use crate::schema::number::StreamNumber;
 
-/// See the [module](self).
+/// The streams of a group by number, with the snapshot that is not finished yet.
 #[derive(Debug, Default)]
 pub(super) struct ByNumber {
     streams: BTreeMap<StreamNumber, Box<Stream>>,
-    /// The number of snapshots that the module has begun.
+    /// The number of snapshots that this node has begun since it loaded the group's streams.
     begun: u64,
     taking: Option<Taking>,
 }
 
-/// A snapshot that is being taken.
+/// A snapshot of the group's streams that the caller takes in parts and that is not finished yet.
 #[derive(Debug)]
 struct Taking {
-    /// The number of the next stream to look at. Streams from there on are copied only if they have changed.
+    /// The number from which on the snapshot has still to visit streams. The snapshot copies a stream when it
+    /// visits the stream, or earlier, before a command changes the stream.
     next: StreamNumber,
     snapshot: Snapshot,
 }
@@ -37,7 +38,7 @@ impl ByNumber {
         self.streams.get(&id).map(|stream| &**stream)
     }
 
-    /// Returns a stream for a change.
+    /// Returns a stream that the caller may change. An unfinished snapshot copies the stream first.
     #[inline]
     pub(super) fn get_mut(&mut self, id: StreamNumber) -> Option<&mut Stream> {
         let stream = self.streams.get_mut(&id)?;
@@ -47,7 +48,8 @@ impl ByNumber {
         Some(stream)
     }
 
-    /// Removes a stream. The caller may add it again after a change.
+    /// Removes a stream from the group. An unfinished snapshot copies the stream first. The caller may add
+    /// the stream again after a change.
     pub(super) fn remove(&mut self, id: StreamNumber) -> Option<Box<Stream>> {
         let mut stream = self.streams.remove(&id)?;
         if let Some(taking) = &mut self.taking {
@@ -56,7 +58,8 @@ impl ByNumber {
         Some(stream)
     }
 
-    /// Adds a stream. The snapshot that is being taken does not get it.
+    /// Adds a stream. An unfinished snapshot does not copy this stream: the stream is new, or the snapshot
+    /// copied it at its removal.
     pub(super) fn insert(&mut self, mut stream: Box<Stream>) {
         stream.copied_for = self.begun;
         self.streams.insert(stream.id, stream);
@@ -67,7 +70,7 @@ impl ByNumber {
         self.streams.values().map(|stream| &**stream)
     }
 
-    /// Iterates over the streams from this number on, in the order of their numbers.
+    /// Iterates over the streams with number `id` or higher, in the order of their numbers.
     pub(super) fn from(&self, id: StreamNumber) -> impl Iterator<Item = &Stream> {
         self.streams.range(id..).map(|(_, stream)| &**stream)
     }
@@ -77,7 +80,8 @@ impl ByNumber {
         self.streams.values_mut().map(|stream| &mut **stream)
     }
 
-    /// Begins a snapshot; `empty` holds everything but the streams. Drops a snapshot that is not finished.
+    /// Begins a snapshot of all streams; `empty` holds the rest of the group's state. Drops an older snapshot
+    /// that is not finished.
     pub(super) fn begin(&mut self, empty: Snapshot) {
         self.begun += 1;
         self.taking = Some(Taking {
@@ -86,13 +90,14 @@ impl ByNumber {
         });
     }
 
-    /// Goes on with the snapshot until the streams that it copies have cost `limit`. A stream costs 1 for
-    /// itself and for each of its consumers, and 1 for each 16,384 messages. Returns the snapshot once it is
+    /// Continues the snapshot until the streams that it copies have cost `limit`. A stream costs 1 for
+    /// itself, 1 for each of its consumers, and 1 for each 16,384 messages. Returns the snapshot once it is
     /// finished.
     pub(super) fn go_on(&mut self, limit: usize) -> Option<Snapshot> {
         let mut taking = self.taking.take()?;
         let mut cost = 0;
-        // The streams created since have higher numbers.
+        // The group gives higher numbers to streams that it creates after the beginning of the snapshot, so
+        // the loop leaves these streams out.
         let last = taking.snapshot.last_id();
         for (id, stream) in self.streams.range_mut(taking.next..=last.max(taking.next)) {
             if cost >= limit {
@@ -108,7 +113,8 @@ impl ByNumber {
 }
 
 impl Taking {
-    /// Copies a stream, unless it is copied or younger than the snapshot with this number.
+    /// Copies a stream into the snapshot with this number, unless the snapshot has a copy or the stream is
+    /// younger than the snapshot.
     fn copy(&mut self, stream: &mut Stream, number: u64) {
         if std::mem::replace(&mut stream.copied_for, number) != number {
             self.snapshot.push(Part::of(stream));

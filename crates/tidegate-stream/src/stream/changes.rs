@@ -1,4 +1,5 @@
-//! Applies the commands to one stream other than publishes: purges, deletions, and commands to consumers.
+//! Applies commands other than publishes to one stream: purges, deletions of messages, and commands about the
+//! stream's consumers.
 
 use std::sync::Arc;
 
@@ -54,8 +55,8 @@ impl Stream {
             return Err(ApiError::message_delete("message delete not permitted"));
         }
         if !self.remove(request.seq, effects) {
-            // As in nats-server, a removed message within the range of the stream's numbers gives another
-            // error than a number outside of this range.
+            // As in nats-server, the error for a removed message, with a number between the stream's first
+            // and last, differs from the error for a number outside of this range.
             let content = &self.content;
             return Err(match request.seq {
                 seq if seq > content.last_seq => ApiError::message_delete("stream store EOF"),
@@ -93,13 +94,14 @@ impl Stream {
             (_, Some(_)) => return Ok(Outcome::ConsumerExists { stream }),
             (_, None) => {}
         }
-        // A negative limit means no limit.
+        // A negative `max_consumers` means that the stream may have any number of consumers.
         let most = u64::try_from(self.config.max_consumers).unwrap_or(u64::MAX);
         if self.consumers.len() as u64 >= most {
             return Err(ApiError::MAXIMUM_CONSUMERS);
         }
-        // After a restart, messages in memory may be gone and their numbers used again. Then the start that
-        // the leader chose no longer fits.
+        // After a restart, the messages of a stream in memory are gone, and the stream uses their numbers
+        // again. A start that the leader chose earlier may then lie beyond the last message; if so, the
+        // stream chooses the start again.
         let there = start.filter(|start| start.after() <= self.content.last_seq);
         let state = match there {
             Some(start) => State::beginning(start),

@@ -1,33 +1,33 @@
 //! A list that grows a chunk at a time, so that no single addition takes long.
 //!
-//! A vector copies all its items when it grows; for ten million subjects that takes a tenth of a second. This
-//! list copies at most one chunk. Every operation takes constant time.
+//! A vector copies all its items when it grows; for the ten million subjects of a large stream that takes a
+//! tenth of a second. This list copies at most one chunk. Every operation takes constant time.
 
 use std::ops::{Index, IndexMut};
 
-/// The number of items of a chunk.
+/// The number of items in a full chunk of the list. Tests use small chunks, so that short lists have several.
 const CHUNK_LEN: usize = if cfg!(test) { 4 } else { 4096 };
 
-/// See the [module](self).
+/// A list of items in chunks, which never copies more than one chunk when it grows.
 #[derive(Clone, Debug)]
 pub(super) struct Chunked<T> {
-    /// All chunks but the last are full, and the last one has an item.
+    /// The chunks of the list: all but the last are full, and the last has at least one item.
     chunks: Vec<Vec<T>>,
 }
 
 impl<T> Chunked<T> {
-    /// Creates an empty list, without an allocation.
+    /// Creates an empty list. The first item allocates the first chunk.
     pub(super) const fn new() -> Self {
         Self { chunks: Vec::new() }
     }
 
-    /// Returns the number of items.
+    /// Returns the number of items in the list.
     pub(super) fn len(&self) -> usize {
         let full = self.chunks.len().saturating_sub(1) * CHUNK_LEN;
         full + self.chunks.last().map_or(0, Vec::len)
     }
 
-    /// Adds an item behind the others.
+    /// Adds an item at the end of the list.
     pub(super) fn push(&mut self, item: T) {
         if self.chunks.last().is_none_or(|c| c.len() == CHUNK_LEN) {
             self.chunks.push(Vec::new());
@@ -37,7 +37,7 @@ impl<T> Chunked<T> {
         }
     }
 
-    /// Removes and returns the last item.
+    /// Removes the last item of the list, and returns it.
     pub(super) fn pop(&mut self) -> Option<T> {
         let last = self.chunks.last_mut()?;
         let item = last.pop();
@@ -47,7 +47,7 @@ impl<T> Chunked<T> {
         item
     }
 
-    /// Iterates over the items in order.
+    /// Iterates over the items of the list in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten()
     }
@@ -57,7 +57,8 @@ impl<T> Chunked<T> {
         self.chunks.iter_mut().flatten()
     }
 
-    /// Returns the size of the list in memory, in bytes, without allocations of its items.
+    /// Returns the size of the list in memory, in bytes, without the memory that its items themselves
+    /// allocate.
     pub(super) fn allocation_size(&self) -> usize {
         let items: usize = self.chunks.iter().map(Vec::capacity).sum();
         items * size_of::<T>() + self.chunks.capacity() * size_of::<Vec<T>>()

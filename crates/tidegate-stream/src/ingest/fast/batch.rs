@@ -1,4 +1,5 @@
-//! One fast-ingest batch: the numbers up to which its messages are received, stored and acknowledged.
+//! One fast-ingest batch: the numbers up to which the server has received, stored and acknowledged its
+//! messages.
 
 use std::collections::VecDeque;
 
@@ -12,7 +13,8 @@ use crate::schema::error::ApiError;
 use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 
-/// An open batch.
+/// An open fast-ingest batch. The numbers of messages are numbers in the batch, from 1, unless a field says
+/// otherwise.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) stream: StreamNumber,
@@ -20,22 +22,24 @@ pub(super) struct Batch {
     pub(super) life: u32,
     pub(super) gap_ok: bool,
     pub(super) spacing: Spacing,
-    /// The reply subject of the last message, to which the server sends the answers.
+    /// The reply subject of the batch's latest message, to which the server sends the answers.
     pub(super) reply: Vec<u8>,
     pub(super) heard: Time,
-    /// The number of the last message received.
+    /// The number in the batch of the last message that the server has received.
     pub(super) received: u64,
-    /// The number up to which the stream has stored all messages or, with `gap_ok`, stored or refused all
-    /// messages that are not missing.
+    /// The number in the batch up to which the stream has stored all messages of the batch. In a batch with
+    /// `gap_ok`, messages that are missing or refused also count.
     pub(super) persisted: u64,
-    /// The number up to which the server has acknowledged all messages; never above `persisted`.
+    /// The number in the batch up to which the server has acknowledged all messages to the publisher; never
+    /// above `persisted`.
     pub(super) acked: u64,
-    /// The time at which the stream stored the first unacknowledged message.
+    /// The time since which stored messages of the batch wait for an acknowledgement; `None` if no stored
+    /// message waits.
     pub(super) persisted_since: Option<Time>,
-    /// The number of proposed messages with an unknown outcome.
+    /// The number of messages that the server has proposed and that have no outcome yet.
     pub(super) in_flight: u64,
-    /// True if the state machine may refuse one of the proposed messages, so that the batch holds back the
-    /// messages behind it.
+    /// True if the state machine may refuse one of the proposed messages, so that the batch holds later
+    /// messages back.
     pub(super) uncertain: bool,
     pub(super) held: VecDeque<HeldMessage>,
     pub(super) held_bytes: usize,
@@ -56,8 +60,8 @@ pub(super) struct HeldMessage {
 }
 
 impl Batch {
-    /// Checks the number of the next message. Returns whether the stream may store the message; if not, the
-    /// batch ends.
+    /// Checks the number of the batch's next message, and answers a gap. Returns whether the stream may store
+    /// the message; if not, the batch ends.
     pub(super) fn take(&mut self, control: Control<'_>, answers: &mut Vec<Answer>) -> bool {
         let (expected, seq) = (self.received + 1, control.seq);
         if seq != expected {
@@ -81,7 +85,8 @@ impl Batch {
         }
     }
 
-    /// Ends the batch before message `seq`, which the stream refused, and answers the error.
+    /// Ends the batch before message `seq`, which the stream refused, and answers the publisher with the
+    /// error.
     pub(super) fn fail(&mut self, seq: u64, error: ApiError, answers: &mut Vec<Answer>) {
         self.answer(What::Error { seq, error }, answers);
         self.received = seq - 1;
