@@ -1,8 +1,8 @@
 //! The layout of an entry of the log: the commands that change streams, as bytes.
 //!
-//! Owns the layout of an entry and of a command, and the address of a message ([`Place`]). [`super::Streams`]
-//! owns the effect of a command. The log checks that an entry is whole: its records carry a checksum. Still,
-//! for any bytes, decoding ends in a command or an error and never in a panic.
+//! This module owns the layout of an entry and of a command, and the address of a message ([`Place`]).
+//! [`super::Streams`] owns the effect of a command. The log checks that an entry is whole: its records carry
+//! a checksum. Still, for any bytes, decoding ends in a command or an error and never in a panic.
 //!
 //! All numbers are little-endian.
 //!
@@ -12,37 +12,37 @@
 //!          | subject | headers | payload
 //! ```
 //!
-//! An entry is a batch of commands, and the entry's time is the time of each command. A message that the
-//! compaction of the log has moved is an entry with one [`Kind::Publish`], so that a place has the same
-//! meaning for such a message.
+//! An entry is a batch of commands, and the entry's time is the time of each command. The compaction of the
+//! log writes each message that it moves as an entry with one [`Kind::Publish`], so that a [`Place`] has the
+//! same meaning for moved messages.
 
 use crate::schema::number::StreamNumber;
 use thiserror::Error;
 
-/// The number of bytes of an entry before its first command.
+/// The length of the header of a log entry, before the entry's first command, in bytes.
 pub const ENTRY_HEADER_BYTES: usize = 16;
-/// The number of bytes of a command before its subject.
+/// The length of the fixed part of a command, before the command's subject, in bytes.
 pub const COMMAND_HEADER_BYTES: usize = 16;
-/// The version of the layout of entries.
+/// The version of the layout of entries that this program writes and reads.
 pub const VERSION: u8 = 1;
 
-/// The flag of a command with headers.
+/// The bit in the flags of a command that says that the command has headers.
 const HAS_HEADERS: u8 = 1;
 
-/// The address of a message: the log record that holds its entry, and the command in that entry.
+/// The address of a message: the log record that holds the message's entry, and the command in that entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The position of the record that holds the entry.
+    /// The log position of the record that holds the message's entry, in bytes.
     pub lsn: u64,
-    /// The offset of the command in the entry.
+    /// The offset of the message's command in the entry, in bytes.
     pub offset: u32,
 }
 
-/// The kind of a command.
+/// The kind of a command: the change of the streams that it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Stores a message.
+    /// Stores a message in a stream.
     Publish = 1,
     /// Creates a stream. The payload is the stream's configuration as JSON, the command's stream number is 0,
     /// and the subject is a [`super::Placement`].
@@ -52,32 +52,35 @@ pub enum Kind {
     UpdateStream = 3,
     /// Deletes a stream with all its messages and consumers.
     DeleteStream = 4,
-    /// Removes messages; the payload is JSON `{filter, seq, keep}`.
+    /// Purges a stream: removes the messages that the payload selects, JSON `{filter, seq, keep}`.
     Purge = 5,
-    /// Removes one message; the payload is JSON `{seq, no_erase}`.
+    /// Removes one message of a stream; the payload is JSON `{seq, no_erase}`.
     DeleteMessage = 6,
-    /// Removes the messages that are due at the entry's time.
+    /// Removes the messages of a stream that have expired at the entry's time, and continues the search for
+    /// messages without a consumer in a stream that keeps messages by interest.
     Expire = 7,
-    /// Makes the next publishes atomic: the stream stores all or none of them; the payload is their count, a
-    /// `u32`.
+    /// Makes the next publishes of the entry atomic: the stream stores all or none of them. The payload is
+    /// their count, a `u32`.
     Atomic = 8,
     /// Creates or changes a consumer. The subject is the consumer's name, and the payload is a
     /// [`super::ConsumerRequest`] as JSON.
     CreateConsumer = 9,
     /// Deletes the consumer that the subject names.
     DeleteConsumer = 10,
-    /// Changes the state of the consumer that the subject names; the payload is a delta.
+    /// Changes the state of the consumer that the subject names. The payload is a delta: the changes of the
+    /// consumer since its last delta.
     ConsumerDelta = 11,
-    /// Replaces the last message of its subject, if that message has expired, with a marker: a message that
-    /// says that the subject's messages are gone.
+    /// Replaces the last message of the command's subject with a marker, if that message has expired. A
+    /// marker is a message that says that the subject's messages are gone.
     Marker = 12,
-    /// Notes in the directory that the stream's home group has created the stream.
+    /// Notes in the directory, the list of the streams of all groups, that the stream's home group has
+    /// created the stream.
     Made = 13,
-    /// Adds a part of a moving stream, from the group that keeps the stream, to the copy in the target group.
-    /// The payload describes the part, and the part's messages follow as publishes. The subject is a
+    /// Adds a part of a moving stream, which the home group exported, to the copy of the stream in the target
+    /// group. The payload describes the part, and the part's messages follow as publishes. The subject is a
     /// [`super::Filling`].
     Import = 14,
-    /// Freezes a stream that moves to another group: the stream does not change in this group any more,
+    /// Freezes a stream that moves to another group: from then on the stream does not change in this group,
     /// unless it thaws. The payload is a [`super::Moving`].
     Freeze = 15,
     /// Ends a move of a stream in the directory, because the target group has the whole stream. The payload
@@ -115,7 +118,7 @@ impl Kind {
         )
     }
 
-    /// Returns the kind with this number.
+    /// Returns the kind of command that has this number; `None` for an unknown number.
     #[must_use]
     pub const fn from_u8(kind: u8) -> Option<Self> {
         Some(match kind {
@@ -143,20 +146,21 @@ impl Kind {
     }
 }
 
-/// A command, borrowed from its entry.
+/// A command of an entry, borrowed from the entry's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
     /// The kind of the command.
     pub kind: Kind,
-    /// The stream that the command changes; 0 for a stream that the command creates.
+    /// The number of the stream that the command changes; 0 if the command creates a stream.
     pub stream: StreamNumber,
-    /// The message's subject, the consumer's name, or the data that the command's [`Kind`] puts there.
+    /// The subject of a published message, the name of a consumer, or other data as the command's [`Kind`]
+    /// says.
     pub subject: &'a [u8],
-    /// The message's header block, if it has one.
+    /// The header block of the message that the command publishes; `None` without headers.
     pub headers: Option<&'a [u8]>,
-    /// The message's payload, or the data that the command's [`Kind`] puts there.
+    /// The payload of a published message, or other data as the command's [`Kind`] says.
     pub payload: &'a [u8],
-    /// The offset of the command in the entry.
+    /// The offset of the command in its entry, in bytes.
     pub offset: u32,
 }
 
@@ -165,7 +169,7 @@ impl<'a> Command<'a> {
     ///
     /// # Errors
     ///
-    /// Returns an error if no whole command of a known kind begins there.
+    /// Returns an error if no whole command of a known kind begins at that byte.
     pub fn read(entry: &'a [u8], offset: u32) -> Result<Self, EntryError> {
         let at = EntryError::at(offset);
         let bytes = entry.get(offset as usize..).ok_or_else(|| at.cut())?;
@@ -212,7 +216,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Returns the length of the command in an entry, in bytes.
+    /// Returns the length of the encoded command, in bytes.
     #[must_use]
     pub const fn encoded_bytes(&self) -> usize {
         let headers = match self.headers {
@@ -223,7 +227,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// An entry of the log, borrowed from its bytes: a time and commands.
+/// An entry of the log, borrowed from its bytes: a batch of commands, and their time.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     time_us: u64,
@@ -235,7 +239,7 @@ impl<'a> Entry<'a> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the bytes have no header, or a header of another version.
+    /// Returns an error if the bytes do not begin with a header of this version.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, EntryError> {
         let header = bytes
             .first_chunk::<ENTRY_HEADER_BYTES>()
@@ -251,14 +255,15 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// Returns the time of the entry in microseconds since 1970, as the leader that proposed the entry set
-    /// it.
+    /// Returns the time of the entry in microseconds since 1970, which the leader set when it proposed the
+    /// entry.
     #[must_use]
     pub const fn time_us(&self) -> u64 {
         self.time_us
     }
 
-    /// Returns whether every command of the entry frees space.
+    /// Returns whether every command of the entry frees space in the log, so that a group may still write the
+    /// entry when only the log's reserve is left.
     #[must_use]
     pub fn makes_space(&self) -> bool {
         self.commands()
@@ -275,7 +280,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The commands of an entry.
+/// An iterator over the commands of a log entry, in order.
 #[derive(Clone, Debug)]
 pub struct Commands<'a> {
     bytes: &'a [u8],
@@ -320,11 +325,11 @@ pub struct Encoder<'b, B> {
     buffer: &'b mut B,
 }
 
-/// A buffer into which an [`Encoder`] writes an entry.
+/// A growable buffer into which an [`Encoder`] writes an entry.
 pub trait Buffer {
-    /// Appends `bytes`.
+    /// Appends `bytes` to the buffer.
     fn put(&mut self, bytes: &[u8]);
-    /// Returns the bytes written so far.
+    /// Returns the part of the entry that the encoder has written so far.
     fn written(&mut self) -> &mut [u8];
 }
 
@@ -349,7 +354,8 @@ impl Buffer for bytes::BytesMut {
 }
 
 impl<'b, B: Buffer> Encoder<'b, B> {
-    /// Begins an entry with this time in `buffer`, which must be empty.
+    /// Begins an entry in `buffer`, which must be empty; `time_us` is the entry's time in microseconds since
+    /// 1970.
     pub fn begin(buffer: &'b mut B, time_us: u64) -> Self {
         assert!(
             buffer.written().is_empty(),
@@ -360,7 +366,7 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         Self { buffer }
     }
 
-    /// Continues the entry that [`Encoder::begin`] began in `buffer`.
+    /// Continues to write the entry that [`Encoder::begin`] began in `buffer`.
     pub fn resume(buffer: &'b mut B) -> Self {
         assert!(
             buffer.written().len() >= ENTRY_HEADER_BYTES,
@@ -369,8 +375,8 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         Self { buffer }
     }
 
-    /// Sets the time of the entry. The leader replaces the time of the first command by the time at which it
-    /// proposes the entry.
+    /// Sets the time of the entry, in microseconds since 1970. The leader calls this when it proposes the
+    /// entry, because the time that the entry began with is older.
     pub fn set_time(&mut self, time_us: u64) {
         self.buffer.written()[8..ENTRY_HEADER_BYTES].copy_from_slice(&time_us.to_le_bytes());
     }
@@ -379,7 +385,8 @@ impl<'b, B: Buffer> Encoder<'b, B> {
     ///
     /// # Errors
     ///
-    /// Returns an error, and writes nothing, if a length does not fit.
+    /// Returns an error, and writes nothing, if the subject is longer than 65,535 bytes or the entry would be
+    /// longer than 4 GiB.
     pub fn publish(
         &mut self,
         stream: StreamNumber,
@@ -397,7 +404,7 @@ impl<'b, B: Buffer> Encoder<'b, B> {
     ///
     /// # Errors
     ///
-    /// Returns an error, and writes nothing, if the entry is full.
+    /// Returns an error, and writes nothing, if the entry would be longer than 4 GiB.
     pub fn atomic(&mut self, stream: StreamNumber, count: u32) -> Result<u32, EncodeError> {
         self.command(&Command::new(
             Kind::Atomic,
@@ -411,7 +418,8 @@ impl<'b, B: Buffer> Encoder<'b, B> {
     ///
     /// # Errors
     ///
-    /// Returns an error, and writes nothing, if a length does not fit.
+    /// Returns an error, and writes nothing, if the subject is longer than 65,535 bytes or the entry would be
+    /// longer than 4 GiB.
     pub fn command(&mut self, command: &Command<'_>) -> Result<u32, EncodeError> {
         let subject_len = u16::try_from(command.subject.len())
             .map_err(|_| EncodeError::Subject(command.subject.len()))?;
@@ -436,54 +444,54 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         Ok(fits(start))
     }
 
-    /// Returns the length of the entry so far, in bytes.
+    /// Returns the length of the entry that the encoder has written so far, in bytes.
     pub fn encoded_bytes(&mut self) -> usize {
         self.buffer.written().len()
     }
 }
 
-/// The reason why the encoder cannot write a command.
+/// The reason why the encoder cannot write a command into an entry.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The subject is longer than its length field can hold.
+    /// The subject is longer than 65,535 bytes, the most that its length field can express.
     #[error("a subject takes at most 65535 bytes, not {0}")]
     Subject(usize),
-    /// The entry would be longer than 4 GiB.
+    /// With this command, the entry would be longer than 4 GiB.
     #[error("an entry takes at most 4 GiB: propose what there is, then write this into the next")]
     Full,
 }
 
-/// The error for bytes that are not an entry.
+/// The error for bytes that are not an entry of the log.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EntryError {
-    /// The bytes end within a header or a command.
+    /// The bytes end within the entry's header or within a command.
     #[error("the entry ends within what begins at byte {offset}")]
     Cut {
-        /// The offset of the header or command that is cut short.
+        /// The offset of the incomplete header or command in the entry, in bytes.
         offset: u32,
     },
-    /// The entry has another version of the layout.
+    /// The entry has another version of the layout than this program reads.
     #[error("expected an entry of version {VERSION}, not {version}: a newer program wrote it")]
     Version {
-        /// The version of the entry.
+        /// The version of the layout that the entry states.
         version: u8,
     },
-    /// The kind of a command is unknown.
+    /// A command has a kind that this program does not know.
     #[error("no command has the kind {kind} (byte {offset}): a newer program wrote it")]
     Kind {
-        /// The kind of the command.
+        /// The unknown number that the command states as its kind.
         kind: u8,
-        /// The offset of the command.
+        /// The offset of the faulty command in the entry, in bytes.
         offset: u32,
     },
-    /// A flag is unknown, or the command has headers although its flags deny that.
+    /// A command has an unknown flag, or has headers although its flags deny that.
     #[error("the flags {flags:#x} of the command at byte {offset} contradict it")]
     Flags {
         /// The flags of the command.
         flags: u8,
-        /// The offset of the command.
+        /// The offset of the faulty command in the entry, in bytes.
         offset: u32,
     },
 }
@@ -494,7 +502,7 @@ impl EntryError {
     }
 }
 
-/// The offset of a command, for an error.
+/// The offset of a command in its entry, in bytes. The decoder states it in errors about the command.
 struct At(u32);
 
 impl At {

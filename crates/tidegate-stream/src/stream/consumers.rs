@@ -1,7 +1,7 @@
 //! The consumers of a stream that the log keeps: their configurations and states.
 //!
-//! Owns the set of consumers, and the states that result from the consumers' deltas. [`crate::consumer`] owns
-//! the rules of a configuration and all other behaviour of a consumer.
+//! This module owns the set of consumers, and their states as the deltas in the log change them.
+//! [`crate::consumer`] owns the rules of a configuration and all other behaviour of a consumer.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl StreamConsumer {
         &self.config
     }
 
-    /// Returns the consumer's configuration, for another owner.
+    /// Returns the consumer's configuration as a shared reference, which costs no copy.
     #[must_use]
     pub fn shared_config(&self) -> Arc<ConsumerConfig> {
         Arc::clone(&self.config)
@@ -40,27 +40,29 @@ impl StreamConsumer {
         self.created_us
     }
 
-    /// Returns the consumer's state, with its position in the stream.
+    /// Returns the consumer's state: its position in the stream, and its unacknowledged messages.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
 }
 
-/// The payload of [`super::Kind::CreateConsumer`].
+/// The payload of a [`super::Kind::CreateConsumer`] command, which creates or changes a consumer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConsumerRequest {
     /// The consumer's configuration, which the leader has checked.
     pub config: ConsumerConfig,
-    /// The condition of the request: `create`, `update`, or empty for either.
+    /// The condition on the consumer's existence: `create` if no consumer with another configuration may have
+    /// the name, `update` if the consumer must exist, empty for no condition.
     #[serde(default)]
     pub action: String,
-    /// The start that the leader chose while the log did not keep the consumer; `None` for a new consumer.
+    /// The start of a consumer that the leader already serves and adds to the log later, as it does with
+    /// ordered consumers; `None` for a new consumer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<Start>,
 }
 
-/// The part of a stream that a new consumer sees, to find the message with which it starts.
+/// The part of a stream in which a new consumer looks for the message with which it starts.
 #[derive(Debug)]
 pub struct StreamView<'a> {
     stream: &'a Stream,
@@ -68,7 +70,7 @@ pub struct StreamView<'a> {
 }
 
 impl<'a> StreamView<'a> {
-    /// Creates the view of the stream for a consumer with this configuration.
+    /// Creates the view that a new consumer with this configuration has of the stream.
     #[must_use]
     pub fn new(stream: &'a Stream, config: &ConsumerConfig) -> Self {
         Self {
@@ -78,7 +80,7 @@ impl<'a> StreamView<'a> {
     }
 }
 
-/// Creates the filter of a consumer's configuration.
+/// Creates the filter of the subjects that a consumer with this configuration delivers.
 #[must_use]
 pub fn consumer_filter(config: &ConsumerConfig) -> Filter {
     let one = (!config.filter_subject.is_empty()).then_some(&config.filter_subject);

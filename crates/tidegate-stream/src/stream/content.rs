@@ -1,9 +1,14 @@
 //! The content of one stream: the index of its messages, its subjects, the totals, and the times at which
 //! messages expire.
 //!
-//! This module keeps these parts consistent. [`super::single`] decides which messages a stream stores and
-//! removes. For a stream in memory, the content also holds the bytes of the messages; for a stream in the
-//! log, it holds only their places.
+//! A command may remove a million messages at once. The index, the counts and the totals change at once, so
+//! that every query sees the new state. The rest of the work has no effect on queries, and a node does it in
+//! parts ([`Content::reclaim`]): it removes the names of subjects, the times of expiry and the bytes of
+//! messages that are gone. So two nodes with the same state may have different amounts of this work left.
+//!
+//! This module keeps these parts consistent with each other. [`super::single`] decides which messages a
+//! stream stores and removes. For a stream in memory, the content also holds the bytes of the messages; for a
+//! stream in the log, it holds only their places.
 
 use std::collections::BTreeSet;
 
@@ -26,11 +31,12 @@ pub(super) struct Content {
     pub(super) subjects: Subjects,
     pub(super) messages: u64,
     pub(super) bytes: u64,
-    /// The number of the first message; without messages, the number of the next message.
+    /// The number of the stream's first message; in an empty stream, the number that the next message will
+    /// get.
     pub(super) first_seq: StreamSeq,
-    /// The number of the last message ever stored.
+    /// The number of the last message that the stream ever stored.
     pub(super) last_seq: StreamSeq,
-    /// The time of the last message ever stored.
+    /// The time at which the stream stored its last message, in microseconds since 1970.
     pub(super) last_time_us: u64,
     /// The messages with their own time to live, by the time at which they expire.
     pub(super) dues: BTreeSet<(u64, StreamSeq)>,
@@ -50,7 +56,7 @@ pub(super) struct Gone {
 }
 
 impl Content {
-    /// Creates an empty content; the first message will be `first_seq`.
+    /// Creates the content of an empty stream; the stream's first message will have the number `first_seq`.
     pub(super) fn new(first_seq: StreamSeq, in_memory: bool) -> Self {
         Self {
             index: Index::new(),
@@ -66,7 +72,8 @@ impl Content {
         }
     }
 
-    /// Restores the content from a snapshot. It counts the totals from the messages.
+    /// Restores the content from the parts of a snapshot. Counts the totals from the messages, because a
+    /// snapshot does not hold totals.
     pub(super) fn restored(
         mut self,
         index: Index,
@@ -103,8 +110,8 @@ impl Content {
         self.bodies.is_some()
     }
 
-    /// Adds the next message and gives its subject a number; returns the message's number, the subject's
-    /// number, and the subject's bytes.
+    /// Adds the stream's next message, and gives a new subject a number; returns the message's number, the
+    /// subject's number, and the subject's bytes.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -115,8 +122,8 @@ impl Content {
         let seq = self.last_seq.next();
         let (id, name) = self.subjects.add(subject, seq);
         slot.subject = id;
-        // The time of a message is never before the time of an earlier message, even if the leader's clock
-        // went back.
+        // The stored time of a message is never before the time of an earlier message, even if the leader's
+        // clock went back, so that a search by time works.
         slot.time_us = slot.time_us.max(self.last_time_us);
         self.index.push(seq, &slot);
         if self.messages == 0 {
@@ -146,8 +153,8 @@ impl Content {
         })
     }
 
-    /// Removes the messages from `from` to `to` for which `want` returns true; `want` gets the message's
-    /// number and subject.
+    /// Removes the messages numbered `from` to `to` for which `want` returns true; `want` gets the number of
+    /// the message and the number of its subject.
     pub(super) fn remove_where(
         &mut self,
         from: StreamSeq,
@@ -206,7 +213,7 @@ impl Content {
         self.bodies.as_ref()?.get(&seq)
     }
 
-    /// Returns the first message of the subject `id`, which must have messages.
+    /// Returns the number of the first message of the subject `id`, which must have messages.
     pub(super) fn first_of(&mut self, id: u32) -> Option<StreamSeq> {
         let stat = *self.subjects.stat(id);
         let first = self.index.next_of(id, stat.first, stat.last);
@@ -214,21 +221,21 @@ impl Content {
         first
     }
 
-    /// Returns the last message of the subject `id`, which must have messages.
+    /// Returns the number of the last message of the subject `id`, which must have messages.
     pub(super) fn last_of(&self, id: u32) -> Option<StreamSeq> {
         let stat = self.subjects.stat(id);
         self.index.prev_of(id, stat.last, stat.first)
     }
 
-    /// Returns the last message of the subject `id`, and notes this number as the exact bound of the
-    /// subject's messages.
+    /// Returns the number of the last message of the subject `id`, which must have messages. Notes this
+    /// number as the subject's highest, so that the next such search begins there.
     pub(super) fn last_of_mut(&mut self, id: u32) -> Option<StreamSeq> {
         let last = self.last_of(id);
         self.subjects.tighten(id, None, last);
         last
     }
 
-    /// Returns the last message that passes the filter, by number.
+    /// Returns the number of the stream's last message with a subject that the filter passes.
     pub(super) fn last_matching(&self, filter: &Filter) -> Option<StreamSeq> {
         match filter.reach(&self.subjects) {
             Reach::One(id) => self.last_of(id?),
@@ -251,7 +258,7 @@ impl Content {
         }
     }
 
-    /// Returns the first message at `seq` or above that passes the filter.
+    /// Returns the number of the first message, from number `seq` on, with a subject that the filter passes.
     pub(super) fn next(&self, seq: StreamSeq, filter: &mut Filter) -> Option<StreamSeq> {
         let seq = seq.max(self.first_seq);
         match filter.reach(&self.subjects) {
@@ -269,7 +276,7 @@ impl Content {
         }
     }
 
-    /// Returns how many messages at `seq` or above pass the filter.
+    /// Counts the messages, from number `seq` on, with subjects that the filter passes.
     pub(super) fn count_from(&self, seq: StreamSeq, filter: &mut Filter) -> u64 {
         let subjects = &self.subjects;
         let whole = seq <= self.first_seq;
@@ -319,7 +326,8 @@ impl Content {
         self.aged_from = self.first_seq;
     }
 
-    /// Returns the first message that expires by age, with the time at which it was stored.
+    /// Returns the number of the first message that can expire by age, with the time at which the stream
+    /// stored it, in microseconds since 1970.
     pub(super) fn next_aged(&mut self) -> Option<(StreamSeq, u64)> {
         let mut seq = self.aged_from.max(self.first_seq);
         loop {

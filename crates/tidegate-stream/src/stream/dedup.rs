@@ -1,7 +1,8 @@
-//! The ids of recent messages, so that the stream stores a message once if its publisher sends it twice.
+//! The ids of a stream's recent messages, so that the stream stores a message only once if its publisher
+//! sends the message twice.
 //!
-//! Remembers ids for a window of time, by the times of entries. The ids lie in shared pages, oldest first, so
-//! that a snapshot copies no ids. A table of the ids' numbers finds an id.
+//! The stream remembers ids for a window of time, by the times of entries. The ids lie in pages, oldest
+//! first, which a snapshot shares with the stream, so that it copies no ids. A hash table finds an id.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -14,15 +15,16 @@ use super::wire::RestoreError;
 use super::wire::{Reader, put_bytes, put_len, put_u64};
 use crate::schema::sequence::StreamSeq;
 
-/// The number of ids in a page.
+/// The number of message ids in a full page.
 const PAGE_LEN: usize = 256;
 
-/// The ids of a stream's recent messages.
+/// The ids of a stream's recent messages, by which the stream recognises duplicates.
 #[derive(Debug)]
 pub(super) struct Dedup {
-    /// The number of the first id in the first page.
+    /// The number of the first id in the first page. Ids get successive numbers as they arrive.
     base: u64,
-    /// The number of the oldest remembered id and (`next`) of the next id that comes.
+    /// The number of the oldest message id that the stream remembers, and (`next`) the number that the next
+    /// id will get.
     oldest: u64,
     next: u64,
     pages: VecDeque<Arc<Page>>,
@@ -30,7 +32,7 @@ pub(super) struct Dedup {
     hasher: RandomState,
 }
 
-/// A page of ids, in the order in which they came.
+/// A page of message ids, in the order in which they arrived.
 #[derive(Clone, Debug, Default)]
 struct Page {
     ids: Vec<u8>,
@@ -64,14 +66,16 @@ impl Dedup {
         }
     }
 
-    /// Returns the number of the message that the stream stored with this id, if the id is remembered.
+    /// Returns the number of the message that the stream stored with this id; `None` if the stream does not
+    /// remember the id.
     pub(super) fn find(&self, id: &[u8]) -> Option<StreamSeq> {
         let same = |n: &u64| self.get(*n).is_some_and(|(other, ..)| other == id);
         let found = self.by_id.find(self.hasher.hash_one(id), same)?;
         self.get(*found).map(|(_, seq, _)| seq)
     }
 
-    /// Adds the id of message `seq`, which must not be remembered yet.
+    /// Adds the id of message `seq`, which the stream stored at `time_us`. The stream must not remember this
+    /// id yet.
     pub(super) fn add(&mut self, id: &[u8], seq: StreamSeq, time_us: u64) {
         let full = self.pages.back().is_none_or(|p| p.rows.len() == PAGE_LEN);
         if full {
@@ -92,7 +96,7 @@ impl Dedup {
         self.next += 1;
     }
 
-    /// Forgets the ids of messages stored before `time_us`.
+    /// Forgets the ids of messages that the stream stored before `time_us`, in microseconds since 1970.
     pub(super) fn forget_before(&mut self, time_us: u64) {
         while let Some((id, _, time)) = get(&self.pages, self.base, self.oldest) {
             if time >= time_us {
@@ -108,25 +112,26 @@ impl Dedup {
         }
     }
 
-    /// Returns the time of the last id, or 0 if no id is remembered.
+    /// Returns the time of the message with the last remembered id, in microseconds since 1970; 0 if the
+    /// stream remembers no id.
     pub(super) fn last_us(&self) -> u64 {
         let last = self.next.checked_sub(1).and_then(|n| self.get(n));
         last.map_or(0, |(.., time_us)| time_us)
     }
 
-    /// Iterates over the remembered ids except the `skip` oldest ones, with the number and the time of each
-    /// id's message.
+    /// Iterates over the remembered ids except the `skip` oldest ones, each with the number and the time of
+    /// its message.
     pub(super) fn iter_from(&self, skip: u64) -> impl Iterator<Item = (&[u8], StreamSeq, u64)> {
         let from = self.oldest.saturating_add(skip);
         (from..self.next).map_while(|n| self.get(n))
     }
 
-    /// Returns the number of remembered ids.
+    /// Returns the number of message ids that the stream remembers.
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Returns the remembered ids, for a snapshot.
+    /// Returns the remembered ids for a snapshot, which shares their pages with the stream.
     pub(super) fn shared(&self) -> Ids {
         Ids {
             pages: self.pages.clone(),
@@ -140,11 +145,11 @@ impl Dedup {
     }
 }
 
-/// The remembered ids in order, in pages that a snapshot shares with the stream.
+/// The remembered ids of a stream's messages in order, in pages that a snapshot shares with the stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ids {
     pages: VecDeque<Arc<Page>>,
-    /// The number of ids in the first page that are no longer remembered.
+    /// The number of message ids in the first page that the stream has already forgotten.
     skip: usize,
     len: usize,
 }
@@ -168,7 +173,7 @@ impl Ids {
         }
     }
 
-    /// Restores the remembered ids from a snapshot.
+    /// Restores the remembered ids of a stream's messages from a snapshot.
     pub(super) fn decode(from: &mut Reader<'_>) -> Result<Dedup, RestoreError> {
         let mut dedup = Dedup::new();
         let mut last = 0;

@@ -1,5 +1,5 @@
-//! Expiry: messages beyond the age limit, messages with their own time to live, and the markers that replace
-//! them.
+//! Expiry: removes messages beyond the stream's age limit and messages beyond their own time to live, and
+//! replaces some of them with markers.
 //!
 //! The leader checks whether a message has expired ([`super::Streams::next_expiry`]) and proposes commands.
 //! Each node decides which messages have expired when it applies a command, by the time of the entry, so
@@ -20,14 +20,17 @@ use super::single::{Stream, counted_bytes};
 use crate::consumer::duration;
 use crate::schema::sequence::StreamSeq;
 
-/// The most expired messages of each kind that one command removes. The next command removes the rest.
+/// The limit on the messages beyond their own time to live that one command removes, and likewise on the
+/// messages beyond the age limit. The next command removes further messages.
 const EXPIRE_MAX: usize = 4096;
-/// The most markers that one round of proposals adds to a stream.
+/// The limit on the messages beyond their own time to live that one round of proposals replaces with markers
+/// in a stream, and likewise on the messages beyond the age limit.
 const MARKERS_MAX: usize = 256;
 
 impl Stream {
-    /// Returns a lower bound of the time at which a newly stored message expires, by its own time to live or
-    /// by the stream's age limit.
+    /// Returns a lower bound of the time, in microseconds since 1970, at which the message that the stream
+    /// stored last expires: by its own time to live (`due_us`, 0 for none) or by the stream's age limit.
+    /// Returns `u64::MAX` if neither limits its life.
     #[inline]
     pub(super) fn due_after_store(&self, due_us: u64) -> u64 {
         let own = if due_us == 0 { u64::MAX } else { due_us };
@@ -37,7 +40,10 @@ impl Stream {
         }
     }
 
-    /// Returns the time at which the next message expires.
+    /// Returns the time at which the next message of the stream expires, in microseconds since 1970; `None`
+    /// if no message expires, or while a move has frozen the stream or is filling this copy of it. Returns 0
+    /// while the stream has still to look for messages without a consumer. While this node reclaims removed
+    /// messages, the time may leave out the messages with their own time to live.
     pub(super) fn next_due(&mut self) -> Option<u64> {
         if self.transit != Transit::None {
             return None;
@@ -53,7 +59,8 @@ impl Stream {
         own.into_iter().chain(aged).min()
     }
 
-    /// Removes a bounded number of expired messages, except those that a marker must replace.
+    /// Removes a bounded number of expired messages, except those that a marker must replace, and a bounded
+    /// number of messages without a consumer.
     pub(super) fn expire(&mut self, now: u64, effects: &mut Vec<Effect>) {
         for seq in self.due(now, EXPIRE_MAX) {
             if self.awaits_marker(seq).is_none() {
@@ -62,8 +69,8 @@ impl Stream {
         }
     }
 
-    /// Returns the expired messages: at most `most` with their own time to live, and at most `most` beyond
-    /// the age limit.
+    /// Returns the numbers of expired messages: at most `most` beyond their own time to live, and at most
+    /// `most` beyond the stream's age limit.
     fn due(&mut self, now: u64, most: usize) -> Vec<StreamSeq> {
         let own = self.content.dues.range(..=(now, StreamSeq::MAX));
         let mut due: Vec<StreamSeq> = own.take(most).map(|(_, seq)| *seq).collect();
@@ -80,8 +87,8 @@ impl Stream {
         due
     }
 
-    /// Returns the facts about a message if only a marker may replace it: the stream has markers, the message
-    /// is the only one of its subject, and it is no marker itself.
+    /// Returns the data of a message if only a marker may replace the message: the stream has markers, the
+    /// message is the only one of its subject, and it is no marker itself.
     fn awaits_marker(&self, seq: StreamSeq) -> Option<Slot> {
         let slot = self.content.index.get(seq)?;
         let alone = self.content.subjects.stat(slot.subject).count == 1;
@@ -89,8 +96,8 @@ impl Stream {
         awaits.then_some(slot)
     }
 
-    /// Writes the command that removes expired messages, and a command for each marker that must replace a
-    /// message. Returns the number of commands.
+    /// Writes the command that removes a stream's expired messages, and a command for each marker that must
+    /// replace a message. Returns the number of commands written.
     pub(super) fn propose_expiry<B: Buffer>(
         &mut self,
         now: u64,
@@ -116,7 +123,7 @@ impl Stream {
         Ok(written)
     }
 
-    /// Returns the headers of a marker, the same as in nats-server.
+    /// Returns the headers of a marker. nats-server gives its markers the same headers.
     fn marker_headers(&self) -> String {
         let ttl = i64::try_from(self.limits.marker_ttl_secs.saturating_mul(1_000_000_000));
         let ttl = duration::text(ttl.expect("the configuration has it as an i64 of nanoseconds"));
@@ -126,7 +133,7 @@ impl Stream {
     }
 
     /// Replaces the last message of the command's subject with a marker, if that message has expired. Returns
-    /// the time at which the marker itself expires.
+    /// the time at which the marker expires, in microseconds since 1970; `u64::MAX` without a marker.
     pub(super) fn apply_marker(
         &mut self,
         command: &Command<'_>,
@@ -143,8 +150,8 @@ impl Stream {
         };
         let life = self.limits.marker_ttl_secs.saturating_mul(1_000_000);
         let marker = Accepted {
-            // A marker is small, so the conversion always succeeds for a marker of this program. The code
-            // does not panic, because another node's log could hold a larger one.
+            // A marker that this program writes is small, so the conversion of its size succeeds. The code
+            // does not panic for a larger one, because another node may have written it.
             bytes: u32::try_from(counted_bytes(command)).unwrap_or(slot.bytes),
             flags: Flags::MARKER.with(Flags::TTL),
             due_us: now.saturating_add(life),

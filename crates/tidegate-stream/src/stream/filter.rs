@@ -1,7 +1,7 @@
-//! A filter of a stream's subjects: it passes all subjects, or those that some pattern matches.
+//! A filter of the subjects of a stream: it passes all subjects, or those that one of its patterns matches.
 //!
-//! The filter remembers by a subject's number whether it passes the subject, so that it compares a subject
-//! with the patterns once rather than for each message.
+//! The filter remembers, by the number of a subject, whether it passes the subject. So it compares each
+//! subject with the patterns once, and not for each message.
 
 use tidegate_nats::subject;
 
@@ -12,8 +12,9 @@ use super::subjects::Subjects;
 #[derive(Clone, Debug)]
 pub struct Filter {
     wants: Wants,
-    /// For each subject, by its number: the birth of the subject for which the verdict holds, and the
-    /// verdict. A number gets another birth when another subject takes it.
+    /// For each number of a subject, the result of the comparison with the patterns, and the birth of the
+    /// compared subject. Another subject that takes over the number has another birth, which makes the result
+    /// void.
     verdicts: Vec<(u32, Verdict)>,
 }
 
@@ -34,13 +35,14 @@ enum Verdict {
 /// The subjects of a stream that a filter can pass now.
 pub(super) enum Reach {
     All,
-    /// The filter passes at most the subject with this number; `None` if the stream has no such subject.
+    /// The filter passes only one subject, the one with this number; `None` if the stream has no messages of
+    /// that subject.
     One(Option<u32>),
     Patterns,
 }
 
 impl Filter {
-    /// Creates a filter that passes every subject.
+    /// Creates a filter that passes the messages of all subjects.
     #[must_use]
     pub const fn all() -> Self {
         Self {
@@ -49,8 +51,8 @@ impl Filter {
         }
     }
 
-    /// Creates a filter that passes the subjects that some of these well-formed patterns match; all subjects,
-    /// if there is no pattern or if a pattern matches everything.
+    /// Creates a filter that passes the subjects that one of these well-formed patterns matches. Without a
+    /// pattern, or with the pattern `>`, the filter passes all subjects.
     #[must_use]
     pub fn new<P: AsRef<[u8]>>(patterns: impl IntoIterator<Item = P>) -> Self {
         let patterns: Vec<Box<[u8]>> = patterns.into_iter().map(|p| p.as_ref().into()).collect();
@@ -66,7 +68,7 @@ impl Filter {
         }
     }
 
-    /// Returns whether the filter passes `name`.
+    /// Returns whether the filter passes messages of the subject `name`.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         match &self.wants {
@@ -84,7 +86,7 @@ impl Filter {
         }
     }
 
-    /// Returns whether the filter passes the subject with this number.
+    /// Returns whether the filter passes messages of the subject with this number.
     pub(super) fn wants(&mut self, subjects: &Subjects, id: u32) -> bool {
         let birth = subjects.stat(id).birth;
         let at = id as usize;

@@ -1,42 +1,45 @@
 //! The headers of a published message by which the publisher asks something of the stream.
 //!
-//! Reads the header block once, looks for the names that a stream knows, and ignores all other headers, even
-//! malformed ones. As in nats-server, the case of names matters, the first of several headers with one name
-//! counts, and an empty value counts as missing.
+//! The parser reads the header block once, looks for the names that a stream knows, and ignores all other
+//! headers, even malformed ones. As in nats-server, the case of names matters, the first of several headers
+//! with one name counts, and an empty value counts as missing.
 
 use crate::consumer::duration;
 
-/// The requests of a published message to its stream.
+/// The headers of a published message by which the publisher asks something of the stream. A field is `None`
+/// if the message lacks the header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked<'a> {
-    /// `Nats-Msg-Id`.
+    /// `Nats-Msg-Id`: the id of the message, by which the stream recognises a duplicate.
     pub msg_id: Option<&'a [u8]>,
-    /// `Nats-Expected-Stream`.
+    /// `Nats-Expected-Stream`: the name of the stream that is to store the message.
     pub expected_stream: Option<&'a [u8]>,
-    /// `Nats-Expected-Last-Msg-Id`.
+    /// `Nats-Expected-Last-Msg-Id`: the id that the stream's last message must have.
     pub expected_last_msg_id: Option<&'a [u8]>,
-    /// `Nats-Expected-Last-Sequence`.
+    /// `Nats-Expected-Last-Sequence`: the number that the stream's last message must have.
     pub expected_last_seq: Option<&'a [u8]>,
-    /// `Nats-Expected-Last-Subject-Sequence`.
+    /// `Nats-Expected-Last-Subject-Sequence`: the number that the last message of the subject must have.
     pub expected_last_subject_seq: Option<&'a [u8]>,
-    /// `Nats-Expected-Last-Subject-Sequence-Subject`.
+    /// `Nats-Expected-Last-Subject-Sequence-Subject`: the subject, or pattern, to which the expected number
+    /// refers, in place of the message's own subject.
     pub expected_subject: Option<&'a [u8]>,
-    /// `Nats-Rollup`.
+    /// `Nats-Rollup`: the older messages that this message replaces, of its subject (`sub`) or all (`all`).
     pub rollup: Option<&'a [u8]>,
-    /// `Nats-TTL`.
+    /// `Nats-TTL`: the time after which the stream removes the message.
     pub ttl: Option<&'a [u8]>,
-    /// `Nats-Marker-Reason`.
+    /// `Nats-Marker-Reason`: says that the message is a marker, and why the messages of its subject are gone.
     pub marker_reason: Option<&'a [u8]>,
-    /// `KV-Operation`.
+    /// `KV-Operation`: the operation of a key-value client; `PURGE` makes the message a marker.
     pub kv_operation: Option<&'a [u8]>,
-    /// `Nats-Incr`.
+    /// `Nats-Incr`: the amount that the message adds to a counter. This server refuses counters.
     pub incr: Option<&'a [u8]>,
-    /// `Nats-Schedule`.
+    /// `Nats-Schedule`: the schedule by which the server is to publish the message. This server refuses
+    /// schedules.
     pub schedule: Option<&'a [u8]>,
 }
 
 impl<'a> Asked<'a> {
-    /// Reads the requests from a header block.
+    /// Reads, from a message's header block, the headers by which the publisher asks something of the stream.
     #[must_use]
     pub fn read(block: &'a [u8]) -> Self {
         let mut asked = Self::default();
@@ -83,19 +86,19 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The time to live of a message.
+/// The time to live that a message asks for in its header `Nats-TTL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ttl {
-    /// The stream's age limit applies.
+    /// The message asks for no time to live of its own; the stream's age limit applies.
     Unset,
-    /// The message never expires, even if the stream has an age limit.
+    /// The message asks never to expire, even if the stream has an age limit.
     Never,
     Seconds(u64),
 }
 
 impl Ttl {
-    /// Parses the value of `Nats-TTL`: whole seconds, a duration in Go's notation of at least a second, or
-    /// `never`.
+    /// Parses the value of the header `Nats-TTL`: whole seconds, a duration in Go's notation of at least a
+    /// second, or `never`. Returns `None` for any other value.
     pub(super) fn read(value: &[u8]) -> Option<Self> {
         if value.eq_ignore_ascii_case(b"never") {
             return Some(Self::Never);
@@ -114,7 +117,8 @@ impl Ttl {
     }
 }
 
-/// Parses a number that consists only of decimal digits.
+/// Parses a number that consists only of decimal digits; `None` if the value is anything else or does not fit
+/// into a `u64`.
 pub(super) fn number(value: &[u8]) -> Option<u64> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -122,7 +126,7 @@ pub(super) fn number(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// Iterates over the lines of a header block after the first line.
+/// Iterates over the lines of a header block after the first line, which only states the protocol version.
 fn lines(block: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = block;
     std::iter::from_fn(move || {

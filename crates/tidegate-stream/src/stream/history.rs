@@ -1,5 +1,5 @@
-//! Queries about the messages of a stream: the first and the last number, and the last message of each
-//! subject up to a given number.
+//! Queries about the messages of a stream: the first and the last number, the removed messages, and the last
+//! message of each subject up to a given number.
 
 use super::filter::Filter;
 use super::single::Stream;
@@ -13,7 +13,7 @@ impl Stream {
         self.content.first_seq
     }
 
-    /// Returns the number of the last message ever stored; 0 before the first message.
+    /// Returns the number of the last message that the stream ever stored; 0 before the first message.
     #[must_use]
     pub const fn last_seq(&self) -> StreamSeq {
         self.content.last_seq
@@ -48,7 +48,8 @@ impl Stream {
 }
 
 impl Streams {
-    /// Returns the time of the latest applied entry, in microseconds since 1970.
+    /// Returns the time of the latest log entry that this node applied to the streams, in microseconds since
+    /// 1970.
     #[must_use]
     pub const fn now_us(&self) -> u64 {
         self.now_us

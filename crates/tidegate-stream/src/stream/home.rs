@@ -1,8 +1,9 @@
-//! The group of nodes that keeps a stream.
+//! The home group of a stream: the group of nodes that keeps the stream.
 //!
-//! The group of all nodes has an entry for every stream, its *directory*. A stream that another group keeps
-//! is in two logs. The group of all nodes has an entry for it, without messages and consumers. The home group
-//! has the stream itself, with the number of this entry.
+//! The group of all nodes keeps the *directory*, which has an entry for every stream. A stream that another
+//! group keeps is in two logs: the log of the group of all nodes has its directory entry, without messages
+//! and consumers, and the log of its home group has the stream itself, which refers to the directory entry by
+//! number.
 
 use tidegate_cluster::groups::GroupId;
 
@@ -10,27 +11,28 @@ use super::wire::RestoreError;
 use super::wire::{Reader, put_u32};
 use crate::schema::number::DirectoryNumber;
 
-/// The group that keeps a stream.
+/// The group that keeps a stream, as seen by one of the groups that know the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Home {
-    /// This group created the stream and keeps it; the directory of another group does not list it.
+    /// The group itself keeps the stream, and the directory of another group does not list it.
     #[default]
     Here,
-    /// Another group keeps the stream: this is only its entry in the directory.
+    /// Another group keeps the stream; this group only has the stream's entry in the directory.
     Elsewhere {
-        /// The number of the group that keeps the stream.
+        /// The number of the group that keeps the stream, the stream's home group.
         group: GroupId,
-        /// True once that group has created the stream. If that group does not have the stream afterwards,
+        /// True once the home group has created the stream. If the home group lacks the stream after that,
         /// the stream is lost.
         made: bool,
     },
-    /// This group keeps the stream, and the directory of another group lists it under this number.
+    /// The group itself keeps the stream, and the directory of the group of all nodes lists it under this
+    /// number.
     Of(DirectoryNumber),
 }
 
 impl Home {
-    /// Writes the home group to a snapshot: the variant as a `u8`, and the group's or stream's number as a
-    /// `u32`.
+    /// Writes the home group of a stream to a snapshot: the variant as a `u8`, and the number of the group or
+    /// of the directory entry as a `u32`.
     pub(super) fn put(self, out: &mut Vec<u8>) {
         let (kind, number) = match self {
             Self::Here => (0, 0),
@@ -53,13 +55,14 @@ impl Home {
         }
     }
 
-    /// Returns whether the stream is an entry of the directory, and group `by` keeps the stream.
+    /// Returns whether this is the directory entry of a stream that the group `by` keeps.
     #[must_use]
     pub const fn is_by(self, by: GroupId) -> bool {
         matches!(self, Self::Elsewhere { group, .. } if group.get() == by.get())
     }
 
-    /// Returns whether the stream may have messages and consumers in this group.
+    /// Returns whether this group keeps the stream itself, and so may have the stream's messages and
+    /// consumers.
     #[must_use]
     pub const fn is_here(self) -> bool {
         !matches!(self, Self::Elsewhere { .. })

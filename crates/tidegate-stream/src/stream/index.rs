@@ -1,10 +1,10 @@
-//! The index of a stream's messages by number. Blocks hold 256 numbers each; a binary search over a short
+//! The index of a stream's messages by number. Each block covers 256 numbers; a binary search over a short
 //! table of the blocks' heads finds a block.
 //!
-//! Owns the places of messages and the set of numbers that exist. [`super::subjects`] owns the numbers of
-//! subjects, and [`super::content`] the totals. The numbers of messages only rise. Snapshots share closed
-//! blocks, and a change copies a shared block first; the last block, which every new message changes, is not
-//! shared.
+//! The index owns the places of messages and the set of numbers that exist. [`super::subjects`] owns the
+//! numbers of subjects, and [`super::content`] the totals. The numbers of messages only rise. Snapshots share
+//! closed blocks, and a change copies a shared block first; the last block, which every new message changes,
+//! is not shared.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::command::Place;
 use super::subjects::Page;
 use crate::schema::sequence::StreamSeq;
 
-/// The text of the panic if the index does not hold a message that the caller says it holds.
+/// The text of the panic for a caller that names a message which the index does not hold.
 const HELD: &str = "the caller has found the message";
 
-/// All messages of a stream by number.
+/// The index of all messages of a stream, by number.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     heads: VecDeque<Head>,
-    /// The closed blocks, each with at least one message.
+    /// The closed blocks, which take no further message; each still has at least one message.
     blocks: VecDeque<Arc<Block>>,
-    /// The open block, which new messages fill and which comes after all closed blocks.
+    /// The open block, which takes new messages and comes after all closed blocks.
     tail: Block,
 }
 
@@ -43,7 +43,7 @@ impl Index {
         }
     }
 
-    /// Adds a message with a higher number than any message before.
+    /// Adds a message, which must have a higher number than any message before it.
     pub(super) fn push(&mut self, seq: StreamSeq, slot: &Slot) {
         if !self.tail.fits(seq, slot.place, slot.time_us) {
             self.close_tail(seq);
@@ -51,7 +51,8 @@ impl Index {
         self.tail.push(seq, slot);
     }
 
-    /// Closes the open block, and begins a new one with message `first`.
+    /// Closes the open block, and opens a block that begins with message `first`. Drops the closed block if
+    /// it has no messages left.
     fn close_tail(&mut self, first: StreamSeq) {
         let next = self.tail.successor(first);
         let mut closed = std::mem::replace(&mut self.tail, next);
@@ -66,7 +67,8 @@ impl Index {
         }
     }
 
-    /// Returns the index of the block that would hold `seq`; the open block comes after the closed ones.
+    /// Returns the place, among all blocks, of the block that would hold message `seq`. The open block comes
+    /// after the closed ones.
     fn block_of(&self, seq: StreamSeq) -> usize {
         if seq >= self.tail.first() {
             return self.blocks.len();
@@ -85,7 +87,7 @@ impl Index {
         block.get(block.bit(seq)?)
     }
 
-    /// Removes a message, which the index must hold.
+    /// Removes a message from the index, which must hold the message.
     pub(super) fn remove(&mut self, seq: StreamSeq) {
         let at = self.block_of(seq);
         let Some(block) = self.blocks.get_mut(at) else {
@@ -109,7 +111,8 @@ impl Index {
         }
     }
 
-    /// Changes the place of a message, which the index must hold.
+    /// Changes the place in the log of a message, because the compaction has moved the message. The index
+    /// must hold the message.
     pub(super) fn relocate(&mut self, seq: StreamSeq, place: Place) {
         let at = self.block_of(seq);
         let block = match self.blocks.get_mut(at) {
@@ -120,16 +123,16 @@ impl Index {
         block.relocate(bit, place);
     }
 
-    /// Returns the first message at `seq` or above.
+    /// Returns the number of the first message, from number `seq` on, that the index holds.
     pub(super) fn next(&self, seq: StreamSeq) -> Option<StreamSeq> {
         self.find_next(seq, StreamSeq::MAX, |block, from| block.live().next(from))
     }
 
-    /// Returns the first message of `subject` from `seq` to `to`.
+    /// Returns the number of the first message of `subject` from number `seq` to number `to`.
     pub(super) fn next_of(&self, subject: u32, seq: StreamSeq, to: StreamSeq) -> Option<StreamSeq> {
         self.find_next(seq, to, |block, from| {
-            // If the caller's bounds are exact, the message at `from` is the one, and the search ends at
-            // once.
+            // A shortcut: callers often start the search at the number of the subject's first message, and
+            // then the search ends at once.
             if block.live().has(from) && block.subject(from) == subject {
                 return Some(from);
             }
@@ -140,7 +143,8 @@ impl Index {
         })
     }
 
-    /// Returns the first message from `seq` to `to` with a subject for which `want` returns true.
+    /// Returns the number of the first message from `seq` to `to` with a subject for which `want` returns
+    /// true.
     pub(super) fn next_where(
         &self,
         seq: StreamSeq,
@@ -171,7 +175,8 @@ impl Index {
         None
     }
 
-    /// Returns the last message of `subject` at `seq` or below, down to `down_to`.
+    /// Returns the number of the last message of `subject` at number `seq` or below, down to number
+    /// `down_to`.
     pub(super) fn prev_of(
         &self,
         subject: u32,
@@ -203,8 +208,8 @@ impl Index {
         None
     }
 
-    /// Removes the messages from `from` to `to` for which `want` returns true; `want` gets the message's
-    /// number and subject.
+    /// Removes the messages numbered `from` to `to` for which `want` returns true, and returns them; `want`
+    /// gets the number of the message and the number of its subject.
     pub(super) fn remove_where(
         &mut self,
         from: StreamSeq,
@@ -258,7 +263,7 @@ impl Index {
         bulk
     }
 
-    /// Removes all messages.
+    /// Removes all messages from the index, and returns them.
     pub(super) fn remove_all(&mut self) -> Bulk {
         let mut old = std::mem::replace(self, Self::new());
         if old.tail.live().count() > 0 {
@@ -274,17 +279,18 @@ impl Index {
         }
     }
 
-    /// Returns the number of closed blocks.
+    /// Returns the number of closed blocks in the index.
     pub(super) fn blocks_len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Returns the closed blocks and the open block, for a snapshot.
+    /// Returns the closed blocks and the open block for a snapshot, which shares the closed blocks with the
+    /// index.
     pub(super) fn shared(&self) -> (VecDeque<Arc<Block>>, Block) {
         (self.blocks.clone(), self.tail.clone())
     }
 
-    /// Restores an index from the result of [`Index::shared`].
+    /// Restores an index from the closed blocks and the open block of a snapshot.
     pub(super) fn restored(blocks: VecDeque<Arc<Block>>, tail: Block) -> Self {
         let head = |block: &Arc<Block>| Head {
             first: block.first(),
@@ -297,7 +303,7 @@ impl Index {
         }
     }
 
-    /// Returns how many messages are at `seq` or above.
+    /// Counts the messages that the index holds from number `seq` on.
     pub(super) fn count_from(&self, seq: StreamSeq) -> u64 {
         let at = self.block_of(seq);
         let block = self.block(at);
@@ -317,10 +323,11 @@ impl Index {
         (here + tail) as u64 + behind
     }
 
-    /// Returns the first message stored at `time_us` or later.
+    /// Returns the number of the first message that the stream stored at `time_us` or later, in microseconds
+    /// since 1970.
     pub(super) fn at_time(&self, time_us: u64) -> Option<StreamSeq> {
-        // The times of messages never fall with rising numbers. So the message is in the last block that
-        // begins before `time_us`, or is the first message of the next block.
+        // The times of messages never fall with rising numbers. So the wanted message is in the last block
+        // that begins before `time_us`, or is the first message of the next block.
         let behind = self.blocks.partition_point(|b| b.time_base() < time_us);
         for at in behind.saturating_sub(1)..=self.blocks.len() {
             let block = self.block(at);
@@ -337,7 +344,7 @@ impl Index {
         (self.block_of(seq)..=self.blocks.len()).map(|at| self.block(at))
     }
 
-    /// Returns the size of the index in memory, in bytes.
+    /// Returns the size of the stream's index in memory, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let blocks: usize = self.blocks.iter().map(|b| b.memory_bytes() + 16).sum();
         blocks
@@ -366,28 +373,31 @@ impl Index {
     }
 }
 
-/// The places and sizes of messages that one command removed together.
+/// The messages that one command removed from a stream together, with their places in the log and their
+/// sizes.
 #[derive(Clone, Debug, Default)]
 pub struct Bulk {
     blocks: Vec<(Arc<Block>, Bits)>,
-    /// The names of their subjects, if all messages of a stream were removed: freeing a million takes long.
+    /// The names of the messages' subjects, if the command removed all messages of the stream. Freeing a
+    /// million names at once takes too long, so the caller frees them in parts.
     names: Vec<Arc<Page>>,
 }
 
 impl Bulk {
-    /// Iterates over the removed messages by number, with place and size.
+    /// Iterates over the removed messages by number, each with its place in the log and its size in bytes.
     pub fn iter(&self) -> impl Iterator<Item = (StreamSeq, Place, u32)> {
         let slots = self.slots();
         slots.map(|(seq, slot)| (seq, slot.place, slot.bytes))
     }
 
-    /// Adds the names of the subjects, so that they are freed with the messages.
+    /// Adds the names of the subjects, so that the caller frees them together with the messages.
     pub(super) fn with_names(mut self, names: Vec<Arc<Page>>) -> Self {
         self.names = names;
         self
     }
 
-    /// Takes at most 256 messages, or the names of as many subjects once all messages are taken.
+    /// Takes the next part of the removed messages: at most 256 messages or, after all messages, the names of
+    /// at most 256 subjects. The caller can so spread the work on millions of messages over many turns.
     pub fn take_part(&mut self) -> Option<Self> {
         let mut part = Self::default();
         match (self.blocks.pop(), self.names.pop()) {
@@ -417,7 +427,7 @@ impl Bulk {
             .sum()
     }
 
-    /// Returns whether no message was removed.
+    /// Returns whether this collection has no removed message.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()

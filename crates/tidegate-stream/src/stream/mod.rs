@@ -1,9 +1,9 @@
-//! Streams as a replicated state machine: committed entries in, outcomes and effects out. No clock, no file,
-//! no socket.
+//! Streams as a replicated state machine: committed log entries go in, outcomes and effects come out. It uses
+//! no clock, no file and no socket.
 //!
 //! [`Streams`] holds all streams of a group; [`Stream`] is one of them. An entry ([`Encoder`], [`Entry`])
 //! holds many commands and one time; [`Streams::apply`] answers each command with an [`Outcome`] and reports
-//! the changes as [`Effect`]s. It makes all checks and assigns all numbers when it applies an entry, so that
+//! the changes as [`Effect`]s. [`Streams::apply`] itself makes all checks and assigns all numbers, so that
 //! the entries alone determine the content of a stream.
 
 mod bits;

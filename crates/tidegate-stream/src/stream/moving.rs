@@ -1,19 +1,20 @@
-//! Moves a stream from one group to another: exports parts of the stream in the group that keeps it, and
-//! imports them in the group that is to keep it, the target.
+//! Moves a stream from one group to another: exports parts of the stream in the group that keeps it (the home
+//! group), and imports them in the group that is to keep it (the target).
 //!
-//! The directory records that a stream moves, and to which group ([`Stream::moving`]). That group creates a
-//! *copy*, which commands of its own log fill ([`Transit::Filling`]). Each import brings the data after a
-//! [`Cursor`] and is refused at any other cursor, so that no data comes twice even if the leader changes.
-//! Meanwhile the home group serves the stream. For the last part the home group is frozen
-//! ([`Transit::Frozen`]): from then on it does not change, and the copy ends with the same content. If the
-//! directory calls the move off, the home group thaws, and it does not freeze again for that move's number.
+//! The directory, the list of all streams, records that a stream moves, and to which group
+//! ([`Stream::moving`]). The target creates a *copy*, which commands in the target's log fill
+//! ([`Transit::Filling`]). Each import brings the data after a [`Cursor`], and the copy refuses an import at
+//! any other cursor, so that it takes no data twice even if the target's leader changes. Meanwhile the home
+//! group serves the stream. For the last part the home group freezes the stream ([`Transit::Frozen`]): from
+//! then on the stream does not change, and the copy ends with the same content. If the directory calls the
+//! move off, the home group thaws the stream, and does not freeze it again for that move's number.
 //!
-//! A copy has at least the messages that its home group has below its cursor; once the home group is frozen,
-//! the copy removes those that the home group removed meanwhile.
+//! A copy has at least the messages that the home group has below the copy's cursor; once the stream is
+//! frozen, the copy removes the messages that the home group has removed meanwhile.
 //!
 //! ```text
-//! import     from: stage u8, number u64 | to: stage u8, number u64 | what there is between
-//! messages   the first one's number u64 | how many there are, if frozen, else all bits u64
+//! import     cursor from: stage u8, number u64 | cursor to: stage u8, number u64 | the data between
+//! messages   number of the first message u64 | count of all messages if frozen, else u64::MAX, u64
 //!            | of each message number u64, time u64, flags u32, due time u64
 //!            the messages follow as publishes
 //! gone       of each run of numbers without messages the first u64 and the last u64
@@ -42,27 +43,27 @@ use crate::schema::error::ApiError;
 use crate::schema::number::{MoveNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
-/// The most runs of numbers without messages in one export, and (`LOOKED_AT_MAX`) the most numbers that one
-/// export searches for such runs.
+/// The limit on the runs of numbers without messages that one export holds, and (`LOOKED_AT_MAX`) the limit
+/// on the message numbers among which one export looks for such runs.
 const RUNS_MAX: usize = 16 * 1024;
 const LOOKED_AT_MAX: u64 = 1 << 20;
 const ROW_BYTES: usize = 28;
 
-/// The kind of data that a copy needs next.
+/// The kind of data that the copy of a moving stream needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// The copy needs messages.
+    /// The copy needs the stream's messages.
     Messages,
-    /// The copy needs the numbers of messages that the home group has removed since the copy got them.
+    /// The copy needs the numbers of the messages that the home group has removed since the copy got them.
     Gone,
-    /// The copy needs the ids of recent messages.
+    /// The copy needs the ids of recent messages, by which the stream recognises duplicates.
     Ids,
-    /// The copy needs the consumers.
+    /// The copy needs the stream's consumers with their states.
     Consumers,
-    /// The copy needs the times, the last number and the last id of the stream.
+    /// The copy needs the stream's time of creation, and the number, time and id of its last message.
     Rest,
-    /// The copy needs nothing: it is complete.
+    /// The copy is complete and needs no more data.
     Done,
 }
 
@@ -86,18 +87,19 @@ impl Stage {
     }
 }
 
-/// The progress of a copy: the place in the stream that it has reached.
+/// The progress of the copy of a moving stream: the place in the stream that the copy has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// The kind of data that comes next.
+    /// The kind of data that the copy needs next.
     pub stage: Stage,
-    /// The number of the message with which the next data begins or, for ids and consumers, the count of
-    /// those already copied.
+    /// The place in the stage: in the stages `Messages` and `Gone`, the number of the message with which the
+    /// next data begins; in the stages `Ids` and `Consumers`, the number of ids or consumers that the copy
+    /// already has.
     pub at: u64,
 }
 
 impl Cursor {
-    /// The cursor of an empty copy.
+    /// The cursor of a copy of a moving stream that has no data yet.
     pub const START: Self = Self::new(Stage::Messages, 0);
 
     const fn new(stage: Stage, at: u64) -> Self {
@@ -108,7 +110,8 @@ impl Cursor {
         Self::new(stage, seq.get())
     }
 
-    /// Returns the number of the message with which the next data begins, in the stages that go by message.
+    /// Returns the number of the message with which the next data begins, in the stages `Messages` and
+    /// `Gone`.
     const fn message(self) -> StreamSeq {
         StreamSeq::new(self.at)
     }
@@ -123,21 +126,23 @@ impl Cursor {
     }
 }
 
-/// The state of a moving stream in this group.
+/// The state of a stream's move, in one of the groups that the move concerns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transit {
-    /// The stream is not moving, or its move has no effect yet.
+    /// The stream is not moving, or its move has not reached this group yet.
     #[default]
     None,
-    /// The stream moves to another group, or has moved: it does not change in this group unless it thaws.
+    /// The stream moves from this group to another, or has moved. It does not change in this group unless it
+    /// thaws.
     Frozen,
     /// The stream moves to this group, and the copy in this group has reached this cursor.
     Filling(Cursor),
 }
 
 impl Transit {
-    /// Writes the state to a snapshot: the variant as a `u8` (0 none, 1 frozen, from 2 on the stage of a
-    /// copy), and the cursor's number as a `u64`.
+    /// Writes the state of the move to a snapshot: the variant as a `u8` (0 none, 1 frozen, from 2 on the
+    /// stage of a copy, 8 restored from a backup), and the number in the copy's cursor, or of the backup's
+    /// next part, as a `u64`.
     pub(super) fn put(self, out: &mut Vec<u8>) {
         let (which, at) = match self {
             Self::None => (0, 0),
@@ -160,31 +165,33 @@ impl Transit {
     }
 }
 
-/// Collects the data that a home group exports after a cursor. The export asks for one message at a time, so
-/// that the caller can wait until the message is read.
+/// Collects the data of a moving stream that the home group exports after a cursor. The export asks for one
+/// message at a time, so that the caller can wait while the disk reads the message.
 #[derive(Debug)]
 pub struct Export {
     from: Cursor,
-    /// The number of the first message that the export has not taken yet.
+    /// The lowest number that the next message in this export can have.
     next: StreamSeq,
     bytes_max: usize,
     rows: Vec<u8>,
     messages: Vec<u8>,
 }
 
-/// The next step of an export, which the caller carries out.
+/// The next step of an export, which the caller of [`Export::poll`] has to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
     /// The caller must read this message and pass it to [`Export::add`], then call [`Export::poll`] again.
     Message(StreamSeq),
-    /// The caller must freeze the stream: the home group has no more data to export before that.
+    /// The caller must freeze the stream first: the home group has no more data to export while the stream
+    /// can change.
     Freeze,
-    /// The export is complete. The field holds the bytes of its entry, with stream number 0.
+    /// The export needs no more messages and is complete. The field holds the encoded entry that imports the
+    /// data. The entry names stream number 0, which the target replaces by the number of its copy.
     Nothing(Vec<u8>),
 }
 
 impl Export {
-    /// Begins an export of the data after this cursor, of about `bytes_max` bytes.
+    /// Begins an export of the data after the cursor `from`, of about `bytes_max` bytes.
     #[must_use]
     pub fn new(from: Cursor, bytes_max: usize) -> Self {
         let mut messages = Vec::new();
@@ -198,7 +205,7 @@ impl Export {
         }
     }
 
-    /// Returns the next step of the export.
+    /// Returns the next step of this export, which the caller has to carry out.
     #[must_use]
     pub fn poll(&mut self, stream: &Stream) -> Need {
         if self.from.stage == Stage::Messages {
@@ -224,7 +231,7 @@ impl Export {
         payload.extend_from_slice(&body);
         let mut entry = Vec::new();
         let import = Command::new(Kind::Import, StreamNumber::NONE, b"", &payload);
-        // The write never fails: subject and payload are far below the limits of an entry.
+        // The write never fails: subject and payload of an import are far below the limits of an entry.
         let written = Encoder::begin(&mut entry, 0).command(&import);
         debug_assert!(written.is_ok(), "{written:?}");
         entry.extend_from_slice(&self.messages[ENTRY_HEADER_BYTES..]);
@@ -254,7 +261,8 @@ impl Export {
         put_u64(&mut self.rows, slot.due_us);
     }
 
-    /// Writes the data after the cursor, and returns the cursor that the copy reaches with it.
+    /// Writes the data of the export that follows the cursor, and returns the cursor that the copy reaches
+    /// with this data; `None` if the stream must be frozen first.
     fn rest(&self, stream: &Stream, body: &mut Vec<u8>) -> Option<Cursor> {
         let content = &stream.content;
         let frozen = stream.transit == Transit::Frozen;
@@ -296,7 +304,7 @@ impl Export {
                 Some(Cursor::new(Stage::Consumers, 0))
             }
             Stage::Consumers => {
-                // The cursor comes from another node, so its number may be any.
+                // The number in the cursor need not fit into a `usize`.
                 let skip = saturating_usize(self.from.at);
                 let consumers = stream.consumers.iter().skip(skip);
                 for (at, (name, consumer)) in (self.from.at..).zip(consumers) {
@@ -318,11 +326,12 @@ impl Export {
     }
 }
 
-/// The data that an import contains.
+/// The data of a moving stream that an import adds to the stream's copy.
 enum Brought {
     Messages {
         first_seq: StreamSeq,
-        /// The number of messages in the home group if the stream is frozen there, else `u64::MAX`.
+        /// The number of messages that the home group has, if the stream is frozen, so that the copy can tell
+        /// whether it has surplus messages; `u64::MAX` if the stream is not frozen.
         all: u64,
         slots: Vec<(StreamSeq, Slot)>,
     },
@@ -337,14 +346,14 @@ enum Brought {
     },
 }
 
-/// A parsed import: the data between two cursors of a copy.
+/// A parsed import: the data that brings a copy from one cursor to another.
 pub(super) struct Import {
     from: Cursor,
     to: Cursor,
     brought: Brought,
 }
 
-/// Returns the number of publishes that follow an import.
+/// Returns the number of publishes that follow an import with this payload in the entry.
 pub(super) fn messages_len(payload: &[u8]) -> usize {
     match payload.first() {
         Some(0) => payload.len().saturating_sub(18 + 16) / ROW_BYTES,
@@ -454,7 +463,7 @@ impl Stream {
         self.transit
     }
 
-    /// Returns the stream's move, if this group has the directory and the stream is moving.
+    /// Returns the stream's move, if the stream is moving and this group keeps the directory.
     #[must_use]
     pub fn moving(&self) -> Option<Moving> {
         self.moving.map(|to| Moving {
@@ -463,15 +472,15 @@ impl Stream {
         })
     }
 
-    /// Returns the number of the stream's current or last move. In the directory this is the number of moves
-    /// so far.
+    /// Returns the number of the stream's current or last move. In the directory this is also the number of
+    /// all moves of the stream so far.
     #[must_use]
     pub const fn moves(&self) -> MoveNumber {
         self.moves
     }
 
-    /// Checks that the stream can move to group `to`, and returns that group: only a stream of the directory
-    /// moves, and only to a group that does not keep it.
+    /// Checks that the stream can move to group `to`, and returns that group. Only a stream that the
+    /// directory lists can move, and only to a group that does not already keep it.
     pub(super) fn may_move(&self, to: GroupId) -> Result<GroupId, ApiError> {
         let to = Some(to).filter(|to| to.get() > 0);
         let at = match self.kept {
@@ -485,19 +494,21 @@ impl Stream {
         }
     }
 
-    /// Returns whether the stream is frozen in this group: it moves to another group, or has moved.
+    /// Returns whether the stream is frozen in this group, because it moves to another group or has moved
+    /// there.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.transit == Transit::Frozen
     }
 
-    /// Returns whether the stream is a copy in the target group that is not complete.
+    /// Returns whether the stream in this group is the copy of a moving stream, and not complete yet.
     #[must_use]
     pub const fn is_filling(&self) -> bool {
         matches!(self.transit, Transit::Filling(_))
     }
 
-    /// Estimates the number of bytes of the messages after this cursor.
+    /// Estimates how many bytes of messages the stream has after this cursor, from the average size of its
+    /// messages.
     #[must_use]
     pub fn bytes_behind(&self, cursor: Cursor) -> u64 {
         if cursor.stage != Stage::Messages {
@@ -510,8 +521,8 @@ impl Stream {
         left.saturating_mul(each).min(content.bytes)
     }
 
-    /// Returns a bounded number of runs of numbers from `at` on that have no messages, and the number at
-    /// which the search stopped.
+    /// Returns the runs of numbers without messages from number `at` on, as far as one export searches, and
+    /// the number at which the search stopped.
     fn runs(&self, at: StreamSeq) -> (StreamSeq, Vec<(StreamSeq, StreamSeq)>) {
         let content = &self.content;
         let mut at = at.max(content.first_seq);
@@ -537,8 +548,9 @@ impl Stream {
         (content.last_seq.next(), runs)
     }
 
-    /// Applies an import with the messages that follow it, if it is the next import for this copy. Returns
-    /// whether it was. `keep` returns the place and body of a message.
+    /// Applies an import with the messages that follow it, if the import begins at this copy's cursor.
+    /// Returns whether the copy took the import. `keep` returns the place of a message in the log and, for a
+    /// stream in memory, the message's bytes.
     pub(super) fn take_import(
         &mut self,
         import: Import,
@@ -583,8 +595,9 @@ impl Stream {
                     self.remove_range(StreamSeq::ZERO, first_seq.prev(), effects);
                 }
                 if to.stage == Stage::Gone && self.content.messages == all {
-                    // A copy has at least the home group's messages, so with the same count it has no surplus
-                    // messages, and needs no removals.
+                    // The copy has every message that the home group has. If it also has the same number of
+                    // messages, it has no surplus message, so it skips the stage that removes surplus
+                    // messages.
                     to = Cursor::new(Stage::Ids, 0);
                 }
             }
@@ -634,7 +647,8 @@ impl Stream {
         true
     }
 
-    /// Returns whether this copy can apply the data of an import.
+    /// Returns whether this copy can apply the data of an import: messages and ids must continue those that
+    /// the copy has.
     fn can_take(&self, brought: &Brought, messages: &[Command<'_>]) -> bool {
         match brought {
             Brought::Messages { slots, .. } => {
@@ -661,7 +675,7 @@ impl Stream {
         }
     }
 
-    /// Begins a move of the stream to group `to`, in the directory.
+    /// Begins a move of the stream to group `to`; only the group that keeps the directory calls this.
     pub(super) fn begin_move(&mut self, to: GroupId) {
         self.moves = self.moves.next();
         self.moving = Some(to);
@@ -670,7 +684,8 @@ impl Stream {
         }
     }
 
-    /// Ends a move that the directory has called off: a copy drops its content, and a frozen stream thaws.
+    /// Ends a move that the directory has called off: an incomplete copy drops its content, and a frozen
+    /// stream thaws.
     pub(super) fn call_off(&mut self, effects: &mut Vec<Effect>) {
         if self.is_filling() {
             self.empty(effects);
@@ -684,7 +699,7 @@ impl Stream {
         (self.moving, self.transit) = (None, Transit::None);
     }
 
-    /// Drops the stream's messages, ids and consumers, which another group keeps now.
+    /// Drops the messages, ids and consumers of a stream, because another group keeps the stream now.
     pub(super) fn empty(&mut self, effects: &mut Vec<Effect>) {
         let bulk = self.content.remove_all();
         self.tell(bulk, effects);
@@ -697,7 +712,7 @@ impl Stream {
 }
 
 impl StreamConsumer {
-    /// Writes the consumer to a snapshot or an export.
+    /// Writes the consumer to a snapshot or an export, with its state already encoded.
     pub(super) fn put(&self, name: &str, state: &[u8], out: &mut Vec<u8>) {
         put_bytes(out, name.as_bytes());
         put_u64(out, self.created_us);

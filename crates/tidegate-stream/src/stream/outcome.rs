@@ -1,5 +1,5 @@
-//! The results of commands: an [`Outcome`] for the client that waits for it, and [`Effect`]s for the modules
-//! that keep data about the streams.
+//! The results of a group's commands: an [`Outcome`] for the client that waits for a command, and [`Effect`]s
+//! for the modules that keep data about the streams.
 
 use super::command::Place;
 use super::index::Bulk;
@@ -8,38 +8,38 @@ use crate::schema::error::ApiError;
 use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 
-/// The result of a command.
+/// The result of one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The stream stored the message under this number.
+    /// The stream stored the published message.
     Stored {
         /// The number of the stream.
         stream: StreamNumber,
-        /// The message's number in the stream.
+        /// The number that the stream gave to the message.
         seq: StreamSeq,
     },
-    /// The message is a duplicate: the stream has already stored a message with the same id.
+    /// The stream did not store the message, because it has already stored a message with the same id.
     Duplicate {
         /// The number of the stream.
         stream: StreamNumber,
-        /// The number under which the stream stored the first of the two messages.
+        /// The number that the stream gave to the earlier message with the same id.
         seq: StreamSeq,
     },
     /// The stream or the group refused the command, which changed nothing.
     Refused {
-        /// The number of the command's stream; 0 if the command has none.
+        /// The number of the stream that the command names; 0 if it names none.
         stream: StreamNumber,
-        /// The reason why the stream or the group refused the command.
+        /// The error that says why the command was refused, as the client gets it.
         error: ApiError,
     },
-    /// The stream stored an atomic batch. The next `count` outcomes are those of the batch's messages.
+    /// The stream stored an atomic batch. The next `count` outcomes belong to the batch's messages.
     Batch {
         /// The number of the stream.
         stream: StreamNumber,
-        /// The number of the batch's last message.
+        /// The number that the stream gave to the batch's last message.
         seq: StreamSeq,
-        /// The number of messages of the batch.
+        /// The number of messages in the stored batch.
         count: u32,
     },
     /// The group created the stream.
@@ -47,58 +47,58 @@ pub enum Outcome {
         /// The number of the stream.
         stream: StreamNumber,
     },
-    /// A stream with this name and the same configuration exists.
+    /// The group created no stream, because a stream with this name and the same configuration exists.
     Exists {
         /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The stream has the requested configuration.
+    /// The command updated the configuration of the stream, which now is as the command asks.
     Updated {
         /// The number of the stream.
         stream: StreamNumber,
     },
     /// The group deleted the stream.
     Deleted {
-        /// The number that the stream had.
+        /// The number of the deleted stream.
         stream: StreamNumber,
     },
-    /// The stream removed the messages that the purge names.
+    /// The stream removed the messages that a purge selects.
     Purged {
         /// The number of the stream.
         stream: StreamNumber,
-        /// The number of purged messages.
+        /// The number of messages that the purge removed.
         purged: u64,
     },
-    /// The stream removed the message.
+    /// The stream removed the message that the command names, as a client asked.
     Removed {
         /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The stream created the consumer.
+    /// The stream created a consumer.
     ConsumerCreated {
         /// The number of the stream.
         stream: StreamNumber,
     },
-    /// A consumer with this name and the same configuration exists.
+    /// The stream created no consumer, because a consumer with this name and the same configuration exists.
     ConsumerExists {
         /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The consumer has the requested configuration.
+    /// The command changed the configuration of the consumer.
     ConsumerUpdated {
         /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The stream deleted the consumer.
+    /// The stream deleted a consumer.
     ConsumerDeleted {
         /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The group applied the command, which has no further result.
+    /// The group applied the command. The outcome holds no data, because no answer to a client needs any.
     Done,
 }
 
-/// A change of a stream that a command made, for modules that keep data about the streams.
+/// A change of a stream that a command made, for the modules that keep data about the streams.
 ///
 /// Each message that [`Effect::Stored`] reports is later part of one [`Effect::Removed`], [`Effect::Purged`]
 /// or [`Effect::StreamDeleted`], with its place at that time and the same size.
@@ -109,11 +109,12 @@ pub enum Effect {
     Stored {
         /// The number of the stream.
         stream: StreamNumber,
-        /// The message's number in the stream.
+        /// The number of the stored message in its stream.
         seq: StreamSeq,
-        /// The message's place in the log; the default place if the stream is in memory.
+        /// The place of the message in the log; the default place if the stream is in memory.
         place: Place,
-        /// The message's size, as the stream counts it.
+        /// The size of the message in bytes, as the stream counts it: subject, headers and payload, and 30
+        /// bytes (34 with headers).
         bytes: u32,
         /// The message's subject.
         subject: Name,
@@ -122,16 +123,16 @@ pub enum Effect {
     Removed {
         /// The number of the stream.
         stream: StreamNumber,
-        /// The message's number in the stream.
+        /// The number of the removed message in its stream.
         seq: StreamSeq,
-        /// The place in the log at which the message was last.
+        /// The place of the message in the log at the time of its removal.
         place: Place,
-        /// The message's size, as the stream counted it.
+        /// The size of the message in bytes, as the stream counted it.
         bytes: u32,
         /// The message's subject.
         subject: Name,
     },
-    /// A stream removed many messages at once.
+    /// A stream removed many messages with one command.
     Purged {
         /// The number of the stream.
         stream: StreamNumber,
@@ -143,49 +144,52 @@ pub enum Effect {
         /// The number of the stream.
         stream: StreamNumber,
     },
-    /// A stream's configuration changed.
+    /// A client changed the configuration of a stream.
     StreamUpdated {
         /// The number of the stream.
         stream: StreamNumber,
     },
     /// The group deleted a stream, with its messages and consumers.
     StreamDeleted {
-        /// The number that the stream had.
+        /// The number of the deleted stream.
         stream: StreamNumber,
         /// The stream's name.
         name: String,
-        /// The messages that the stream had.
+        /// The messages that the deleted stream still had.
         messages: Bulk,
-        /// The names of the consumers that the stream had.
+        /// The names of the consumers of the deleted stream.
         consumers: Vec<String>,
     },
-    /// The stream's home group has created the stream, as this directory now knows.
+    /// The directory of this group has noted that the stream's home group has created the stream.
     StreamMade {
         /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The stream moves to another group: it does not change in this group unless it thaws.
+    /// The stream moves from this group to another one, and does not change in this group unless it thaws.
     StreamFrozen {
         /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The directory has called the stream's move off: the stream stays in this group, with its consumers.
+    /// The directory has called off the stream's move from this group: the stream stays here, with its
+    /// consumers.
     StreamThawed {
         /// The number of the stream.
         stream: StreamNumber,
     },
-    /// This directory has called the stream's move off: the other group still keeps the stream.
+    /// The directory of this group has called off the stream's move: the group that keeps the stream goes on
+    /// keeping it.
     StreamStays {
         /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The copy of a stream is complete, with its consumers: this group keeps the stream from now on.
+    /// The copy of a moving stream in this group is complete, with its consumers: this group keeps the stream
+    /// from now on.
     StreamFilled {
         /// The number of the stream.
         stream: StreamNumber,
     },
-    /// Another group keeps the stream from now on. The effects before this one have removed the stream's
-    /// content from this group.
+    /// The stream has moved: another group keeps it from now on. The effects before this one have removed the
+    /// stream's content from this group.
     StreamMoved {
         /// The number of the stream.
         stream: StreamNumber,
@@ -197,14 +201,15 @@ pub enum Effect {
         /// The consumer's name.
         name: String,
     },
-    /// A consumer's configuration changed.
+    /// A client changed the configuration of a consumer.
     ConsumerUpdated {
         /// The number of the stream.
         stream: StreamNumber,
         /// The consumer's name.
         name: String,
     },
-    /// A consumer was reset to the position in its state.
+    /// A reset by a client has moved a consumer to another message of its stream; the consumer's state holds
+    /// the new position.
     ConsumerReset {
         /// The number of the stream.
         stream: StreamNumber,

@@ -1,5 +1,5 @@
-//! Finds the streams (owners) with patterns that overlap a given pattern, without a comparison with all
-//! patterns.
+//! Finds the streams with a pattern of subjects that overlaps a given pattern, without a comparison with all
+//! patterns. A stream owns its patterns; the index calls it their owner.
 //!
 //! The index groups patterns by *shape*: the number of tokens, and the positions of wildcards. Two shapes
 //! determine the positions at which two patterns both have a literal token; the patterns overlap if and only
@@ -17,13 +17,14 @@ use std::collections::BTreeMap;
 
 use tidegate_nats::subject::tokens;
 
-/// The most tables of a shape. A table belongs to another shape of patterns, and few groups have so many
-/// shapes.
+/// The limit on the number of tables that the index keeps for one shape of patterns. Each table serves
+/// searches by patterns of one other shape, and few groups have so many shapes.
 const TABLES_MAX: usize = 16;
-/// The number of searches after which an unused table makes room for another.
+/// The number of searches after which the index may drop a table that no search has used, to make room for
+/// another table.
 const UNUSED_MAX: u64 = 1024;
 
-/// A token's place in a pattern.
+/// The kind of a token of a pattern: a literal or a wildcard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Slot {
     Literal,
@@ -34,36 +35,38 @@ enum Slot {
 }
 
 type Shape = Box<[Slot]>;
-/// The positions of literal tokens in a pattern, in order.
+/// The positions in a pattern at which literal tokens stand, in rising order.
 type Positions = Box<[u32]>;
-/// A table of tokens: the key is the tokens at the table's positions with the owner of the pattern, the value
-/// is the number of this owner's patterns that have these tokens.
+/// A table of the patterns of one shape by some of their tokens: the key is the tokens at the table's
+/// positions and the owner, and the value is the number of the owner's patterns with these tokens.
 type Table = BTreeMap<(Box<[u8]>, StreamNumber), u32>;
 
-/// The patterns of all streams, each with the stream that owns it.
+/// The index of the patterns of subjects of all streams, each with the stream that owns it.
 #[derive(Debug, Default)]
 pub(super) struct Overlaps {
     shapes: BTreeMap<Shape, Patterns>,
-    /// The number of searches so far.
+    /// The number of searches so far. It serves as the clock by which the index finds unused tables.
     searches: u64,
-    /// The number of lookups, of patterns compared, and of patterns added to new tables so far.
+    /// The cost of all searches so far: the number of lookups, of patterns compared, and of patterns added to
+    /// new tables.
     #[cfg(test)]
     cost: u64,
 }
 
-/// The patterns of one shape.
+/// The patterns of one shape, and the tables that find them.
 #[derive(Debug)]
 struct Patterns {
-    /// The positions of all literal tokens of the shape. The table `whole` by these positions holds all
-    /// patterns.
+    /// The positions of all literal tokens of the shape. The table `whole` has all patterns of the shape by
+    /// the tokens at these positions.
     literals: Positions,
     whole: Table,
-    /// The tables by some of the positions, each with the number of the search that used it last.
+    /// The tables by only some of the literal positions, each with the number of the last search that used
+    /// it.
     tables: BTreeMap<Positions, (Table, u64)>,
 }
 
 impl Overlaps {
-    /// Adds a pattern of an owner. The owner may have the same pattern several times.
+    /// Adds a pattern of a stream, its owner. The index counts how often an owner adds the same pattern.
     pub(super) fn insert(&mut self, pattern: &[u8], owner: StreamNumber) {
         let of_shape = self.shapes.entry(shape(pattern));
         let of_shape = of_shape.or_insert_with_key(Patterns::new);
@@ -72,7 +75,7 @@ impl Overlaps {
         }
     }
 
-    /// Removes a pattern that the caller added for this owner.
+    /// Removes a pattern of this owner once, if the caller has added it several times.
     pub(super) fn remove(&mut self, pattern: &[u8], owner: StreamNumber) {
         let shape = shape(pattern);
         let Some(of_shape) = self.shapes.get_mut(&shape) else {
@@ -92,7 +95,7 @@ impl Overlaps {
         }
     }
 
-    /// Returns the owner with the lowest number, other than `except`, of a pattern that overlaps this
+    /// Returns the lowest number of a stream, other than `except`, that has a pattern overlapping this
     /// pattern.
     pub(super) fn find(
         &mut self,
@@ -135,7 +138,7 @@ impl Overlaps {
         self.cost
     }
 
-    /// Panics if an invariant does not hold: for tests.
+    /// Panics if an invariant of the index of patterns does not hold. Only tests call this.
     pub(super) fn check_invariants(&self) {
         for (shape, patterns) in &self.shapes {
             assert!(!patterns.whole.is_empty(), "a shape without patterns");
@@ -147,7 +150,8 @@ impl Overlaps {
         }
     }
 
-    /// Returns the number of patterns, counting a pattern once for each time that an owner added it.
+    /// Returns the number of patterns in the index, counting a pattern once for each time that an owner added
+    /// it.
     pub(super) fn len(&self) -> usize {
         let counts = self.shapes.values().flat_map(|p| p.whole.values());
         counts.map(|count| *count as usize).sum()
@@ -169,8 +173,9 @@ impl Patterns {
         fewer.chain(std::iter::once((&self.literals, &mut self.whole)))
     }
 
-    /// Returns the table by these positions, and the number of patterns that this call added to a new table.
-    /// Returns the positions if there is no room for the table.
+    /// Returns the shape's table by these positions, built if it is missing, and the number of patterns that
+    /// this call added to a new table. Returns the positions as the error if the shape has no room for
+    /// another table.
     fn table(&mut self, positions: Positions, now: u64) -> Result<(&Table, u64), Positions> {
         if positions == self.literals {
             return Ok((&self.whole, 0));
@@ -193,8 +198,8 @@ impl Patterns {
         }
     }
 
-    /// Drops the least recently used table if it has been unused for long. Returns whether it dropped a
-    /// table.
+    /// Drops the table of the shape that has been unused for longest, if it has been unused for more than
+    /// [`UNUSED_MAX`] searches. Returns whether it dropped a table.
     fn make_room(&mut self, now: u64) -> bool {
         let oldest = self.tables.iter().min_by_key(|(_, (_, used))| *used);
         let unused = oldest.filter(|(_, (_, used))| used + UNUSED_MAX < now);
@@ -202,7 +207,7 @@ impl Patterns {
         unused.is_some_and(|positions| self.tables.remove(&positions).is_some())
     }
 
-    /// Builds a table of all patterns of the shape by these positions.
+    /// Builds a table with all patterns of the shape, by the tokens that each pattern has at `positions`.
     fn project(&self, positions: &Positions) -> Table {
         let mut table = Table::new();
         for ((literals, owner), count) in &self.whole {
@@ -212,15 +217,16 @@ impl Patterns {
         table
     }
 
-    /// Returns the tokens at these positions, from the literal tokens of a pattern.
+    /// Returns the tokens that a pattern has at `positions`, joined by dots; `literals` are the joined
+    /// literal tokens of the pattern.
     fn part(&self, literals: &[u8], positions: &Positions) -> Box<[u8]> {
         let at = self.literals.iter().zip(tokens(literals));
         let wanted = at.filter(|(at, _)| positions.binary_search(at).is_ok());
         join(wanted.map(|(_, token)| token))
     }
 
-    /// Returns the owner with the lowest number of a pattern with these tokens at these positions. Compares
-    /// all patterns of the shape, since there is no table.
+    /// Returns the lowest number of an owner, other than `except`, that has a pattern with `tokens` at
+    /// `positions`. Compares all patterns of the shape, because the shape has no table for `positions`.
     fn compare(
         &self,
         positions: &Positions,
@@ -233,7 +239,8 @@ impl Patterns {
     }
 }
 
-/// Returns the owner with the lowest number, other than `except`, that the table has for these tokens.
+/// Returns the lowest number of an owner, other than `except`, that has a pattern with `tokens` in this
+/// table.
 fn first(table: &Table, tokens: Box<[u8]>, except: Option<StreamNumber>) -> Option<StreamNumber> {
     let from = (tokens, StreamNumber::NONE);
     let owners = table.range(&from..);
@@ -256,8 +263,8 @@ fn literals(shape: &Shape) -> Positions {
     (0..).zip(shape).filter_map(literal).collect()
 }
 
-/// Returns the positions at which patterns of two shapes both have a literal token. The patterns overlap if
-/// these tokens are equal. `None` if patterns of these shapes never overlap.
+/// Returns the positions at which patterns of the shapes `a` and `b` both have a literal token: two such
+/// patterns overlap if these tokens are equal. Returns `None` if patterns of these shapes never overlap.
 fn compared(a: &Shape, b: &Shape) -> Option<Positions> {
     let open = |shape: &Shape| shape.last() == Some(&Slot::Rest);
     if a.len() != b.len() && !open(a) && !open(b) {
@@ -275,14 +282,14 @@ fn compared(a: &Shape, b: &Shape) -> Option<Positions> {
     Some(positions.into())
 }
 
-/// Returns the tokens of a pattern at these positions.
+/// Returns the tokens that the pattern has at `positions`, joined by dots.
 fn key(pattern: &[u8], positions: &Positions) -> Box<[u8]> {
     let mut positions = positions.iter().copied().peekable();
     let at = (0_u32..).zip(tokens(pattern));
     join(at.filter_map(|(at, token)| positions.next_if_eq(&at).map(|_| token)))
 }
 
-/// Joins tokens by dots. The result is unambiguous, because no token contains a dot and no token is empty.
+/// Joins tokens by dots. The result is unambiguous, because a token is never empty and never contains a dot.
 fn join<'a>(tokens: impl Iterator<Item = &'a [u8]>) -> Box<[u8]> {
     let mut all = Vec::new();
     for token in tokens {

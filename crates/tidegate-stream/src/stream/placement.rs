@@ -1,9 +1,9 @@
 //! The parts of commands that name the group that keeps a stream, the group to which the stream moves, and
-//! the number of the move, as bytes.
+//! the number of the move; encoded as bytes.
 //!
-//! Owns the layout of these subjects and payloads: integers without a tag; the decoder tells the variants
-//! apart by their length. No other module reads or writes these bytes. [`super::streams`] checks whether the
-//! state of the stream allows the command. All numbers are little-endian `u32`s.
+//! This module owns the layout of these subjects and payloads: integers without a tag; the decoder tells the
+//! variants apart by their length. No other module reads or writes these bytes. [`super::streams`] checks
+//! whether the state of the stream allows the command. All numbers are little-endian `u32`s.
 //!
 //! ```text
 //! Placement   CreateStream, subject   nothing | group, 0 | 0, number in the directory
@@ -23,31 +23,33 @@ use super::home::Home;
 use crate::schema::error::ApiError;
 use crate::schema::number::{DirectoryNumber, MoveNumber};
 
-/// The group that is to keep a new stream: the subject of [`super::Kind::CreateStream`].
+/// The group that keeps, or is to keep, the stream that a command creates, as the subject of a
+/// [`super::Kind::CreateStream`] states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The group that applies the command keeps the stream; the directory of another group does not list it.
+    /// The group that applies the command keeps the stream, and the directory of another group does not list
+    /// it.
     Here,
-    /// Another group keeps the stream: the command creates an entry of the directory.
+    /// Another group keeps the stream, and the command only creates the stream's entry in the directory.
     Elsewhere {
-        /// The number of the other group.
+        /// The number of the group that keeps the stream.
         group: GroupId,
     },
     /// The group that applies the command keeps the stream, and the directory of another group lists the
     /// stream under this number.
     Of(DirectoryNumber),
-    /// The group that applies the command will keep the stream, once a move has filled the copy. The command
-    /// creates an empty copy.
+    /// The group that applies the command is the target of a move, and keeps the stream once the move has
+    /// filled the copy. The command creates the empty copy.
     Copy {
-        /// The directory number of the stream that the move copies.
+        /// The directory number of the stream that moves.
         of: DirectoryNumber,
-        /// The move that fills the copy.
+        /// The number of the move that fills the copy of the stream.
         r#move: MoveNumber,
     },
 }
 
 impl Placement {
-    /// Encodes the placement.
+    /// Encodes the group that is to keep a new stream as the subject of the command that creates the stream.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         match self {
@@ -58,7 +60,8 @@ impl Placement {
         }
     }
 
-    /// Decodes the placement.
+    /// Decodes the group that is to keep a new stream from the subject of the command that creates the
+    /// stream.
     pub(super) fn decode(subject: &[u8]) -> Result<Self, ApiError> {
         if subject.is_empty() {
             return Ok(Self::Here);
@@ -81,7 +84,7 @@ impl Placement {
         }
     }
 
-    /// Returns the home group of a stream that a command with this placement has just created.
+    /// Returns the home group of a stream that a command with this placement creates.
     pub(super) const fn home(self) -> Home {
         match self {
             Self::Here => Home::Here,
@@ -91,28 +94,29 @@ impl Placement {
     }
 }
 
-/// The effect of a changed configuration on the home group of a stream of the directory: the subject of
-/// [`super::Kind::UpdateStream`].
+/// The effect of a changed configuration on the home group of a stream of the directory, as the subject of a
+/// [`super::Kind::UpdateStream`] states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Course {
-    /// The home group stays the same.
+    /// The update leaves the stream in its home group.
     Same,
-    /// The stream moves to another group.
+    /// The update makes the stream move to another group.
     To {
-        /// The number of the other group.
+        /// The number of the group to which the stream moves.
         group: GroupId,
     },
-    /// The directory calls a move off. The stream moves to another group instead, or stays.
+    /// The directory calls the stream's present move off. The stream moves to another group instead, or stays
+    /// in its home group.
     Instead {
         /// The number of the group to which the stream moves instead; `None` if the stream stays.
         group: Option<GroupId>,
-        /// The move that the directory calls off.
+        /// The number of the move that the directory calls off.
         r#move: MoveNumber,
     },
 }
 
 impl Course {
-    /// Encodes the course.
+    /// Encodes the effect on the home group as the subject of an update.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         match self {
@@ -124,7 +128,7 @@ impl Course {
         }
     }
 
-    /// Decodes the course.
+    /// Decodes the effect on the home group from the subject of an update.
     pub(super) fn decode(subject: &[u8]) -> Result<Self, ApiError> {
         if subject.is_empty() {
             return Ok(Self::Same);
@@ -142,17 +146,19 @@ impl Course {
     }
 }
 
-/// The move to which an imported part belongs: the subject of [`super::Kind::Import`].
+/// The move to which an imported part of a stream belongs, as the subject of a [`super::Kind::Import`] states
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filling {
-    /// The log of an older version does not name the move: the copy takes the part for any move.
+    /// The import does not name its move, as in the logs of older versions: a copy takes the part for any
+    /// move.
     Any,
-    /// The part belongs to this move: the copy of another move refuses the part.
+    /// The imported part belongs to this move: the copy of another move refuses the part.
     By(MoveNumber),
 }
 
 impl Filling {
-    /// Encodes the move.
+    /// Encodes the move to which an import belongs as the import's subject.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         match self {
@@ -161,7 +167,7 @@ impl Filling {
         }
     }
 
-    /// Decodes the move.
+    /// Decodes the move to which an import belongs from the import's subject.
     pub(super) fn decode(subject: &[u8]) -> Result<Self, ApiError> {
         if subject.is_empty() {
             return Ok(Self::Any);
@@ -170,30 +176,30 @@ impl Filling {
         Ok(Self::By(MoveNumber::new(number)))
     }
 
-    /// Returns whether a copy that the move with this number fills takes the part.
+    /// Returns whether a copy that the move with this number fills takes the imported part.
     pub(super) fn is_for(self, r#move: MoveNumber) -> bool {
         matches!(self, Self::Any) || self == Self::By(r#move)
     }
 }
 
-/// The move of a stream of the directory: the payload of [`super::Kind::Freeze`] and
-/// [`super::Kind::Moved`].
+/// A move of a stream of the directory, as the payload of a [`super::Kind::Freeze`] or [`super::Kind::Moved`]
+/// states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moving {
-    /// The group that is to keep the stream after the move.
+    /// The target of the move: the group that is to keep the stream.
     pub to: GroupId,
-    /// The number of the move among the moves of the stream.
+    /// The number of this move among all moves of the stream.
     pub number: MoveNumber,
 }
 
 impl Moving {
-    /// Encodes the move.
+    /// Encodes the target and the number of the move as the payload of a freeze or of the end of a move.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         packed([self.to.get(), self.number.get()])
     }
 
-    /// Decodes the move.
+    /// Decodes the target and the number of the move from the payload of a freeze or of the end of a move.
     pub(super) fn decode(payload: &[u8]) -> Result<Self, ApiError> {
         let [to, number] = unpacked(payload).ok_or(ApiError::BAD_REQUEST)?;
         Ok(Self {
@@ -203,23 +209,26 @@ impl Moving {
     }
 }
 
-/// A move, and the target of the move that replaces it: the payload of [`super::Kind::Renew`].
+/// A move that the directory calls off, and the target of the move that replaces it, as the payload of a
+/// [`super::Kind::Renew`] states them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
-    /// The move that the directory calls off.
+    /// The move of the stream that the directory calls off.
     pub of: Moving,
-    /// The group that is to keep the stream instead.
+    /// The target of the new move: the group that is to keep the stream.
     pub to: GroupId,
 }
 
 impl Renewal {
-    /// Encodes the old move and the new target.
+    /// Encodes the move that ends and the target of the next move as the payload of a command that renews a
+    /// move.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         packed([self.of.to.get(), self.of.number.get(), self.to.get()])
     }
 
-    /// Decodes the old move and the new target.
+    /// Decodes the move that ends and the target of the next move from the payload of a command that renews a
+    /// move.
     pub(super) fn decode(payload: &[u8]) -> Result<Self, ApiError> {
         let [from, number, to] = unpacked(payload).ok_or(ApiError::BAD_REQUEST)?;
         let number = MoveNumber::new(number);
@@ -234,21 +243,22 @@ impl Renewal {
     }
 }
 
-/// The move that the directory called off, so that the stream thaws: the payload of [`super::Kind::Thaw`].
+/// The move that the directory has called off, so that the stream thaws in its home group, as the payload of
+/// a [`super::Kind::Thaw`] states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thaw {
-    /// The number of the move that the directory called off.
+    /// The number of the move that the directory has called off.
     pub r#move: MoveNumber,
 }
 
 impl Thaw {
-    /// Encodes the move.
+    /// Encodes the number of the move as the payload of the command that thaws the stream.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         packed([self.r#move.get()])
     }
 
-    /// Decodes the move.
+    /// Decodes the number of the move from the payload of the command that thaws the stream.
     pub(super) fn decode(payload: &[u8]) -> Result<Self, ApiError> {
         let [number] = unpacked(payload).ok_or(ApiError::BAD_REQUEST)?;
         Ok(Self {
@@ -257,12 +267,12 @@ impl Thaw {
     }
 }
 
-/// Writes the numbers one after the other.
+/// Encodes the numbers of a subject or payload one after the other, each as a little-endian `u32`.
 fn packed<const N: usize>(numbers: [u32; N]) -> Vec<u8> {
     numbers.map(u32::to_le_bytes).concat()
 }
 
-/// Reads `N` numbers that fill `bytes`; `None` if `bytes` has another length.
+/// Decodes a subject or payload of exactly `N` little-endian `u32`s; `None` if `bytes` has another length.
 fn unpacked<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
     let (words, []) = bytes.as_chunks::<4>() else {
         return None;

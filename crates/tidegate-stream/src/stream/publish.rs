@@ -1,8 +1,9 @@
 //! The admission of messages: checks a published message against its stream.
 //!
-//! The order is: sealed, expected stream, time to live, duplicate, last id, size, last number, last number of
-//! the subject, roll-up, limits. The checks do not change the stream. For a message of an atomic batch, the
-//! checks use the stream as it was before the batch, and the earlier messages of the batch ([`Stage`]).
+//! The order of the checks is: sealed, expected stream, time to live, duplicate, last id, size, last number,
+//! last number of the subject, roll-up, limits. The checks do not change the stream. For a message of an
+//! atomic batch, the checks use the stream as it was before the batch, and the earlier messages of the batch
+//! ([`Stage`]).
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,10 +17,10 @@ use crate::convert::saturating_u32;
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
-/// The most bytes of a message's headers.
+/// The most bytes of headers that a published message may have.
 const HEADERS_BYTES_MAX: usize = 65_535;
 
-/// The facts about a message that passed all checks, for storing it.
+/// The data of a published message that passed all checks: with these data the stream stores the message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Accepted<'a> {
     pub(super) bytes: u32,
@@ -34,15 +35,15 @@ pub(super) struct Accepted<'a> {
 pub(super) enum Rollup {
     #[default]
     None,
-    /// The message replaces the messages of its subject.
+    /// The message replaces the older messages of its subject.
     Subject,
-    /// The message's subject has wildcards. The message replaces the messages of all subjects that this
-    /// pattern matches, also those with the same subject.
+    /// The subject of the message is a pattern with wildcards. The message replaces the older messages of all
+    /// subjects that the pattern matches, and those published to the pattern itself.
     Matching,
     All,
 }
 
-/// The reason why the stream does not store a message.
+/// The reason why a stream does not store a published message: it is a duplicate, or a check failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Duplicate(StreamSeq),
@@ -55,7 +56,8 @@ impl From<ApiError> for Refusal {
     }
 }
 
-/// The earlier messages of an atomic batch.
+/// The counts and ids of the messages of an atomic batch that have passed the checks so far, for the checks
+/// of the batch's next message.
 #[derive(Debug, Default)]
 pub(super) struct Stage<'a> {
     ids: HashSet<&'a [u8]>,
@@ -65,7 +67,8 @@ pub(super) struct Stage<'a> {
 }
 
 impl Stream {
-    /// Checks a message against the stream as it is now.
+    /// Checks whether the stream accepts a published message in the stream's present state. `stage` holds the
+    /// earlier messages of an atomic batch, and gets this message, too.
     #[inline]
     pub(super) fn check<'a>(
         &mut self,
@@ -78,8 +81,8 @@ impl Stream {
         }
         let bytes = counted_bytes(command);
         let mut accepted = Accepted {
-            // The conversion loses nothing for a stored message: the check of the size refuses a message that
-            // does not fit.
+            // The conversion of the size loses nothing for a message that the stream stores: the check of the
+            // size refuses a message of more than 512 MiB.
             bytes: saturating_u32(bytes),
             flags: Flags::default(),
             due_us: 0,
@@ -110,8 +113,8 @@ impl Stream {
         if (headers + command.payload.len()) as u64 > self.limits.message_bytes {
             return Err(ApiError::MESSAGE_TOO_LARGE);
         }
-        // The counted size, with subject and overhead, must fit into the index. No message that a client can
-        // send comes near this limit.
+        // The size of a message with subject and overhead must fit into the index (512 MiB). No message that
+        // a client can send comes near this limit.
         if counted_bytes(command) > super::block::MESSAGE_BYTES_MAX.into() {
             return Err(ApiError::MESSAGE_TOO_LARGE);
         }
@@ -237,7 +240,8 @@ impl Stream {
             b"sub" if stage.is_some_and(|s| s.subjects.contains_key(command.subject)) => {
                 Err(ApiError::rollup_failed("batch rollup sub invalid"))
             }
-            // A client may publish to a pattern; clients of key-value buckets purge by a pattern in this way.
+            // A client may publish to a pattern: clients of key-value buckets purge all keys that match a
+            // pattern in this way.
             b"sub" if subject::has_wildcard(command.subject) => Ok(Rollup::Matching),
             b"sub" => Ok(Rollup::Subject),
             b"all" if stage.is_some_and(|s| s.messages > 0) => {
@@ -272,8 +276,9 @@ impl Stream {
                         "maximum messages per subject exceeded",
                     ));
                 }
-                // The subject's oldest message makes room for this one. Within a batch, the check does not
-                // know yet which message that will be.
+                // The oldest message of the subject makes room for the new message, so its bytes count as
+                // free. For a message of an atomic batch, the check does not know yet which message the
+                // stream will remove.
                 let oldest = match (stage, id) {
                     (None, Some(id)) => self.content.first_of(id),
                     _ => None,

@@ -1,4 +1,4 @@
-//! Finds the messages that a part of the log holds, for the compaction of the log, which wants to free that
+//! Finds the messages that lie in a part of the log, for the compaction of the log, which wants to free that
 //! part. Each search is bounded.
 
 use std::ops::Range;
@@ -9,23 +9,24 @@ use super::streams::Streams;
 use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 
-/// The number of blocks of messages that one search reads.
+/// The limit on the blocks of message indexes that one search reads, of 256 messages each.
 const BLOCKS_MAX: usize = 256;
 
-/// A message in the log, and its place.
+/// A message that lies in the log, and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident {
     /// The number of the message's stream.
     pub stream: StreamNumber,
-    /// The message's number in the stream.
+    /// The number of the message in the stream.
     pub seq: StreamSeq,
-    /// The message's place in the log.
+    /// The place in the log at which the message lies.
     pub place: Place,
 }
 
 impl Streams {
-    /// Returns messages with entries at these positions of the log, from the stream and number `from` on, as
-    /// far as one search goes. Also returns the start of the next search, if messages are left to search.
+    /// Returns the messages with log records at positions in `lsns`, in the order of streams and numbers and
+    /// beginning at `from`, as far as one bounded search goes. Also returns the place at which the next
+    /// search must begin; `None` after the last message.
     #[must_use]
     pub fn residents_in(
         &self,

@@ -1,22 +1,25 @@
 //! The times at which the next messages of streams expire.
 //!
-//! For each stream with mortal messages, the schedule holds a lower bound of that time. A look at the
-//! schedule visits only the streams with a bound in the past, and takes logarithmic time for each.
+//! For each stream with messages that can expire, the schedule holds a bound: a time that is not later than
+//! the next expiry in the stream. A look at the schedule visits only the streams with a bound in the past,
+//! and takes logarithmic time for each.
 
 use std::collections::BTreeSet;
 
 use super::single::Stream;
 use crate::schema::number::StreamNumber;
 
-/// The bound of a stream without mortal messages.
+/// The highest time, as the bound of a stream in which no message can expire.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// See the [module](self).
+/// The bounds of all streams with messages that can expire, the earliest first. Times are microseconds since
+/// 1970.
 #[derive(Debug, Default)]
 pub(super) struct Schedule(BTreeSet<(u64, StreamNumber)>);
 
 impl Schedule {
-    /// Lowers the bound of a stream that has stored a message which expires at `due_us` or later.
+    /// Lowers the bound of a stream after it has stored a message, which expires at `due_us` (microseconds
+    /// since 1970) or later.
     #[inline]
     pub(super) fn lower(&mut self, stream: &mut Stream, due_us: u64) {
         if due_us < stream.scheduled_us {
@@ -24,7 +27,7 @@ impl Schedule {
         }
     }
 
-    /// Sets the bound of a stream to the time at which its next message expires.
+    /// Sets the bound of a stream to the exact time at which its next message expires.
     pub(super) fn renew(&mut self, stream: &mut Stream) {
         let due_us = stream.next_due().unwrap_or(NEVER);
         if due_us != stream.scheduled_us {
@@ -32,23 +35,25 @@ impl Schedule {
         }
     }
 
-    /// Removes a stream.
+    /// Removes a stream from the schedule of expiries.
     pub(super) fn remove(&mut self, stream: &mut Stream) {
         self.set(stream, NEVER);
     }
 
-    /// Returns the lowest bound, and its stream.
+    /// Returns the earliest bound in the schedule, and its stream: no message of any stream expires before
+    /// this time. Returns `None` if no message can expire.
     pub(super) fn first(&self) -> Option<(u64, StreamNumber)> {
         self.0.first().copied()
     }
 
-    /// Returns the streams with a bound of `now_us` or earlier, at most `limit` of them.
+    /// Returns the streams in which a message may have expired by `now_us` (microseconds since 1970), at most
+    /// `limit` of them.
     pub(super) fn due(&self, now_us: u64, limit: usize) -> Vec<StreamNumber> {
         let due = self.0.iter().take_while(|(due_us, _)| *due_us <= now_us);
         due.take(limit).map(|(_, id)| *id).collect()
     }
 
-    /// Returns whether it holds the bound of this stream, for tests.
+    /// Returns whether the schedule holds the bound that the stream itself records. Only tests call this.
     pub(super) fn has(&self, stream: &Stream) -> bool {
         let listed = self.0.contains(&(stream.scheduled_us, stream.id));
         listed == (stream.scheduled_us != NEVER)

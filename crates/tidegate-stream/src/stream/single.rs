@@ -1,7 +1,7 @@
 //! One stream: its configuration, its messages, the ids of recent messages, and the queries on them.
 //!
-//! Owns the queries, the storing of a message, and the removal of messages beyond a limit. [`super::publish`]
-//! owns the admission of messages, and [`super::streams`] the invariants between streams.
+//! This module owns the queries, the storing of a message, and the removal of messages beyond a limit.
+//! [`super::publish`] owns the admission of messages, and [`super::streams`] the invariants between streams.
 
 use tidegate_cluster::groups::GroupId;
 
@@ -26,11 +26,12 @@ use crate::schema::config::{Discard, StreamConfig};
 use crate::schema::number::{DirectoryNumber, MoveNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
-/// The number of messages from which the stream reports a removal as one [`Effect::Purged`] in place of
-/// single effects.
+/// The number of messages of a subject above which a roll-up removes the subject's messages in one pass, and
+/// reports one [`Effect::Purged`] in place of an effect for each message.
 const BULK_MIN: u64 = 256;
 
-/// A stream: its configuration, its messages, its consumers, and the group that keeps it or is to keep it.
+/// A stream as one group knows it: configuration, messages and consumers, and the group that keeps the stream
+/// or is to keep it.
 #[derive(Debug)]
 pub struct Stream {
     pub(super) id: StreamNumber,
@@ -38,38 +39,41 @@ pub struct Stream {
     pub(super) limits: Limits,
     pub(super) created_us: u64,
     pub(super) kept: Home,
-    /// The value of [`super::Streams::changes`] when the stream was created or its configuration changed.
+    /// The value that [`super::Streams::changes`] had when the stream's configuration last changed, or when
+    /// the stream was created.
     pub(super) changed: u64,
-    /// A lower bound of the time at which its next message expires, see [`super::schedule`].
+    /// A lower bound of the time at which the stream's next message expires, in microseconds since 1970; see
+    /// [`super::schedule`].
     pub(super) scheduled_us: u64,
-    /// The number of the last snapshot that has a copy of the stream, or needs none.
+    /// The number of the last snapshot that need not copy the stream any more: it has a copy, or is older
+    /// than the stream.
     pub(super) copied_for: u64,
-    /// In the directory: the group to which the stream is to move, and (`moves`) the number of its moves so
-    /// far. In another group that the stream leaves or enters, `moves` is the number of that move.
+    /// In the directory: the group to which the stream is to move, and (`moves`) the number of the stream's
+    /// moves so far. In another group that the stream leaves or enters, `moves` is the number of that move.
     pub(super) moving: Option<GroupId>,
     pub(super) moves: MoveNumber,
-    /// The state of the stream's move in this group. No command except an import changes the content of a
-    /// stream in transit.
+    /// The state of the stream's move in this group. While the stream is frozen or a copy, no command except
+    /// an import changes its content.
     pub(super) transit: Transit,
     pub(super) content: Content,
     pub(super) dedup: Dedup,
-    /// The id of the message that the stream stored last; empty if that message has none.
+    /// The id of the message that the stream stored last; empty if that message has no id.
     pub(super) last_msg_id: Vec<u8>,
     pub(super) consumers: BTreeMap<String, StreamConsumer>,
 }
 
-/// The limits of a configuration as the stream uses them. `u64::MAX` is no limit, except where a field says
-/// otherwise.
+/// The limits of a stream's configuration in the units in which the stream uses them. `u64::MAX` is no limit,
+/// except where a field says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) per_subject: u64,
     pub(super) message_bytes: u64,
-    /// The age limit of messages; 0 is no limit.
+    /// The age limit of messages in microseconds; 0 is no limit.
     pub(super) age_us: u64,
     pub(super) dedup_us: u64,
-    /// The lifetime of markers; 0 means that the stream has no markers.
+    /// The lifetime of markers in seconds; 0 means that the stream stores no markers.
     pub(super) marker_ttl_secs: u64,
     pub(super) discard_new: bool,
 }
@@ -77,7 +81,7 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) fn of(config: &StreamConfig) -> Self {
         let limit = |n: i64| positive(n).unwrap_or(u64::MAX);
-        // The result is rounded up, so that no message expires early.
+        // Nanoseconds become microseconds rounded up, so that no message expires early.
         let micros = |ns: i64| or_zero(ns).div_ceil(1000);
         Self {
             messages: limit(config.max_msgs),
@@ -92,37 +96,41 @@ impl Limits {
     }
 }
 
-/// The state of a stream in numbers.
+/// The counts, sizes, numbers and times of a stream's messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamState {
-    /// The number of messages.
+    /// The number of messages in the stream.
     pub messages: u64,
-    /// The sum of the sizes of the messages. As in nats-server, the size of a message is the length of
-    /// subject, headers and payload, and 30 bytes (34 with headers).
+    /// The sum of the sizes of the messages, in bytes. As in nats-server, the size of a message is the length
+    /// of subject, headers and payload, and 30 bytes (34 with headers).
     pub bytes: u64,
-    /// The number of the first message; without messages, the number of the next message.
+    /// The number of the stream's first message; in an empty stream, the number that the next message will
+    /// get.
     pub first_seq: StreamSeq,
-    /// The number of the last message ever stored; 0 before the first message.
+    /// The number of the last message that the stream ever stored; 0 before the first message.
     pub last_seq: StreamSeq,
-    /// The time at which the first message was stored, in microseconds since 1970; 0 without messages.
+    /// The time at which the stream stored its first message, in microseconds since 1970; 0 in an empty
+    /// stream.
     pub first_time_us: u64,
-    /// The time at which the last message was stored, in microseconds since 1970, even if the stream has
-    /// removed it; 0 before the first message.
+    /// The time at which the stream stored its last message, in microseconds since 1970, even if it has
+    /// removed that message since; 0 before the first message.
     pub last_time_us: u64,
-    /// The number of subjects that have messages.
+    /// The number of subjects with messages in the stream.
     pub num_subjects: u64,
-    /// The number of removed messages between the first and the last message.
+    /// The number of removed messages between the stream's first message and its last.
     pub num_deleted: u64,
 }
 
-/// The address of a message, and the facts that the stream knows without reading the message.
+/// The place of a message in the log, and the facts about the message that the stream knows without reading
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The message's place in the log; the default place if the stream is in memory, see [`Stream::body`].
+    /// The place of the message in the log. For a stream in memory this is the default place, and
+    /// [`Stream::body`] returns the message.
     pub place: Place,
-    /// The time at which the message was stored, in microseconds since 1970.
+    /// The time at which the stream stored the message, in microseconds since 1970.
     pub time_us: u64,
-    /// The message's size, as the stream counts it.
+    /// The size of the message in bytes, as the stream counts it (see [`StreamState::bytes`]).
     pub bytes: u32,
     /// The message's subject.
     pub subject: Name,
@@ -159,14 +167,14 @@ impl Stream {
         }
     }
 
-    /// Returns the stream's number among the group's streams, which no other stream of the group ever gets.
+    /// Returns the stream's number in its group. The group never gives this number to another stream.
     #[must_use]
     pub const fn id(&self) -> StreamNumber {
         self.id
     }
 
-    /// Returns the stream's directory number. The caller must use this only in the group that has the
-    /// directory.
+    /// Returns the stream's directory number. The result is right only in the group of all nodes, which keeps
+    /// the directory.
     #[must_use]
     pub const fn entry_number(&self) -> DirectoryNumber {
         DirectoryNumber::of_entry(self.id)
@@ -196,20 +204,20 @@ impl Stream {
         self.content.in_memory()
     }
 
-    /// Returns the group that keeps the stream.
+    /// Returns the home group of the stream: the group that keeps it.
     #[must_use]
     pub const fn home(&self) -> Home {
         self.kept
     }
 
-    /// Returns a number that changes when the stream's configuration changes. The caller may compare two of
-    /// these numbers of this node since its start.
+    /// Returns a number that changes when the stream's configuration changes. Two of these numbers are
+    /// comparable only if the same node returned both since its start.
     #[must_use]
     pub const fn changed(&self) -> u64 {
         self.changed
     }
 
-    /// Returns the stream's state, in the numbers that the answer to `STREAM.INFO` shows.
+    /// Returns the state of the stream's messages, in the numbers that the answer to `STREAM.INFO` shows.
     #[must_use]
     pub fn state(&self) -> StreamState {
         let content = &self.content;
@@ -239,7 +247,8 @@ impl Stream {
         })
     }
 
-    /// Returns the place of the message with this number, if the stream holds it.
+    /// Returns the place in the log of the message with this number; `None` if the stream does not hold the
+    /// message.
     #[must_use]
     pub fn place(&self, seq: StreamSeq) -> Option<Place> {
         self.content.index.get(seq).map(|slot| slot.place)
@@ -251,32 +260,33 @@ impl Stream {
         self.content.index.get(seq).is_some()
     }
 
-    /// Returns the command that stored the message, if the stream is in memory. The caller reads the command
+    /// Returns, for a stream in memory, the command that stored the message. The caller reads the command
     /// with [`Command::read`] from offset 0.
     #[must_use]
     pub fn body(&self, seq: StreamSeq) -> Option<&Bytes> {
         self.content.body(seq)
     }
 
-    /// Returns the first message numbered `seq` or higher that passes the filter.
+    /// Returns the number of the stream's first message, from number `seq` on, with a subject that the filter
+    /// passes.
     #[must_use]
     pub fn next_at(&self, seq: StreamSeq, filter: &mut Filter) -> Option<StreamSeq> {
         self.content.next(seq, filter)
     }
 
-    /// Returns how many messages numbered `seq` or higher pass the filter.
+    /// Counts the messages, from number `seq` on, with subjects that the filter passes.
     #[must_use]
     pub fn count_from(&self, seq: StreamSeq, filter: &mut Filter) -> u64 {
         self.content.count_from(seq, filter)
     }
 
-    /// Returns the last message that passes the filter.
+    /// Returns the number of the last message with a subject that the filter passes.
     #[must_use]
     pub fn last_matching(&self, filter: &Filter) -> Option<StreamSeq> {
         self.content.last_matching(filter)
     }
 
-    /// Returns the last message with a subject that matches the pattern.
+    /// Returns the number of the last message with a subject that the pattern matches.
     #[must_use]
     pub fn last_of(&self, pattern: &[u8]) -> Option<StreamSeq> {
         self.last_matching(&Filter::new([pattern]))
@@ -296,15 +306,16 @@ impl Stream {
         found.unwrap_or_else(|| self.content.last_seq.next())
     }
 
-    /// Iterates over the subjects that have messages and pass the filter, with their counts, in no particular
-    /// order.
+    /// Iterates over the subjects that have messages and that the filter passes, each with its count of
+    /// messages, in no particular order.
     pub fn subjects<'a>(&'a self, filter: &'a Filter) -> impl Iterator<Item = (&'a Name, u64)> {
         let all = self.content.subjects.iter();
         all.filter(|(_, name, _)| filter.matches(name))
             .map(|(_, name, stat)| (name, stat.count.into()))
     }
 
-    /// Returns at most `limit` numbers between the first message and the last that have no message.
+    /// Returns the numbers of removed messages between the stream's first message and its last, at most
+    /// `limit` of them.
     #[must_use]
     pub fn deleted(&self, limit: usize) -> Vec<StreamSeq> {
         let mut deleted = Vec::new();
@@ -319,14 +330,14 @@ impl Stream {
         deleted
     }
 
-    /// Returns the size of the stream's state in memory, in bytes, without the messages of a stream in
-    /// memory.
+    /// Returns the size of the stream's index and subjects in memory, in bytes; the messages of a stream in
+    /// memory do not count.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.content.index.memory_bytes() + self.content.subjects.memory_bytes()
     }
 
-    /// Iterates over the stream's consumers, by name.
+    /// Iterates over the stream's consumers in the order of their names.
     pub fn consumers(&self) -> impl Iterator<Item = (&str, &StreamConsumer)> {
         self.consumers.iter().map(|(name, c)| (name.as_str(), c))
     }
@@ -395,8 +406,8 @@ impl Stream {
         }
     }
 
-    /// Removes the messages of subject `id` before message `seq`, unless the limits have removed message
-    /// `seq`, too.
+    /// Removes the messages of subject `id` before message `seq`, which rolls them up, unless a limit has
+    /// already removed message `seq`.
     fn roll_up_subject(&mut self, id: u32, seq: StreamSeq, effects: &mut Vec<Effect>) {
         if !self.contains(seq) {
             return;
@@ -425,7 +436,7 @@ impl Stream {
         }
     }
 
-    /// Removes the messages from `from` to `to`.
+    /// Removes the messages numbered `from` to `to` from the stream.
     pub(super) fn remove_range(
         &mut self,
         from: StreamSeq,
@@ -445,7 +456,7 @@ impl Stream {
         }
     }
 
-    /// Removes a message; returns whether the stream held it.
+    /// Removes the message `seq`; returns whether the stream held the message.
     #[inline]
     pub(super) fn remove(&mut self, seq: StreamSeq, effects: &mut Vec<Effect>) -> bool {
         let Some(gone) = self.content.remove(seq) else {
@@ -461,7 +472,9 @@ impl Stream {
         true
     }
 
-    /// Purges messages; returns their number.
+    /// Purges the messages with subjects that match `filter` (empty for all) and numbers below `below` (0 for
+    /// all), except the `keep` newest ones. `foreseen` is what this node has prepared for this filter.
+    /// Returns the number of purged messages.
     pub(super) fn purge(
         &mut self,
         filter: &str,
@@ -469,7 +482,7 @@ impl Stream {
         keep: u64,
         effects: &mut Vec<Effect>,
     ) -> u64 {
-        // Numbers begin at 1, so no message is below 1.
+        // Message numbers begin at 1, so a purge of messages below number 1 selects no message.
         if below == StreamSeq::FIRST {
             return 0;
         }
@@ -479,8 +492,8 @@ impl Stream {
             && (below == StreamSeq::ZERO || below > self.content.last_seq)
         {
             let bulk = self.content.remove_all();
-            // As in nats-server, a purge up to a number beyond the last message gives this number to the next
-            // message.
+            // As in nats-server, after a purge up to a number beyond the last message, the next message gets
+            // this number.
             if below > self.content.last_seq.next() {
                 self.content.skip_to(below);
             }
@@ -523,7 +536,7 @@ impl Stream {
         })
     }
 
-    /// Applies a checked configuration.
+    /// Applies a configuration that the caller has checked, and removes the messages beyond the new limits.
     pub(super) fn update(&mut self, config: StreamConfig, effects: &mut Vec<Effect>) {
         self.config = config;
         self.limits = Limits::of(&self.config);
@@ -551,8 +564,8 @@ impl Stream {
         }
     }
 
-    /// Makes the stream keep the list of message numbers of each subject, or drop these lists, as the limits
-    /// require.
+    /// Makes the stream keep the lists of the message numbers of each subject, or drop them: the limits of
+    /// the stream decide whether it needs the lists.
     pub(super) fn renew_chains(&mut self) {
         let chained = is_chained(&self.limits);
         if chained != self.content.subjects.is_chained() {
@@ -563,8 +576,8 @@ impl Stream {
         }
     }
 
-    /// Returns the number up to which the stream must remove its oldest messages to respect the limits;
-    /// `None` if it must remove none.
+    /// Returns the number up to which the stream must remove its oldest messages to respect the limits of
+    /// messages and bytes; `None` if it must remove none.
     fn surplus_end(&self) -> Option<StreamSeq> {
         let mut messages = self.content.messages.saturating_sub(self.limits.messages);
         let mut bytes = self.content.bytes.saturating_sub(self.limits.bytes);
@@ -583,7 +596,7 @@ impl Stream {
         end
     }
 
-    /// Panics if an invariant does not hold: for tests.
+    /// Panics if an invariant of the stream does not hold. Only tests call this.
     pub fn check_invariants(&self) {
         self.content.check_invariants();
         if !self.kept.is_here() && !self.is_filling() {
@@ -604,29 +617,31 @@ impl Stream {
     }
 }
 
-/// Returns whether the limits often require the oldest message of a subject: whether a subject may have
-/// several messages, but not any number.
+/// Returns whether the stream often needs the oldest message of a subject: whether the limits allow several
+/// messages of a subject, but not any number.
 const fn is_chained(limits: &Limits) -> bool {
     limits.per_subject > 1 && limits.per_subject < u64::MAX
 }
 
-/// Returns the size of a message as a stream counts it. nats-server counts the same, so `max_bytes` has the
-/// same meaning.
+/// Returns the size of a message in bytes, as a stream counts it. nats-server counts the same, so `max_bytes`
+/// has the same meaning.
 pub(super) fn counted_bytes(command: &Command<'_>) -> u64 {
     let headers = command.headers.map_or(0, <[u8]>::len);
     let frame = if headers > 0 { 34 } else { 30 };
     (frame + command.subject.len() + headers + command.payload.len()) as u64
 }
 
-/// Returns the flags of a message with this time to live, and the time at which it expires.
+/// Returns the flags of a message with this time to live, and the time at which the message expires, in
+/// microseconds since 1970.
 pub(super) fn lifetime(ttl: super::headers::Ttl, limits: &Limits, now: u64) -> (Flags, u64) {
     use super::headers::Ttl;
     match ttl {
         Ttl::Unset => (Flags::default(), 0),
         Ttl::Never => (Flags::NEVER, 0),
         Ttl::Seconds(secs) => {
-            // With markers, a message lives at least as long as a marker, unless the stream keeps one message
-            // for each subject.
+            // In a stream with markers, a message lives at least as long as a marker. Otherwise the message
+            // could expire before an older marker of its subject, and then leave no marker. In a stream with
+            // one message for each subject, this cannot happen.
             let least = if limits.per_subject == 1 {
                 0
             } else {

@@ -1,30 +1,38 @@
 //! A snapshot of all streams of a group at one moment. A thread can write the snapshot while the streams
 //! change.
 //!
-//! A snapshot copies no data of messages: it shares blocks of the index, pages of subjects and of ids, and
+//! A snapshot copies no data of messages: it shares the blocks of indexes, the pages of subjects and ids, and
 //! the states of consumers with the streams. A later change of a stream copies the shared part first. Any
 //! thread can encode the snapshot in [`Chunks`]; a reader needs all chunks. The snapshot leaves out data that
-//! follows from other data. The same streams give the same bytes, regardless of their history.
+//! a reader can compute from other data. The same streams give the same bytes, regardless of their history.
 //!
-//! A snapshot does not hold the messages of streams in memory: after a restore those streams are empty, with
-//! their consumers at the beginning.
+//! A snapshot leaves out the messages of streams that lie only in memory: after a restore those streams are
+//! empty, with their consumers at the beginning.
 //!
 //! ```text
-//! snapshot  version u8 = 3 | 7 zero bytes | time_us u64 | last stream's number u32 | streams u32
+//! snapshot  version u8 = 3 | 4 | 5 | 7 zero bytes | time_us u64 | last stream's number u32 | streams u32
 //!           | streams, by number
-//! stream    number u32 | its home group u8, u32 | moves u32, to u32 | transit u8, u64 | created_us u64
-//!           | configuration (JSON) | last id | last seq u64 | last time_us u64
+//! stream    number u32 | its home group u8, u32 | moves u32, to u32 | transit u8, u64
+//!           | from version 4 on: the sweep, first u64, last u64
+//!           | version 5: origins u32, of each: key, origin u32, u64, number u64
+//!           | created_us u64 | configuration (JSON)
+//!           | last id | last seq u64 | last time_us u64
 //!           | subjects: numbers given u32, free ones, names | blocks u32, blocks, the last | ids | consumers
 //! ```
 //!
-//! The home group ([`Home`]) is 0 and 0 for this group; for another group it is 1, or 2 once that group has
-//! created the stream, and the group's number; it is 3 and the directory number for a stream that this group
-//! keeps and the directory of another group lists. Version 1 lacks the home group: this group keeps all
-//! streams.
+//! The home group ([`Home`]) is a kind and a number. Kind 0: this group keeps the stream, and the directory
+//! of no other group lists it; the number is 0. Kind 1: the group with this number is to keep the stream, and
+//! has not created it yet. Kind 2: the group with this number keeps the stream and has created it. Kind 3:
+//! this group keeps the stream, and the directory of the group of all nodes lists it under this number.
+//! Version 1 lacks the home group: this group keeps all streams.
 //!
-//! For a stream of the directory, `moves` is the number of its moves so far, and `to` is the group of its
-//! current move, 0 for none. `transit` ([`Transit`]) is 0 if the stream is not moving; 1 if it is frozen;
-//! from 2 on the stage of a copy, with the cursor's number. Version 2 lacks `moves`, `to` and `transit`: no
+//! In the directory, `moves` is the number of the stream's moves so far, and `to` is the target group of the
+//! move under way, or 0 without a move. In another group, `moves` is the number of the move by which the
+//! stream leaves or enters that group. `transit` ([`Transit`]) is a kind and a number. Kind 0: the stream is
+//! not moving, or its move has not reached this group yet. Kind 1: the stream is frozen, because it leaves
+//! this group. Kinds 2 to 6: this group fills its copy of the stream; the kind minus 2 is the stage of the
+//! copy, and the number is the place in that stage. Kind 8: the stream is restored from a backup, and the
+//! number is that of the backup's next part. Version 2 lacks `moves`, `to` and `transit`: no
 //! stream moves.
 
 use std::collections::VecDeque;
@@ -53,10 +61,10 @@ use crate::schema::config::StreamConfig;
 use crate::schema::number::{MoveNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
-/// The approximate size of a chunk, in bytes.
+/// The approximate size of one chunk of an encoded snapshot, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// All streams of a group at one moment.
+/// A snapshot of all streams of a group, as they were at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     now_us: u64,
@@ -64,7 +72,7 @@ pub struct Snapshot {
     streams: Vec<Part>,
 }
 
-/// A stream at one moment.
+/// One stream in a snapshot, as it was at the moment of the snapshot.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     id: StreamNumber,
@@ -86,7 +94,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Copies a stream. Takes time for each consumer and for each 256 messages.
+    /// Copies a stream for a snapshot. The copy takes time for each consumer and for each block of 256
+    /// messages, but not for each message.
     pub(super) fn of(stream: &Stream) -> Self {
         let consumers = stream.consumers.iter();
         let mut part = Self {
@@ -229,7 +238,7 @@ fn decode_index(
         behind = block.end();
         Ok(block)
     };
-    // An encoded block takes at least 88 bytes: its bases and two sets of bits.
+    // An encoded block of the index takes at least 88 bytes: three numbers and two sets of bits.
     for _ in 0..from.len(88)? {
         blocks.push_back(Arc::new(next(from, true)?));
     }
@@ -238,7 +247,7 @@ fn decode_index(
 }
 
 impl Streams {
-    /// Takes a snapshot of all streams. The cost is a copy of each configuration and consumer, and a
+    /// Takes a snapshot of all streams at once. The cost is a copy of each configuration and consumer, and a
     /// reference for each 256 messages. Afterwards, the first change of a shared block copies that block.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -249,14 +258,14 @@ impl Streams {
         snapshot
     }
 
-    /// Begins a snapshot of all streams as they are now, which [`Streams::go_on_snapshot`] takes in parts.
-    /// Drops a snapshot that is not finished.
+    /// Begins a snapshot of all streams as they are now, which [`Streams::go_on_snapshot`] then takes in
+    /// parts. Drops an older snapshot that is not finished.
     pub fn begin_snapshot(&mut self) {
         let snapshot = self.empty_snapshot();
         self.streams.begin(snapshot);
     }
 
-    /// Goes on with the snapshot: it copies streams until they have cost `limit`, 1 for a stream, for a
+    /// Continues the snapshot until the streams that it copies have cost `limit`: 1 for each stream, for each
     /// consumer and for each 16,384 messages. Returns the snapshot once it is finished.
     #[must_use]
     pub fn go_on_snapshot(&mut self, limit: usize) -> Option<Snapshot> {
@@ -271,7 +280,8 @@ impl Streams {
         }
     }
 
-    /// Restores the streams from a snapshot; `bytes` is the concatenation of its chunks.
+    /// Restores the streams of a group from a snapshot; `bytes` is the concatenation of the snapshot's
+    /// chunks.
     ///
     /// # Errors
     ///
@@ -302,7 +312,7 @@ impl Streams {
 }
 
 impl Snapshot {
-    /// Returns the number of the stream that the group had created last.
+    /// Returns the number of the last stream that the group had created when the snapshot began.
     pub(super) const fn last_id(&self) -> StreamNumber {
         self.last_id
     }
@@ -312,7 +322,8 @@ impl Snapshot {
         self.streams.push(stream);
     }
 
-    /// Returns an iterator over the bytes of the snapshot, in parts. The first one sorts the streams.
+    /// Returns an iterator over the encoded bytes of the snapshot, in parts of about 256 KiB. The first part
+    /// also sorts the streams, which costs the caller more time.
     #[must_use]
     pub const fn chunks(self) -> Chunks {
         Chunks {
@@ -323,7 +334,7 @@ impl Snapshot {
     }
 }
 
-/// An iterator over the bytes of a snapshot, in parts.
+/// An iterator over the encoded bytes of a snapshot, in parts of about 256 KiB.
 #[derive(Clone, Debug)]
 pub struct Chunks {
     snapshot: Snapshot,
@@ -331,7 +342,7 @@ pub struct Chunks {
     step: Section,
 }
 
-/// The part of the snapshot that [`Chunks`] writes next.
+/// The section of the snapshot that the iterator [`Chunks`] encodes next.
 #[derive(Clone, Copy, Debug)]
 enum Section {
     Start,
@@ -353,7 +364,7 @@ impl Iterator for Chunks {
 }
 
 impl Chunks {
-    /// Writes the next part of the snapshot. Returns whether there was a part to write.
+    /// Encodes the next section of the snapshot into `out`. Returns whether a section was left to encode.
     fn step(&mut self, out: &mut Vec<u8>) -> bool {
         if let Section::Start = self.step {
             self.snapshot.streams.sort_unstable_by_key(|part| part.id);

@@ -1,10 +1,10 @@
 //! All streams of one group, and the effects of commands on them.
 //!
-//! Owns the names and subjects of streams, the group's time, and the order of checks and effects of every
-//! command; the module `lifecycle` applies the commands that create, move and delete streams. The entries
-//! alone determine the state: the same entries give the same streams on every node and after every restart.
-//! So the leader checks the limits that a node's operator sets ([`AccountLimits`]) before it proposes a
-//! command; applying a command never checks them.
+//! This module owns the names and subjects of streams, the group's time, and the order of checks and effects
+//! of every command; the module `lifecycle` applies the commands that create, move and delete streams. The
+//! entries alone determine the state: the same entries give the same streams on every node and after every
+//! restart. So the leader checks the limits that a node's operator sets ([`AccountLimits`]) before it
+//! proposes a command, and no node checks them when it applies the command.
 
 mod lifecycle;
 mod limits;
@@ -37,45 +37,47 @@ use crate::schema::error::ApiError;
 use crate::schema::number::{DirectoryNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
-/// The number of commands after which one round of [`Streams::propose_expiry`] goes on to no further stream.
+/// The number of commands at which one round of [`Streams::propose_expiry`] ends. The next round continues
+/// with the remaining streams.
 const PROPOSED_MAX: usize = 4096;
 
-/// The number of streams at which one call of [`Streams::next_expiry`] looks.
+/// The limit on the number of streams that one call of [`Streams::next_expiry`] examines, so that no call
+/// takes long.
 const LOOKED_AT_MAX: usize = 256;
 
-/// The payload of [`Kind::Purge`].
+/// The payload of a [`Kind::Purge`] command: which messages of a stream to remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PurgeRequest {
-    /// The pattern of the subjects of the messages to purge; empty for all.
+    /// The pattern of the subjects of the messages to purge; empty for all subjects.
     pub filter: String,
-    /// The number below which the stream purges messages; 0 for all.
+    /// The number below which the stream purges messages; 0 for all messages.
     pub seq: StreamSeq,
-    /// The number of newest messages that stay; 0 for none.
+    /// The number of the newest messages that match `filter` and that stay in the stream; 0 for none.
     pub keep: u64,
 }
 
-/// The payload of [`Kind::DeleteMessage`].
+/// The payload of a [`Kind::DeleteMessage`] command: which message of a stream to remove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeleteRequest {
-    /// The number of the message.
+    /// The number of the message to delete.
     pub seq: StreamSeq,
-    /// True if the server need not overwrite the message's bytes.
+    /// True if the server need not overwrite the bytes of the deleted message.
     pub no_erase: bool,
 }
 
-/// All streams of one group.
+/// The state machine of one Raft group: all streams of the group.
 #[derive(Debug)]
 pub struct Streams {
     limits: AccountLimits,
     pub(super) streams: ByNumber,
     pub(super) names: BTreeMap<String, StreamNumber>,
-    /// The number of the last stream created. No number is used twice, because a message in flight names its
-    /// stream by the number.
+    /// The number of the stream that the group created last. The group uses no number twice, because a
+    /// message in flight names its stream by the number.
     pub(super) last_id: StreamNumber,
-    /// The time of the latest entry of the log. Entries that bypass the log have a time of their own,
-    /// `memory_now_us`, since no other node applies these entries.
+    /// The time of the latest entry of the log, in microseconds since 1970. Entries that bypass the log have
+    /// a time of their own, `memory_now_us`, because no other node applies these entries.
     pub(super) now_us: u64,
     memory_now_us: u64,
     held: Held,
@@ -86,18 +88,18 @@ pub struct Streams {
     changes: u64,
 }
 
-/// The facts that all commands of an entry share.
+/// The facts that all commands of an entry share: the bytes, the log position and the time of the entry.
 #[derive(Clone, Copy)]
 struct Context<'a> {
     lsn: u64,
     entry: &'a Bytes,
     now: u64,
-    /// True if the entry bypassed the log, as entries for streams in memory do.
+    /// True if the entry bypassed the log, as entries for streams in memory do on a single server.
     past_log: bool,
 }
 
 impl Streams {
-    /// Creates the state of a group without streams.
+    /// Creates the state of a group that has no streams yet.
     #[must_use]
     pub fn new(limits: AccountLimits) -> Self {
         Self {
@@ -121,7 +123,8 @@ impl Streams {
         self.last_id
     }
 
-    /// Continues the numbers of changes of `before`, which this state replaces, so that no number repeats.
+    /// Makes the change numbers of these streams higher than those of `before`, the streams that these
+    /// replace, so that no change number stands for two different states.
     pub fn follow(&mut self, before: &Self) {
         self.changes += before.changes + 1;
         for stream in self.streams.values_mut_unsaved() {
@@ -129,19 +132,20 @@ impl Streams {
         }
     }
 
-    /// Returns a number that changes when a stream is created, changed, moved or deleted.
+    /// Returns a number that changes whenever the group creates, changes, moves or deletes a stream.
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Returns the stream that takes messages of this subject.
+    /// Returns the number of the stream that takes messages of this subject.
     #[inline]
     pub fn capture(&mut self, subject: &[u8]) -> Option<StreamNumber> {
         self.patterns.capture(subject)
     }
 
-    /// Returns the stream that takes messages of this subject, without a change to any cache.
+    /// Returns the stream that takes messages of this subject. Unlike [`Streams::capture`], this call does
+    /// not fill the cache of subjects, and so needs no exclusive access.
     #[must_use]
     pub fn taker(&self, subject: &[u8]) -> Option<&Stream> {
         self.get(self.patterns.taker(subject)?)
@@ -159,19 +163,21 @@ impl Streams {
         self.streams.get(id)
     }
 
-    /// Returns the stream with this directory number, in the group that has the directory.
+    /// Returns the stream with this directory number. The result is right only in the group of all nodes,
+    /// which keeps the directory.
     #[must_use]
     pub fn entry(&self, of: DirectoryNumber) -> Option<&Stream> {
         self.get(of.entry())
     }
 
-    /// Returns the directory number of the stream with this name, in the group that has the directory.
+    /// Returns the directory number of the stream with this name. The result is right only in the group of
+    /// all nodes, which keeps the directory.
     #[must_use]
     pub fn entry_by_name(&self, name: &str) -> Option<DirectoryNumber> {
         self.by_name(name).map(DirectoryNumber::of_entry)
     }
 
-    /// Iterates over all streams, by name.
+    /// Iterates over all streams in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Stream> {
         self.names.values().filter_map(|id| self.get(*id))
     }
@@ -182,13 +188,14 @@ impl Streams {
         self.names.len()
     }
 
-    /// Returns whether the group has no streams.
+    /// Returns whether the group has no stream at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// Returns the bytes that streams of this kind of storage hold and reserve.
+    /// Returns the bytes that the streams of this kind of storage hold, and the bytes that their limits
+    /// reserve.
     #[must_use]
     pub fn usage(&self, storage: Storage) -> Usage {
         Usage {
@@ -200,7 +207,7 @@ impl Streams {
         }
     }
 
-    /// Returns how many streams of the directory `group` keeps, or is to keep.
+    /// Returns how many streams of the directory the group `group` keeps, or is to keep after a move.
     #[must_use]
     pub fn placed_in(&self, group: GroupId) -> usize {
         self.tally.placed_in(group)
@@ -212,12 +219,12 @@ impl Streams {
         self.tally.has_moving()
     }
 
-    /// Checks a new stream, before the leader proposes its creation. Returns the configuration that the
-    /// stream will have.
+    /// Checks the configuration of a new stream, before the leader proposes to create the stream. Returns the
+    /// configuration that the stream will have.
     ///
     /// # Errors
     ///
-    /// Returns the error with which to answer the request.
+    /// Returns the error with which the server answers the client's request.
     pub fn check_create(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let config = self.may_create(config)?;
         if self.names.contains_key(&config.name) {
@@ -230,17 +237,17 @@ impl Streams {
         Ok(config)
     }
 
-    /// Checks a change of a stream, before the leader proposes it. Returns the configuration that the stream
-    /// will have.
+    /// Checks a change of a stream's configuration, before the leader proposes the change. Returns the
+    /// configuration that the stream will have.
     ///
     /// # Errors
     ///
-    /// Returns the error with which to answer the request.
+    /// Returns the error with which the server answers the client's request.
     pub fn check_update(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let id = self.by_name(&config.name);
         let id = id.ok_or(ApiError::STREAM_NOT_FOUND)?;
         let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
-        // A change of the number of replicas calls a move off.
+        // A client that changes the number of replicas thereby calls off the move that is under way.
         let calls_off = config.num_replicas != old.config().num_replicas;
         let config = self.may_update(id, config, calls_off)?;
         let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
@@ -250,7 +257,7 @@ impl Streams {
         Ok(config)
     }
 
-    /// Returns the bytes of messages that the group's streams hold.
+    /// Returns the number of bytes of messages that the group's streams hold, in the log and in memory.
     #[must_use]
     pub const fn held(&self) -> Held {
         self.held
@@ -261,7 +268,7 @@ impl Streams {
     ///
     /// # Errors
     ///
-    /// Returns the error with which to answer the publisher.
+    /// Returns the error with which the server answers the publisher.
     #[inline]
     pub fn check_quota(
         &self,
@@ -284,13 +291,13 @@ impl Streams {
         Ok(())
     }
 
-    /// Applies a committed entry, with its log record at `lsn`. Appends one outcome for each command to
-    /// `out`.
+    /// Applies a committed entry, with its log record at position `lsn`. Appends one outcome for each command
+    /// to `out`.
     ///
     /// # Errors
     ///
     /// Returns an error if the entry holds something that no version of this program writes, or only a newer
-    /// one. The streams are then in a wrong state, and the node must stop.
+    /// one. The streams are then in an undefined state, and the node must stop.
     pub fn apply(
         &mut self,
         lsn: u64,
@@ -313,7 +320,7 @@ impl Streams {
     ///
     /// # Errors
     ///
-    /// The same errors as [`Streams::apply`].
+    /// Returns the same errors as [`Streams::apply`].
     pub fn apply_memory(
         &mut self,
         entry: &Bytes,
@@ -385,7 +392,7 @@ impl Streams {
         })
     }
 
-    /// Applies the publishes of an atomic batch.
+    /// Applies the publishes of an atomic batch: all of them, or none if the stream refuses one.
     fn apply_batch(
         &mut self,
         context: Context<'_>,
@@ -436,7 +443,7 @@ impl Streams {
     }
 
     /// Checks all messages of an atomic batch against the stream as it was before the batch. Returns the
-    /// reason if the stream refuses the batch.
+    /// error of the first message that the stream refuses.
     fn check_batch<'a>(
         &mut self,
         context: Context<'_>,
@@ -468,8 +475,8 @@ impl Streams {
         Ok(accepted)
     }
 
-    /// Checks that no stream other than `except` takes messages that a stream of this configuration would
-    /// take.
+    /// Checks that no stream other than `except` has a pattern that overlaps a pattern of this configuration,
+    /// because only one stream may take a message.
     fn check_overlap(
         &mut self,
         config: &StreamConfig,
@@ -505,7 +512,7 @@ impl Streams {
         self.streams.insert(Box::new(stream));
     }
 
-    /// Applies a command, other than a publish, to an existing stream.
+    /// Applies a command about an existing stream, except the commands that store messages.
     fn change(
         &mut self,
         context: Context<'_>,
@@ -541,8 +548,8 @@ impl Streams {
             Kind::DeleteConsumer => stream.delete_consumer(command, effects)?,
             Kind::ConsumerDelta => stream.change_consumer(command)?,
             Kind::ResetConsumer => stream.reset_consumer(command, effects)?,
-            // The caller of this function applies these kinds itself, or they do not apply to an existing
-            // stream.
+            // `apply_all` or the match above has already applied each command of this arm, with one
+            // exception: the group refuses a command to create a stream that bypasses the log.
             Kind::Publish
             | Kind::Atomic
             | Kind::CreateStream
@@ -561,8 +568,8 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Changes the place of a message in the log; returns whether the message was at `from`. This is no
-    /// command: each node decides by itself where in its log it stores a message.
+    /// Changes the place of a message in the log; returns whether the message was at `from`. The log does not
+    /// record this change, because each node decides by itself where in its log it keeps a message.
     pub fn relocate(
         &mut self,
         stream: StreamNumber,
@@ -580,9 +587,9 @@ impl Streams {
         there
     }
 
-    /// Returns a lower bound of the time at which the next message expires, in microseconds since 1970. At
-    /// that time, the leader proposes the commands that [`Streams::propose_expiry`] writes, and calls this
-    /// again after the group has applied them.
+    /// Returns a lower bound of the time at which a message of any stream next expires, in microseconds since
+    /// 1970; `None` if no message ever expires. At that time, the leader proposes the commands that
+    /// [`Streams::propose_expiry`] writes, and calls this method again after the group has applied them.
     pub fn next_expiry(&mut self, now_us: u64) -> Option<u64> {
         for _ in 0..LOOKED_AT_MAX {
             let (bound, id) = self.schedule.first()?;
@@ -604,7 +611,7 @@ impl Streams {
     ///
     /// # Errors
     ///
-    /// Returns an error if the entry is full; the commands written before stay in it.
+    /// Returns an error if the entry is full; the commands written before stay in the entry.
     pub fn propose_expiry<B: Buffer>(
         &mut self,
         now_us: u64,
@@ -632,7 +639,7 @@ impl Streams {
         self.get(id).map(Stream::name)
     }
 
-    /// Panics if an invariant does not hold: for tests.
+    /// Panics if an invariant of the group's streams does not hold. Only tests call this.
     pub fn check_invariants(&self) {
         assert_eq!(self.names.len(), self.streams.len());
         let (mut file, mut memory) = (0, 0);
@@ -662,13 +669,15 @@ impl Streams {
 }
 
 impl Context<'_> {
-    /// Returns the place of a message, and its bytes if the stream keeps them in memory.
+    /// Returns the place in the log at which a stream keeps a published message; for a stream in memory, also
+    /// the bytes that the stream keeps.
     #[inline]
     fn keep(&self, stream: &Stream, command: &Command<'_>) -> (Place, Option<Bytes>) {
         if stream.in_memory() {
             let start = command.offset as usize;
             let bytes = &self.entry[start..start + command.encoded_bytes()];
-            // The code copies the bytes: a slice would keep the memory of the whole entry for one message.
+            // The code copies the bytes of the message: a slice would keep the memory of the whole entry
+            // alive for one message.
             return (Place::default(), Some(Bytes::copy_from_slice(bytes)));
         }
         let place = Place {
@@ -679,8 +688,8 @@ impl Context<'_> {
     }
 }
 
-/// Returns the stream of a command that changes the stream's content. Refuses a directory entry, since
-/// another group keeps that stream.
+/// Returns the stream that a command names, for a change of the stream's content. Refuses a directory entry,
+/// because another group keeps that stream.
 #[inline]
 fn stream_of<'s>(
     streams: &'s mut ByNumber,
@@ -692,18 +701,20 @@ fn stream_of<'s>(
     Ok(stream)
 }
 
-/// Checks that this group may change the content of a stream.
+/// Checks that this group may change the content of a stream: that the group keeps the stream and no move is
+/// under way.
 #[inline]
 fn check_here(stream: &Stream) -> Result<(), ApiError> {
     match (stream.kept.is_here(), stream.transit) {
         (true, Transit::None) => Ok(()),
-        // The stream is moving. A client that asks again later reaches the group that keeps it then.
+        // The stream is moving to another group. A client that repeats its request later reaches the group
+        // that keeps the stream then.
         (true, _) => Err(ApiError::SYSTEM_UNAVAILABLE),
         (false, _) => Err(ApiError::STREAM_INVALID),
     }
 }
 
-/// Returns the stream of a command, or its directory entry if another group keeps the stream.
+/// Returns the stream that a command names, or its directory entry if another group keeps the stream.
 #[inline]
 fn entry_of<'s>(
     streams: &'s mut ByNumber,

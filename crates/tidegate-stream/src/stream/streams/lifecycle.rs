@@ -1,4 +1,5 @@
-//! The commands that create, change, move and delete streams, and that change the group that keeps them.
+//! Applies the commands that create, change, move and delete streams, and that change the group that keeps a
+//! stream.
 
 use tidegate_cluster::groups::ALL;
 
@@ -16,7 +17,7 @@ use crate::schema::error::ApiError;
 use crate::schema::number::StreamNumber;
 
 impl Streams {
-    /// Applies an import to a copy, with the messages that follow the import.
+    /// Applies an import, with the messages that follow it in the entry, to the copy of a moving stream.
     pub(super) fn import(
         &mut self,
         context: Context<'_>,
@@ -33,8 +34,8 @@ impl Streams {
         }
         let read = Import::read(import.payload);
         let stream = entry_of(&mut self.streams, import, context.past_log);
-        // The copy refuses an import of a move that was called off, which may lack later changes of the
-        // stream.
+        // The copy refuses an import of a move that the directory has called off, because that import may
+        // lack later changes of the stream.
         let filling = Filling::decode(import.subject);
         let is_of = |stream: &Stream| filling.as_ref().is_ok_and(|f| f.is_for(stream.moves));
         let (Ok(read), Some(stream)) = (read, stream.ok().filter(|s| is_of(s))) else {
@@ -58,7 +59,8 @@ impl Streams {
         let filled = taken && stream.transit == Transit::None;
         if filled {
             if !stream.kept.is_here() {
-                // The stream has moved to the group of all nodes, which has the directory.
+                // The stream has moved to the group of all nodes, which keeps the directory, so the directory
+                // entry becomes the stream itself.
                 (stream.kept, stream.moving) = (Home::Here, None);
             }
             self.changes += 1;
@@ -81,8 +83,8 @@ impl Streams {
         let config = self.may_create(&parse(command.payload)?)?;
         if let Some(stream) = self.by_name(&config.name) {
             let there = self.get(stream).map(Stream::home);
-            // A stream of the same name with another directory number is a different stream, which this group
-            // is about to lose.
+            // An existing stream of the same name with another directory number is a different stream. This
+            // group is about to drop that stream, and refuses the command while the name is in use.
             return match kept {
                 Home::Of(_) if there != Some(kept) => Err(ApiError::STREAM_NAME_EXISTS.into()),
                 _ => Ok(Outcome::Exists { stream }),
@@ -186,8 +188,9 @@ impl Streams {
         Ok(Outcome::Updated { stream: id })
     }
 
-    /// Changes the stream of a command, or its directory entry if another group keeps the stream, and updates
-    /// the counts. `change` makes all checks before it changes the stream, and returns whether it changed it.
+    /// Changes the stream that a command names, or its directory entry if another group keeps the stream, and
+    /// updates the group's sums. `change` makes all checks before it changes the stream, and returns whether
+    /// it changed the stream.
     fn alter(
         &mut self,
         context: Context<'_>,
@@ -224,7 +227,7 @@ impl Streams {
         })
     }
 
-    /// Freezes a stream that moves to another group.
+    /// Freezes a stream that moves from this group to another one: it does not change in this group any more.
     pub(super) fn freeze(
         &mut self,
         context: Context<'_>,
@@ -234,7 +237,8 @@ impl Streams {
         self.alter(context, command, |stream| {
             check_here(stream)?;
             let moving = Moving::decode(command.payload)?;
-            // A stream freezes only once for each move: a move that was called off does not start again.
+            // A stream freezes only once for each move: after the directory has called a move off, a late
+            // command of that move has no effect.
             let is_due = match stream.kept {
                 Home::Here => stream.moving() == Some(moving),
                 _ => moving.number > stream.moves,
@@ -272,7 +276,7 @@ impl Streams {
         })
     }
 
-    /// Calls off a move of a stream in the directory, and begins another move of this stream.
+    /// Calls off a move of a stream in the directory, and begins a move of this stream to another target.
     pub(super) fn renew(
         &mut self,
         context: Context<'_>,
@@ -291,7 +295,8 @@ impl Streams {
         })
     }
 
-    /// Thaws a frozen stream, because the directory has called its move off.
+    /// Thaws a frozen stream, so that this group may change it again: the directory has called off the
+    /// stream's move.
     pub(super) fn thaw(
         &mut self,
         context: Context<'_>,
