@@ -1,5 +1,5 @@
-//! The subjects of a stream's messages. The stream stores each subject once, with a small number and its
-//! count of messages.
+//! The subjects of a stream's messages. The stream stores the bytes of each subject once, with a small number
+//! and the count of the subject's messages.
 //!
 //! Another subject gets a number once the number's subject has no message; modules that keep a number outside
 //! the stream compare its `birth`. The numbers of the first and the last message of a subject are bounds, and
@@ -20,23 +20,23 @@ use super::wire::RestoreError;
 use super::wire::{Reader, put_bytes, put_len, put_u32};
 use crate::schema::sequence::StreamSeq;
 
-/// The bytes of a subject, shared by all that refer to it.
+/// The bytes of a subject, shared without copies.
 pub type Name = Arc<[u8]>;
 
-/// The number of names in a page, the unit that a snapshot shares.
+/// The number of subject names in a page. A snapshot shares whole pages with the stream.
 const PAGE_LEN: usize = 256;
 
-/// A page of names, by number.
+/// A page of subject names, in the order of the subjects' numbers.
 pub(super) type Page = [Option<Name>; PAGE_LEN];
 
-/// The subjects of a stream's messages.
+/// The subjects of a stream's messages, each with a small number and a count of its messages.
 #[derive(Debug)]
 pub(super) struct Subjects {
     pages: Vec<Arc<Page>>,
     stats: Chunked<Stat>,
     by_name: Table<u32>,
     hasher: RandomState,
-    /// The free numbers of subjects. The next new subject gets the last of them.
+    /// The free numbers, which no subject of the stream has now. The next new subject gets the last of them.
     free: Chunked<u32>,
     births: u32,
     /// The list of message numbers of each subject; `None` if the stream's limits do not require these lists.
@@ -47,14 +47,14 @@ pub(super) struct Subjects {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     pages: Vec<Arc<Page>>,
-    /// The number of numbers in use or free: each number is below this one.
+    /// The upper bound of the numbers of subjects: every number, in use or free, is lower.
     len: usize,
-    /// The free numbers of subjects. The next new subject gets the last of them.
+    /// The free numbers, which no subject of the stream has now. The next new subject gets the last of them.
     free: Chunked<u32>,
 }
 
 impl Names {
-    /// Returns the number of pages.
+    /// Returns the number of pages that hold the subject names.
     pub(super) fn pages_len(&self) -> usize {
         self.pages.len()
     }
@@ -101,7 +101,7 @@ impl Names {
         Ok(names)
     }
 
-    /// Returns whether a subject has this number.
+    /// Returns whether a subject of the stream has the number `id` now.
     pub(super) fn has(&self, id: u32) -> bool {
         name_in(&self.pages, id).is_some()
     }
@@ -110,12 +110,13 @@ impl Names {
 /// The facts about a subject.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stat {
-    /// A lower bound of the numbers of the subject's messages.
+    /// A lower bound of the number of the subject's first message.
     pub(super) first: StreamSeq,
-    /// An upper bound of the numbers of the subject's messages.
+    /// An upper bound of the number of the subject's last message.
     pub(super) last: StreamSeq,
     pub(super) count: u32,
-    /// A value that differs for each subject that had this number one after the other.
+    /// A number that no earlier subject with the same subject number had, by which a caller notices that
+    /// another subject has taken over the number.
     pub(super) birth: u32,
 }
 
@@ -132,7 +133,7 @@ impl Subjects {
         }
     }
 
-    /// Restores the subjects and their numbers, without messages.
+    /// Restores the subjects and their numbers from a snapshot. The caller then counts the messages.
     pub(super) fn restored(names: Names) -> Self {
         let mut all = Self {
             pages: names.pages,
@@ -157,12 +158,13 @@ impl Subjects {
         all
     }
 
-    /// Returns whether each subject with a number has messages.
+    /// Returns whether every subject that has a number has at least one message, as a sound snapshot ensures.
     pub(super) fn all_used(&self) -> bool {
         self.iter().all(|(_, _, stat)| stat.count > 0)
     }
 
-    /// Returns the names by number and the free numbers, for a snapshot.
+    /// Returns the subjects' names by number and the free numbers for a snapshot, which shares the names with
+    /// the stream.
     pub(super) fn shared(&self) -> Names {
         Names {
             pages: self.pages.clone(),
@@ -171,7 +173,7 @@ impl Subjects {
         }
     }
 
-    /// Returns the number of subjects that have messages.
+    /// Returns the number of subjects with messages in the stream.
     pub(super) fn len(&self) -> usize {
         self.by_name.len()
     }
@@ -189,7 +191,7 @@ impl Subjects {
         &self.stats[id as usize]
     }
 
-    /// Iterates over all subjects with messages, by number.
+    /// Iterates over all subjects with messages, in the order of the subjects' numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Name, &Stat)> {
         let stats = self.stats.iter().zip(0..);
         stats.filter_map(|(stat, id)| Some((id, self.name(id)?, stat)))
@@ -215,7 +217,7 @@ impl Subjects {
         (id, shared)
     }
 
-    /// Counts message `seq` of the subject that has the number `id`.
+    /// Counts message `seq` for the subject that has the number `id`.
     pub(super) fn count_in(&mut self, id: u32, seq: StreamSeq) {
         let stat = &mut self.stats[id as usize];
         if stat.count == 0 {
@@ -246,8 +248,8 @@ impl Subjects {
                 if let Some(chains) = &mut self.chains {
                     chains.push(VecDeque::new());
                 }
-                // The cast loses nothing: there are fewer than 2^32 subjects, since each takes more than a
-                // byte of memory.
+                // The cast loses nothing: a stream has fewer than 2^32 subjects, because each takes more than
+                // a byte of memory.
                 (self.stats.len() - 1) as u32
             }
         };
@@ -262,8 +264,8 @@ impl Subjects {
         id
     }
 
-    /// Subtracts message `seq` from the count of the subject, and frees the subject's number after its last
-    /// message. Returns the subject's bytes.
+    /// Subtracts message `seq` from the count of the subject `id`, and frees the subject's number after its
+    /// last message. Returns the shared bytes of the subject.
     pub(super) fn take(&mut self, id: u32, seq: StreamSeq) -> Name {
         let shared = self.name(id).cloned();
         let shared = shared.expect("a subject with messages has a name");
@@ -315,13 +317,13 @@ impl Subjects {
         old.pages
     }
 
-    /// Returns whether this module keeps the list of message numbers of each subject.
+    /// Returns whether this module keeps a list of the message numbers of each subject.
     pub(super) const fn is_chained(&self) -> bool {
         self.chains.is_some()
     }
 
-    /// Sets whether this module keeps the list of message numbers of each subject; `messages` yields the
-    /// current messages, in order.
+    /// Sets whether this module keeps a list of the message numbers of each subject; `messages` yields the
+    /// stream's messages in order, to build the lists.
     pub(super) fn set_chained(
         &mut self,
         on: bool,
@@ -341,7 +343,7 @@ impl Subjects {
         }
     }
 
-    /// Returns the size of the subjects in memory, in bytes.
+    /// Returns the size of the stream's subjects in memory, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let names: usize = self.iter().map(|(_, name, _)| name.len() + 16).sum();
         let chains = self.chains.iter().flat_map(Chunked::iter);

@@ -1,5 +1,5 @@
-//! Numbers and texts of a snapshot, as bytes: numbers are little-endian, and a text follows its length. For
-//! any bytes, the reader returns a value or an error.
+//! The numbers and texts of a snapshot as bytes: numbers are little-endian, and a text follows its length.
+//! For any bytes, the reader returns a value or an error and never panics.
 
 use crate::schema::sequence::StreamSeq;
 use thiserror::Error;
@@ -8,30 +8,31 @@ pub(super) const VERSION: u8 = 3;
 /// The first version of snapshots, which this program can still read. It does not name the home group of a
 /// stream.
 pub(super) const VERSION_WITHOUT_KEPT: u8 = 1;
-/// The second version of snapshots, which this program can still read. It does not name the moves of streams.
+/// The second version of snapshots, which this program can still read. It does not state the moves of
+/// streams.
 pub(super) const VERSION_WITHOUT_MOVING: u8 = 2;
-/// The bound of the message numbers of a snapshot. It leaves room for the numbers of further messages.
+/// The upper bound of the message numbers in a snapshot. It leaves room for the numbers of further messages.
 pub(super) const SEQ_MAX: StreamSeq = StreamSeq::new(1 << 63);
 
-/// The error for bytes that are not a snapshot.
+/// The error for bytes that are not a snapshot of streams.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// The bytes end too early.
+    /// The bytes end before the end of the snapshot of streams.
     #[error("a snapshot of streams ends too early")]
     Short,
-    /// The bytes go on after the end of the snapshot.
+    /// More bytes follow after the end of the snapshot of streams.
     #[error("a snapshot of streams is followed by something else")]
     Long,
-    /// Another version of the program wrote the bytes.
+    /// Another version of the program wrote the snapshot; the field is the version of its layout.
     #[error(
         "a snapshot of streams is of version {0}, expected {VERSION_WITHOUT_KEPT} to {VERSION}: use the program that wrote it"
     )]
     Version(u8),
-    /// The bytes contradict themselves.
+    /// The parts of the snapshot contradict each other; the text names the wrong part.
     #[error("a snapshot of streams contradicts itself: {0}")]
     Inconsistent(&'static str),
-    /// The reader cannot parse the JSON of a configuration.
+    /// The JSON of a stream's or consumer's configuration in the snapshot is not valid.
     #[error("a snapshot of streams holds an unreadable configuration: {0}")]
     Config(#[from] serde_json::Error),
 }
@@ -44,10 +45,11 @@ pub(super) fn put_u64(out: &mut Vec<u8>, n: u64) {
     out.extend_from_slice(&n.to_le_bytes());
 }
 
-/// Writes a count of items as a `u32`.
+/// Writes the number of the items that follow to a snapshot, as a `u32`.
 pub(super) fn put_len(out: &mut Vec<u8>, len: usize) {
     let len = u32::try_from(len);
-    // The conversion never fails: each item takes more than a byte of memory.
+    // The conversion of a count to a `u32` never fails: each item takes more than a byte of memory, so no
+    // count reaches 2^32.
     put_u32(out, len.expect("no count in a snapshot reaches 2^32"));
 }
 
@@ -56,7 +58,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// The bytes of a snapshot that the reader has not consumed yet.
+/// The bytes of a snapshot that the reader has not read yet.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
@@ -85,8 +87,9 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads a count of items that take at least `each` bytes. Rejects a count of more items than the
-    /// remaining bytes can hold.
+    /// Reads the count of the items that follow, each of which takes at least `each` bytes. Returns an error
+    /// for a count of more items than the remaining bytes can hold, so that a damaged count allocates no
+    /// memory.
     pub(super) fn len(&mut self, each: usize) -> Result<usize, RestoreError> {
         let len = self.u32()? as usize;
         if len > self.0.len() / each {

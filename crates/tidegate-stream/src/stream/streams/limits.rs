@@ -3,14 +3,14 @@
 use super::super::single::Stream;
 use crate::schema::config::{Storage, StreamConfig};
 
-/// The limits that an operator sets for all streams of a group together.
+/// The limits that an operator sets for all streams of a node or cluster together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountLimits {
-    /// The most streams.
+    /// The largest number of streams that the server or cluster may have; `u64::MAX` means no limit.
     pub streams: u64,
-    /// The most bytes of streams in the log.
+    /// The most bytes of messages that all streams in the log together may hold; `u64::MAX` means no limit.
     pub file_bytes: u64,
-    /// The most bytes of streams in memory.
+    /// The most bytes of messages that all streams in memory together may hold; `u64::MAX` means no limit.
     pub memory_bytes: u64,
     /// True if several nodes keep the streams. Then the messages of streams in memory go through the log,
     /// too, because a node could not recover them from another node's memory. All nodes must have the same
@@ -19,7 +19,7 @@ pub struct AccountLimits {
 }
 
 impl AccountLimits {
-    /// The value of an operator who sets no limits.
+    /// The limits of an operator who sets none, on a single server.
     pub const NONE: Self = Self {
         streams: u64::MAX,
         file_bytes: u64::MAX,
@@ -27,33 +27,34 @@ impl AccountLimits {
         replicated: false,
     };
 
-    /// Returns whether messages of a stream with this configuration bypass the log.
+    /// Returns whether the messages of a stream with this configuration bypass the log, and lie only in
+    /// memory.
     pub(in crate::stream) fn puts_in_memory(&self, config: &StreamConfig) -> bool {
         config.storage == Storage::Memory && !self.replicated
     }
 }
 
-/// The bytes that streams of one kind of storage hold and reserve.
+/// The bytes that the streams of one kind of storage hold, and the bytes that their limits reserve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The number of bytes of the streams' messages.
+    /// The number of bytes of messages that the streams hold.
     pub bytes: u64,
-    /// The number of bytes that the limits of the streams reserve.
+    /// The sum of the byte limits of the streams, which the server reserves.
     pub reserved: u64,
 }
 
-/// The number of bytes that the streams of a group hold. The operator's limits count the bytes of all groups
-/// on a node.
+/// The messages that the streams of a group hold: their number, and their bytes. The operator's limits count
+/// the bytes of all groups on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// The number of bytes of messages in the log.
+    /// The number of bytes of messages of streams in the log.
     pub file_bytes: u64,
-    /// The number of bytes of messages in memory.
+    /// The number of bytes of messages of streams in memory.
     pub memory_bytes: u64,
 }
 
 impl Held {
-    /// Returns the sum of both values, field by field.
+    /// Returns the sums of the messages and bytes that two groups hold.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -71,7 +72,7 @@ impl Held {
         *total = *total + stream.content.bytes - before;
     }
 
-    /// Returns the difference of both values, field by field.
+    /// Returns the counts of this group minus those of `other`, each at least 0.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self {

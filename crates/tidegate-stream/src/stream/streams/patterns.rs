@@ -1,5 +1,5 @@
-//! The patterns of all streams. They determine the stream of a message, and the streams with patterns that
-//! overlap.
+//! The patterns of subjects of all streams in a group. They determine which stream takes a message, and which
+//! streams would take the same message.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -9,23 +9,23 @@ use tidegate_nats::sublist::{SubKey, Sublist};
 use super::super::overlaps::Overlaps;
 use crate::schema::number::StreamNumber;
 
-/// The patterns of streams, by stream.
+/// The patterns of subjects of all streams in a group.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     list: Sublist,
-    /// The stream of each pattern.
+    /// The stream that owns each pattern, by the pattern's key in `list`.
     owners: Slab<StreamNumber>,
-    /// The keys of each stream's patterns, in the order of its configuration.
+    /// The keys of each stream's patterns, in the order in which its configuration lists the patterns.
     keys: HashMap<StreamNumber, Vec<SubKey>, RandomState>,
     overlaps: Overlaps,
 }
 
 impl Patterns {
-    /// Adds the patterns of a stream that is not in this collection.
+    /// Adds the patterns of a stream that has no patterns in this collection yet.
     pub(super) fn insert(&mut self, stream: StreamNumber, patterns: &[String]) {
         let keys = patterns.iter().map(|pattern| {
-            // The cast loses nothing: there are fewer than 2^32 patterns, since each takes more than a byte
-            // of memory.
+            // The cast loses nothing: a node has fewer than 2^32 patterns, because each takes more than a
+            // byte of memory.
             let key = self.owners.insert(stream) as u32;
             self.list.insert(pattern.as_bytes(), None, key);
             self.overlaps.insert(pattern.as_bytes(), stream);
@@ -35,7 +35,7 @@ impl Patterns {
         self.keys.insert(stream, keys);
     }
 
-    /// Removes the patterns of a stream, which must be those that [`Patterns::insert`] added.
+    /// Removes the patterns of a stream. The caller passes the same patterns as to [`Patterns::insert`].
     pub(super) fn remove(&mut self, stream: StreamNumber, patterns: &[String]) {
         let keys = self.keys.remove(&stream);
         let keys = keys.expect("each stream has its patterns here");
@@ -46,20 +46,22 @@ impl Patterns {
         }
     }
 
-    /// Returns the stream that takes messages of this subject.
+    /// Returns the number of the stream that takes messages of this subject.
     #[inline]
     pub(super) fn capture(&mut self, subject: &[u8]) -> Option<StreamNumber> {
         let key = *self.list.matches(subject).plain.first()?;
         self.owners.get(key as usize).copied()
     }
 
-    /// Returns the stream that takes messages of this subject, without a change to any cache.
+    /// Returns the number of the stream that takes messages of this subject, without filling the cache of
+    /// subjects.
     pub(super) fn taker(&self, subject: &[u8]) -> Option<StreamNumber> {
         let key = self.list.first_wanting(subject)?;
         self.owners.get(key as usize).copied()
     }
 
-    /// Returns the first stream other than `except` with a pattern that overlaps one of these patterns.
+    /// Returns the lowest number of a stream, other than `except`, that has a pattern overlapping one of
+    /// these patterns.
     pub(super) fn overlapping(
         &mut self,
         patterns: &[String],
@@ -72,13 +74,15 @@ impl Patterns {
         found.min()
     }
 
-    /// Returns the cost of all searches for overlaps so far.
+    /// Returns the cost of all searches for overlapping patterns so far: lookups, compared patterns and
+    /// patterns added to new tables. Only tests call this.
     #[cfg(test)]
     pub(super) const fn cost(&self) -> u64 {
         self.overlaps.cost()
     }
 
-    /// Panics if an invariant does not hold: for tests. `patterns` are those of all streams.
+    /// Panics if an invariant of the patterns does not hold. Only tests call this. `streams` yields each
+    /// stream of the group with its patterns.
     pub(super) fn check_invariants<'a>(
         &self,
         streams: impl Iterator<Item = (StreamNumber, &'a [String])>,

@@ -1,5 +1,5 @@
-//! Sums over all streams, updated with each change of a stream, so that a read of a sum costs the same for
-//! any number of streams.
+//! Sums over all streams of a group. Each change of a stream updates them, so that a read of a sum costs the
+//! same for any number of streams.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,17 @@ use super::super::single::Stream;
 use crate::convert::saturating_u64;
 use crate::schema::config::Storage;
 
-/// The sums over all streams. The caller removes a stream before its configuration or its group changes, and
-/// adds it again afterwards.
+/// Sums over all streams of a group. Before the configuration or the group of a stream changes, the caller
+/// subtracts the stream from the sums, and afterwards it adds the stream again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// The number of bytes that the limits of streams reserve in the log. The sum may exceed 64 bits.
+    /// The sum of the byte limits of streams in the log. It may exceed 64 bits, because clients choose the
+    /// limits.
     file_bytes: u128,
     memory_bytes: u128,
-    /// The number of streams that each group keeps, or is to keep.
+    /// For each group, the number of streams that it keeps, or that it is to keep after a move.
     placed: BTreeMap<GroupId, usize>,
-    /// The number of streams that are moving to another group.
+    /// The number of streams of the directory that are moving to another group.
     moving: usize,
 }
 
@@ -34,7 +35,7 @@ impl Tally {
         self.moving += usize::from(stream.moving().is_some());
     }
 
-    /// Subtracts a stream, which must not have changed since the caller added it.
+    /// Subtracts a stream from the sums. The stream must not have changed since the caller added it.
     pub(super) fn remove(&mut self, stream: &Stream) {
         let reserved = |storage| u128::from(rules::reserved(stream.config(), storage));
         self.file_bytes -= reserved(Storage::File);
@@ -57,7 +58,7 @@ impl Tally {
         saturating_u64(bytes)
     }
 
-    /// Returns how many streams `group` keeps, or is to keep.
+    /// Returns how many streams the group `group` keeps, or is to keep after a move.
     pub(super) fn placed_in(&self, group: GroupId) -> usize {
         self.placed.get(&group).copied().unwrap_or(0)
     }
@@ -68,7 +69,7 @@ impl Tally {
     }
 }
 
-/// Returns the group that keeps a stream of the directory, or is to keep it.
+/// Returns the group that keeps a stream or, during a move, the group that is to keep it.
 fn group_of(stream: &Stream) -> GroupId {
     match (stream.moving(), stream.home()) {
         (Some(moving), _) => moving.to,
