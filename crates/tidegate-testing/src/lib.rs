@@ -1,18 +1,18 @@
-//! Tools that tests need: their locations, and a count of the tests that miss one.
+//! Finds the external tools that tests need, and counts the tests that end early because a tool is missing.
 //!
-//! The harness of Rust's tests cannot ignore a test while it runs, so a test without its tool would pass
-//! silently. [`missing`] makes it fail if `TIDEGATE_TESTS=all`, as in `.ci/run`. Otherwise the test ends
-//! early, and `make test` prints each such test, and their number, at its end.
+//! The harness of Rust's tests cannot ignore a test while the test runs, so a test without its tool would
+//! pass silently. [`missing`] makes such a test fail if `TIDEGATE_TESTS=all`, as in `.ci/run`. Otherwise the
+//! test ends early, and `make test` prints each such test, and their number, at its end.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Reports that the running test needs a missing tool; `tool` names the tool and the way to install it.
+/// Reports that the running test needs a missing tool. `tool` names the tool and the way to install it.
 ///
 /// # Panics
-/// If `TIDEGATE_TESTS` is `all`: then each test has to run.
+/// If `TIDEGATE_TESTS` is `all`: then a test without its tool must fail.
 pub fn missing(tool: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
@@ -22,7 +22,8 @@ pub fn missing(tool: &str) {
     );
     println!("{test} is ignored: it needs {tool}");
     if let Some(path) = std::env::var_os("TIDEGATE_TESTS_IGNORED") {
-        // The line goes out in one write: several test programs append at once.
+        // The whole line goes into the file in one write, because several test programs append to this file
+        // at the same time.
         let line = format!("{test}: {tool}\n");
         let file = OpenOptions::new().create(true).append(true).open(path);
         let noted = file.and_then(|mut file| file.write_all(line.as_bytes()));
@@ -30,14 +31,14 @@ pub fn missing(tool: &str) {
     }
 }
 
-/// Returns the root of the repository.
+/// Returns the path of the repository's root directory.
 #[must_use]
 pub fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Returns the `nats` program, a client of the servers under test. Reports it as [`missing`] if it is not
-/// built.
+/// Returns the path of the `nats` program, which tests use as a client of the server. Reports the program as
+/// [`missing`] if it is not built.
 #[must_use]
 pub fn nats() -> Option<PathBuf> {
     let path = root().join("bench/peers/go-nats/bin/nats");
@@ -48,7 +49,8 @@ pub fn nats() -> Option<PathBuf> {
     None
 }
 
-/// Returns a Python with the client nats.py. Reports it as [`missing`] if there is none.
+/// Returns a Python interpreter that can import the client nats.py. Reports nats.py as [`missing`] if no
+/// interpreter can.
 #[must_use]
 pub fn python_with_nats() -> Option<PathBuf> {
     let candidates = [
@@ -66,8 +68,8 @@ pub fn python_with_nats() -> Option<PathBuf> {
     found
 }
 
-/// Compiles the examples of the repository's documents here, in a crate that no package contains: a path to
-/// them would leave the package of the crate that they describe.
+/// Compiles and runs the code examples of the repository's documents as doc tests. They are in this crate
+/// because it is never published: a published package cannot contain files from outside of its crate.
 #[cfg(doctest)]
 mod docs {
     #[doc = include_str!("../../../docs/engine.md")]
