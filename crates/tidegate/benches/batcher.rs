@@ -1,8 +1,8 @@
-//! The cost of the actor itself: casts a second with a handler that does nothing, the workload of
-//! gen_batch_server's pull request 29 beside the same batches without an actor, and a call with its reply.
+//! Measures the cost of an actor itself: casts a second with a handler that does nothing; the workload of
+//! gen_batch_server's pull request 29, beside the same batches without an actor; and a call with its reply.
 //!
 //! `cargo bench -p tidegate --bench batcher`. The bench is a program of its own and does not use criterion,
-//! because it runs several threads. It reports the median, the least and the most of its rounds.
+//! because it runs several threads. It reports the median, the smallest and the largest result of its rounds.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tidegate::controller::Exponential;
 const ROUNDS: usize = 7;
 const CASTS: u64 = 4_000_000;
 
-/// Counts items and batches, and does nothing else.
+/// A handler that counts items and batches, and does nothing else.
 #[derive(Default)]
 struct Noop {
     items: u64,
@@ -39,7 +39,7 @@ impl Handler for Noop {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // `cargo test --benches` and users of criterion pass this.
+    // `cargo test --benches` passes this flag, as to a bench of criterion. The program then measures nothing.
     if std::env::args().any(|arg| arg == "--test") {
         return Ok(());
     }
@@ -70,7 +70,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     round_trip()
 }
 
-/// Returns the millions of casts a second until the last one is handled, and the number of batches.
+/// Returns two results of one round: the millions of casts a second until the actor has handled the last one,
+/// and the number of batches.
 fn round(producers: u64, buffer: usize) -> Result<(f64, u64), Box<dyn Error>> {
     let actor = Builder::new().spawn(Noop::default())?;
     let each = CASTS / producers;
@@ -102,7 +103,7 @@ fn round(producers: u64, buffer: usize) -> Result<(f64, u64), Box<dyn Error>> {
 
 type Payload = Arc<[u8]>;
 
-/// Spins for 3 ms, plus 3 ms for each MiB.
+/// Keeps the thread busy for 3 ms, plus 3 ms for each MiB of `items`, in place of an expensive call.
 fn work(items: &mut Vec<Payload>) {
     let start = Instant::now();
     let bytes: usize = items.iter().map(|item| item.len()).sum();
@@ -148,7 +149,7 @@ fn backlog(name: &str, builder: Builder<Payload>) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// Measures calls one after the other.
+/// Measures the time of a call and its reply, for a caller that makes one call after the other.
 fn round_trip() -> Result<(), Box<dyn Error>> {
     let actor = Builder::new().spawn(Noop::default())?;
     let mut took: Vec<u128> = (0..50_000)

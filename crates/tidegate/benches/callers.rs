@@ -1,9 +1,10 @@
-//! Callers that are tasks: a lone call through both kinds of actor beside the loop a user of tokio would
-//! write, and 16 or 64 callers before a handler that awaits a server.
+//! Measures actors with callers that are tasks: a lone call through both kinds of actor, beside the loop that
+//! a user of tokio would write; and 16 or 64 callers of a handler that awaits a server.
 //!
-//! `cargo bench -p tidegate --features tokio --bench callers [-- PART OF A NAME]`. Each round runs all
-//! contestants of a cell, one after the other. A ratio compares two contestants in the same round; the bench
-//! prints the median of the ratios, with the least and the most.
+//! `cargo bench -p tidegate --features tokio --bench callers [-- PART OF A NAME]`. A cell is a workload, and
+//! its contestants are programs that do it. Each round runs all contestants of a cell, one after the other. A
+//! ratio compares two contestants in the same round; the bench prints the median of the ratios, with the
+//! smallest and the largest.
 
 use std::error::Error;
 use std::future::Future;
@@ -33,7 +34,7 @@ const CAPACITY: usize = 16_384;
 fn main() -> Result<(), Failure> {
     let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
     let only = args.next().unwrap_or_default();
-    // `cargo test --benches` and users of criterion pass this.
+    // `cargo test --benches` passes this flag, as to a bench of criterion. The program then measures nothing.
     if only == "--test" {
         return Ok(());
     }
@@ -49,26 +50,26 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-// ---- cells
+// ---- the cells
 
-/// Contestants that do the same work; the first is the base of the ratios.
+/// A workload, with the contestants that do it. The ratios compare each contestant with the first.
 struct Cell {
     name: String,
-    /// The figure that the ratios compare, in words.
+    /// The name of the figure that the ratios compare.
     figure: &'static str,
     contestants: Vec<(&'static str, Contestant)>,
 }
 
 type Contestant = Box<dyn Fn() -> Result<Sample, Failure>>;
 
-/// A run of one contestant.
+/// The result of one run of one contestant.
 #[derive(Clone, Copy)]
 struct Sample {
-    /// The value that the ratios compare.
+    /// The value of the figure that the ratios compare.
     figure: f64,
     cpu_ns: f64,
     wall_ns: f64,
-    /// Items in a batch; 0 if not counted.
+    /// The mean number of items in a batch; 0 if the contestant does not count its batches.
     batch: f64,
 }
 
@@ -100,7 +101,7 @@ impl Cell {
     }
 }
 
-/// Returns the median, the least and the most.
+/// Returns the median, the smallest and the largest of `values`.
 fn spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -111,7 +112,7 @@ fn spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
     )
 }
 
-/// Compares calls one after the other through a task actor.
+/// Compares contestants by calls that a task makes one after the other, with actors that are tasks.
 fn lone_task(workers: usize) -> Cell {
     Cell {
         name: format!("lone call of a task actor, workers: {workers}"),
@@ -142,7 +143,7 @@ fn lone_task(workers: usize) -> Cell {
     }
 }
 
-/// Compares calls one after the other through a thread actor, by a task.
+/// Compares contestants by calls that a task makes one after the other, with actors on threads.
 fn lone_thread(workers: usize) -> Cell {
     Cell {
         name: format!("lone call of a thread actor by a task, workers: {workers}"),
@@ -177,8 +178,8 @@ fn lone_thread(workers: usize) -> Cell {
     }
 }
 
-/// Compares callers in a closed loop before a handler that awaits a server. The server takes
-/// `cost` and 10 us an item for a batch.
+/// Compares contestants by callers in a closed loop, where the handler awaits a server. The server takes
+/// `cost`, plus 10 us for each item, for a batch.
 fn round_trips(workers: usize, callers: usize, cost: Duration) -> Cell {
     let closed = move |start: Start| -> Contestant {
         Box::new(move || {
@@ -234,9 +235,9 @@ fn load() -> String {
     text.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
-// ---- lone calls
+// ---- contestants for lone calls
 
-/// Answers each call with its item.
+/// A contestant that answers each call with the item of the call.
 trait Callee: Send + Sync + 'static {
     fn call(&self, item: u64) -> impl Future<Output = Result<u64, Failure>> + Send;
 }
@@ -286,7 +287,7 @@ struct Call {
     answer: oneshot::Sender<u64>,
 }
 
-/// The work of [`Loop`].
+/// The work that a [`Loop`] does for each batch.
 trait Work: Send + 'static {
     fn work(&mut self, items: usize) -> impl Future<Output = Result<(), Failure>> + Send;
 }
@@ -299,7 +300,7 @@ impl Work for Quick {
     }
 }
 
-/// The loop that a user of tokio writes.
+/// A contestant: the loop over a channel that a user of tokio writes in place of an actor.
 struct Loop {
     calls: mpsc::Sender<Call>,
 }
@@ -346,7 +347,7 @@ impl Callee for Loop {
     }
 }
 
-/// The same on a thread, with the standard library's channel.
+/// The contestant [`Loop`] on a thread, with the standard library's channel.
 struct Thread {
     calls: std::sync::mpsc::SyncSender<Call>,
 }
@@ -376,7 +377,7 @@ impl Callee for Thread {
     }
 }
 
-/// The same on a thread, with tokio's channel.
+/// The contestant [`Loop`] on a thread, with tokio's channel.
 struct BlockingLoop {
     calls: mpsc::Sender<Call>,
 }
@@ -404,15 +405,15 @@ impl Callee for BlockingLoop {
     }
 }
 
-// ---- callers in a closed loop
+// ---- contestants for callers in a closed loop
 
 #[derive(Clone, Copy)]
 enum Start {
-    /// `recv_many`, and whether it yields before it takes the next batch.
+    /// The loop with `recv_many`; true if it yields before it takes the next batch.
     Loop(bool),
-    /// `recv_many` with the number of callers as its limit and a linger of 1 ms.
+    /// The loop with `recv_many`, with the number of callers as its limit and a linger of 1 ms.
     Linger,
-    /// The same limit and linger in an actor.
+    /// An actor with the same limit and linger as `Linger`.
     Fixed,
     Greedy,
     Default,
@@ -455,7 +456,7 @@ impl Work for Server {
     }
 }
 
-/// A handler that awaits the server, then answers.
+/// A handler that awaits the server, and then answers the calls of its batch.
 struct Remote {
     server: Server,
 }

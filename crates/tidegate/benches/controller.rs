@@ -1,5 +1,5 @@
-//! The cost of a decision: the whole cycle of a batch (ready, started, done) by every controller, and
-//! the same cycle through a boundary.
+//! Measures the cost of a decision: the whole cycle of a batch (ready, started, done) by every controller,
+//! and the same cycle through a boundary.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ use tidegate::controller::{
     BatchId, Bounds, Choice, Controller, Event, Knee, Load, Objective, Reason,
 };
 
-/// Runs one batch out of a backlog that is sometimes above the limit and sometimes not.
+/// Runs the cycle of one batch, out of a backlog that is sometimes above the limit and sometimes not.
 fn cycle(c: &mut dyn Controller, i: u64) -> u64 {
     let now = Time::from_nanos(i * 10_000);
     let backlog = 1 + (i * 7919) % 12_000;
@@ -89,7 +89,8 @@ fn lone_cycle(b: &mut Boundary, i: u64) -> u64 {
     b.limit().items
 }
 
-/// Returns the default controller without `Bounded` around it: its boundary does that.
+/// Returns the default controller without `Bounded` around it, because its boundary keeps it within the
+/// bounds.
 fn knee(bounds: Bounds) -> Box<dyn Controller> {
     let knee = Knee::new(Objective::Lean, bounds).expect("valid bounds");
     Box::new(knee.anticipating())

@@ -1,11 +1,11 @@
-//! Millions of 8-byte items a second through the queue, and nanoseconds an item, for one and two producers.
+//! Measures the queue: millions of 8-byte items a second, and nanoseconds an item, for one and two producers.
 //!
 //! `cargo bench -p tidegate --bench queue -- [FILTER] [--rounds N] [--items M]` prints the median of the
 //! rounds, with the lowest and the highest. The consumer adds the items up; it and every producer have a
-//! thread of their own. The filter `paced` instead measures latencies at a thousand items a second,
-//! unbatched and with a buffer for 100. The filter `serve` reads cases from stdin
-//! (`PRODUCERS HOW LIMIT MILLIONS`, say `1 fixed 8 20`) and answers each at once with its M/s, so that a
-//! script can interleave them with a rival's.
+//! thread of their own. The filter `paced` instead measures latencies at a thousand items a second, unbatched
+//! and with a buffer for 100. The filter `serve` reads cases from stdin (`PRODUCERS HOW LIMIT MILLIONS`, say
+//! `1 fixed 8 20`) and answers each at once with its millions of items a second, so that a script can
+//! interleave them with the cases of a rival.
 
 use std::io::BufRead;
 use std::sync::Barrier;
@@ -17,22 +17,22 @@ use tidegate::queue::{Builder, Consumer, Producer, Queue};
 
 const CAPACITY: usize = 32_768;
 
-/// The way a producer pushes its items.
+/// The way in which a producer of the bench pushes its items.
 #[derive(Clone, Copy, Debug)]
 enum How {
-    /// `Queue::push`: one claim for each item.
+    /// The producer pushes items one by one, with one claim for each item.
     Direct,
-    /// `Queue::push_many`: one claim for each vector.
+    /// The producer pushes vectors of this many items, with one claim for each vector.
     Many(usize),
-    /// `Queue::push_slice`: one claim for each slice.
+    /// The producer pushes slices of this many items, with one claim for each slice.
     Slice(usize),
-    /// A producer with a buffer of that limit, which gets whole batches.
+    /// The producer has a buffer for this many items, and pushes slices of as many items.
     FixedSlice(usize),
-    /// A producer with a buffer of that limit.
+    /// The producer has a buffer for this many items, and pushes items one by one.
     Fixed(usize),
-    /// A producer with a rule that grows the limit up to that.
+    /// The producer has a buffer with a rule that raises the limit up to this many items.
     Controlled(usize),
-    /// The same with the default controller.
+    /// The producer has a buffer with the default controller, for up to this many items.
     Knee(usize),
 }
 
@@ -104,7 +104,7 @@ fn cases() -> Vec<(String, How)> {
     all
 }
 
-/// Answers the cases on stdin, line by line.
+/// Reads cases from stdin, runs each of them, and prints its result, line by line.
 fn serve() {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -177,7 +177,8 @@ fn paced(how: How) {
     );
 }
 
-/// Returns the millions of items a second, and the mean batch drained.
+/// Returns the rate in millions of items a second, and the mean number of items that the consumer drained at
+/// once.
 fn run(producers: u64, how: How, items: u64) -> (f64, f64) {
     let (queue, consumer) = Builder::new(CAPACITY).build::<u64>().expect("a capacity");
     let each = items / producers;
@@ -227,7 +228,7 @@ fn read(mut consumer: Consumer<u64>, items: u64) -> (Instant, f64) {
 
 enum End {
     Queue(Queue<u64>, usize),
-    /// Slices of that length.
+    /// A producer that pushes slices of this many items.
     Slices(Producer<u64>, usize),
     Producer(Producer<u64>),
 }
@@ -292,7 +293,7 @@ impl End {
     }
 }
 
-/// Adds one to the limit after a full batch, and halves it after another: Storm's rule.
+/// Storm's rule: adds one to the limit after a full batch, and halves the limit after any other batch.
 struct Growing {
     limit: u64,
     max: u64,

@@ -1,4 +1,4 @@
-//! A tokio handler with a result for each item: a bad row fails its own caller and no other.
+//! A handler on tokio that returns a result for each item: a bad row fails its own caller and no other.
 //!
 //! `cargo run -p tidegate --features tokio --example async_results`
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate::batcher::{AsyncHandler, Batch, Builder, Cause, Flow, Handled};
 
-/// A table of rows. A real one holds a connection.
+/// A handler that stands for a table of a database. A real one would hold a connection.
 struct Table {
     rows: u64,
     items: Vec<String>,
@@ -16,13 +16,14 @@ struct Table {
 
 impl AsyncHandler for Table {
     type Item = String;
-    /// The number of the inserted row.
+    /// The reply to a caller: the number of the inserted row.
     type Reply = u64;
     type Info = Infallible;
 
     async fn handle_batch(&mut self, batch: &mut Batch<String, u64>) -> Handled {
         batch.take_items(&mut self.items);
-        // One statement for all rows. An error here would go to every caller of the batch by `?`.
+        // One statement inserts all rows of the batch. An error of that statement would go to every caller of
+        // the batch by `?`.
         tokio::time::sleep(Duration::from_millis(1)).await;
         let results = self.items.drain(..).map(|row| {
             if row.is_empty() {

@@ -12,10 +12,10 @@ use tidegate::boundary::{Boundary, Cut, Step};
 use tidegate::controller::{Bounds, Knee, Load, Objective};
 use tidegate::{Clock, Time};
 
-/// The most items that wait in the loop; further items wait in the channel.
+/// The greatest number of items that wait in the loop; further items wait in the channel.
 const BACKLOG_MAX: usize = 1024;
 
-/// The arrival time of an item, and the item.
+/// A waiting item, with its arrival time first.
 type Waiting = (Time, u64);
 
 /// Serves the channel until its senders are gone.
@@ -33,7 +33,7 @@ fn serve(items: &Receiver<u64>, mut handle: impl FnMut(&[u64])) -> Result<(), Bo
         let arrived = first.take().into_iter().chain(items.try_iter());
         backlog.extend(arrived.take(room).map(|item| (now, item)));
         boundary.arrived(now, Load::items((backlog.len() - before) as u64))?;
-        // 2. It asks for the next step.
+        // 2. The loop asks the boundary for the next step.
         let oldest = backlog.front().map_or(now, |(at, _)| *at);
         match boundary.poll(now, Load::items(backlog.len() as u64), oldest)? {
             Step::Take(limit) => {
@@ -45,7 +45,7 @@ fn serve(items: &Receiver<u64>, mut handle: impl FnMut(&[u64])) -> Result<(), Bo
                 } else {
                     Cut::Items
                 };
-                // 3. It reports the start and the end of the batch.
+                // 3. The loop reports the start and the end of the batch.
                 let id = boundary.started(clock.now(), Load::items(n as u64), left, cut)?;
                 handle(&batch);
                 boundary.done(clock.now(), id, true)?;
@@ -57,7 +57,7 @@ fn serve(items: &Receiver<u64>, mut handle: impl FnMut(&[u64])) -> Result<(), Bo
                     Ok(item) => Some(item),
                     Err(RecvTimeoutError::Timeout) => None,
                     Err(RecvTimeoutError::Disconnected) => {
-                        // No item can join the batch any more.
+                        // All senders are gone, so no item can join the batch any more.
                         thread::sleep(wait);
                         None
                     }
@@ -67,7 +67,8 @@ fn serve(items: &Receiver<u64>, mut handle: impl FnMut(&[u64])) -> Result<(), Bo
                 Ok(item) => first = Some(item),
                 Err(_) => break,
             },
-            // A loop that runs one batch at a time never polls while one runs.
+            // This loop runs one batch at a time and does not poll while it runs, so the boundary is never
+            // busy.
             Step::Busy { .. } => return Err("a batch runs already".into()),
         }
     }

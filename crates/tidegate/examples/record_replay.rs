@@ -12,8 +12,8 @@ use tidegate::batcher::{Builder, each_batch};
 use tidegate::controller::{Bounds, Fixed, Knee, KneeError, Objective, Recorder, Shadow};
 use tidegate::controller::{read_log, replay, write_log};
 
-/// Returns a new default controller of an actor that runs one
-/// batch at a time. For several, the bounds set `in_flight_max`.
+/// Returns a new controller, as an actor that runs one batch at a time has it by default. For an actor that
+/// runs several batches, the bounds set `in_flight_max`.
 fn default_controller() -> Result<Knee, KneeError> {
     Ok(Knee::new(Objective::Lean, Bounds::default())?.anticipating())
 }

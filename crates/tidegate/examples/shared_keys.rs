@@ -1,4 +1,5 @@
-//! Several batches in flight, the items of each key in order: accounts on a server with four slots.
+//! Runs several batches at once and keeps the items of each key in order: payments into accounts, on a server
+//! with four slots.
 //!
 //! `cargo run --release -p tidegate --features tokio --example shared_keys`
 
@@ -49,7 +50,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             slots: Semaphore::new(4),
             balances: Mutex::default(),
         });
-        // The number of batches in flight is not set: the controller measures how much they slow each other.
+        // The example sets no number of batches in flight: the controller measures how much batches slow each
+        // other down.
         let payments = Builder::new()
             .key(|payment: &Payment| payment.account)
             .spawn_shared(move |payments| {

@@ -1,10 +1,11 @@
-//! The part of an actor that all drivers share: everything except waiting and calling the handler.
+//! The part of a batching actor that all its drivers (threads and tasks that run an actor) share:
+//! everything except waiting and calling the handler.
 //!
-//! The actor owns the consumer, the batch that it gathers, and the [`Core`]. It moves entries from
-//! the queue directly into the batch. It may take out too many entries, because the limit on bytes or
-//! the handler ends the batch early. The actor keeps these entries in the *stash* and takes them
-//! first into the next batch. Entries leave in the order of the queue or, where the actor keeps order
-//! per key, in the order of each key.
+//! The actor owns the consumer, the batch that it gathers, and the [`Core`]. The actor moves entries from
+//! the queue directly into the batch. It may take too many entries out of the queue, because the limit on
+//! bytes or the handler ends the batch early. The actor keeps these entries in the *stash* and takes them
+//! first into the next batch. Entries leave in the order of the queue or, where the actor keeps order per
+//! key, in the order of each key.
 //!
 //! A driver of a handler with exclusive state runs one batch at a time and ends it with `finish`. A driver
 //! of several batches takes each of them out with `hand_over` and ends it with `land`, in any order.
@@ -40,29 +41,31 @@ pub(super) struct Actor<T: Send, R: Send, M: Send> {
     pub(super) batch: Batch<T, R, M>,
     gathered: Gathered,
     core: Core,
-    /// The batch that was gathered last, until the driver finishes it or takes it out.
+    /// The record of the batch that the actor gathered last. `None` once the driver has finished that batch
+    /// or taken it out with `hand_over`.
     taken: Option<Taken>,
-    /// The order of items per key; `None` where items have no key.
+    /// The order of the items of each key. `None` if items have no key.
     keys: Option<Keys<T, R, M>>,
-    /// Empty batches, kept to reuse their memory.
+    /// Empty batches, which the actor keeps to reuse their buffers for later batches.
     spares: Vec<Batch<T, R, M>>,
     ages: Ages,
-    /// The number of calls announced to the controller.
+    /// The number of calls, since the actor started, that the actor has reported to the controller.
     announced: u64,
     /// The number of callers that the latest finished batch answered.
     answered: u64,
-    /// Counts the callers that batches taken out by `hand_over` answered. The controller knows of
-    /// `known_answers` of these callers.
+    /// Counts the callers answered by batches that `hand_over` took out, before these batches end. The
+    /// actor has reported the first `known_answers` of these callers to the controller.
     answers: Arc<AtomicU64>,
     known_answers: u64,
-    /// True if the driver has ended the hold of the next batch.
+    /// True if the driver has ended the wait for more items (the hold) before the next batch.
     hold_ended: bool,
-    /// True if the handler panicked in `handle_continue`, and has finished no batch since.
+    /// True if the handler panicked in `handle_continue` and has finished no batch since then: a second
+    /// such panic ends the actor.
     restarted: bool,
     ended: bool,
 }
 
-/// The record of a gathered batch.
+/// The record of a gathered batch: its id, its start time, and its number of calls.
 struct Taken {
     id: BatchId,
     since: Time,
@@ -96,12 +99,14 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Keeps order per key, with at most `held_max` items set aside.
+    /// Makes the actor keep the items of each key (as `of` returns it) in order. At most `held_max` items
+    /// wait for keys that a running batch holds.
     pub(super) fn keep_order(&mut self, of: KeyOf<T>, held_max: usize) {
         self.keys = Some(Keys::new(of, held_max));
     }
 
-    /// Returns the id by which a blocking call detects that this actor's own handler makes it.
+    /// Returns the id of this actor. A blocking call compares the id with the id of the actor that runs its
+    /// handler on the thread, so that a handler does not wait for its own actor.
     pub(super) fn id(&self) -> ActorId {
         self.shared.queue.id()
     }
@@ -110,19 +115,20 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.shared.clock
     }
 
-    /// Runs the waiting visits on the handler.
+    /// Runs the waiting inspections (closures passed to `Handle::inspect`) on the handler.
     pub(super) fn receive_visits(&self, handler: &dyn Any) {
         if !self.shared.inbox.is_empty() {
             self.shared.inbox.serve(handler, &self.core.snapshot());
         }
     }
 
-    /// Returns whether a visit waits. If none waits, the next visit wakes the task.
+    /// Returns ready if an inspection waits for the handler. Otherwise the next inspection wakes the task
+    /// of `cx`.
     pub(super) fn poll_visits(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.shared.inbox.poll(cx)
     }
 
-    /// Returns the next step at `now`.
+    /// Returns the next step of the driver at time `now`, such as a batch to take or a wait for more items.
     pub(super) fn poll(&mut self, now: Time) -> DriverStep {
         if self.shared.life.is_stop() {
             self.core.stop();
@@ -131,8 +137,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 .drain(self.consumer.is_finished() && self.stash.is_empty() && self.held() == 0);
         }
         self.announce(now);
-        // The actor counts the items after its check for the close, so that it misses no item. The mark for
-        // the close stands behind every claimed entry.
+        // The actor checks for the close first and counts the entries afterwards. `close` sets its mark
+        // behind every claimed entry, so the count misses no entry that the closed queue accepted.
         let claimed = self.waiting();
         self.ages.mark(self.shared.stamp.take(), claimed);
         let items = (self.stash.len() + self.available()) as u64;
@@ -147,9 +153,9 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Counts the entries that the queue would hand out now. A batch can take only published entries. If the
-    /// actor counted the entry of a sender that is stopped between its claim and its publication, it would
-    /// end a hold with a batch that lacks that entry.
+    /// Counts the entries that the queue would hand out now. A batch can take only published entries. If
+    /// the actor counted the entry of a sender that is stopped between its claim and its publication, the
+    /// actor would stop waiting for more items and start a batch without that entry.
     fn available(&mut self) -> usize {
         match &self.keys {
             Some(keys) if keys.room() == 0 => 0,
@@ -157,18 +163,20 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Returns whether no entry waits. An entry counts as soon as its sender has claimed a place.
+    /// Returns whether no entry waits in the queue or in the stash. An entry waits as soon as its sender
+    /// has claimed a place in the queue.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting() == 0
     }
 
-    /// Counts the entries that wait. An entry counts as soon as its sender has claimed a place.
+    /// Counts the entries that wait in the queue and in the stash. An entry waits as soon as its sender has
+    /// claimed a place in the queue.
     pub(super) fn waiting(&self) -> u64 {
         (self.stash.len() + self.consumer.backlog()) as u64
     }
 
-    /// Returns how many callers the last batch answered, if the controller anticipates
-    /// that callers return; otherwise 0.
+    /// Returns how many callers the last batch answered, if the controller anticipates that callers return;
+    /// otherwise 0.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
     pub(super) fn expected(&self) -> u64 {
         match self.shared.arrivals {
@@ -177,32 +185,34 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Ends the hold of the next batch, because the driver waits no longer.
+    /// Makes the next poll start a batch instead of a further hold, because the driver has stopped waiting
+    /// for more items.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
     pub(super) const fn end_hold(&mut self) {
         self.hold_ended = true;
     }
 
-    /// Counts the entries set aside because their keys are busy.
+    /// Counts the entries that wait because a batch in flight holds items of their keys.
     fn held(&self) -> usize {
         self.keys.as_ref().map_or(0, Keys::held)
     }
 
-    /// Returns whether the actor can proceed only when a batch ends: the queue is finished, or the entries
-    /// set aside leave no room to take out more.
+    /// Returns whether the actor can proceed only when a batch in flight ends: the queue is closed and
+    /// empty, or so many entries wait for busy keys that the actor may take no more out of the queue.
     fn waits_for_a_batch(&self) -> bool {
         let full = self.keys.as_ref().is_some_and(|keys| keys.room() == 0);
         self.core.running() > 0 && (full || self.consumer.is_finished())
     }
 
-    /// Returns whether a sender found no room for the bytes of an item.
+    /// Returns whether a sender has found no room for the bytes of an item since the actor last took a
+    /// batch.
     fn is_pressed(&self) -> bool {
         let weights = self.shared.weights.as_ref();
         weights.is_some_and(|weights| weights.gate.is_pressed())
     }
 
-    /// Gathers a batch within `limit` and passes each operation to `append`. Returns false if
-    /// no operation is left to handle.
+    /// Gathers a batch within `limit` from the stash and the queue, and passes each operation to `append`.
+    /// Returns false if no operation is left to handle, because all callers gave up.
     pub(super) fn gather(
         &mut self,
         now: Time,
@@ -263,7 +273,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         true
     }
 
-    /// Releases the keys of a gathered batch that does not start.
+    /// Frees the keys of a gathered batch that does not start, so that another batch may take items of
+    /// these keys.
     fn release_gathered(&mut self) {
         if let Some(keys) = &mut self.keys {
             let gathered = keys.seal();
@@ -271,8 +282,9 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Takes out the gathered batch for other code to finish. Returns its operations, and
-    /// the ticket with which it returns.
+    /// Takes the gathered batch out of the actor, so that a task or a dispatcher can own and finish the
+    /// batch. Returns the batch, and the ticket by which the actor recognizes the batch when it returns;
+    /// `None` if the actor holds no gathered batch.
     pub(super) fn hand_over(&mut self) -> Option<(Batch<T, R, M>, Ticket)> {
         let Taken { id, since, calls } = self.taken.take()?;
         let keys = self.keys.as_mut().map_or_else(Vec::new, Keys::seal);
@@ -290,7 +302,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         Some((batch, ticket))
     }
 
-    /// Ends a batch that was handed over and has returned.
+    /// Ends a batch that `hand_over` took out and that has returned: reports the end to the controller,
+    /// frees the keys of the batch, and puts back the operations that the handler gave back.
     pub(super) fn land(&mut self, landed: Landed<T, R, M>) {
         let Landed {
             ticket,
@@ -322,13 +335,14 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Updates the counts of batches in flight after a batch started or ended.
+    /// Updates the statistics of the batches in flight after a batch started or ended.
     fn count_flight(&self) {
         let (running, in_flight) = (self.core.running(), self.core.in_flight());
         self.shared.counters.flight(running, in_flight);
     }
 
-    /// Puts the operations that a batch gave back in front of all waiting entries.
+    /// Puts the operations that a batch gave back for another try into the stash, in front of all waiting
+    /// entries.
     fn put_back(&mut self, back: Vec<Back<T, R, M>>) {
         if back.is_empty() {
             return;
@@ -337,7 +351,9 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         let mut bytes = 0;
         for Back { attempt, op, .. } in back.into_iter().rev() {
             let weight = match (&self.shared.weights, &op) {
-                // A weight comes from user code. If that code panics, the item counts with weight 0.
+                // The actor weighs the item of the returned operation again, by the user's function. If that
+                // function panics, the item counts with weight 0, so that the operation still gets its next
+                // try.
                 (Some(weights), Op::Cast(item) | Op::Call(item, _)) => {
                     catch(|| weights.weigh_again(item)).unwrap_or(0)
                 }
@@ -357,7 +373,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.settle();
     }
 
-    /// Drops the batch after a panic during its gathering: its entries are lost, and no batch starts.
+    /// Drops the batch being gathered after a panic of the user's code: its entries are lost, and no batch
+    /// starts.
     pub(super) fn lose_gathered(&mut self) {
         self.settle();
         self.lose_batch();
@@ -365,8 +382,9 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.shared.counters.panicked();
     }
 
-    /// Ends the gathering: releases the bytes of the entries taken out of the queue, and updates the
-    /// counters. Returns the load of the batch and its cut.
+    /// Ends the gathering of a batch: releases the bytes of the entries taken out of the queue, so that
+    /// senders find room, and updates the counters. Returns the load of the batch and the reason of its
+    /// cut.
     fn settle(&mut self) -> (Load, Option<Cut>) {
         let gathered = std::mem::take(&mut self.gathered);
         if let Some(weights) = &self.shared.weights {
@@ -380,12 +398,13 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         (gathered.load, gathered.cut)
     }
 
-    /// Reports to the controller at `now` the calls that arrived since the last report.
+    /// Reports to the controller, at time `now`, the calls that arrived since the last report.
     fn announce(&mut self, now: Time) {
         if let Some(arrivals) = &self.shared.arrivals {
             let next = arrivals.next();
             let core = &mut self.core;
-            // A caller may call again before the actor learns that the batch which answered it has ended.
+            // A caller may call again before the actor learns that the batch which answered this caller has
+            // ended. So the actor reports the answers before the new calls.
             let answers = self.answers.load(Relaxed);
             if answers != self.known_answers {
                 core.handle_answered(now, answers - self.known_answers);
@@ -395,21 +414,23 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 return;
             }
             arrivals.take(next, &mut self.announced, |at, calls| {
-                // A call may arrive after the driver read the clock and before this line.
+                // A call may arrive after the driver read the clock. The actor reports it with the time
+                // `now`, because the events that follow carry that time.
                 core.handle_arrived(at.min(now), calls)
             });
         }
     }
 
-    /// Ends the batch after the handler returned at `now`, with a flow or a panic. Drops the operations left
-    /// in the batch, and passes the panic on.
+    /// Ends the batch after the handler returned or panicked, at time `now`. Drops the operations left in
+    /// the batch, applies the returned flow, and returns a panic to the driver.
     pub(super) fn finish(
         &mut self,
         now: Time,
         returned: Result<Flow, Panicked>,
     ) -> Result<(), Panicked> {
         self.announce(now);
-        // The remaining operations are the user's values, so their drop may panic, too.
+        // The operations left in the batch hold the user's values, so their drop may panic, and the actor
+        // catches that panic.
         let (flow, failed) = match returned {
             Ok(flow) => match catch(|| self.batch.clear()) {
                 Ok(failed) => (flow, failed),
@@ -430,8 +451,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         Ok(())
     }
 
-    /// Ends a batch after a panic of the handler, perhaps while the batch was
-    /// gathered, or of a dropped operation.
+    /// Ends a batch, as failed, after a panic in the handler or in the drop of an operation. The handler
+    /// may have panicked while the actor still gathered the batch.
     #[cold]
     fn finish_lost(&mut self, now: Time, panicked: Panicked) -> Result<(), Panicked> {
         self.settle();
@@ -441,8 +462,9 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         Err(panicked)
     }
 
-    /// Reports the end of the handler's batch, which gave `back` back. Returns
-    /// false if the handler has no batch.
+    /// Reports to the controller that the handler's batch has ended. The callers of the operations in
+    /// `back` count as not answered, because the batch gave these operations back. Returns false if the
+    /// handler had no batch.
     fn finish_batch(&mut self, now: Time, ok: bool, back: &[Back<T, R, M>]) -> bool {
         let Some(Taken { id, calls, .. }) = self.taken.take() else {
             return false;
@@ -454,18 +476,19 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         true
     }
 
-    /// Drops the batch after a panic, and repeats the drop after each further
-    /// panic until the batch is empty.
+    /// Drops the operations of a batch after a panic. A drop may panic, too, so the actor repeats the drop
+    /// until the batch is empty.
     fn lose_batch(&mut self) {
         while catch(|| after_panic(|| self.batch.lose())).is_err() {}
     }
 
-    /// Counts a panic of the handler outside a batch.
+    /// Counts a panic of the handler outside of a batch.
     pub(super) fn count_panic(&self) {
         self.shared.counters.panicked();
     }
 
-    /// Applies the result of the handler's `init`.
+    /// Applies the result of the handler's `init`: the actor calls `handle_continue` next, or stops, or
+    /// does neither.
     pub(super) fn initialized(&mut self, init: Init) {
         match init {
             Init::Ready => {}
@@ -478,21 +501,24 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.shared.stop(reason);
     }
 
-    /// Returns whether a handler that panicked in `step` may continue. A handler that panics in each
-    /// `handle_continue` would do so for ever, so the actor allows one such panic between two batches.
+    /// Returns whether the actor may continue after the handler panicked in `step`. A handler that panics
+    /// in each `handle_continue` would do so for ever, so the actor allows one such panic between two
+    /// batches.
     pub(super) fn may_restart(&mut self, step: DriverStep) -> bool {
         step != DriverStep::Continue || !std::mem::replace(&mut self.restarted, true)
     }
 
-    /// Prepares a wait in `step` and returns the moment at which the wait ends. For a hold, the actor first
-    /// takes the entries out of the queue, so that only a further entry ends the wait. An actor that rests
-    /// with large buffers wakes up after a second to free them; then it has no further reason to wake up.
+    /// Prepares the driver's wait in `step` and returns the time at which the wait ends. Before a wait for
+    /// more items (a hold), the actor takes the entries out of the queue, so that only a further entry ends
+    /// the wait. An actor that rests with large buffers wakes up after a second to free them; then it has
+    /// no further reason to wake up.
     pub(super) fn prepare_wait(&mut self, step: DriverStep, now: Time) -> Time {
         match step {
             DriverStep::Hold { items, until } => {
                 self.set_aside(items);
-                // The entries that arrived since the last poll may be enough. `set_aside` drops wakes, so
-                // the actor checks their causes here: a sender without room, and a visit.
+                // The entries that arrived since the last poll may be enough to end the hold. `set_aside`
+                // drops wake entries, so the actor checks the two causes of a wake entry here: a sender
+                // without room, and an inspection.
                 let enough = self.stash.len() as u64 > items;
                 if enough || self.is_pressed() || !self.shared.inbox.is_empty() {
                     now
@@ -506,14 +532,15 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Returns the capacity of the largest buffer, in operations.
+    /// Returns the capacity of the actor's largest buffer, in operations.
     fn held_memory(&self) -> usize {
         let spares = self.spares.iter().map(Batch::capacity);
         let most = spares.max().unwrap_or(0);
         self.batch.capacity().max(self.stash.capacity()).max(most)
     }
 
-    /// Moves published entries into the stash until it holds one more than `items`, and drops wakes.
+    /// Moves published entries into the stash until the stash holds `items` + 1 entries, which is enough to
+    /// end a hold. Drops wake entries, which carry no item.
     fn set_aside(&mut self, items: u64) {
         let room = (items + 1).saturating_sub(self.stash.len() as u64);
         let stash = &mut self.stash;
@@ -529,8 +556,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
     /// Completes a wait in `step` that [`prepare_wait`](Self::prepare_wait) began and that ended at `now`.
     pub(super) fn waited(&mut self, step: DriverStep, now: Time, until: Time) {
         if let DriverStep::Hold { items, .. } = step {
-            // The wake of a visitor ends a wait. It is no item, so the actor removes it before
-            // the next poll counts the items.
+            // An inspection wakes the actor by an entry in the queue. That entry is no item, so the actor
+            // removes it before the next poll counts the items.
             self.set_aside(items);
         }
         if step == DriverStep::Rest && now >= until && self.consumer.backlog() == 0 {
@@ -543,13 +570,14 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Returns the reason why the actor ends.
+    /// Returns the reason why the actor ends. An actor without a recorded reason ends because its handler
+    /// panicked.
     pub(super) fn reason(&self) -> StopReason {
         self.shared.life.reason().unwrap_or(StopReason::Panicked)
     }
 
     /// Ends the actor: closes the queue, keeps the accepted but unhandled items for `Handle::stop`, and
-    /// answers their callers with an error.
+    /// answers the callers of these items with an error.
     pub(super) fn end(&mut self, reason: StopReason) {
         self.ended = true;
         self.shared.close();
@@ -570,7 +598,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 reply.refuse(unseen.clone());
                 leftover.push(item);
             }
-            // The drop of the message runs user code. The actor must report its end even if that code panics.
+            // The drop of the message runs user code. The actor must report its end even if that code
+            // panics, so it catches the panic.
             Entry::Info(message) => {
                 let _ = catch(|| drop(message));
             }
@@ -593,8 +622,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             keys.end().for_each(&mut keep);
         }
         self.stash.drain(..).for_each(&mut keep);
-        // The queue is closed, so no further entry arrives. The drain waits for the entries in senders'
-        // buffers, a millisecond at most.
+        // The queue is closed, so no further entry arrives. `drain_closed` waits, for a millisecond at most,
+        // for the entries that are still in senders' buffers.
         self.consumer.drain_closed(&mut keep);
         self.shared.life.stashed.store(0, Relaxed);
         if let Some(weights) = &self.shared.weights {
@@ -605,7 +634,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
 }
 
 impl<T: Send, R: Send, M: Send> Drop for Actor<T, R, M> {
-    /// Reports the end to callers and handles when a runtime shuts down and drops the actor's task.
+    /// Reports the end of the actor to callers and handles if a runtime shuts down and drops the actor's
+    /// task.
     fn drop(&mut self) {
         if !self.ended {
             let _ = catch(|| self.batch.lose());
@@ -619,19 +649,21 @@ impl<T: Send, R: Send, M: Send> Drop for Actor<T, R, M> {
     }
 }
 
-/// Counts the callers that have an answer: the callers of the `calls` calls, without those in `back`.
+/// Counts the answered callers of a batch with `calls` calls. The callers of the calls in `back` have no
+/// answer, because the handler gave these calls back for another try.
 fn answered<T, R, M>(calls: u64, back: &[Back<T, R, M>]) -> u64 {
     let waiting = back.iter().filter(|back| matches!(back.op, Op::Call(..)));
     calls.saturating_sub(waiting.count() as u64)
 }
 
-/// The capacity, in operations, that an idle actor keeps.
+/// The capacity, in operations, that an actor keeps in each of its buffers after a second without an item.
+/// The actor frees the memory of larger buffers.
 const KEEP: usize = 256;
 
-/// The most empty batches that an actor keeps.
+/// The greatest number of empty batches that an actor keeps for reuse.
 const SPARES: usize = 64;
 
-/// The rest, in nanoseconds, after which an actor frees memory.
+/// The nanoseconds (one second) without an item after which an actor frees the memory of its large buffers.
 const IDLE_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]

@@ -1,29 +1,32 @@
-//! The age of the oldest entry that waits.
+//! The age of the oldest entry that waits in an actor's queue or stash.
 
 use std::collections::VecDeque;
 
 use crate::Time;
 
-/// Estimates the age of the oldest entry from marks among the entries, at most one mark a batch.
+/// Estimates the age of the oldest waiting entry from marks among the entries. Producers set at most one
+/// mark a batch, because each mark costs a reading of the clock.
 #[derive(Default)]
 pub(super) struct Ages {
-    /// Marks, each with a position and a time: the items from this position on arrived at this time or later.
+    /// Marks, each with a position in the sequence of entries and a time: the entries from this position on
+    /// arrived at this time or later.
     marks: VecDeque<(u64, Time)>,
-    /// The time of the last mark that left the queue. No waiting entry is older.
+    /// The time of the last mark that left the queue. No waiting entry arrived before this time.
     pub(super) passed: Time,
-    /// True if the queue was empty after the last mark that left it, so that this mark does not date later
-    /// items.
+    /// True if the queue was empty after the last mark left it. The time of that mark then says nothing
+    /// about later entries.
     empty: bool,
-    /// The position of the mark that the next producer sets.
+    /// The position, in the sequence of all entries, of the mark that the next producer sets.
     next: u64,
-    /// Counts the entries that left the queue. `stashed` of them are in the stash.
+    /// The number of entries that left the queue. `stashed` of them are in the actor's stash and still
+    /// wait.
     pub(super) popped: u64,
     pub(super) stashed: u64,
 }
 
 impl Ages {
-    /// Records the mark that a producer set at `at`, and places the next mark
-    /// behind the `backlog` waiting entries.
+    /// Records a mark that a producer set at time `at`, and places the next mark behind the `backlog`
+    /// waiting entries.
     pub(super) fn mark(&mut self, at: Option<Time>, backlog: u64) {
         if let Some(at) = at {
             if self.marks.len() < 64 {
@@ -33,7 +36,7 @@ impl Ages {
         }
     }
 
-    /// Returns the earliest moment at which the oldest of `backlog` entries can have arrived.
+    /// Returns the earliest time at which the oldest of the `backlog` waiting entries can have arrived.
     pub(super) fn oldest(&mut self, now: Time, backlog: u64) -> Time {
         if backlog == 0 {
             self.empty = true;
@@ -48,7 +51,8 @@ impl Ages {
             self.marks.pop_front();
         }
         if std::mem::take(&mut self.empty) {
-            // The producer has not set the mark yet, or the mark belonged to an earlier item.
+            // The queue was empty at the last call, so all waiting entries arrived since then. The oldest of
+            // them has no mark of its own yet, so it counts as new.
             self.passed = now;
         }
         self.passed
@@ -73,7 +77,7 @@ mod tests {
         assert_eq!(ages.oldest(at(10), 0), at(10));
         ages.mark(Some(at(12)), 5);
         assert_eq!(ages.oldest(at(20), 5), at(12));
-        // Three of five leave; the next mark lies behind the five.
+        // Three of the five entries leave the queue; the next mark lies behind all five.
         ages.popped = 3;
         ages.mark(Some(at(25)), 4);
         assert_eq!(ages.oldest(at(30), 4), at(12));

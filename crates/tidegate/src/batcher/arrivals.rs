@@ -1,23 +1,23 @@
 //! The arrival times of calls, for a controller that waits for callers who are about to return.
 //!
-//! An actor sees single arrivals only while it rests, but anticipation depends on the arrivals
-//! during a batch. So each call stores its time in a small ring, and the actor reads the ring
-//! before each exchange with the controller. A cast stores no time: no caller waits for its answer,
-//! so no caller returns because of it.
+//! An actor sees single arrivals only while it rests, but a controller that anticipates calls needs the
+//! times of arrivals during a batch, too. So each call stores its time in a small ring, and the actor reads
+//! the ring before each exchange with the controller. A cast stores no time: no caller waits for its
+//! answer, so no caller returns because of it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Time;
 
-/// The number of times that the ring keeps. If more calls arrive between two reads, the actor announces the
-/// overwritten calls with the oldest time that is left.
+/// The number of arrival times that the ring keeps. If more calls arrive between two reads of the ring, the
+/// actor reports the overwritten calls with the oldest time that is left.
 const LEN: u64 = 512;
 
-/// A ring of arrival times. Every caller writes it, and only the actor reads it.
+/// A ring of arrival times of calls. Every caller writes into the ring, and only the actor reads it.
 pub(super) struct Arrivals {
-    /// The number of calls so far.
+    /// The number of calls since the actor started.
     next: AtomicU64,
-    /// Times in nanoseconds; 0 where a caller has claimed a slot and not yet written its time.
+    /// Arrival times in nanoseconds; 0 if a caller has claimed a slot and not yet written its time.
     times: Box<[AtomicU64]>,
 }
 
@@ -29,23 +29,24 @@ impl Arrivals {
         }
     }
 
-    /// Records a call that is about to be sent, with one read-modify-write.
+    /// Records the time of a call that its caller is about to send. Costs one atomic read-modify-write.
     pub(super) fn note(&self, now: Time) {
         let ns = now.as_nanos().max(1);
-        // A caller calls again only after its answer, so the actor has counted that answer by now.
+        // Release: a caller calls again only after its answer. So an actor that reads this count (Acquire)
+        // also sees that answer counted.
         let at = self.next.fetch_add(1, Ordering::Release);
-        // The slot hands over only the time and orders nothing else.
+        // Relaxed: the slot passes only the time on, and orders no other memory access.
         self.times[(at % LEN) as usize].store(ns, Ordering::Relaxed);
     }
 
-    /// Returns the number of calls so far.
+    /// Returns the number of calls since the actor started.
     #[inline]
     pub(super) fn next(&self) -> u64 {
         self.next.load(Ordering::Acquire)
     }
 
-    /// Passes the calls that arrived since `read` and before `next` to `each`, as a time and a
-    /// number of calls, and advances `read`.
+    /// Calls `each` for the calls with the numbers from `read` to `next` - 1, and advances `read` past them.
+    /// The arguments of `each` are an arrival time and the number of calls that the actor reports with it.
     pub(super) fn take(&self, next: u64, read: &mut u64, mut each: impl FnMut(Time, u64)) {
         let missed = (next - *read).saturating_sub(LEN);
         *read += missed;
@@ -54,7 +55,8 @@ impl Arrivals {
             let slot = &self.times[(*read % LEN) as usize];
             let ns = slot.swap(0, Ordering::Relaxed);
             if ns == 0 {
-                // The caller has not written the time of its call yet: the next read announces the call.
+                // The caller has not written the time of its call yet. The actor reports this call after
+                // the next read.
                 *read -= together - 1;
                 return;
             }

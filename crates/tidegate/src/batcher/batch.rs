@@ -1,5 +1,5 @@
-//! A batch as its handler sees it: the operations in order, the reason of the
-//! cut, and the replies of the callers.
+//! A batch as its handler sees it: the operations in order, the reason why the batch ended where it did,
+//! and the replies to the callers.
 //!
 //! A handler answers operation by operation ([`Batch::drain`]); or all items at once, with as many
 //! results in the same order ([`Batch::take_items`], then [`Batch::answer`]); or all callers with one
@@ -15,7 +15,7 @@ use super::reply::{Cause, Reply, ReplyError};
 use super::retry::{Back, Drain, Tries};
 use crate::controller::{Load, Reason};
 
-/// The operations that one call of a handler receives; never empty.
+/// A batch: the operations that one call of a handler receives. A batch has at least one operation.
 ///
 /// ```
 /// use tidegate::batcher::{Batch, Builder, Flow, Handled, Handler};
@@ -47,56 +47,61 @@ use crate::controller::{Load, Reason};
 #[derive(Debug)]
 pub struct Batch<T, R = (), M = std::convert::Infallible> {
     ops: Vec<Op<T, R, M>>,
-    /// The number of items moved out by `take_items`; `answer` must give as many results.
+    /// The number of items that `take_items` moved out; the handler must give as many results to `answer`.
     taken: usize,
-    /// The callers of these items, each with the place of its item.
+    /// The callers of the items that `take_items` moved out, each with the place of its item.
     callers: Vec<(usize, Reply<R>)>,
-    /// An empty vector for a closure's items, kept to reuse its memory.
+    /// An empty vector for the items that a closure gets, kept to reuse its memory.
     pub(super) spare: Vec<T>,
     failed: bool,
     load: Load,
     reason: Reason,
     age: Duration,
-    /// Counts the callers that the batches in flight answer early, where several batches run. `told` of these
-    /// callers belong to this batch.
+    /// A counter that the batches in flight of one actor share: the callers that they answer before they end.
+    /// `None` if the actor runs one batch at a time, or if its controller needs no arrival times. `told` is
+    /// the part of the count that this batch added and the actor has not taken yet.
     answers: Option<Arc<AtomicU64>>,
     told: u64,
-    /// The tries of the batch; `None` while every operation is in its first try and none is given back.
+    /// The number of tries of each operation. `None` while every operation is in its first try and the
+    /// handler has given none back.
     tries: Option<Box<Tries<T, R, M>>>,
 }
 
 impl<T, R, M> Batch<T, R, M> {
-    /// Returns the number of operations that the actor gathered. A fold may have taken them already.
+    /// Returns the number of operations that the actor gathered into this batch. A fold may have taken them
+    /// out already.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.load.items as usize
     }
 
-    /// Returns whether the batch has no operations; never true in a handler.
+    /// Returns whether the batch has no operations. A handler never gets such a batch.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.load.items == 0
     }
 
-    /// Returns the bytes of the batch by the builder's weight function; 0 without one.
+    /// Returns the bytes of the batch by the weight function of the [`Builder`](super::Builder); 0 without
+    /// such a function.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.load.bytes
     }
 
-    /// Returns the reason why the batch was cut at this length.
+    /// Returns the reason why the actor ended the batch at this length.
     #[must_use]
     pub const fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// Returns how long the oldest item waited before the batch, to within one batch.
+    /// Returns how long the oldest item of the batch waited before the batch started. The error is at most
+    /// the duration of one batch.
     #[must_use]
     pub const fn age(&self) -> Duration {
         self.age
     }
 
-    /// Returns the operations not taken out yet.
+    /// Returns the operations that the handler has not taken out of the batch yet.
     #[must_use]
     pub fn ops(&self) -> &[Op<T, R, M>] {
         &self.ops
@@ -110,7 +115,8 @@ impl<T, R, M> Batch<T, R, M> {
     /// Adds an operation to the batch, for use in [`Handler::append`](super::Handler::append).
     #[inline]
     pub fn push(&mut self, op: Op<T, R, M>) {
-        // With spare capacity the push cannot panic, so the compiler builds a cast in place.
+        // With spare capacity, the push cannot panic, so the compiler builds the cast in its place in the
+        // vector instead of moving it.
         match op {
             Op::Cast(item) if self.ops.len() != self.ops.capacity() => {
                 self.ops.push(Op::Cast(item));
@@ -124,7 +130,8 @@ impl<T, R, M> Batch<T, R, M> {
         self.ops.push(op);
     }
 
-    /// Takes every operation out, in order. The handler can give each of them back on the way:
+    /// Takes every operation out of the batch, in order. The handler can give each of them back for another
+    /// try:
     ///
     /// ```
     /// use tidegate::batcher::{Batch, Op};
@@ -149,8 +156,8 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Moves the items of casts and calls, in order, to the end of `items`, and keeps their callers for
-    /// [`Batch::answer`]. Infos stay in the batch.
+    /// Moves the items of casts and calls, in order, to the end of `items`, and keeps the callers of these
+    /// items for [`Batch::answer`]. Messages ([`Op::Info`]) stay in the batch.
     pub fn take_items(&mut self, items: &mut Vec<T>) {
         items.reserve(self.ops.len());
         let mut infos = Vec::new();
@@ -182,9 +189,9 @@ impl<T, R, M> Batch<T, R, M> {
     }
 
     /// Returns the number of the current try of the item at `place` among the items taken, or of the
-    /// operation at `place` where no item is taken. The first try is 1. With a
-    /// [`Handler::append`](super::Handler::append) that does not push exactly one operation for each it
-    /// gets, the number stays 1: such a handler counts tries itself.
+    /// operation at `place` if no item is taken. The first try is 1. The actor cannot count tries if the
+    /// handler's [`Handler::append`](super::Handler::append) pushes more or fewer than one operation for
+    /// each operation that it gets. The number then stays 1, and the handler counts tries itself.
     #[must_use]
     pub fn attempt(&self, place: usize) -> u32 {
         match &self.tries {
@@ -197,10 +204,10 @@ impl<T, R, M> Batch<T, R, M> {
     /// Gives the item at `place` among the items taken back for another try. [`Batch::answer`] then takes
     /// results for the other items only.
     ///
-    /// After the batch, the actor puts the items given back first into the next batch, in the order in which
-    /// this batch had them, and before later items of their keys. Their callers keep waiting. The actor
-    /// skips the item of a caller that meanwhile gave up or ran out of time. The items need no room in the
-    /// queue; their bytes count as waiting bytes.
+    /// After the batch, the actor puts the items given back first into the next batch, in the order in
+    /// which this batch had them, and before later items of their keys. Their callers keep waiting. The
+    /// actor skips an item if its caller meanwhile gave up or ran out of time. The items need no room in
+    /// the queue; their bytes count as waiting bytes.
     ///
     /// The handler limits the tries with [`Batch::attempt`]. Where a try needs a pause before it, the
     /// handler itself waits, because the next batch starts at once. An actor that drains handles the items
@@ -265,9 +272,10 @@ impl<T, R, M> Batch<T, R, M> {
         tries.put(place, attempt, op);
     }
 
-    /// Answers the callers of the items taken and not [given back](Self::retry): one result an item, in
-    /// order. Results of casts are dropped. With any other number of results, no result can be matched to an
-    /// item: each of these callers gets [`ReplyError::ResultCount`], and the batch counts as failed.
+    /// Answers the callers of the items taken and not [given back](Self::retry), with one result an item,
+    /// in order. The batch drops the results of casts. If the number of results differs from the number of
+    /// items, no result can be matched to an item: each caller gets [`ReplyError::ResultCount`], and the
+    /// batch counts as failed.
     pub fn answer<I>(&mut self, results: I)
     where
         I: IntoIterator<Item = R>,
@@ -317,37 +325,38 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Marks the items taken as answered. Returns the places of the items given back among them.
+    /// Marks the items taken as answered. Returns the places of those items that the handler gave back.
     fn answered(&mut self) -> Vec<usize> {
         let tries = self.tries.as_mut();
         tries.map_or_else(Vec::new, |tries| tries.answered())
     }
 
-    /// Counts the callers that are about to get their answers: the callers of the items taken, without
-    /// those of the items `given` back.
+    /// Counts the callers that are about to get their answers, for the actor: the callers of the items
+    /// taken, without those of the items `given` back.
     fn tell(&mut self, given: &[usize]) {
         if let Some(answers) = &self.answers {
             let stays = |(place, _): &&(usize, _)| given.binary_search(place).is_err();
             let calls = self.callers.iter().filter(stays).count() as u64;
-            // The answers order this count before the next calls of the answered callers.
+            // Relaxed: each answer orders this count before the next call of the answered caller.
             answers.fetch_add(calls, Ordering::Relaxed);
             self.told += calls;
         }
     }
 
-    /// Makes the batch count callers in `answers` before it answers them.
+    /// Makes the batch count the callers that it answers in `answers`, just before it answers them. So the
+    /// actor learns of these answers before the batch ends.
     pub(super) fn tell_answers(&mut self, answers: &Arc<AtomicU64>) {
         if self.answers.is_none() {
             self.answers = Some(Arc::clone(answers));
         }
     }
 
-    /// Returns how many callers the batch counted since the last call of this function.
+    /// Returns how many callers the batch has counted in `answers` since the last call of `take_told`.
     pub(super) const fn take_told(&mut self) -> u64 {
         std::mem::replace(&mut self.told, 0)
     }
 
-    /// Answers the callers of the items taken and not given back, all with the same value.
+    /// Answers the callers of the items taken and not given back, each with a clone of `value`.
     pub fn answer_all(&mut self, value: R)
     where
         R: Clone,
@@ -360,8 +369,8 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Fails the whole batch: every caller without an answer gets [`ReplyError::Failed`] with this one
-    /// cause, and the other operations are dropped. The controller ignores the cost of a failed batch.
+    /// Fails the whole batch: every caller without an answer gets [`ReplyError::Failed`] with `cause`, and
+    /// the batch drops its other operations. The controller ignores the cost of a failed batch.
     pub fn fail(&mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) {
         self.fail_with(Cause::from(cause.into()));
     }
@@ -378,7 +387,8 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Converts the result of the handler into a flow. An error fails the batch, and the actor continues.
+    /// Converts the result of the handler into a flow. If the result is an error, the batch fails, and the
+    /// actor continues.
     pub(super) fn conclude(&mut self, handled: Handled) -> Flow {
         handled.unwrap_or_else(|failure| {
             self.fail_with(failure.into_cause());
@@ -402,15 +412,16 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Sets the load, the reason and the age of the gathered batch before the handler sees it.
+    /// Sets the load, the reason and the age of the gathered batch before the handler gets the batch.
     pub(super) fn describe(&mut self, load: Load, reason: Reason, age: Duration) {
         self.load = load;
         self.reason = reason;
         self.age = age;
     }
 
-    /// Records the try of an operation that was just appended after `before` operations. A handler with its
-    /// own `append` may add no operation to the batch; then no try is recorded.
+    /// Records the try of the operation that the actor just passed to the handler's `append`, when the
+    /// batch had `before` operations. A handler with an `append` of its own may add no operation to the
+    /// batch; then this function records no try.
     #[cold]
     pub(super) fn note_attempt(&mut self, before: usize, attempt: u32) {
         if self.ops.len() == before + 1 {
@@ -418,14 +429,14 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Takes out the operations given back, in the order of the batch.
+    /// Takes out the operations that the handler gave back, in the order of the batch.
     pub(super) fn take_back(&mut self) -> Vec<Back<T, R, M>> {
         let tries = self.tries.as_mut();
         tries.map_or_else(Vec::new, |tries| tries.take_back())
     }
 
-    /// Drops the operations left, but not those given back. Returns whether the batch failed: the handler
-    /// failed it, or gave every item back.
+    /// Drops the operations left in the batch, except those that the handler gave back. Returns whether the
+    /// batch failed: the handler failed it, or gave every item back.
     pub(super) fn clear(&mut self) -> bool {
         self.taken = 0;
         let len = std::mem::take(&mut self.load).items;
@@ -434,13 +445,13 @@ impl<T, R, M> Batch<T, R, M> {
             tries.clear();
             failed |= len > 0 && tries.back() as u64 >= len;
         }
-        // The items are dropped last, because their drop may panic.
+        // The drop of an item may panic, so the batch drops its items only after all other state is reset.
         self.callers.clear();
         self.ops.clear();
         failed
     }
 
-    /// Drops all operations, those given back included.
+    /// Drops all operations of the batch, including those that the handler gave back.
     pub(super) fn lose(&mut self) {
         self.clear();
         if let Some(tries) = &mut self.tries {
@@ -448,7 +459,7 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Frees memory, and keeps capacity for `keep` operations.
+    /// Frees the memory of the batch's vectors, except room for `keep` operations in each.
     pub(super) fn shrink(&mut self, keep: usize) {
         self.ops.shrink_to(keep);
         self.callers.shrink_to(keep);
@@ -457,7 +468,8 @@ impl<T, R, M> Batch<T, R, M> {
 
     pub(super) fn capacity(&self) -> usize {
         let spare = match size_of::<T>() {
-            // A vector of zero-sized items has unlimited capacity and no memory.
+            // A vector of zero-sized items reports an unlimited capacity but has no memory to free, so it
+            // counts as 0.
             0 => 0,
             _ => self.spare.capacity(),
         };

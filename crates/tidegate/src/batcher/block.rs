@@ -1,4 +1,5 @@
-//! Blocks a thread on a future up to a deadline, for waits that can be given up only as a future.
+//! Blocks a thread on a future up to a deadline. A future suits such a wait, because its drop gives the
+//! wait up.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,11 +8,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-/// Polls `future` on this thread and returns its output. Returns `None` and drops the future
-/// if it is not ready at `deadline`.
+/// Polls `future` on this thread until it is ready, and returns its output. Returns `None`, and drops the
+/// future, if it is not ready at `deadline`.
 pub(super) fn block_until<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
     let mut future = pin!(future);
-    // Most futures are ready at once, and need no waker.
+    // Most futures are ready at the first poll, and need no waker. So the first poll creates none.
     let mut noop = Context::from_waker(Waker::noop());
     if let Poll::Ready(output) = future.as_mut().poll(&mut noop) {
         return Some(output);

@@ -1,4 +1,4 @@
-//! The settings of an actor, and its start.
+//! The settings of a batching actor, and the functions that start the actor.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -22,25 +22,28 @@ use crate::boundary::Boundary;
 use crate::controller::{Bounds, Controller, IntoController, Knee, Objective};
 use crate::queue::{self, Wait};
 
-/// The response of a send to a lack of room. A send in a `try_` form ignores this setting and never waits.
+/// The response of a send to an actor that has no room for the item. A send in a `try_` form ignores this
+/// setting and never waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Full {
     /// The send waits for room.
     #[default]
     Wait,
-    /// The send refuses the item and gives it back.
+    /// If the actor has no room, the send refuses the item and gives it back.
     Reject,
 }
 
-/// The treatment of an item that is heavier than a whole batch may be.
+/// The treatment of an item that weighs more than a whole batch may weigh ([`Bounds::bytes_max`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Oversized {
-    /// The item forms a batch alone. An item of 2^32 or more is refused, too.
+    /// An item heavier than [`Bounds::bytes_max`] forms a batch alone. The send still refuses an item that
+    /// weighs 2^32 or more.
     #[default]
     Alone,
-    /// The send refuses the item: [`SendError::Oversized`](super::SendError::Oversized).
+    /// The send refuses an item heavier than [`Bounds::bytes_max`] and gives it back with
+    /// [`SendError::Oversized`](super::SendError::Oversized).
     Refuse,
 }
 
@@ -79,7 +82,7 @@ enum Control {
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Creates a builder with default settings.
+    /// Creates a builder with the default settings of an actor.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -97,29 +100,30 @@ impl<T: Send + 'static> Builder<T> {
         }
     }
 
-    /// Sets the name of the actor's thread. An actor that is a task has no name and ignores this setting. The
-    /// default is "batcher".
+    /// Sets the name of the actor's thread. An actor that runs as a task has no name and ignores this
+    /// setting. The default is "batcher".
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Sets the most items that may wait. The queue allocates their room once. Four kinds of items come on
-    /// top: those that the actor has set aside while it waits to fill its next batch, those set aside for
-    /// busy keys ([`Builder::key`]), those in the buffers of [`Caster`](super::Caster)s, and those that the
-    /// handler gave back. The default is 16384.
+    /// Sets the greatest number of items that may wait in the actor's queue. The queue allocates memory for
+    /// all of them at the start. Four kinds of items do not count: those that the actor has set aside while
+    /// it waits to fill its next batch, those set aside for busy keys ([`Builder::key`]), those in the
+    /// buffers of [`Caster`](super::Caster)s, and those that the handler gave back. The default is 16384.
     #[must_use]
     pub const fn capacity(mut self, items: usize) -> Self {
         self.capacity = items;
         self
     }
 
-    /// Sets the most bytes that may wait, by the weight of [`Builder::weigh`]. Without `weigh`, spawning
-    /// fails with [`SpawnError::NoWeights`]. A single heavier item is accepted when nothing else waits, and
-    /// items that the handler gives back always find room. Threads and tasks that wait for room take turns
-    /// and get about equal shares of it; no item starves behind smaller ones. A waiter that is called and
-    /// does not come delays the others once, for a tenth of a second. The default is no bound.
+    /// Sets the greatest number of bytes that may wait in the actor's queue, by the weight function of
+    /// [`Builder::weigh`]. Without `weigh`, spawning fails with [`SpawnError::NoWeights`]. The actor accepts
+    /// a single heavier item when nothing else waits, and items that the handler gives back always find room.
+    /// Threads and tasks that wait for room take turns and get about equal shares of it; no item starves
+    /// behind smaller ones. A waiter that has its turn and does not use it delays the other waiters once, for
+    /// a tenth of a second. The default is no bound.
     #[must_use]
     pub const fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
@@ -127,22 +131,22 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Sets the function that weighs an item: in bytes, or in another unit that [`Bounds::bytes_max`] and
-    /// [`Builder::capacity_bytes`] bound. The sender of an item calls the function once, and the actor calls
-    /// it again when the handler gives the item back. An item of 2^32 or more is refused, also with
-    /// [`Oversized::Alone`] ([`SendError::Oversized`](super::SendError::Oversized)): weigh heavier items in
-    /// a larger unit, such as KiB. By default items have no weight.
+    /// [`Builder::capacity_bytes`] bound. The sender of an item calls the function once, and the actor
+    /// calls it again when the handler gives the item back. A send refuses an item that weighs 2^32 or
+    /// more, even with [`Oversized::Alone`] ([`SendError::Oversized`](super::SendError::Oversized)): weigh
+    /// heavier items in a larger unit, such as KiB. By default items have no weight.
     #[must_use]
     pub fn weigh(mut self, weigh: impl Fn(&T) -> u64 + Send + Sync + 'static) -> Self {
         self.weigh = Some(Box::new(weigh));
         self
     }
 
-    /// Keeps the items of each key in order where several batches run at once: at most one batch in flight
+    /// Keeps the items of each key in order if several batches run at once: at most one batch in flight
     /// holds items of a key. Items of a busy key wait, in order, while items of other keys pass them. The
-    /// actor sets at most [`Builder::capacity`] items aside for that. Once that many wait for busy keys,
-    /// the actor takes nothing more out of the queue, and items of every key wait. Keys with equal hashes
-    /// count as one. Messages ([`Op::Info`](super::Op::Info)) have no key. A handler that runs one batch at
-    /// a time keeps all items in order; its actor never calls `key`.
+    /// actor sets at most [`Builder::capacity`] items aside for busy keys. At this bound, the actor takes
+    /// no further items out of the queue, and items of every key wait. Keys with equal hashes count as one
+    /// key. Messages ([`Op::Info`](super::Op::Info)) have no key. A handler that runs one batch at a time
+    /// keeps all items in order; its actor never calls `key`.
     #[must_use]
     pub fn key<K: Hash>(mut self, key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
         self.key = Some(Box::new(move |item| {
@@ -153,26 +157,25 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets the most batches that run at once, where the handler's form allows several
-    /// ([`Dispatcher`](super::Dispatcher), `SharedHandler`). The controller decides how many of
-    /// them run. [`Knee`] runs at most 1024, and any controller at most 65,536
-    /// ([`Boundary::IN_FLIGHT_MAX`]). A `Knee` or a rule that is given to
-    /// [`Builder::controller`] has a number of its own, one by default, which this setting does
-    /// not raise. The default is [`Bounds::in_flight_max`], or 64 if the bounds set none.
+    /// Sets the greatest number of batches that run at once, if the form of the handler allows several
+    /// ([`Dispatcher`](super::Dispatcher), `SharedHandler`). The controller decides how many of them run.
+    /// [`Knee`] runs at most 1024, and any controller at most 65,536 ([`Boundary::IN_FLIGHT_MAX`]). A `Knee`
+    /// or a rule given to [`Builder::controller`] has a number of its own, one by default, which this setting
+    /// does not raise. The default is [`Bounds::in_flight_max`], or 64 if the bounds set none.
     #[must_use]
     pub const fn in_flight_max(mut self, batches: u32) -> Self {
         self.in_flight_max = Some(batches);
         self
     }
 
-    /// Sets the response of a plain send to a lack of room. The default is [`Full::Wait`].
+    /// Sets the response of a send without a `try_` form to a lack of room. The default is [`Full::Wait`].
     #[must_use]
     pub const fn full(mut self, full: Full) -> Self {
         self.full = full;
         self
     }
 
-    /// Sets how the actor's thread waits for items, and how senders' threads wait for room. The
+    /// Sets how the actor's thread waits for items, and how the threads of senders wait for room. The
     /// default is [`Wait::Progressive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
@@ -180,16 +183,16 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets the treatment of an item heavier than [`Bounds::bytes_max`]. The
-    /// default is [`Oversized::Alone`].
+    /// Sets the treatment of an item that weighs more than [`Bounds::bytes_max`]. The default is
+    /// [`Oversized::Alone`].
     #[must_use]
     pub const fn oversized(mut self, oversized: Oversized) -> Self {
         self.oversized = oversized;
         self
     }
 
-    /// Sets the hard limits of every batch, which hold for any decision of the controller. The
-    /// default is [`Bounds::default`].
+    /// Sets the hard limits of every batch, which no decision of the controller exceeds. The default is
+    /// [`Bounds::default`].
     #[must_use]
     pub const fn bounds(mut self, bounds: Bounds) -> Self {
         self.bounds = bounds;
@@ -204,11 +207,11 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets a controller in place of an objective. It decides how many items the next batch takes, and when
-    /// the batch starts. It also decides how many batches run at once. A rule runs one batch at a time,
-    /// even where the handler's form allows several, unless it is configured otherwise
-    /// (`Greedy.with_in_flight(64)`). So does a [`Knee`] unless the bounds given to [`Knee::new`] set
-    /// [`Bounds::in_flight_max`]; it waits for callers only after [`Knee::anticipating`].
+    /// Sets a controller in place of an objective. The controller decides how many items the next batch
+    /// takes, when the batch starts, and how many batches run at once. A rule runs one batch at a time,
+    /// even if the handler's form allows several, unless its configuration says otherwise
+    /// (`Greedy.with_in_flight(64)`). A [`Knee`] also runs one batch at a time unless the bounds given to
+    /// [`Knee::new`] set [`Bounds::in_flight_max`]; it waits for callers only after [`Knee::anticipating`].
     #[must_use]
     pub fn controller(
         mut self,
@@ -225,11 +228,11 @@ impl<T: Send + 'static> Builder<T> {
         }
     }
 
-    /// Starts the actor on a thread of its own, and blocks the calling
-    /// thread until the handler's `init` returns, also in a task.
+    /// Starts the actor on a thread of its own. Blocks the calling thread until the handler's `init`
+    /// returns, even if that thread polls a task.
     ///
     /// # Errors
-    /// Impossible settings, no thread, or a handler that does not start.
+    /// The settings are impossible, the operating system starts no thread, or the handler does not start.
     pub fn spawn<H>(self, handler: H) -> Result<Handle<T, H::Reply, H::Info>, SpawnError>
     where
         H: Handler<Item = T> + Send,
@@ -238,11 +241,11 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Starts the actor like [`Builder::spawn`], with a factory that makes the handler on the actor's own
-    /// thread. The handler never leaves that thread, so it need not be `Send`. After a panic the factory
-    /// makes a new handler: see [`Handler::recover`].
+    /// thread. The handler never leaves that thread, so it need not be `Send`. After a panic of the
+    /// handler, the factory makes a new one: see [`Handler::recover`].
     ///
     /// # Errors
-    /// Impossible settings, no thread, or a handler that does not start.
+    /// The settings are impossible, the operating system starts no thread, or the handler does not start.
     pub fn spawn_with<H, F>(
         self,
         mut factory: F,
@@ -265,12 +268,13 @@ impl<T: Send + 'static> Builder<T> {
             .name(name)
             .spawn(move || super::thread::run(actor, factory, started))
             .map_err(SpawnError::Thread)?;
-        // Another thread starts the handler, so this wait ends even if this thread polls a task.
+        // The actor's thread starts the handler, so this wait for the start ends even if the calling thread
+        // polls a task.
         ready.wait().map_err(not_started)?;
         Ok(handle)
     }
 
-    /// Returns the thread's name, or an error if no thread can have this name.
+    /// Returns the name of the actor's thread, or an error if no thread can have this name.
     pub(super) fn thread_name(&self) -> Result<String, SpawnError> {
         if self.name.contains('\0') {
             let error = "a name with a zero byte";
@@ -282,13 +286,13 @@ impl<T: Send + 'static> Builder<T> {
         Ok(self.name.clone())
     }
 
-    /// Builds the two halves of an actor that runs one batch at a time, without a driver yet.
+    /// Builds the handle and the actor, without a driver, for an actor that runs one batch at a time.
     pub(super) fn build<R: Send, M: Send>(mut self) -> Result<Halves<T, R, M>, SpawnError> {
         self.bounds.in_flight_max = Some(self.bounds.in_flight().min(1));
         self.build_halves()
     }
 
-    /// Builds the two halves of an actor that runs several batches at once, without a driver yet.
+    /// Builds the handle and the actor, without a driver, for an actor that runs several batches at once.
     pub(super) fn build_several<R: Send, M: Send>(mut self) -> Result<Halves<T, R, M>, SpawnError> {
         self.bounds.in_flight_max = Some(self.several());
         let (key, held_max) = (self.key.take(), self.capacity);
@@ -309,7 +313,8 @@ impl<T: Send + 'static> Builder<T> {
         let controller: Box<dyn Controller> = match self.control {
             Control::Controller(controller) => controller,
             Control::Objective(objective) => {
-                // Callers return after their answers. The controller waits for them where that pays.
+                // Callers often call again after their answers, so the default controller may hold a batch
+                // back for them.
                 let knee = Knee::new(objective, self.bounds).map_err(SpawnError::Knee)?;
                 Box::new(knee.anticipating())
             }
@@ -350,10 +355,11 @@ impl<T: Send + 'static> Builder<T> {
     }
 }
 
-/// The most batches at once, where several run and the user sets no bound.
+/// The greatest number of batches that run at once in an actor of several batches, unless the user sets
+/// another bound.
 const IN_FLIGHT_MAX: u32 = 64;
 
-/// Both sides of an actor.
+/// The two sides of an actor: the handle of its senders, and the actor itself.
 type Halves<T, R, M> = (Handle<T, R, M>, Actor<T, R, M>);
 
 impl<T: Send + 'static> Default for Builder<T> {

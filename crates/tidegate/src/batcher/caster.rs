@@ -1,4 +1,5 @@
-//! Buffered casts: a sender has a buffer of its own in front of the queue, and claims places once a buffer.
+//! Buffered casts: a sender has a buffer of its own in front of the actor's queue. One claim of queue
+//! places serves all items of the buffer, so a cast costs less.
 
 use std::fmt;
 
@@ -9,27 +10,29 @@ use super::shared::{Entry, Shared, Weights};
 use crate::blocking;
 use crate::queue::{FlushError, Producer};
 
-/// Casts items through a buffer of its own. Where one thread or task sends many items, a caster is several
-/// times faster than a [`Handle`]. [`Handle::buffered`] makes one.
+/// Casts items to an actor through a buffer of its own. If one thread or task sends many items, a caster is
+/// several times faster than a [`Handle`]. [`Handle::buffered`] makes one.
 ///
-/// An item in the buffer is accepted like any other: the actor handles it, in order with the other items of
-/// this caster, or [`Handle::blocking_stop`] gives it back. The caster flushes its buffer when the buffer is
-/// full, on request, and at once if the actor has nothing to do. A busy actor fetches the items of a quiet
-/// or dropped caster itself, within about a millisecond, or after two batches where its batches take longer.
-/// The items of a caster and those of other handles of the same thread have no common order, except that
-/// flushed items come before items sent afterwards.
+/// The actor has accepted each item in the buffer: it handles the item, in order with the other items of
+/// this caster, or [`Handle::blocking_stop`] gives the item back. The caster flushes its buffer when the
+/// buffer is full, on request, and at once if the actor has nothing to do. A busy actor itself fetches the
+/// items of a caster that stopped casting or was dropped, within about a millisecond, or after two batches
+/// if its batches take longer. The items of a caster and those of other handles of the same thread have no
+/// common order, except that flushed items come before items sent afterwards.
 pub struct Caster<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
-    // The producer drops before the handle, so that its drop flushes the buffer first.
+    // The producer drops before the handle, so that the drop of the producer flushes the buffer while the
+    // actor still runs.
     producer: Producer<Entry<T, R, M>>,
     handle: Handle<T, R, M>,
 }
 
-/// An item, the item's weight, and the credit for that weight.
+/// An item that the actor may take, the weight of the item, and the credit for that weight.
 type Admitted<'a, T> = (T, u32, Option<Credit<'a>>);
 
 impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// Returns a caster with a buffer that finds its own size: see
-    /// [`Queue::buffered`](crate::queue::Queue::buffered). A caster without items takes about 800 bytes.
+    /// [`Queue::buffered`](crate::queue::Queue::buffered). A caster takes about 800 bytes of memory before
+    /// its first item.
     #[must_use]
     pub fn buffered(&self) -> Caster<T, R, M> {
         Caster {
@@ -38,7 +41,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         }
     }
 
-    /// Returns a caster with a buffer for `limit` items, at least 1 and at most the actor's capacity.
+    /// Returns a caster with a buffer for `limit` items. A limit below 1 counts as 1, and one above the
+    /// actor's capacity as that capacity.
     #[must_use]
     pub fn buffered_by(&self, limit: usize) -> Caster<T, R, M> {
         let queue = &self.shared.queue;
@@ -51,8 +55,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
 }
 
 impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
-    /// Sends an item without an answer. Without room the caster waits or refuses the item, as
-    /// [`Builder::full`](super::Builder::full) says. Dropping the future drops the item.
+    /// Sends an item without an answer. If the actor has no room, the caster waits or refuses the item, as
+    /// [`Builder::full`](super::Builder::full) says. A drop of the future drops the item.
     ///
     /// # Errors
     /// The actor did not accept the item; the error gives it back.
@@ -67,7 +71,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         shared.sent(sent, credit)
     }
 
-    /// Casts an item like [`cast`](Self::cast); blocks the thread while there is no room.
+    /// Casts an item like [`cast`](Self::cast), but blocks the thread while the actor has no room.
     ///
     /// # Errors
     /// The actor did not accept the item; the error gives it back.
@@ -79,12 +83,13 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
             None => (item, 0, None),
             Some(weights) => Self::admit(&mut self.producer, weights, shared, item)?,
         };
-        // All cases push the entry here, so that the compiler builds it in place.
+        // Items with and without a weight share this push, so that the compiler builds the entry in its
+        // place in the buffer.
         let sent = self.producer.blocking_push(Entry::Cast(weight, item));
         shared.sent(sent, credit)
     }
 
-    /// Casts an item like [`cast`](Self::cast), but never waits for room.
+    /// Casts an item like [`cast`](Self::cast), but never waits: returns an error if the actor has no room.
     ///
     /// # Errors
     /// The actor did not accept the item; the error gives it back.
@@ -100,7 +105,8 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         shared.sent(sent, credit)
     }
 
-    /// Weighs an item and takes credit for it. Waits for credit if the actor's sends wait for room.
+    /// Weighs an item and takes credit for its bytes. Blocks the thread until credit is available, if the
+    /// actor's sends wait for room.
     #[cold]
     fn admit<'a>(
         producer: &mut Producer<Entry<T, R, M>>,
@@ -115,7 +121,8 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         if let Err(why) = blocking::check(shared.queue.id()) {
             return Err(SendError::WouldBlock(item, why));
         }
-        // The items in the caster's own buffer may occupy the room for which this send waits.
+        // The items in the caster's own buffer may occupy the room for which this send waits, so the caster
+        // flushes them first.
         if producer.blocking_flush().is_err() {
             return Err(SendError::Closed(item));
         }
@@ -126,7 +133,8 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         }
     }
 
-    /// Weighs an item and takes credit for it like [`admit`](Self::admit), for a task.
+    /// Weighs an item and takes credit for its bytes like [`admit`](Self::admit), but waits for credit as a
+    /// task.
     async fn admit_async<'a>(
         producer: &mut Producer<Entry<T, R, M>>,
         weights: &'a Weights<T>,
@@ -150,7 +158,8 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         }
     }
 
-    /// Weighs an item and takes credit for it, if credit is available.
+    /// Weighs an item and takes credit for its bytes, without waiting. Returns [`SendError::Full`] if no
+    /// credit is available.
     fn try_admit<'a>(
         weights: &'a Weights<T>,
         shared: &'a Shared<T, R, M>,
@@ -163,33 +172,35 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         Err(SendError::Full(item))
     }
 
-    /// Hands the buffered items to the actor. Waits for room, also
-    /// with [`Full::Reject`](super::Full::Reject). After a drop of
-    /// the future, the items not handed over stay in the buffer.
+    /// Hands the buffered items to the actor. Waits for room in the queue, even with
+    /// [`Full::Reject`](super::Full::Reject). After a drop of the future, the items not handed over stay in
+    /// the buffer.
     ///
     /// # Errors
-    /// The error says how many items stay in the buffer. The actor has accepted these items all the same, and
-    /// fetches them.
+    /// The error says how many items stay in the buffer. The actor has accepted these items, too, and
+    /// fetches them later.
     pub async fn flush(&mut self) -> Result<(), FlushError> {
         self.producer.flush().await
     }
 
-    /// Hands the buffered items to the actor like [`flush`](Self::flush); blocks the thread while there is no
-    /// room. With [`Full::Reject`](super::Full::Reject) it returns [`FlushError::Full`] instead.
+    /// Hands the buffered items to the actor like [`flush`](Self::flush), but blocks the thread while the
+    /// queue has no room. With [`Full::Reject`](super::Full::Reject), it returns [`FlushError::Full`]
+    /// instead of waiting.
     ///
     /// # Errors
-    /// As for `flush`.
+    /// The error says how many items stay in the buffer. The actor has accepted these items, too, and
+    /// fetches them later.
     pub fn blocking_flush(&mut self) -> Result<(), FlushError> {
         self.producer.blocking_flush()
     }
 
-    /// Returns the number of items in the buffer.
+    /// Returns the number of items in the caster's buffer.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.producer.buffered()
     }
 
-    /// Returns a handle to the same actor.
+    /// Returns a handle to the actor of this caster.
     #[must_use]
     pub fn handle(&self) -> Handle<T, R, M> {
         self.handle.clone()

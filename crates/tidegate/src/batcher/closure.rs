@@ -1,7 +1,8 @@
 //! Closures as handlers, for actors that need no handler type.
 //!
-//! A closure gets the items of a batch in one vector. The actor answers a call once its batch is handled, so
-//! a call is also a barrier for every cast before it.
+//! A closure gets the items of a batch in one vector. The actor answers a call after the closure has
+//! handled its batch. So a call that returns also tells its sender that all earlier casts of the same
+//! sender are handled.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,10 +13,10 @@ use super::handler::{Failure, Flow, Handled, Handler};
 use super::outcome::Outcome;
 use super::reply::Cause;
 
-/// Makes a handler of a closure that gets the items of each batch and returns an [`Outcome`]. With `()` or a
-/// [`Flow`](super::Flow), each caller gets `()`. With a `Vec`, each caller gets the result of its item, in
-/// order. With a `Result` of any of these, callers get the error of a failed batch. The actor drops items
-/// left in the vector and reuses the vector.
+/// Makes a handler of a closure that gets the items of each batch and returns an [`Outcome`]. With `()` or
+/// a [`Flow`](super::Flow), each caller gets `()`. With a `Vec`, each caller gets the result of its item,
+/// in order. With a `Result` of any of these, callers get the error of a failed batch. The actor drops the
+/// items that the closure leaves in the vector, and reuses the vector.
 ///
 /// ```
 /// # fn insert(rows: &[u64]) -> std::io::Result<()> { Ok(()) }
@@ -52,8 +53,8 @@ where
     each_batch(f)
 }
 
-/// Makes a handler of a closure like [`map_batch`], where the batch may fail as a whole: then every caller
-/// gets the error.
+/// Makes a handler of a closure like [`map_batch`], for a closure that may fail a batch as a whole: every
+/// caller of a failed batch gets the error.
 pub const fn try_map_batch<T, R, E, F>(f: F) -> EachBatch<T, F>
 where
     T: Send + 'static,
@@ -64,8 +65,8 @@ where
     each_batch(f)
 }
 
-/// Makes a handler of a closure like [`map_batch`], where each item may fail separately: only the caller of a
-/// failed item gets the error.
+/// Makes a handler of a closure like [`map_batch`], for a closure that may fail each item separately: only
+/// the caller of a failed item gets the error.
 pub const fn map_results<T, R, E, F>(f: F) -> MapResults<T, R, F>
 where
     T: Send + 'static,
@@ -91,7 +92,8 @@ pub struct MapResults<T, R, F> {
     types: PhantomData<fn(T) -> R>,
 }
 
-/// Passes the items of a batch to `f`, in a vector that later batches reuse.
+/// Passes the items of a batch to `f` in a vector. The batch keeps the vector, so that later batches reuse
+/// its memory.
 fn with_items<T, R, V>(batch: &mut Batch<T, R>, f: impl FnOnce(&mut Vec<T>) -> V) -> V {
     let mut items = std::mem::take(&mut batch.spare);
     batch.take_items(&mut items);

@@ -1,7 +1,8 @@
 //! Async closures as handlers of task actors.
 //!
-//! A closure owns the vector of a batch's items, because its future may outlive the call. The future must
-//! not borrow from the closure: if it uses captured state, the closure clones that state for it.
+//! A closure owns the vector of a batch's items, because its future may outlive the call of the closure.
+//! The future must not borrow from the closure: if the future uses state that the closure captured, the
+//! closure clones that state for it.
 //!
 //! ```
 //! # use std::sync::{Arc, atomic::{AtomicUsize, Ordering::Relaxed}};
@@ -39,7 +40,8 @@ use super::handler::{Failure, Handled};
 use super::outcome::Outcome;
 use super::task::AsyncHandler;
 
-/// Makes a task's handler of an async closure, as [`each_batch`](super::each_batch) does of a closure.
+/// Makes a handler for a task actor from an async closure, as [`each_batch`](super::each_batch) does from a
+/// closure.
 pub const fn each_batch_async<T, F, Fut>(f: F) -> EachBatchAsync<T, F>
 where
     T: Send + 'static,
@@ -52,7 +54,8 @@ where
     }
 }
 
-/// Makes a task's handler of an async closure, as [`map_batch`](super::map_batch) does of a closure.
+/// Makes a handler for a task actor from an async closure, as [`map_batch`](super::map_batch) does from a
+/// closure: one result an item.
 pub const fn map_batch_async<T, R, F, Fut>(f: F) -> EachBatchAsync<T, F>
 where
     T: Send + 'static,
@@ -63,7 +66,8 @@ where
     each_batch_async(f)
 }
 
-/// Makes a task's handler of an async closure, as [`try_map_batch`](super::try_map_batch) does of a closure.
+/// Makes a handler for a task actor from an async closure, as [`try_map_batch`](super::try_map_batch) does
+/// from a closure: one result an item, or an error for the whole batch.
 pub const fn try_map_batch_async<T, R, E, F, Fut>(f: F) -> EachBatchAsync<T, F>
 where
     T: Send + 'static,

@@ -1,7 +1,8 @@
-//! Several batches at once on tokio: handlers of `&self`, each batch a task of its own, and dispatchers.
+//! Actors on tokio that run several batches at once: handlers that share their state by `&self` and handle
+//! each batch in a task of its own, and dispatchers.
 //!
-//! The actor is a task that gathers batches and spawns one task for each of them. A batch returns when its
-//! task finishes, panics or is dropped with its runtime.
+//! The actor is a task that gathers batches. For a shared handler, the actor spawns one task for each
+//! batch. A batch returns to the actor when its task finishes, panics, or is dropped with its runtime.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -39,33 +40,38 @@ use crate::blocking::ActorId;
     note = "give a closure to `Builder::spawn_shared`: `spawn_shared(async |items: Vec<_>| ..)`"
 )]
 pub trait SharedHandler: Send + Sync + 'static {
-    /// The item that producers send.
+    /// The items that producers send to the actor.
     type Item: Send + 'static;
-    /// The answer to a call; `()` if callers learn only that the batch was handled.
+    /// The answer that the caller of an item gets; `()` if callers learn only that the actor handled the
+    /// batch.
     type Reply: Send + 'static;
-    /// Messages of another kind; [`Infallible`] if there are none.
+    /// The messages, other than items, that producers send to the handler ([`Handle::info`]); [`Infallible`]
+    /// if the handler gets none.
     type Info: Send + 'static;
 
-    /// The actor calls this once before anything else. [`Init::Continue`] means [`Init::Ready`] here.
+    /// Prepares the handler. The actor calls `init` once, before every other method. [`Init::Continue`]
+    /// means [`Init::Ready`] here, because a shared handler has no `handle_continue`.
     fn init(&self) -> impl Future<Output = Init> + Send {
         async { Init::Ready }
     }
 
-    /// Handles one batch, never empty. The actor drops the operations left in `batch` afterwards, and
-    /// callers without an answer get [`ReplyError::NoReply`](super::ReplyError::NoReply). An error, as `?`
-    /// returns it, fails the callers without an answer, and the actor goes on.
-    /// [`HandleContinue`](super::Flow::HandleContinue) means [`Continue`](super::Flow::Continue) here;
-    /// [`Stop`](super::Flow::Stop) ends the actor when the other batches are finished.
+    /// Handles one batch, which is never empty. Afterwards the actor drops the operations left in `batch`,
+    /// and callers without an answer get [`ReplyError::NoReply`](super::ReplyError::NoReply). If the
+    /// handler returns an error, as `?` does, the callers without an answer get that error, and the actor
+    /// continues. [`HandleContinue`](super::Flow::HandleContinue) means [`Continue`](super::Flow::Continue)
+    /// here; [`Stop`](super::Flow::Stop) ends the actor after the other batches in flight are finished.
     fn handle_batch(
         &self,
         batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
     ) -> impl Future<Output = Handled> + Send;
 
-    /// The actor calls this once when the backlog is empty and no batch runs, before it waits.
+    /// Does the idle work of the handler. The actor calls `idle` once when the backlog is empty and no
+    /// batch runs, before it waits for items.
     fn idle(&self) {}
 
-    /// The actor calls this last when it ends by itself, with the reason. Every batch is finished by then.
-    /// The actor does not call it if a runtime that shuts down drops the actor ([`StopReason::Abandoned`]).
+    /// Ends the handler. The actor calls `terminate` last, with the reason of its end, after every batch is
+    /// finished. The actor does not call it if a runtime that shuts down drops the actor
+    /// ([`StopReason::Abandoned`]).
     fn terminate(&self, reason: &StopReason) -> impl Future<Output = ()> + Send {
         let _ = reason;
         async {}
@@ -74,8 +80,8 @@ pub trait SharedHandler: Send + Sync + 'static {
 
 impl<T: Send + 'static> Builder<T> {
     /// Starts an actor as a task of the current tokio runtime, which needs no timer. The actor calls the
-    /// closure with the items of each batch and runs its futures as tasks, several at once. A future returns
-    /// an [`Outcome`]: `()`, one reply an item in a `Vec`, or a `Result` of either.
+    /// closure with the items of each batch and runs the returned futures as tasks, several at once. A
+    /// future returns an [`Outcome`]: `()`, one reply an item in a `Vec`, or a `Result` of either.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -93,11 +99,11 @@ impl<T: Send + 'static> Builder<T> {
     /// # }
     /// ```
     ///
-    /// A closure that uses a value of its own in the future clones it first:
+    /// If the future uses a value that the closure captured, the closure clones that value first:
     /// `move |items: Vec<T>| { let pool = pool.clone(); async move { .. } }`.
     ///
     /// # Errors
-    /// Impossible settings; [`SpawnError::Abandoned`] if the runtime shuts down.
+    /// The settings are impossible, or the runtime shuts down ([`SpawnError::Abandoned`]).
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -114,12 +120,12 @@ impl<T: Send + 'static> Builder<T> {
         self.spawn_shared_handler(closure).await
     }
 
-    /// Starts an actor as a task of the current tokio runtime and waits for the handler's `init`. Each batch
-    /// is handled in a task of its own, several at once. The runtime needs no timer.
+    /// Starts an actor as a task of the current tokio runtime, which needs no timer, and waits for the
+    /// handler's `init`. The actor handles each batch in a task of its own, several at once.
     ///
     /// # Errors
-    /// Impossible settings, or a handler that does not start;
-    /// [`SpawnError::Abandoned`] if the runtime shuts down.
+    /// The settings are impossible, the handler does not start, or the runtime shuts down
+    /// ([`SpawnError::Abandoned`]).
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -140,12 +146,12 @@ impl<T: Send + 'static> Builder<T> {
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Starts an actor like [`Builder::spawn_dispatcher`], as a task of the current tokio runtime, which
-    /// needs no timer: the dispatcher may spawn tasks that own their batches. The call waits for nothing, so
-    /// it is no async function.
+    /// Starts an actor like [`Builder::spawn_dispatcher`], but as a task of the current tokio runtime,
+    /// which needs no timer. The dispatcher may spawn tasks that own their batches. The call does not wait
+    /// for the start of the actor, so it is no async function.
     ///
     /// # Errors
-    /// Impossible settings.
+    /// The settings are impossible.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -204,8 +210,8 @@ impl<H: SharedHandler> Launch<H::Item, H::Reply, H::Info> for Tasks<H> {
             let mut batch = batch;
             let handled = catch_async(async { handler.handle_batch(&mut batch).await }).await;
             let flow = handled.map(|handled| batch.conclude(handled));
-            // The task drops its reference to the handler before it finishes the batch. So once the actor
-            // ends, the actor holds the only reference.
+            // The task of a batch drops its reference to the handler before it finishes the batch. So an
+            // actor that ends after its last batch holds the only reference, and drops the handler itself.
             drop(handler);
             batch.finish(flow.map_or(End::Panicked, End::Done));
         };
@@ -256,7 +262,8 @@ where
     several.actor.end(reason);
 }
 
-/// Takes turns until the actor ends.
+/// Drives an actor of several batches until the actor ends: ends the batches that returned, performs the next
+/// step of the core, and waits when that step is a wait.
 async fn drive<T: Send, R: Send, M: Send>(
     several: &mut Several<T, R, M>,
     to: &mut impl Launch<T, R, M>,

@@ -1,62 +1,68 @@
-//! The decisions of an actor, as pure code: the driver passes the time, and the
-//! core sees no item, queue or thread.
+//! The decisions of an actor, as pure code: the driver (a thread or task that runs the actor) passes the
+//! time, and the core sees no item, queue or thread.
 //!
 //! A driver calls [`Core::poll`] with the backlog, performs the [`DriverStep`] that it returns, and reports
-//! back: `handle_batch` after it took a batch, `handle_done` after that batch is finished. A stop comes
-//! before every other step, and a continue before any further batch. With an empty backlog the core
-//! returns the idle step once, and then the rest step. An actor that drains never waits for further items,
-//! and no actor ends while a batch runs. The [`Boundary`] holds the controller and the running batches;
-//! this file adds the life of an actor.
+//! back: `handle_batch` after the driver took a batch, `handle_done` after that batch is finished. A stop
+//! comes before every other step, and a call of `handle_continue` before any further batch. With an empty
+//! backlog the core returns the idle step once, and then the rest step. An actor that drains never waits
+//! for further items, and no actor ends while a batch runs. The [`Boundary`] holds the controller and the
+//! running batches; this file adds the life of an actor.
 //!
-//! Invariants: no batch is empty; no limit exceeds the bounds; after the end the core returns only the end;
-//! between two batches the core returns the idle step at most once, and only while no batch runs.
+//! Invariants: no batch is empty; no limit exceeds the bounds; after the end step the core returns only the
+//! end step; between two batches the core returns the idle step at most once, and only while no batch runs.
 
 use crate::Time;
 use crate::boundary::{self, Boundary, BoundaryError, Cut};
 use crate::controller::{BatchId, Load, Reason, Snapshot};
 
-/// The decisions of one actor: see the [module](self).
+/// The decisions of one actor: a boundary with its controller, and the state of the actor's life. See the
+/// [module](self).
 pub(super) struct Core {
     boundary: Boundary,
     life: Life,
-    /// True if the handler asked for a continue.
+    /// True if the handler asked the actor to call `handle_continue`.
     continuing: bool,
-    /// True if the core returned the idle step since the last batch.
+    /// True if the core has told the driver, since the last batch, to call the handler's `idle`.
     idle: bool,
-    /// True if the next batch starts before its wait ends, because senders find no room.
+    /// True if the core cuts the wait before the next batch short, because senders find no room.
     pressed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Running,
-    /// The actor accepts nothing more, and handles the items that wait and those still in senders' buffers.
+    /// The actor accepts no more items. It handles the items in the queue and those still in senders'
+    /// buffers.
     Draining,
-    /// No further item can arrive.
+    /// The actor drains, its queue is closed, and no item waits. The actor ends once no batch runs, unless a
+    /// running batch gives items back.
     Drained,
     Stopped,
 }
 
-/// The next step of a driver.
+/// The next action of a driver, as the core of its actor decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DriverStep {
-    /// Call the handler's continue.
+    /// The driver calls the handler's `handle_continue`, because the handler asked for the call.
     Continue,
-    /// Take a batch within these limits and hand it over.
+    /// The driver takes a batch within these limits and passes it to the handler.
     Take(Load),
-    /// Wait until more than `items` items wait, or until `until`, then poll again.
+    /// The driver waits until more than `items` items wait, or until the time `until`, then polls the core
+    /// again.
     Hold { items: u64, until: Time },
-    /// Wait until a batch is done, or until `until`: no other batch may start before.
+    /// The driver waits until a running batch is done, or until the time `until`: no other batch may start
+    /// before.
     Busy { until: Time },
-    /// Call the handler's `idle`: nothing waits.
+    /// The driver calls the handler's `idle`, because no item waits.
     Idle,
-    /// Wait for the next event.
+    /// The driver has nothing to do now, so it waits for the next event, such as the arrival of an item.
     Rest,
-    /// Terminate the handler: nothing waits, or the actor gives the waiting items back.
+    /// The driver terminates the handler, because the actor has drained and no item waits, or because the
+    /// actor was stopped and gives the waiting items back.
     End,
 }
 
-/// The step of a driver while only the end of a batch allows another one.
+/// The step of a driver that can start another batch only after a running batch ends.
 pub(super) const BUSY: DriverStep = DriverStep::Busy { until: Time::NEVER };
 
 impl Core {
@@ -70,7 +76,8 @@ impl Core {
         }
     }
 
-    /// Returns the next step at `now`, while `backlog` waits. The oldest waiting item arrived at `oldest`.
+    /// Returns the next step of the driver at time `now`, with the waiting load `backlog`. The oldest
+    /// waiting item arrived at time `oldest`.
     pub(super) fn poll(&mut self, now: Time, backlog: Load, oldest: Time) -> DriverStep {
         if self.life == Life::Stopped {
             return match self.boundary.running() {
@@ -98,13 +105,15 @@ impl Core {
         }
     }
 
-    /// Replaces the hold that `poll` just returned by a batch, because the awaited items find no room.
+    /// Starts a batch in place of the hold that `poll` just returned, because the items for which the actor
+    /// would wait find no room.
     pub(super) fn take_now(&mut self) -> DriverStep {
         self.pressed = true;
         DriverStep::Take(self.boundary.limit())
     }
 
-    /// Replaces the hold that `poll` just returned by a batch, because the driver waits no longer.
+    /// Starts a batch in place of the hold that `poll` just returned, because the driver has stopped
+    /// waiting for more items.
     pub(super) const fn take_held(&self) -> DriverStep {
         DriverStep::Take(self.boundary.limit())
     }
@@ -125,8 +134,9 @@ impl Core {
         }
     }
 
-    /// Reports that the driver took a batch and `left` stayed behind. Returns the id of the batch and the
-    /// reason of its cut. Returns `None` if the batch is empty because all its callers gave up.
+    /// Reports that the driver took the load `batch` and left the load `left` in the backlog. Returns the
+    /// id of the batch and the reason of its cut. Returns `None` if the batch is empty because all its
+    /// callers gave up.
     pub(super) fn handle_batch(
         &mut self,
         now: Time,
@@ -149,22 +159,23 @@ impl Core {
         Some((id.unwrap_or_else(impossible), reason))
     }
 
-    /// Reports that `calls` calls arrived at `at`. The actor reports them before any later event.
+    /// Reports that `calls` calls arrived at time `at`. The actor reports them before any later event.
     pub(super) fn handle_arrived(&mut self, at: Time, calls: u64) {
         let at = self.boundary.at(at);
         let told = self.boundary.arrived(at, Load::items(calls));
         told.unwrap_or_else(impossible);
     }
 
-    /// Reports that the callers of `calls` calls got their answers while their batch counts as running.
+    /// Reports that the callers of `calls` calls got their answers while the batch of these calls still
+    /// runs.
     pub(super) fn handle_answered(&mut self, now: Time, calls: u64) {
         let now = self.boundary.at(now);
         let told = self.boundary.expect(now, calls);
         told.unwrap_or_else(impossible);
     }
 
-    /// Reports that the batch of `id` is finished, `ok` if it did its work, and that the callers of its
-    /// `calls` calls have their answers. Returns the duration of the batch in nanoseconds.
+    /// Reports that the batch `id` is finished, and that the callers of its `calls` calls have their
+    /// answers. `ok` is false if the batch failed. Returns the duration of the batch in nanoseconds.
     pub(super) fn handle_done(&mut self, now: Time, id: BatchId, ok: bool, calls: u64) -> u64 {
         let now = self.boundary.at(now);
         let cost_ns = self.boundary.done(now, id, ok);
@@ -172,7 +183,8 @@ impl Core {
         told.and(cost_ns).unwrap_or_else(impossible)
     }
 
-    /// Reports like `handle_done` a batch that finished before the actor noticed: the batch took `cost_ns`.
+    /// Reports a finished batch like `handle_done`, with the duration `cost_ns` in nanoseconds, because the
+    /// batch finished some time before the actor noticed it.
     pub(super) fn handle_done_with(
         &mut self,
         now: Time,
@@ -187,23 +199,24 @@ impl Core {
         told.unwrap_or_else(impossible);
     }
 
-    /// Returns the number of running batches.
+    /// Returns the number of batches that run now.
     pub(super) const fn running(&self) -> u32 {
         self.boundary.running()
     }
 
-    /// Returns the number of batches that may run at once.
+    /// Returns the number of batches that may run at once, by the controller's latest decision.
     pub(super) const fn in_flight(&self) -> u32 {
         self.boundary.in_flight()
     }
 
-    /// Makes the next poll return the continue, unless the actor stops.
+    /// Makes the next poll return [`DriverStep::Continue`], unless the actor stops, because the handler
+    /// asked for a call of `handle_continue`.
     pub(super) fn ask_continue(&mut self) {
         self.continuing = true;
     }
 
-    /// Starts a drain: the actor accepts nothing more and handles the waiting items. It ends after them once
-    /// no further item can arrive (`has_come`).
+    /// Starts a drain: the actor accepts no more items, and handles the waiting items. `has_come` is true
+    /// once the queue is closed and no item waits; then the actor ends as soon as no batch runs.
     pub(super) fn drain(&mut self, has_come: bool) {
         if self.life != Life::Stopped {
             self.life = if has_come {
@@ -214,7 +227,7 @@ impl Core {
         }
     }
 
-    /// Ends the actor as soon as no batch runs.
+    /// Stops the actor: it starts no further batch, and ends once no batch runs.
     pub(super) fn stop(&mut self) {
         self.life = Life::Stopped;
     }
@@ -224,8 +237,8 @@ impl Core {
     }
 }
 
-/// Panics with `error`. A boundary refuses only calls that contradict each other,
-/// and an actor makes no such call.
+/// Panics with `error`. A boundary refuses only calls that contradict each other, and an actor makes no
+/// such call, so the error is a bug of the actor.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("the actor keeps to the order of calls: {error}")

@@ -1,4 +1,5 @@
-//! Handlers that own each batch and finish it later. The actor runs on its own thread and needs no runtime.
+//! Dispatchers: handlers that own each batch and finish it later. The actor of a dispatcher runs on a
+//! thread of its own and needs no runtime.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -16,8 +17,8 @@ use super::reply::{Reply, pair};
 use super::several::{Launch, Several, Turn};
 use crate::blocking::Enter;
 
-/// A handler that owns its batches and leaves them to other code, which finishes them later: a thread pool,
-/// another runtime, a device.
+/// A handler that owns its batches and passes each of them on, to be finished later by a thread pool,
+/// another runtime or a device.
 ///
 /// The actor calls [`dispatch`](Dispatcher::dispatch) with each batch and goes on at once. A batch runs
 /// until it is [finished](OwnedBatch::done) or dropped. The controller decides how many batches run at once
@@ -58,15 +59,17 @@ use crate::blocking::Enter;
     note = "a closure names the type of its argument: `|batch: OwnedBatch<Item, Reply>| ..`"
 )]
 pub trait Dispatcher<T, R = (), M = std::convert::Infallible>: 'static {
-    /// Takes a batch, never empty, with its items in the order in which each producer sent them, or in the
-    /// order of each key ([`Builder::key`]). A panic loses this batch, and no other.
+    /// Takes a batch, which is never empty. Its items have the order in which each producer sent them, or
+    /// the order of each key ([`Builder::key`]). A panic in `dispatch` loses this batch and no other.
     fn dispatch(&mut self, batch: OwnedBatch<T, R, M>);
 
-    /// The actor calls this once when the backlog is empty and no batch runs, before it waits.
+    /// Does the idle work of the dispatcher. The actor calls `idle` once when the backlog is empty and no
+    /// batch runs, before it waits for items.
     fn idle(&mut self) {}
 
-    /// The actor calls this last when it ends by itself, with the reason. Every batch is finished by then.
-    /// The actor does not call it if a runtime that shuts down drops the actor ([`StopReason::Abandoned`]).
+    /// Ends the dispatcher. The actor calls `terminate` last, with the reason of its end, after every batch
+    /// is finished. The actor does not call it if a runtime that shuts down drops the actor
+    /// ([`StopReason::Abandoned`]).
     fn terminate(&mut self, reason: &StopReason) {
         let _ = reason;
     }
@@ -82,12 +85,12 @@ where
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Starts an actor on a thread of its own that hands each batch to `dispatcher`, several at once. The
-    /// call blocks its thread until the actor's thread runs, also in a task. A closure that calls a method
-    /// of its batch names the type: `|batch: OwnedBatch<u64>| batch.done()`.
+    /// Starts an actor on a thread of its own that hands each batch to `dispatcher`, several at once.
+    /// Blocks the calling thread until the actor's thread runs, even if that thread polls a task. A closure
+    /// that calls a method of its batch names the type: `|batch: OwnedBatch<u64>| batch.done()`.
     ///
     /// # Errors
-    /// Impossible settings, or no thread.
+    /// The settings are impossible, or the operating system starts no thread.
     pub fn spawn_dispatcher<R, M, D>(self, dispatcher: D) -> Result<Handle<T, R, M>, SpawnError>
     where
         R: Send + 'static,

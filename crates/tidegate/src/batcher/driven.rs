@@ -1,5 +1,6 @@
-//! The future of a task actor: marks the thread that polls it, and answers callers with an error if the
-//! runtime drops it before its end.
+//! The future of an actor that runs as a task. The future marks the thread that polls it as the actor's, so
+//! that blocking calls of the handler are detected. If the runtime drops the future before its end, callers
+//! get an error.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,10 +9,10 @@ use std::task::{Context, Poll};
 use super::reply::abandoned;
 use crate::blocking::{ActorId, Enter};
 
-/// The future of an actor's life.
+/// The future that runs an actor from its start to its end.
 pub(super) struct Driven<F> {
     actor: ActorId,
-    /// The future of the life; `None` after the life has ended.
+    /// The code of the actor; `None` after it has ended.
     life: Option<Pin<Box<F>>>,
 }
 
@@ -39,8 +40,8 @@ impl<F: Future<Output = ()>> Future for Driven<F> {
 }
 
 impl<F> Drop for Driven<F> {
-    /// Drops the rest of the actor's life if the runtime shuts down. Callers without an answer get
-    /// `ReplyError::Abandoned`.
+    /// Drops the rest of the actor's code if the runtime shuts down before the actor ends. Callers without
+    /// an answer get `ReplyError::Abandoned`.
     fn drop(&mut self) {
         if let Some(life) = self.life.take() {
             abandoned(|| drop(life));

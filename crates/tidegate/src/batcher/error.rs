@@ -1,4 +1,4 @@
-//! The errors of an actor: one type an operation.
+//! The errors of an actor: one error type for each operation.
 
 use std::error::Error;
 use std::fmt;
@@ -12,37 +12,39 @@ use crate::controller::Load;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError<T> {
-    /// There is no room for the item now.
+    /// The actor has no room for the item now.
     Full(T),
-    /// The actor ended, or accepts nothing more.
+    /// The actor has ended, or accepts no more items.
     Closed(T),
     /// The item is heavier than the actor allows.
     Oversized {
-        /// The item.
+        /// The item, which the actor refused because it is too heavy.
         item: T,
-        /// The weight of the item.
+        /// The weight of the item, in the unit of [`Builder::weigh`](super::Builder::weigh).
         bytes: u64,
-        /// The most an item may weigh.
+        /// The greatest weight that an item may have, in the unit of
+        /// [`Builder::weigh`](super::Builder::weigh).
         limit: u64,
     },
-    /// The send, or the wait for the answer, would block a thread that must not wait.
+    /// The send would have to wait for room, or a call for its answer, on a thread that must not block: the
+    /// thread polls a task or runs the actor's own handler. The actor did not accept the item.
     WouldBlock(T, WouldBlock),
-    /// There was no room for the item in time.
+    /// The actor had no room for the item until the deadline.
     TimedOut(T),
 }
 
 impl<T> SendError<T> {
-    /// Returns the item.
+    /// Returns the item that the actor did not accept.
     pub fn into_item(self) -> T {
         self.split().0
     }
 
-    /// Returns whether trying again is useless: the actor accepts nothing more.
+    /// Returns whether the actor accepts no more items, so that another try is useless.
     pub const fn is_closed(&self) -> bool {
         matches!(self, Self::Closed(_))
     }
 
-    /// Returns the item, and the error without it.
+    /// Returns the item that the actor did not accept, and the error without it.
     pub fn split(self) -> (T, SendError<()>) {
         match self {
             Self::Full(item) => (item, SendError::Full(())),
@@ -62,7 +64,7 @@ impl<T> SendError<T> {
 }
 
 impl SendError<()> {
-    /// Returns the same error, which then holds `item`.
+    /// Returns this error of a send together with `item`, which the actor did not accept.
     pub(super) fn with<T>(self, item: T) -> SendError<T> {
         match self {
             Self::Full(()) => SendError::Full(item),
@@ -114,19 +116,21 @@ impl<T> Error for SendError<T> {
     }
 }
 
-/// The error of sending many items: the actor did not accept some of them.
+/// The error of a send of many items: the actor did not accept all of them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CastManyError<T> {
-    /// The number of items sent before the error.
+    /// The number of items that the actor accepted before the error.
     pub sent: usize,
-    /// The items that were not sent, in order.
+    /// The items that the actor did not accept: the item that caused the error, then all later items, in
+    /// order.
     pub rest: Vec<T>,
-    /// The reason why the actor did not accept the first of these items.
+    /// The reason why the actor did not accept the first item of `rest`.
     pub error: SendError<()>,
 }
 
 impl<T> CastManyError<T> {
-    /// Joins the item of `error`, which came after `sent` items, and the later items in `rest`.
+    /// Joins the item in `error`, which the actor refused after `sent` accepted items, and the later items
+    /// in `rest`.
     pub(super) fn new(sent: usize, error: SendError<T>, rest: impl Iterator<Item = T>) -> Self {
         let (first, error) = error.split();
         let rest = std::iter::once(first).chain(rest).collect();
@@ -158,16 +162,16 @@ impl<T> Error for CastManyError<T> {
     }
 }
 
-/// The error of a call that got no reply.
+/// The error of a call that got no reply from the actor.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum CallError<T> {
-    /// The actor did not accept the item.
+    /// The actor did not accept the item of the call.
     Send(SendError<T>),
-    /// An error came back instead of a reply.
+    /// The actor answered the call with an error.
     Reply(ReplyError),
-    /// No reply came in time, or no room for the item. If the handler has not seen the item yet, it never
-    /// will. The error does not hold the item.
+    /// Before the deadline no reply came, or the actor had no room for the item. If the handler has not seen
+    /// the item by the deadline, it never sees the item. The error does not hold the item.
     TimedOut,
 }
 
@@ -192,10 +196,13 @@ impl<T> fmt::Display for CallError<T> {
 }
 
 impl<T> Error for CallError<T> {
-    /// The message is the inner error's own, so the source is that error's source.
+    /// Returns the source of the `SendError` or `ReplyError` inside. The message of a `CallError` is already
+    /// the message of that inner error, so the inner error is no source: a report of all sources would print
+    /// this message twice.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            // An item need not be `'static`, so `SendError` itself cannot be a source.
+            // A source must be `'static`, and a `SendError` holds an item that need not be. So only the
+            // source of the `SendError` can be returned.
             Self::Send(error) => error.source(),
             Self::Reply(error) => error.source(),
             Self::TimedOut => None,
@@ -203,18 +210,20 @@ impl<T> Error for CallError<T> {
     }
 }
 
-/// The error of a drain or a stop that did not complete.
+/// The error of a drain or a stop of an actor that did not complete.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StopError {
-    /// The actor has not ended in time: its handler has not returned, or the actor has more items to drain.
+    /// The actor has not ended before the deadline: its handler has not returned, or the actor has more
+    /// items to drain.
     TimedOut {
-        /// The waiting load, without the batch in the handler's hands.
+        /// The items and bytes that waited for the actor at the deadline, without those of the batch that the
+        /// handler has.
         backlog: Load,
     },
-    /// The actor ended for another reason than this drain, so it may have left items unhandled.
+    /// The actor ended for another reason than a drain, so it may have left items unhandled.
     Ended(StopReason),
-    /// The actor got the request, but the thread must not wait for the actor's end.
+    /// The actor drains or stops as requested, but the calling thread must not wait for the actor's end.
     WouldBlock(WouldBlock),
 }
 
@@ -242,21 +251,21 @@ impl Error for StopError {
     }
 }
 
-/// The reason why an actor did not start.
+/// The error of a start: the reason why an actor did not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SpawnError {
-    /// An objective outside its range, or bounds that no batch can satisfy.
+    /// The default controller rejects its objective or its bounds.
     Knee(crate::controller::KneeError),
-    /// Bounds that no batch can satisfy.
+    /// No batch can satisfy the bounds.
     Bounds(crate::controller::BoundsError),
-    /// A capacity that no queue can have.
+    /// The capacity of the actor's queue is 0 or too large.
     Queue(crate::queue::QueueError),
-    /// A capacity of 0 bytes.
+    /// The bound on waiting bytes is 0: an actor needs room for at least 1 byte.
     ZeroBytes,
-    /// A capacity in bytes for items without weights.
+    /// The settings bound the waiting bytes, but items have no weight.
     NoWeights,
-    /// The operating system started no thread.
+    /// The operating system started no thread for the actor.
     Thread(std::io::Error),
     /// The handler's `init` refused to start, for this cause.
     Refused(super::reply::Cause),
@@ -297,20 +306,21 @@ impl Error for SpawnError {
     }
 }
 
-/// The reason why an inspection has no result.
+/// The error of an inspection: the reason why the inspection of a handler has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InspectError {
-    /// The actor ended.
+    /// The actor ended before the inspection.
     Ended,
-    /// The inspection itself panicked.
+    /// The closure that inspects the handler panicked.
     Panicked,
-    /// The handler is not of the type asked for.
+    /// The handler does not have the type that the inspection names.
     OtherType {
-        /// The type asked for.
+        /// The name of the type that the inspection names.
         asked: &'static str,
     },
-    /// The thread must not wait until the handler is free.
+    /// The inspection must wait until the handler is free, but the calling thread must not wait: it polls a
+    /// task or runs the actor's own handler.
     WouldBlock(WouldBlock),
 }
 

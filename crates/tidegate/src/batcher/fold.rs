@@ -1,68 +1,70 @@
-//! Folding: the actor passes each operation at once into a batch of the user's own
-//! type, which the actor never inspects.
+//! Folding: the actor passes each operation at once into a batch of the user's own type, which the actor
+//! never inspects.
 //!
-//! For handlers with a batch that is not a list: a buffer of encoded bytes, a map that keeps the last write
-//! of a key, an aggregate. The fold decides when its batch is complete (gen_batch_server's `append_batch`).
-//! A fold gives no items back for another try: the fold repeats the work of its own batch instead.
+//! A fold suits a handler with a batch that is no list: a buffer of encoded bytes, a map that keeps the
+//! last write of each key, an aggregate. The fold decides when its batch is complete, as `append_batch` of
+//! gen_batch_server does. A fold gives no items back for another try, but repeats the work of its own
+//! batch.
 
 use super::batch::Batch;
 use super::handler::{Append, Flow, Handled, Handler, Init, Op, Recover, StopReason};
 
-/// User code that folds operations into a batch of its own type. [`Folded`] makes it a [`Handler`]. The
-/// methods that both traits share mean the same.
+/// User code that folds operations into a batch of its own type. [`Folded`] turns a fold into a
+/// [`Handler`]. Methods with the same name in both traits mean the same.
 pub trait Fold: 'static {
-    /// The item that producers send.
+    /// The items that producers send to the actor.
     type Item: Send + 'static;
-    /// The reply that callers get.
+    /// The reply that the caller of an item gets.
     type Reply: Send + 'static;
-    /// Messages that are no items.
+    /// The messages, other than items, that producers send to the fold.
     type Info: Send + 'static;
-    /// The batch into which the fold takes operations. It keeps the [`Reply`](super::Reply)s that the fold
-    /// answers later.
+    /// The batch into which the fold takes operations. The batch also keeps each [`Reply`](super::Reply)
+    /// that the fold answers later.
     type Batch: 'static;
 
-    /// Returns an empty batch. A fold that reuses its buffers keeps them and returns them here.
+    /// Returns an empty batch. A fold that keeps the buffers of earlier batches may reuse them here.
     fn start(&mut self) -> Self::Batch;
 
-    /// Folds `op` into `batch`, and returns whether the batch is complete with it.
+    /// Folds `op` into `batch`, and returns whether this operation completes the batch.
     fn append(
         &mut self,
         batch: &mut Self::Batch,
         op: Op<Self::Item, Self::Reply, Self::Info>,
     ) -> Append;
 
-    /// Handles a complete batch, with at least one operation.
+    /// Handles a complete batch, which has at least one operation.
     ///
     /// # Errors
     /// The batch failed: see [`Handler::handle_batch`].
     fn handle_batch(&mut self, batch: Self::Batch) -> Handled;
 
-    /// The actor calls this before every other method: see [`Handler::init`].
+    /// Prepares the fold. The actor calls `init` before every other method: see [`Handler::init`].
     fn init(&mut self) -> Init {
         Init::Ready
     }
 
-    /// The actor calls this if the fold asked for it: see [`Handler::handle_continue`].
+    /// Does further work of the fold between two batches. The actor calls this only if the fold asked for
+    /// the call: see [`Handler::handle_continue`].
     fn handle_continue(&mut self) -> Flow {
         Flow::Continue
     }
 
-    /// The actor calls this when the backlog is empty: see [`Handler::idle`].
+    /// Does the idle work of the fold. The actor calls `idle` when no item waits: see [`Handler::idle`].
     fn idle(&mut self) {}
 
-    /// Decides how the actor continues after a panic: see [`Handler::recover`]. [`Folded`] drops the open
-    /// batch before the call.
+    /// Decides how the actor continues after the fold panicked: see [`Handler::recover`]. [`Folded`] drops
+    /// the batch in progress before this call.
     fn recover(&mut self) -> Recover {
         Recover::Rebuild
     }
 
-    /// The actor calls this last when it ends: see [`Handler::terminate`].
+    /// Ends the fold. The actor calls `terminate` last: see [`Handler::terminate`].
     fn terminate(&mut self, reason: &StopReason) {
         let _ = reason;
     }
 }
 
-/// Makes a [`Fold`] a [`Handler`].
+/// A [`Handler`] made of a [`Fold`].
 #[derive(Debug)]
 pub struct Folded<F: Fold> {
     fold: F,
@@ -76,7 +78,7 @@ impl<F: Fold> Folded<F> {
         Self { fold, open: None }
     }
 
-    /// Returns the fold itself, for inspections.
+    /// Returns the fold inside this handler, for inspections.
     pub const fn fold(&self) -> &F {
         &self.fold
     }

@@ -1,19 +1,21 @@
-//! The bound on bytes: a sender takes credit for an item, and the actor returns the credit with the batch.
+//! The bound on the bytes that wait for an actor: a sender takes credit for the bytes of an item, and the
+//! actor returns the credit when it takes the item into a batch.
 //!
-//! Senders that find room use one counter. Threads and tasks that find none wait in one line, first come
-//! first served. They take turns in *rounds*: each waiter has one turn in a round, and the next round starts
-//! after the turns of all of them. A waiter in its turn gets credit for its item, and opens its share of the
-//! bound: senders outside the line may take as many bytes. Most of these bytes go to the waiter itself, which
-//! then runs. So one wake-up serves several items, and no sender gets far ahead of the others.
+//! Senders that find room share one counter. Threads and tasks that find no room wait in one line, first
+//! come first served. They take turns in *rounds*: each waiter has one turn in a round, and the next round
+//! starts after the turns of all of them. A waiter in its turn gets credit for its item, and opens its
+//! share of the bound: senders outside the line may take as many bytes. Most of these bytes go to the
+//! waiter itself, because it runs at that moment. So one wake-up serves several items, and no sender gets
+//! far ahead of the others.
 //!
 //! Room gathers for the first waiter of the line, even if its item is large: no other item passes it
 //! meanwhile. An item larger than the whole bound has its turn when nothing else waits. A waiter may get
 //! credit and not claim it, such as a future that is never polled again. The gate passes over such a waiter
 //! after a tenth of a second at most, and from then on it delays no other waiter.
 //!
-//! Invariants: while waiters are in line, the counter bears a mark, and senders take credit
-//! only under the lock; the credit granted to a waiter counts as used until that waiter claims
-//! it, gives up, or is passed over.
+//! Invariants: while waiters are in line, the counter bears a mark, and senders take credit only under the
+//! lock; the credit granted to a waiter counts as used until that waiter claims it, gives up, or is passed
+//! over.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -30,40 +32,45 @@ pub(super) struct Gate(Arc<Room>);
 
 struct Room {
     limit: u64,
-    /// The bytes taken, with the mark [`LINE`] while waiters are in line.
+    /// The bytes of all items that have credit, with the mark [`LINE`] while waiters are in line.
     used: AtomicU64,
-    /// True if a sender found no room since the actor last took a batch.
+    /// True if a sender has found no room for the bytes of its item since the actor last took a batch.
     pressed: AtomicBool,
     line: Mutex<Line>,
 }
 
-/// The mark of a line with waiters. A waiter sets the mark and then reads the counter: it sees each release
-/// that subtracted before the mark, and each later release sees the mark.
+/// The mark that the counter of used bytes bears while waiters are in line. A waiter sets the mark and then
+/// reads the counter. So it sees each release of bytes before the mark, and each later release sees the
+/// mark and serves the line.
 const LINE: u64 = 1 << 63;
 
-/// The period of the alarm: the gate passes over a waiter that does not claim its
-/// credit within one to two periods.
+/// The period of the alarm for waiters that do not claim their credit. The gate passes over such a waiter
+/// after one to two periods.
 const LATE: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct Line {
-    /// The waiters without credit, and those that have not claimed their granted
-    /// credit yet, ascending by ticket.
+    /// The senders in line, ascending by ticket: those that have credit and have not claimed it yet, then
+    /// those that wait for credit.
     waiters: VecDeque<Waiter>,
-    /// The number of waiters with credit; they stand at the front.
+    /// The number of waiters, at the front of the line, that have credit and have not claimed it.
     granted: usize,
-    /// The bytes that the waiters with credit may still take from their shares outside the line.
+    /// The bytes that the waiters with credit may still take outside the line, from their shares of the
+    /// bound.
     pledged: u64,
     next: u64,
-    /// The first ticket that does not belong to the round.
+    /// The ticket at which the present round ends: waiters with a lower ticket have their turn in this round,
+    /// the other waiters in a later round.
     round_end: u64,
-    /// The number of waiters that share the bound.
+    /// The number of waiters among which the gate divides the bound on bytes in the present round.
     sharers: u64,
-    /// The bytes that senders outside the line may take.
+    /// The bytes that senders outside the line may take now, out of the shares that waiters opened in their
+    /// turns.
     open: u64,
-    /// True if a waiter found no room since the actor last took a batch, and no sender woke the actor for it.
+    /// True if a waiter has found no room since the actor last took a batch, and no sender has woken the
+    /// actor for this reason.
     untold: bool,
-    /// The alarm, while a waiter has not claimed its granted credit.
+    /// The alarm that passes over late waiters. It is set while a waiter has credit and has not claimed it.
     alarm: Option<Arc<Alarm>>,
     closed: bool,
 }
@@ -73,11 +80,11 @@ struct Waiter {
     bytes: u64,
     waker: Waker,
     granted: bool,
-    /// True if the waiter had its credit already when the alarm last rang.
+    /// True if the waiter had unclaimed credit already when the alarm last rang.
     late: bool,
 }
 
-/// The error of a sender that waited for credit when the gate was closed.
+/// The error of a sender that waited for credit until the actor closed the gate.
 pub(super) struct GateClosed;
 
 impl Gate {
@@ -90,7 +97,7 @@ impl Gate {
         }))
     }
 
-    /// Returns the bytes of the items that wait.
+    /// Returns the bytes of the items that wait for the actor.
     pub(super) fn used(&self) -> u64 {
         self.0.used.load(SeqCst) & !LINE
     }
@@ -141,8 +148,8 @@ impl Gate {
         }
     }
 
-    /// Takes some of the bytes that a waiter opened to senders outside the line. Returns `None` if the line
-    /// is gone.
+    /// Takes credit for `bytes` out of the bytes that a waiter in its turn opened to senders outside the
+    /// line. Returns whether these bytes suffice, or `None` if no line is left.
     #[cold]
     fn try_open(&self, bytes: u64) -> Option<bool> {
         let mut line = lock(&self.0.line);
@@ -162,8 +169,8 @@ impl Gate {
         used == 0 || used.saturating_add(bytes) <= self.0.limit
     }
 
-    /// Takes credit for items that came back to the actor, even without room: the actor must not wait for
-    /// room that only the actor makes.
+    /// Takes credit for items that the handler gave back to the actor, even without room. The actor must
+    /// not wait for room, because only the actor makes room.
     pub(super) fn charge(&self, bytes: u64) {
         self.0.used.fetch_add(bytes, SeqCst);
     }
@@ -174,7 +181,7 @@ impl Gate {
         }
     }
 
-    /// Closes the gate and wakes every waiter.
+    /// Closes the gate, because the actor accepts no more items, and wakes every waiter.
     pub(super) fn close(&self) {
         let mut line = lock(&self.0.line);
         line.closed = true;
@@ -183,40 +190,44 @@ impl Gate {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Records that a sender found no room. Returns whether this is news to the actor, which then must wake
-    /// up.
+    /// Records that a sender found no room for an item. Returns whether the sender must wake the actor,
+    /// because the actor may not know this and wait for further items.
     pub(super) fn press(&self) -> bool {
         !self.0.pressed.swap(true, SeqCst) || self.take_untold()
     }
 
-    /// Returns whether a waiter found no room and the actor may sleep without knowing it.
+    /// Returns whether a waiter has found no room and the actor may sleep without knowing it. Clears this
+    /// record.
     fn take_untold(&self) -> bool {
         std::mem::take(&mut lock(&self.0.line).untold)
     }
 
-    /// Returns whether a sender found no room. Then a wait of the actor for further items would be useless.
+    /// Returns whether a sender has found no room since the last batch. Then the actor does not wait for
+    /// further items, because these items find no room.
     pub(super) fn is_pressed(&self) -> bool {
         self.0.pressed.load(SeqCst)
     }
 
-    /// Clears the record of a sender without room, because the actor is about to take a batch.
+    /// Clears the record that a sender found no room, because the actor is about to take a batch.
     pub(super) fn relieve(&self) {
         self.0.pressed.store(false, SeqCst);
     }
 
-    /// Grants credit to the waiters in their turn, and wakes them.
+    /// Grants credit to the waiters that have their turn, releases the lock, and wakes these waiters.
     fn serve(&self, mut line: MutexGuard<'_, Line>) {
         let mut called = Vec::new();
         self.grant(&mut line, &mut called);
         self.unlock(line, called);
     }
 
-    /// Grants credit to the first waiters of the round, while there is room for their items
-    /// and for the shares that they open.
+    /// Grants credit to the first waiters of the round, as long as there is room for their items and for
+    /// the shares that they open. Adds the wakers of these waiters to `called`.
     fn grant(&self, line: &mut Line, called: &mut Vec<Waker>) {
         while let Some(&Waiter { ticket, bytes, .. }) = line.waiters.get(line.granted) {
             if !self.has_room(bytes) {
-                // The room gathers for this waiter, so a wait of the actor for further items is useless.
+                // The item of the first waiter without credit finds no room, so freed room gathers for this
+                // waiter. The actor must not wait for further items, because they find no room before this
+                // waiter's item.
                 line.open = 0;
                 line.untold |= !self.0.pressed.swap(true, SeqCst);
                 return;
@@ -224,7 +235,7 @@ impl Gate {
             let free = self.0.limit.saturating_sub(self.used());
             let round_is_open = ticket < line.round_end;
             let pledged = line.pledged;
-            // The next round starts when all waiters of this round have claimed their credit.
+            // The next round starts after all waiters of this round have claimed their credit.
             if pledged > 0 && (pledged >= free || !round_is_open)
                 || line.granted > 0 && !round_is_open
             {
@@ -242,8 +253,8 @@ impl Gate {
         }
     }
 
-    /// Releases the lock. Removes the mark if no waiter is left, sets the alarm if a waiter has
-    /// unclaimed credit, and wakes `called`.
+    /// Releases the lock of the line. Before that, removes the mark [`LINE`] if no waiter is left, and
+    /// creates the alarm if a waiter has unclaimed credit. Afterwards wakes `called`.
     fn unlock(&self, mut line: MutexGuard<'_, Line>, called: Vec<Waker>) {
         let mut alarm = None;
         if line.waiters.is_empty() {
@@ -257,13 +268,14 @@ impl Gate {
         }
         drop(line);
         if let Some(alarm) = alarm {
-            // The alarm may ring at once, so the gate sets it without the lock.
+            // The alarm may ring at once and then take the lock of the line, so the gate sets the alarm
+            // without that lock.
             alarm.set(&Waker::from(Arc::new(PassOver(Arc::downgrade(&self.0)))));
         }
         called.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes credit back from waiters that did not claim it in time.
+    /// Takes credit back from waiters that did not claim it in time, and removes them from the line.
     fn pass_over(&self) {
         let mut line = lock(&self.0.line);
         line.alarm = None;
@@ -276,8 +288,8 @@ impl Gate {
             }
         }
         self.serve(line);
-        // A waker may own its task, and the task may own a sender, so the gate drops the wakers without the
-        // lock.
+        // A waker may own its task, and the task may own a sender that takes the lock in its drop. So the
+        // gate drops the wakers without the lock.
         drop(gone);
     }
 }
@@ -289,7 +301,8 @@ impl Line {
             .ok()
     }
 
-    /// Takes the waiter at this index out of the line.
+    /// Takes the waiter at index `at` out of the line. If the waiter has credit, also takes back the bytes
+    /// that it could still open to senders outside the line.
     fn remove(&mut self, at: usize, limit: u64) -> Option<Waiter> {
         let waiter = self.waiters.remove(at)?;
         if waiter.granted {
@@ -299,20 +312,21 @@ impl Line {
         Some(waiter)
     }
 
-    /// Starts the next round, once no waiter of the last round is left with credit.
+    /// Starts the next round. No waiter of the last round has unclaimed credit any more.
     fn start_round(&mut self) {
         self.round_end = self.next + 1;
-        // Waiters of the last round that run at this moment are about to join the line again.
+        // Waiters of the last round that run at this moment are about to join the line again, so the round
+        // counts at least half as many sharers as the last one.
         self.sharers = (self.waiters.len() as u64).max(self.sharers / 2);
     }
 
-    /// Returns the bytes of `limit` that each waiter gets in its turn.
+    /// Returns the bytes, out of the bound `limit`, that each waiter gets in its turn.
     fn share(&self, limit: u64) -> u64 {
         limit / self.sharers.max(1)
     }
 }
 
-/// The waker of the alarm: it passes over late waiters, and wakes no task.
+/// The waker of the gate's alarm. It passes over late waiters, and wakes no task.
 struct PassOver(Weak<Room>);
 
 impl Wake for PassOver {
@@ -327,17 +341,19 @@ impl Wake for PassOver {
     }
 }
 
-/// The bytes taken for an item that is not sent yet. A drop returns these bytes unless the sender kept them.
+/// The bytes that a sender has taken for an item before it sends the item. A drop returns these bytes to
+/// the gate, unless the sender kept them.
 pub(super) struct Credit<'a> {
     gate: &'a Gate,
     bytes: u64,
-    /// True if the sender waited in line for the credit.
+    /// True if the sender waited in the gate's line for the credit.
     waited: bool,
 }
 
 impl Credit<'_> {
-    /// Keeps the credit of a sent item, which the actor returns later. Returns whether to wake the actor: the
-    /// next waiter found no room, so a wait of the actor for further items is useless.
+    /// Keeps the credit of an item that was sent; the actor returns the credit later. Returns whether the
+    /// sender must wake the actor: the next waiter in line found no room, so the actor must not wait for
+    /// further items.
     #[must_use]
     pub(super) fn keep(mut self) -> bool {
         self.bytes = 0;
@@ -351,16 +367,18 @@ impl Drop for Credit<'_> {
     }
 }
 
-/// A sender's place in the line. A drop gives the place up.
+/// The place of a sender in the gate's line. A drop gives the place up.
 struct Place<'a> {
     gate: &'a Gate,
     bytes: u64,
-    /// The ticket of the place; `None` before the sender joins the line, and after its turn.
+    /// The ticket by which the gate finds the sender in its line. `None` before the sender joins the line,
+    /// and after its turn.
     ticket: Option<u64>,
 }
 
 impl Place<'_> {
-    /// Waits in line with `waker` until the gate grants credit.
+    /// Returns ready once the gate has granted credit to this place or is closed. Until then keeps the
+    /// place in line, with `waker`.
     fn poll(&mut self, waker: &Waker) -> Poll<Result<(), GateClosed>> {
         let Gate(room) = self.gate;
         let mut line = lock(&room.line);
@@ -370,7 +388,7 @@ impl Place<'_> {
             return Poll::Ready(Err(GateClosed));
         }
         if at.is_none() {
-            // The place is new, or the gate passed it over.
+            // The sender joins the line for the first time, or the gate has passed over its old place.
             line.next += 1;
             let ticket = line.next;
             self.ticket = Some(ticket);

@@ -1,4 +1,4 @@
-//! The batch being gathered: the entries that it takes, and the place of its cut.
+//! The batch that an actor is gathering: the entries that it takes, and the limit at which it is cut.
 
 use super::batch::Batch;
 use super::handler::{Append, Op};
@@ -8,22 +8,24 @@ use super::shared::Entry;
 use crate::boundary::Cut;
 use crate::controller::Load;
 
-/// The load taken out of the queue for the batch being gathered.
+/// The record of the batch that an actor is gathering: its limit, and the load taken out of the queue for
+/// it.
 #[derive(Default)]
 pub(super) struct Gathered {
     pub(super) limit: Load,
     pub(super) load: Load,
-    /// The bytes of items that are not in the batch, because their callers gave up.
+    /// The bytes of items that the actor took out of the queue and left out of the batch, because their
+    /// callers gave up. These bytes no longer wait, so the actor returns their credit.
     pub(super) void: u64,
     pub(super) cancelled: u64,
-    /// The number of calls in the batch.
+    /// The number of calls in the batch being gathered.
     pub(super) calls: u64,
     pub(super) cut: Option<Cut>,
 }
 
 impl Gathered {
-    /// Puts an entry into the batch, or sets it aside while its key is busy. Returns the
-    /// entry if the batch is complete.
+    /// Puts an entry into the batch, or sets it aside if a running batch holds its key. Returns the entry
+    /// if the batch can take no more.
     #[inline]
     pub(super) fn offer_by_key<T, R, M>(
         &mut self,
@@ -45,7 +47,7 @@ impl Gathered {
         back
     }
 
-    /// Puts an entry into the batch. Returns the entry if the batch is complete.
+    /// Puts an entry into the batch. Returns the entry if the batch can take no more.
     #[inline]
     fn offer<T, R, M>(
         &mut self,
@@ -56,8 +58,9 @@ impl Gathered {
         if self.cut.is_some() {
             return Some(entry);
         }
-        // Casts that fit have a path of their own. In one path with the other operations, the compiler would
-        // build them aside and move them, which costs more than all the rest.
+        // Casts within the batch's limit on bytes have a code path of their own. In one path with the other
+        // operations, the compiler would build each cast elsewhere and then move it, which costs more than
+        // all other steps.
         match entry {
             Entry::Cast(weight, item) if !self.is_over(weight) => {
                 self.count(weight);
@@ -69,7 +72,8 @@ impl Gathered {
         }
     }
 
-    /// Puts an entry into the batch like [`offer`](Self::offer), slower for casts.
+    /// Puts an entry into the batch like [`offer`](Self::offer), for every entry except a cast within the
+    /// limit on bytes.
     #[inline(never)]
     fn offer_other<T, R, M>(
         &mut self,
@@ -110,7 +114,7 @@ impl Gathered {
         None
     }
 
-    /// Cuts the batch if the handler finished it, or if a limit is reached.
+    /// Cuts the batch if the handler finished it, or if the batch has reached a limit.
     #[inline]
     fn look_at_limits(&mut self, appended: Append) {
         if appended == Append::Finish {
@@ -122,8 +126,8 @@ impl Gathered {
         }
     }
 
-    /// Puts an operation that the handler gave back into the batch. If the batch is complete, the error holds
-    /// the entry; if the operation's caller gave up, the error holds nothing.
+    /// Puts an operation that the handler gave back into the batch. If the batch can take no more, the
+    /// error holds the entry. If the caller of the operation gave up, the error holds nothing.
     #[cold]
     fn offer_again<T, R, M>(
         &mut self,
@@ -153,15 +157,16 @@ impl Gathered {
         Ok(appended)
     }
 
-    /// Counts an item before user code runs: if that code panics, the item is lost with the batch.
+    /// Counts an item in the batch. The actor counts before it runs user code: if that code panics, the
+    /// item is lost with the batch.
     #[inline]
     fn count(&mut self, weight: u32) {
         self.load.items += 1;
         self.load.bytes += u64::from(weight);
     }
 
-    /// Returns whether an item of this weight would take a batch with items over the limit on bytes. A
-    /// single item may exceed that limit.
+    /// Returns whether an item of this weight would take the batch over its limit on bytes. The first item
+    /// of a batch may exceed that limit.
     #[inline]
     fn is_over(&self, weight: u32) -> bool {
         self.load.items > 0 && self.load.bytes + u64::from(weight) > self.limit.bytes

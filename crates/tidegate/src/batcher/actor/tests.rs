@@ -1,4 +1,4 @@
-//! The actor without a driver: the entries that its steps take out of the queue, and its waits.
+//! Tests an actor without a driver: the entries that its steps take out of the queue, and its waits.
 
 use super::super::{Builder, Handle};
 use super::*;
@@ -18,7 +18,7 @@ fn regression_19_an_idle_actor_has_no_reason_to_wake_up() {
     assert_eq!(actor.poll(at(1)), DriverStep::Idle);
     assert_eq!(actor.poll(at(1)), DriverStep::Rest);
     assert_eq!(actor.prepare_wait(DriverStep::Rest, at(1)), Time::NEVER);
-    // Large buffers are a reason to wake up, once.
+    // Large buffers are the one reason for which an idle actor wakes up: to free them.
     handle.blocking_cast_many(vec![1; 5000]).unwrap();
     assert!(matches!(actor.poll(at(2)), DriverStep::Take(_)));
     let all = Load::new(5000, u64::MAX);
@@ -137,7 +137,7 @@ fn a_visit_does_not_end_a_hold() {
     handle.blocking_cast_many([1, 2, 3]).unwrap();
     let hold = actor.poll(now);
     actor.prepare_wait(hold, now);
-    // A visitor pushes this entry after its visit.
+    // This entry only wakes the actor. An inspection leaves it in the queue.
     assert!(actor.shared.queue.try_push(Entry::Wake).is_ok());
     actor.waited(hold, now, now);
     let step = actor.poll(now);

@@ -1,4 +1,5 @@
-//! The core alone: scenarios, then arbitrary operations against its invariants.
+//! Tests the core of an actor without a driver: first scenarios, then arbitrary operations that must keep its
+//! invariants.
 
 use proptest::prelude::*;
 
