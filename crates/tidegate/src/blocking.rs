@@ -1,9 +1,10 @@
-//! Detects calls that must not block their thread.
+//! Refuses calls that would block a thread that must not block, so that the caller gets an error and no
+//! thread hangs.
 //!
 //! A thread that polls a task must not sleep: on a runtime of one thread, the task that would wake the
-//! sleeper never runs. The thread of an actor's handler must not wait for that same actor. Both waits would
-//! hang silently. Each blocking call of the crate therefore runs [`check`] just before it blocks, and
-//! returns a typed error instead. A call that need not wait runs no check.
+//! sleeper never runs. The thread of an actor's handler must not wait for that same actor. Without a check
+//! both waits would hang silently. Each blocking call of the crate therefore runs [`check`] just before it
+//! blocks, and returns a typed error instead. A call that need not wait runs no check.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -66,13 +67,13 @@ pub(crate) fn check_handler(actor: ActorId) -> Result<(), WouldBlock> {
     }
 }
 
-/// Checks like [`check`], for a call that waits for no particular actor.
+/// Checks whether this thread may block, like [`check`], for a call that waits for no particular actor.
 ///
 /// # Errors
-/// The thread polls a task.
+/// The thread polls a task, so it must not block.
 #[cfg(feature = "tokio")]
 pub(crate) fn check_task() -> Result<(), WouldBlock> {
-    // Most threads belong to no runtime. They pay for one read of a thread-local variable.
+    // Most threads belong to no runtime, so for them this check costs one read of a thread-local variable.
     if tokio::runtime::Handle::try_current().is_ok() && polls_task() {
         return Err(WouldBlock::InTask);
     }
@@ -82,7 +83,7 @@ pub(crate) fn check_task() -> Result<(), WouldBlock> {
 /// Accepts every thread: without the feature `tokio` the crate knows no tasks.
 ///
 /// # Errors
-/// None.
+/// Returns no error.
 #[cfg(not(feature = "tokio"))]
 pub(crate) const fn check_task() -> Result<(), WouldBlock> {
     Ok(())
@@ -90,10 +91,10 @@ pub(crate) const fn check_task() -> Result<(), WouldBlock> {
 
 /// Returns whether this thread polls a tokio task, or the future of `block_on`.
 ///
-/// tokio gives each poll of a task a budget of steps. `spawn_blocking`, `block_in_place` and plain
-/// threads have no budget. No public function of tokio distinguishes the two cases. This function
-/// therefore spends steps until the budget ends, and then restores it. A budget has at most 255 steps, so
-/// a thread that spends 256 steps has no budget.
+/// tokio gives each poll of a task a budget of steps. `spawn_blocking`, `block_in_place` and plain threads
+/// have no budget. No public function of tokio distinguishes the two cases. This function therefore spends
+/// steps until the budget ends, and then restores the budget. A budget has at most 255 steps, so a thread
+/// that spends 256 steps has no budget.
 #[cfg(feature = "tokio")]
 fn polls_task() -> bool {
     use std::task::{Context, Poll, Waker};
@@ -111,7 +112,8 @@ fn polls_task() -> bool {
             return true;
         }
         match poll_proceed(&mut cx) {
-            // Only the guard of the first step restores the budget.
+            // Only the guard of the first step, `_restores`, may restore the budget. `made_progress` keeps
+            // the guard of this further step from restoring it, too.
             Poll::Ready(step) => step.made_progress(),
             Poll::Pending => return true,
         }

@@ -2,61 +2,66 @@
 //! has exclusive use of its own state.
 //!
 //! Only `handle_batch` is required. The actor makes its calls in a fixed order: `init`; `handle_continue` if
-//! it was requested; then for each batch `append` for every item and `handle_batch` once; `idle` when
-//! nothing is left, once until the next batch; `recover` after a panic; `terminate` last. This file knows
-//! nothing of threads, queues or controllers.
+//! the handler asked for it; then for each batch `append` for every item and `handle_batch` once; `idle` when
+//! no item waits, at most once between two batches; `recover` after a panic; `terminate` last. This file
+//! knows nothing of threads, queues or controllers.
 //!
 //! # Room for extensions
 //!
-//! `handle_batch` gets the batch and returns a `Result`. The batch carries all else, so that these
-//! features need no change of the trait:
+//! `handle_batch` gets the batch and returns a `Result`. All other information belongs to the batch, so
+//! that these features need no change of the trait:
 //!
 //! - Results of single items: [`Batch::answer_each`], or [`map_results`](super::map_results).
 //! - Weights in bytes: [`Builder::weigh`](super::Builder::weigh).
 //! - Calls with a deadline ([`Handle::call_timeout`](super::Handle::call_timeout)): after the deadline the
 //!   caller drops the call, and the actor skips its item. The actor itself does not look at deadlines yet.
-//! - Keys: the builder sets them, and a batch of a keyed actor is a batch like any other.
+//! - Order per key: the builder sets the function that returns an item's key. A batch of an actor with keys
+//!   is a batch like any other.
 //! - Items given back for another try: [`Batch::retry`], [`Drain::retry`](super::Drain::retry). The batch
 //!   counts the tries of each item ([`Batch::attempt`]).
 
 use super::batch::Batch;
 use super::reply::{Cause, Reply, failing};
 
-/// User code that handles batches, with the state that it keeps between them.
+/// User code that handles batches of items. A handler keeps its own state between batches.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler",
     note = "wrap a closure: `each_batch(|items: &mut Vec<_>| ..)`, or `map_batch` for one reply an item",
     note = "an async closure: `each_batch_async(async |items: Vec<_>| ..)`, for `spawn_task`"
 )]
 pub trait Handler: 'static {
-    /// The item that producers send.
+    /// The items that producers send to the actor.
     type Item: Send + 'static;
-    /// The reply that callers get; `()` if callers learn only that the batch was handled.
+    /// The reply that the caller of an item gets; `()` if callers learn only that the handler handled the
+    /// batch.
     type Reply: Send + 'static;
-    /// Messages of another kind, in order with the items; [`Infallible`](std::convert::Infallible) if there
-    /// are none.
+    /// The messages, other than items, that producers send to the handler. The handler gets them in order
+    /// with the items. [`Infallible`](std::convert::Infallible) if the handler gets none.
     type Info: Send + 'static;
 
-    /// The actor calls this once before every other method, and again after the handler was rebuilt. The call
-    /// that starts the actor waits for it.
+    /// Prepares the handler. The actor calls `init` once before every other method, and again on each
+    /// handler that replaces a handler that panicked. The call that starts the actor (`Builder::spawn`)
+    /// waits until `init` returns.
     fn init(&mut self) -> Init {
         Init::Ready
     }
 
-    /// The actor calls this after [`Init::Continue`] or [`Flow::HandleContinue`], before any further batch.
-    /// The method suits long work for which the start of the actor should not wait.
+    /// Does further work of the handler between two batches. The actor calls this method after
+    /// [`Init::Continue`] or [`Flow::HandleContinue`], before any further batch. It suits long work for
+    /// which the start of the actor should not wait.
     fn handle_continue(&mut self) -> Flow {
         Flow::Continue
     }
 
-    /// Takes one operation into the batch that is being gathered, and may finish that batch early: by its
-    /// bytes in the user's own encoding, by memory, by a key. The last operation is always part of the
-    /// batch. The default puts the operation into `batch`.
+    /// Takes one operation into the batch that the actor is gathering. May finish that batch early: by its
+    /// bytes in the user's own encoding, by memory, by a key. The operation is always part of the batch,
+    /// even if it finishes the batch. The default puts the operation into `batch`.
     ///
-    /// An early finish does not count as a full batch. [`Knee`](crate::controller::Knee) learns the cost of
-    /// such a batch as of any other. The rules [`Exponential`](crate::controller::Exponential),
-    /// [`Aimd`](crate::controller::Aimd) and [`StormAimd`](crate::controller::StormAimd) **halve** their
-    /// limit after each early finish below the limit.
+    /// A batch that the handler finishes early does not count as full. [`Knee`](crate::controller::Knee)
+    /// learns the cost of such a batch as of any other. The rules
+    /// [`Exponential`](crate::controller::Exponential), [`Aimd`](crate::controller::Aimd) and
+    /// [`StormAimd`](crate::controller::StormAimd) **halve** their limit after each batch that the handler
+    /// finishes below the limit.
     #[inline]
     fn append(
         &mut self,
@@ -67,53 +72,54 @@ pub trait Handler: 'static {
         Append::Continue
     }
 
-    /// Handles one batch, never empty, with its items in the order in which each producer sent them. The
-    /// actor drops the operations left in `batch` afterwards; callers without an answer get
+    /// Handles one batch, which is never empty. The items have the order in which each producer sent them.
+    /// Afterwards the actor drops the operations left in `batch`; callers without an answer get
     /// [`ReplyError::NoReply`](super::ReplyError::NoReply).
     ///
     /// # Errors
     /// The batch failed: each caller without an answer gets
-    /// [`ReplyError::Failed`](super::ReplyError::Failed) with the cause, also where the handler drops the
-    /// [`Reply`] on its way out with `?`. A reply that the handler keeps stays unanswered. The batch counts
-    /// as failed, the controller ignores its cost, and **the actor goes on** with the next batch;
-    /// `Ok(Flow::stop(cause))` ends the actor.
+    /// [`ReplyError::Failed`](super::ReplyError::Failed) with the cause. A caller also gets the cause if
+    /// the handler drops the [`Reply`] while it returns by `?`. A reply that the handler keeps stays
+    /// unanswered. The batch counts as failed, the controller ignores its cost, and **the actor continues**
+    /// with the next batch; `Ok(Flow::stop(cause))` ends the actor.
     fn handle_batch(&mut self, batch: &mut Batch<Self::Item, Self::Reply, Self::Info>) -> Handled;
 
-    /// The actor calls this once when the backlog is empty, before it waits: after batches, and also before
-    /// the first item if none waits at the start. The method suits shrinking, collecting or publishing.
+    /// Does the idle work of the handler, such as freeing memory or publishing results. The actor calls
+    /// `idle` once each time the backlog becomes empty, before it waits for items. It also calls `idle`
+    /// before the first item, if no item waits at the start of the actor.
     fn idle(&mut self) {}
 
-    /// The actor calls this after a call of this handler panicked. The batch is lost, and its callers got an
-    /// error. Returns how the actor continues. The default asks for a fresh handler:
-    /// [`Builder::spawn_with`](super::Builder::spawn_with) and `Builder::spawn_task_with` make one, and a
-    /// panic in the `init` of the new handler ends the actor. The other forms have no factory: there the
-    /// actor continues with this handler, as the panic left it. A closure has no `recover` and continues,
-    /// too.
+    /// Decides how the actor continues after a call of this handler panicked. The batch of that call is
+    /// lost, and its callers get an error. By default the actor continues with a new handler:
+    /// [`Builder::spawn_with`](super::Builder::spawn_with) and `Builder::spawn_task_with` make one with
+    /// their factory, and a panic in the `init` of the new handler ends the actor. An actor started without
+    /// a factory continues with this handler, as the panic left it. A closure has no `recover`, so its
+    /// actor continues with the same closure.
     fn recover(&mut self) -> Recover {
         Recover::Rebuild
     }
 
-    /// The actor calls this last when it ends by itself, with the reason. The actor does not call it if it
-    /// gave the handler up after a panic, nor if a runtime that shuts down drops the task of the actor
-    /// ([`StopReason::Abandoned`]).
+    /// Ends the handler. The actor calls `terminate` last, with the reason of its end. The actor does not
+    /// call it if the handler could not recover from a panic, nor if a runtime that shuts down drops the
+    /// task of the actor ([`StopReason::Abandoned`]).
     fn terminate(&mut self, reason: &StopReason) {
         let _ = reason;
     }
 }
 
-/// One operation of a batch.
+/// One operation of a batch: an item or a message that a producer sent.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Op<T, R, M> {
-    /// An item without a waiting caller.
+    /// An item that a producer cast: no caller waits for its answer.
     Cast(T),
     /// An item with a waiting caller.
     Call(T, Reply<R>),
-    /// A message that is no item.
+    /// A message, other than an item, that a producer sent.
     Info(M),
 }
 
-/// How a handler starts.
+/// The result of a handler's `init`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Init {
@@ -121,47 +127,47 @@ pub enum Init {
     Ready,
     /// The handler is ready, but the actor must call [`Handler::handle_continue`] before the first batch.
     Continue,
-    /// The handler cannot start: the start of the actor fails with this cause.
+    /// The handler cannot start. The call that starts the actor fails with this cause.
     Stop(Cause),
 }
 
 impl Init {
-    /// Returns [`Init::Stop`] with `cause`: an error or a text.
+    /// Returns [`Init::Stop`] with `cause`, which may be an error or a text.
     pub fn stop(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Stop(Cause::from(cause.into()))
     }
 }
 
-/// The handler's wish for the next action of the actor.
+/// The next action of the actor, as the handler asks for it after a batch.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Flow {
-    /// The actor handles the next batch.
+    /// The actor continues with the next batch.
     Continue,
-    /// The actor calls [`Handler::handle_continue`], then handles the next batch.
+    /// The actor calls [`Handler::handle_continue`], then continues with the next batch.
     HandleContinue,
-    /// The actor stops: it handles nothing further and gives the waiting items back: see
-    /// [`Handle::blocking_stop`](super::Handle::blocking_stop).
+    /// The actor stops: it handles no further batch, and gives the waiting items back (see
+    /// [`Handle::blocking_stop`](super::Handle::blocking_stop)).
     Stop(Cause),
 }
 
 impl Flow {
-    /// Returns [`Flow::Stop`] with `cause`: an error or a text.
+    /// Returns [`Flow::Stop`] with `cause`, which may be an error or a text.
     pub fn stop(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Stop(Cause::from(cause.into()))
     }
 }
 
-/// The result of a handler for a batch.
+/// The result of a handler for one batch: the actor's next action, or the cause of a failed batch.
 pub type Handled = Result<Flow, Failure>;
 
-/// The cause of a failed batch. The operator `?` makes a `Failure` of any error, and of a text.
+/// The cause of a failed batch. The operator `?` converts any error, and any text, into a `Failure`.
 ///
-/// `Failure` does not implement `Error`, so that every error can become one.
+/// `Failure` does not implement `Error`, so that a conversion from every error type is possible.
 pub struct Failure(Cause);
 
 impl Failure {
-    /// Returns the cause, which all callers of the batch share.
+    /// Returns the cause of the failed batch, which all callers of the batch share.
     #[must_use]
     pub const fn cause(&self) -> &Cause {
         &self.0
@@ -192,7 +198,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// The decision whether a batch may take more operations.
+/// The decision of a handler, after each operation, whether the batch may take more operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Append {
     /// The batch may take more operations.
@@ -201,34 +207,38 @@ pub enum Append {
     Finish,
 }
 
-/// The decision how an actor continues after its handler panicked.
+/// The decision of a handler that panicked: how the actor continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recover {
-    /// The actor continues with this handler: its state was repaired, or a panic cannot harm it.
+    /// The actor continues with this handler, because the handler repaired its state, or because a panic
+    /// cannot harm the state.
     Continue,
-    /// The actor continues with a fresh handler if it was started with a factory; otherwise with this one.
+    /// The actor continues with a new handler from its factory. An actor without a factory continues with
+    /// this handler.
     Rebuild,
-    /// The actor does not continue: it stops with [`StopReason::Panicked`].
+    /// The actor stops with [`StopReason::Panicked`], because the handler decides not to continue after its
+    /// panic.
     Stop,
 }
 
-/// The reason why an actor stopped. Two causes are equal if they print the same text.
+/// The reason why an actor stopped. Two reasons with a cause are equal if their causes print the same text.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// A caller drained the actor, which handled everything it accepted.
+    /// The actor was drained: a caller asked for it, and the actor handled everything it accepted.
     Drained,
-    /// The last handle was dropped, and the actor handled everything it accepted.
+    /// The actor drained because its last handle was dropped: it handled everything it accepted.
     Released,
     /// A caller stopped the actor, for this cause.
     Asked(Cause),
     /// The handler stopped the actor, for this cause.
     Handler(Cause),
-    /// The handler panicked and the actor could not or would not continue.
+    /// The handler panicked, and then either its `recover` stopped the actor, or no handler was left that
+    /// could continue.
     Panicked,
-    /// The runtime that the actor ran on shut down. The handler's
-    /// `terminate` was not called, and the batches in progress are lost.
+    /// The runtime that ran the actor shut down. The actor did not call the handler's `terminate`, and the
+    /// batches in progress are lost.
     Abandoned,
 }
 

@@ -1,6 +1,6 @@
-//! Inspections of a handler's state from outside, between two batches.
+//! Inspections: user code outside an actor looks at the handler's state between two batches.
 //!
-//! Visits do not queue with the items: the actor runs a visit as soon as the
+//! Inspections (*visits* in the code) do not queue with the items: the actor runs a visit as soon as the
 //! handler is free, even if items wait.
 
 use std::any::{Any, type_name};
@@ -16,8 +16,8 @@ use super::shared::Entry;
 use crate::controller::Snapshot;
 
 impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
-    /// Runs `look` on the handler between two batches and returns its result. The closure names the
-    /// handler's type: `handle.inspect(|wal: &Wal| wal.len())`.
+    /// Runs the closure `look` on the handler between two batches, and returns the result of `look`. The
+    /// closure names the handler's type: `handle.inspect(|wal: &Wal| wal.len())`.
     ///
     /// # Errors
     /// The actor ended, its handler is of another type, `look` panicked (which the actor survives), or the
@@ -30,10 +30,10 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.visit(look).await.map_err(lost)?
     }
 
-    /// Runs `look` on the handler like [`inspect`](Self::inspect); blocks the thread.
+    /// Runs `look` on the handler like [`inspect`](Self::inspect), but blocks the thread.
     ///
     /// # Errors
-    /// As for `inspect`; [`InspectError::WouldBlock`] where the thread must not wait.
+    /// The same as for `inspect`, and [`InspectError::WouldBlock`] if the thread must not wait.
     pub fn blocking_inspect<H: 'static, V: Send + 'static>(
         &self,
         look: impl FnOnce(&H) -> V + Send + 'static,
@@ -42,9 +42,9 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.visit(look).wait().map_err(lost)?
     }
 
-    /// Returns a snapshot of the controller's knowledge and counts, taken between two batches. Where one
-    /// batch runs at a time, the call waits for the handler, without a deadline; [`stats`](Handle::stats)
-    /// does not wait.
+    /// Returns a snapshot of the controller's knowledge and counts. If the actor runs one batch at a time,
+    /// the call waits, without a deadline, until the handler has finished its present batch.
+    /// [`stats`](Handle::stats) does not wait for the handler.
     ///
     /// # Errors
     /// The actor ended, or its own handler makes the call.
@@ -53,10 +53,10 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.ask(|_, snapshot| *snapshot).await.map_err(lost)
     }
 
-    /// Returns a snapshot like [`controller`](Self::controller); blocks the thread.
+    /// Returns a snapshot of the controller like [`controller`](Self::controller), but blocks the thread.
     ///
     /// # Errors
-    /// As for `controller`; [`InspectError::WouldBlock`] where the thread must not wait.
+    /// The same as for `controller`, and [`InspectError::WouldBlock`] if the thread must not wait.
     pub fn blocking_controller(&self) -> Result<Snapshot, InspectError> {
         self.may_block().map_err(InspectError::WouldBlock)?;
         self.ask(|_, snapshot| *snapshot).wait().map_err(lost)
@@ -83,7 +83,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
             reply.send(look(handler, snapshot));
         }));
         if put {
-            // If the queue has no room for the wake, the actor is awake anyway.
+            // If the queue has no room for the wake entry, the actor is awake anyway, because it has items
+            // to take.
             let _ = self.shared.queue.push_past_line(Entry::Wake);
         }
         request
@@ -99,12 +100,13 @@ fn lost(error: ReplyError) -> InspectError {
 
 type Visit = Box<dyn FnOnce(&dyn Any, &Snapshot) + Send>;
 
-/// Visits that wait for the handler to be free.
+/// The visits (inspections of a handler) that wait until the handler is free.
 pub(super) struct Inbox {
     any: AtomicBool,
-    /// The waiting visits; `None` once the actor ended.
+    /// The waiting visits; `None` after the actor ended.
     visits: Mutex<Option<Vec<Visit>>>,
-    /// The waker of an actor that sleeps without looking at its queue.
+    /// The waker of an actor that runs several batches. While such an actor waits for a batch to end, it
+    /// does not look at its queue, so an entry there does not wake it.
     actor: Mutex<Option<Waker>>,
 }
 
@@ -132,12 +134,12 @@ impl Inbox {
         true
     }
 
-    /// Returns whether a visit waits. If none waits, the next visit wakes the task.
+    /// Returns ready if a visit waits for the handler. Otherwise the next visit wakes the task of `cx`.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let old = lock(&self.actor).replace(cx.waker().clone());
         drop(old);
-        // A visitor sets its mark before it looks for the waker, so that this read sees the mark of
-        // a visitor that found no waker.
+        // A visitor sets `any` first and looks for the actor's waker then. So if a visitor found no waker,
+        // this read of `any` sees that a visit waits.
         match self.any.load(Ordering::Acquire) {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -148,19 +150,20 @@ impl Inbox {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Runs the waiting visits.
+    /// Runs the waiting visits on the handler.
     pub(super) fn serve(&self, handler: &dyn Any, snapshot: &Snapshot) {
         if !self.any.swap(false, Ordering::Acquire) {
             return;
         }
         let visits = lock(&self.visits).as_mut().map(std::mem::take);
         for visit in visits.into_iter().flatten() {
-            // If a visit panics, its reply reports the panic.
+            // If a visit panics, the drop of its reply reports the panic to the visitor. The actor
+            // continues.
             let _ = catch(|| visit(handler, snapshot));
         }
     }
 
-    /// Refuses every later visit, and drops the waiting ones.
+    /// Drops the waiting visits, and refuses every later one, because the actor ended.
     pub(super) fn close(&self) {
         let visits = lock(&self.visits).take();
         drop(visits);

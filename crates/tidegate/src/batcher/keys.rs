@@ -1,9 +1,10 @@
-//! Order per key: at most one batch in flight holds items of a key.
+//! Order per key, for an actor that runs several batches at once: at most one batch in flight holds items
+//! of a key.
 //!
 //! While a batch runs, its keys are busy. The actor sets an entry of a busy key aside, in order, and takes
-//! this entry first once that batch is done; entries of other keys pass it. The number set aside is bounded:
-//! when that many entries wait for busy keys, the actor takes nothing more out of the queue. Entries that a
-//! batch gave back come before those set aside for its keys.
+//! this entry first after that batch is done; entries of other keys pass it. The number of entries set
+//! aside is bounded: when that many entries wait for busy keys, the actor takes no more entries out of the
+//! queue. Entries that a batch gave back come before the entries set aside for its keys.
 //!
 //! Invariants: a key is busy from the gathering of its batch until that batch is done; an entry is set
 //! aside only while its key is busy; the entries of a key never pass each other.
@@ -13,32 +14,34 @@ use std::collections::{HashMap, VecDeque};
 use super::handler::Op;
 use super::shared::Entry;
 
-/// The function that returns the key of an item: items of equal keys keep their order.
+/// A function that returns the key of an item, as a hash. Items with equal keys keep their order.
 pub(super) type KeyOf<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
 
 pub(super) struct Keys<T, R, M> {
     of: KeyOf<T>,
     busy: HashMap<u64, Busy<T, R, M>>,
-    /// The keys of the batch being gathered.
+    /// The keys of the batch that the actor is gathering.
     gathering: Vec<u64>,
-    /// The number of the batch being gathered.
+    /// The id of the batch that the actor is gathering: the batches of an actor are numbered in order.
     turn: u64,
-    /// True if the latest entry made its key busy.
+    /// True if the entry admitted last is the first of its key in the batch being gathered, so that
+    /// `refuse` must free the key.
     fresh: bool,
     held: usize,
     held_max: usize,
-    /// Empty lists, kept to reuse their memory.
+    /// Empty lists of keys, kept to reuse their memory.
     spare: Vec<Vec<u64>>,
 }
 
 struct Busy<T, R, M> {
-    /// The number of the batch that holds the key.
+    /// The id of the batch that holds this key: the value of `Keys::turn` while the actor gathered the batch.
     turn: u64,
     held: VecDeque<Entry<T, R, M>>,
 }
 
 impl<T, R, M> Keys<T, R, M> {
-    /// Keeps the order of items for which `of` returns equal keys, and sets at most `held_max` items aside.
+    /// Keeps the order of items for which `of` returns equal keys, and sets at most `held_max` entries
+    /// aside for busy keys.
     pub(super) fn new(of: KeyOf<T>, held_max: usize) -> Self {
         Self {
             of,
@@ -52,17 +55,19 @@ impl<T, R, M> Keys<T, R, M> {
         }
     }
 
-    /// Returns the number of entries set aside.
+    /// Returns the number of entries set aside for busy keys.
     pub(super) const fn held(&self) -> usize {
         self.held
     }
 
-    /// Returns how many more entries the actor may take out of the queue.
+    /// Returns how many more entries the actor may take out of the queue. Every one of these entries may have
+    /// a busy key, and then needs a place among the entries set aside.
     pub(super) const fn room(&self) -> usize {
         self.held_max.saturating_sub(self.held)
     }
 
-    /// Returns the entry if the batch being gathered may take it, and sets it aside otherwise.
+    /// Returns the entry if the batch being gathered may take it. Otherwise sets the entry aside until the
+    /// batch that holds its key is done.
     pub(super) fn admit(&mut self, entry: Entry<T, R, M>) -> Option<Entry<T, R, M>> {
         self.fresh = false;
         let key = match &entry {
@@ -91,7 +96,7 @@ impl<T, R, M> Keys<T, R, M> {
         Some(entry)
     }
 
-    /// Undoes the last admission, because the batch does not take the entry after all.
+    /// Undoes the last [`admit`](Self::admit), because the batch did not take the entry.
     pub(super) fn refuse(&mut self) {
         if std::mem::take(&mut self.fresh)
             && let Some(key) = self.gathering.pop()
@@ -100,7 +105,8 @@ impl<T, R, M> Keys<T, R, M> {
         }
     }
 
-    /// Ends the gathering of a batch. Returns its keys, to be released when the batch is done.
+    /// Ends the gathering of a batch. Returns the keys of the batch, which the actor passes to `release`
+    /// when the batch is done.
     pub(super) fn seal(&mut self) -> Vec<u64> {
         self.turn += 1;
         self.fresh = false;
@@ -108,8 +114,8 @@ impl<T, R, M> Keys<T, R, M> {
         std::mem::replace(&mut self.gathering, spare)
     }
 
-    /// Releases the keys of a batch that is done. The entries set aside for them
-    /// come next, before those in `stash`.
+    /// Frees the keys of a batch that is done. Moves the entries set aside for these keys to the front of
+    /// `stash`, so that the next batch takes them first.
     pub(super) fn release(&mut self, mut keys: Vec<u64>, stash: &mut VecDeque<Entry<T, R, M>>) {
         let mut next = VecDeque::new();
         for key in keys.drain(..) {
@@ -126,19 +132,21 @@ impl<T, R, M> Keys<T, R, M> {
         }
     }
 
-    /// Returns every entry set aside, at the end of the actor.
+    /// Returns every entry set aside for a busy key, when the actor ends.
     pub(super) fn end(&mut self) -> impl Iterator<Item = Entry<T, R, M>> {
         self.held = 0;
         let busy = std::mem::take(&mut self.busy);
         busy.into_values().flat_map(|busy| busy.held)
     }
 
-    /// Frees memory of empty lists and of the table of busy keys.
+    /// Frees the memory that an idle actor need not keep: the empty lists of keys and most of the table of
+    /// busy keys.
     pub(super) fn shrink(&mut self) {
         self.spare.clear();
         self.busy.shrink_to(SPARES);
     }
 }
 
-/// The most empty lists kept, and the least capacity kept for busy keys.
+/// The greatest number of empty lists of keys that an actor keeps for reuse, and the capacity, in keys, that
+/// its table of busy keys keeps while the actor is idle.
 const SPARES: usize = 64;

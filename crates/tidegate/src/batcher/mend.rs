@@ -1,29 +1,30 @@
-//! Recovery from a panic: the handler repairs itself, the factory makes a new one, or the actor gives the
-//! handler up.
+//! Recovery of an actor from a panic of its handler: the same handler continues, the factory makes a new
+//! handler, or the actor ends without a handler.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::handler::Recover;
 use super::reply::after_panic;
 
-/// The error of a call into user code that panicked.
+/// The error of a call of user code: the code panicked.
 #[derive(Debug)]
 pub(super) struct Panicked;
 
-/// Makes a handler. Returns `None` if it can make no other.
+/// A function that makes a handler. Returns `None` if it can make no further handler.
 pub(super) type Factory<H> = Box<dyn FnMut() -> Option<H> + Send>;
 
-/// The outcome of a recovery.
+/// The outcome of a recovery from a panic of the handler.
 pub(super) enum Mended {
-    /// The same handler continues.
+    /// The actor continues with the same handler.
     Same,
-    /// A new handler took the place of the old one, and its `init` is due.
+    /// A new handler took the place of the old one. The actor must call its `init` next.
     Fresh,
-    /// No handler is left.
+    /// No handler is left, so the actor must end.
     Lost,
 }
 
-/// Runs user code and catches its panic, which the panic hook has reported already.
+/// Runs user code and catches its panic. The panic hook has printed the panic by then, so the caught
+/// payload is dropped.
 pub(super) fn catch<V>(call: impl FnOnce() -> V) -> Result<V, Panicked> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
         // The drop of the panic's payload may panic, too. The payload of that second panic is leaked.

@@ -3,7 +3,8 @@
 //! Any number of threads and tasks send items through a [`Handle`]. One actor takes the waiting items, as
 //! many as its [controller](crate::controller) allows, and passes them to a [`Handler`] that has exclusive
 //! use of its state. While the handler works, the items of the next batch gather in the queue. The actor
-//! waits for more items only where that pays. Its controller finds the size of the batches.
+//! waits for more items only if its controller expects the wait to pay off. Its controller finds the size
+//! of the batches.
 //!
 //! ```
 //! use std::time::Duration;
@@ -20,7 +21,7 @@
 //! ```
 //!
 //! A task awaits the same calls without `blocking_`: `rows.call(row).await?`. With the feature `tokio` the
-//! actor can be a task, too, and its handler an async closure: see `spawn_task`.
+//! actor can also be a task, and its handler an async closure: see `spawn_task`.
 //!
 //! # Several batches at once
 //!
@@ -42,7 +43,7 @@
 //! # Guarantees for senders
 //!
 //! - The actor handles each accepted item once, in the order of its sender (with several batches at once:
-//!   in the order of its key). There are these exceptions: [`Handle::stop`] gives unhandled items back, a
+//!   in the order of its key). This has three exceptions: [`Handle::stop`] gives unhandled items back, a
 //!   panic of the handler loses the items of its batch, and a runtime that shuts down loses the batches in
 //!   progress of its task actors, without [`Handler::terminate`]. A send that fails gives its item back;
 //!   only [`CallError::TimedOut`] does not.
@@ -62,9 +63,9 @@
 //! # Not included
 //!
 //! - An actor keeps neither items nor measured costs over a restart of the program.
-//! - It never cancels or aborts a running batch, and items have no deadline, priority or delay in the
+//! - An actor never cancels or aborts a running batch, and items have no deadline, priority or delay in the
 //!   queue. The deadline of a call ends only the wait of its caller.
-//! - It does not form batches of one key, and does not merge equal items.
+//! - An actor does not form batches of one key, and does not merge equal items.
 //! - A closure, unless it is a dispatcher, and a [`Fold`] cannot give items back for another try. A pause
 //!   before a try is the handler's own wait, for the whole batch.
 //! - There are no weak handles, monitors, supervisors or timers for handlers, and no export of metrics.
@@ -114,7 +115,8 @@ mod keys;
 mod mend;
 mod outcome;
 mod owned;
-// Only drivers on a runtime, which need the feature `tokio`, use all of this module.
+// Without the feature `tokio`, no driver runs on a runtime, and the parts of the module `patience` for such
+// drivers have no user. So the compiler's warning is off.
 #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
 mod patience;
 mod reply;
@@ -157,9 +159,10 @@ pub use stream::{Batched, BatchedExt, TryBatched};
 #[cfg(feature = "tokio")]
 pub use task::AsyncHandler;
 
-/// Starts an actor with default settings on a thread of its own, and blocks the calling thread until it
-/// runs, also in a task. The closure `handle` receives the items of each batch, as with [`each_batch`], and
-/// returns an [`Outcome`]. For more control, see [`Builder`], [`Handler`], [`map_results`] and [`Fold`].
+/// Starts an actor with default settings on a thread of its own. Blocks the calling thread until the actor
+/// runs, even if the calling thread polls a task. The closure `handle` receives the items of each batch, as
+/// with [`each_batch`], and returns an [`Outcome`]. For more control, see [`Builder`], [`Handler`],
+/// [`map_results`] and [`Fold`].
 ///
 /// # Errors
 /// The operating system started no thread.

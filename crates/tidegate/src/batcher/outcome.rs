@@ -1,4 +1,4 @@
-//! The output of closures: one trait for closures, async closures and shared closures.
+//! The outputs of closures that handle batches: one trait for closures, async closures and shared closures.
 
 use super::batch::Batch;
 use super::handler::{Failure, Flow, Handled};
@@ -17,14 +17,15 @@ use super::handler::{Failure, Flow, Handled};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Outcome {
-    /// The answer to each call: `()` where callers learn only that their batch was handled.
+    /// The answer that the caller of an item gets; `()` if callers learn only that the closure handled the
+    /// batch.
     type Reply: Send + 'static;
 
-    /// Answers the callers of the items that were taken out of `batch`, and returns
-    /// the result that a handler returns.
+    /// Answers the callers of the items that the closure took out of `batch`, and returns the result of the
+    /// batch for the actor.
     ///
     /// # Errors
-    /// The batch failed.
+    /// The closure returned an error, so the batch failed.
     fn answer<T, M>(self, batch: &mut Batch<T, Self::Reply, M>) -> Handled;
 }
 
@@ -68,7 +69,7 @@ mod tests {
     use super::super::reply::{ReplyError, Request, pair};
     use super::*;
 
-    /// A batch of one call, its item taken.
+    /// Returns a batch of one call, after its item was taken out.
     fn batch<R>() -> (Batch<u32, R>, Request<R>) {
         let mut batch = Batch::new();
         let (reply, request) = pair();

@@ -1,8 +1,9 @@
-//! A batch owned by the code that finishes it later, and its return to the actor.
+//! A batch owned by user code that finishes it later, and the return of the batch to the actor.
 //!
-//! The actor hands out an [`OwnedBatch`] and goes on. The batch returns through the [`Landing`], finished or
-//! dropped, on any thread and in any order. The landing wakes the actor, which reports the end to its core.
-//! Each batch returns exactly once, so that the landing never holds more than the batches in flight.
+//! The actor hands out an [`OwnedBatch`] and continues with the next batch. The batch returns through the
+//! [`Landing`], finished or dropped, on any thread and in any order. The landing wakes the actor, which
+//! reports the end of the batch to its core. Each batch returns exactly once, so that the landing never
+//! holds more than the batches in flight.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -16,50 +17,52 @@ use super::reply::{abandoned, after_panic, lock};
 use crate::controller::BatchId;
 use crate::{Clock, Time};
 
-/// A batch that a [`Dispatcher`](super::Dispatcher) owns. It may go to another thread or task, and ends with
-/// [`OwnedBatch::done`], in any order with the other batches in flight. It dereferences to a [`Batch`].
+/// A batch that a [`Dispatcher`](super::Dispatcher) owns. The batch may go to another thread or task. It
+/// ends with [`OwnedBatch::done`], in any order with the other batches in flight. An owned batch
+/// dereferences to a [`Batch`].
 ///
 /// A batch that is dropped without `done` counts as failed: callers without an answer get
 /// [`ReplyError::NoReply`](super::ReplyError::NoReply), or
-/// [`ReplyError::Panicked`](super::ReplyError::Panicked) if a panic drops it, and the
-/// controller ignores its cost. The items still in it are lost. Items that it [gave
-/// back](Batch::retry) before still get another try. A batch that is never dropped
-/// (`std::mem::forget`) keeps its place among the batches in flight, and its actor never ends.
+/// [`ReplyError::Panicked`](super::ReplyError::Panicked) if a panic drops the batch, and the controller
+/// ignores its cost. The items still in the batch are lost. Items [given back](Batch::retry) before the
+/// drop still get another try. A batch that is never dropped (`std::mem::forget`) keeps its place among the
+/// batches in flight, and its actor never ends.
 pub struct OwnedBatch<T, R = (), M = std::convert::Infallible> {
     batch: Batch<T, R, M>,
     ticket: Ticket,
-    /// The place to which the batch returns; `None` once it returned.
+    /// The landing through which the batch returns to its actor; `None` after it returned.
     landing: Option<Arc<Landing<T, R, M>>>,
 }
 
-/// The actor's record of a batch, which returns with the batch.
+/// The actor's record of a batch that runs outside the actor. The record returns with the batch.
 pub(super) struct Ticket {
     pub(super) id: BatchId,
-    /// The start of the batch.
+    /// The time at which the batch started. The actor measures the duration of the batch from this time.
     pub(super) since: Time,
     pub(super) calls: u64,
-    /// The keys to release when the batch is done.
+    /// The keys of the batch, which the actor frees when the batch is done.
     pub(super) keys: Vec<u64>,
 }
 
-/// The way a batch ended.
+/// The way in which a batch that user code owns ended.
 pub(super) enum End {
-    /// The code that owns the batch finished it, and says how the actor continues.
+    /// The code that owns the batch finished it. The flow says how the actor continues.
     Done(Flow),
-    /// The code that owns the batch panicked.
+    /// The code that owned the batch panicked, so the batch failed.
     Panicked,
-    /// The code that owns the batch dropped it.
+    /// The code that owned the batch dropped it without finishing it, so the batch failed.
     Dropped,
 }
 
-/// A batch that returned.
+/// A batch that returned to its actor, with the time and the outcome of its end.
 pub(super) struct Landed<T, R, M> {
     pub(super) ticket: Ticket,
-    /// The end of the batch.
+    /// The time at which the returned batch ended: the user code finished or dropped it.
     pub(super) at: Time,
     pub(super) ok: bool,
     pub(super) end: End,
-    /// The batch, empty except for the operations given back, and kept to reuse its memory.
+    /// The batch, empty except for the operations given back for another try. The actor reuses the memory
+    /// of the batch.
     pub(super) batch: Batch<T, R, M>,
 }
 
@@ -76,9 +79,9 @@ impl<T, R, M> OwnedBatch<T, R, M> {
         }
     }
 
-    /// Finishes the batch. Callers without an answer get
-    /// [`ReplyError::NoReply`](super::ReplyError::NoReply), and another batch may take its place in flight.
-    /// After [`Batch::fail`] the batch counts as failed.
+    /// Finishes the batch, so that another batch may take its place in flight. Callers without an answer
+    /// get [`ReplyError::NoReply`](super::ReplyError::NoReply). After [`Batch::fail`] the batch counts as
+    /// failed.
     pub fn done(self) {
         self.finish(End::Done(Flow::Continue));
     }
@@ -92,7 +95,8 @@ impl<T, R, M> OwnedBatch<T, R, M> {
             return;
         };
         let at = landing.clock.now();
-        // The remaining operations are the user's values, so their drop may panic.
+        // The operations left in the batch hold the user's values, so their drop may panic. The batch must
+        // return to its actor in any case, so a panic is caught here.
         let cleared = match end {
             End::Done(_) | End::Dropped => catch(|| self.batch.clear()),
             End::Panicked => catch(|| {
@@ -154,7 +158,7 @@ impl<T, R, M> fmt::Debug for OwnedBatch<T, R, M> {
     }
 }
 
-/// The place to which batches return.
+/// The place to which the batches of an actor return from the user code that owns them.
 pub(super) struct Landing<T, R, M> {
     clock: Clock,
     state: Mutex<State<T, R, M>>,
@@ -162,9 +166,9 @@ pub(super) struct Landing<T, R, M> {
 
 struct State<T, R, M> {
     landed: Vec<Landed<T, R, M>>,
-    /// True if the actor is gone, so that operations given back get no further try.
+    /// True if the actor is gone. Then no operation that a batch gives back gets another try.
     closed: bool,
-    /// The waker of the actor while it sleeps.
+    /// The waker of the actor, while the actor sleeps.
     actor: Option<Waker>,
 }
 
@@ -195,7 +199,7 @@ impl<T, R, M> Landing<T, R, M> {
         }
     }
 
-    /// Closes the landing and abandons the batches in it, because the actor is gone.
+    /// Closes the landing because the actor is gone. The callers of the batches in it get an error.
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
@@ -204,27 +208,28 @@ impl<T, R, M> Landing<T, R, M> {
         landed.into_iter().for_each(abandon);
     }
 
-    /// Moves the batches that returned into `into`, which is empty.
+    /// Moves the batches that returned to the actor into the vector `into`, which must be empty.
     pub(super) fn take(&self, into: &mut Vec<Landed<T, R, M>>) {
         std::mem::swap(&mut lock(&self.state).landed, into);
     }
 
-    /// Returns whether a batch returned. If none has, the next batch that returns wakes the task.
+    /// Returns ready if a batch has returned. Otherwise the next batch that returns wakes the task of `cx`.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
         if !state.landed.is_empty() {
             return Poll::Ready(());
         }
         let old = state.actor.replace(cx.waker().clone());
-        // A waker may own its task, and the task may own another end of this landing, so the old waker is
-        // dropped without the lock.
+        // A waker may own its task, and the task may own a batch of this landing. So the actor drops the
+        // old waker without the lock.
         drop(state);
         drop(old);
         Poll::Pending
     }
 }
 
-/// Answers the callers of operations given back with an error, because no other try comes.
+/// Answers the callers of the operations that a batch gave back with an error, because the actor is gone
+/// and makes no other try.
 fn abandon<T, R, M>(landed: Landed<T, R, M>) {
     let _ = catch(|| abandoned(|| drop(landed)));
 }

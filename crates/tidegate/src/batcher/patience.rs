@@ -1,28 +1,30 @@
-//! The waits of a driver until a batch may start, and the CPU that they may cost.
+//! The waits of a driver (the thread or task that runs an actor) before a batch starts, and the CPU time
+//! that these waits may cost.
 //!
-//! Pure code: a driver passes the time and the number of waiting items, and acts on the result.
-//! CPU is counted by prices, not measured: a clock cannot separate the driver's own turns from
-//! those of the tasks that it let run.
+//! Pure code: a driver passes the time and the number of waiting items, and acts on the result. The code
+//! counts CPU time by fixed prices and does not measure it: a clock cannot separate the driver's own turns
+//! from those of the tasks that it let run.
 //!
-//! A driver on a runtime first lets the ready tasks run: callers that were just answered call again in
-//! that turn. It yields again only after a turn that brought items, and a few times a batch, because a
-//! loop of yields is a spin. It sleeps through the rest of a wait with an [`Alarm`](super::timer::Alarm),
-//! which has a price unless the wait is long. A driver on a thread of its own looks at the queue for a
-//! moment before it sleeps. Once its [`Budget`] is spent, a driver on a runtime takes the batch at once,
-//! and a driver on a thread sleeps at once.
+//! A driver on a runtime first lets the ready tasks run: callers that were just answered call again in that
+//! turn. The driver yields again only after a turn that brought items, and a few times a batch, because a
+//! loop of yields is a spin. For the rest of a wait the driver sleeps with an
+//! [`Alarm`](super::timer::Alarm), which has a price unless the wait is long. A driver on a thread of its
+//! own looks at the queue for a moment before it sleeps. After its [`Budget`] is spent, a driver on a
+//! runtime takes the batch at once, and a driver on a thread sleeps at once.
 
 use crate::Time;
 
-/// The CPU time that waiting may cost: at most 5 % of a core over any second.
+/// The CPU time that the waits of a driver may cost: at most 5 % of a core over any second.
 #[derive(Debug)]
 pub(super) struct Budget {
     left_ns: u64,
-    /// The moment up to which the budget was filled.
+    /// The time up to which the budget has grown: each 25 ns after it add a nanosecond of CPU time.
     at: Time,
 }
 
-/// The most CPU time that a budget saves up, and the nanoseconds in which the budget grows by one: 10 ms
-/// saved and 4 % of a second are 5 %.
+/// The largest amount of CPU time that a budget saves up (10 ms), and the nanoseconds in which the budget
+/// grows by one nanosecond (25, so 4 % of the time). In any second a driver can spend 10 ms and 4 %, which is
+/// 5 % of a core.
 const SAVED_NS: u64 = 10_000_000;
 const NS_EACH: u64 = 25;
 
@@ -34,7 +36,8 @@ impl Budget {
         }
     }
 
-    /// Takes `ns` nanoseconds out of the budget. Returns false, and takes nothing, if the budget has fewer.
+    /// Takes `ns` nanoseconds of CPU time out of the budget. Returns false, and takes nothing, if the
+    /// budget has less.
     pub(super) fn spend(&mut self, now: Time, ns: u64) -> bool {
         let has = self.has(now, ns);
         if has {
@@ -43,51 +46,56 @@ impl Budget {
         has
     }
 
-    /// Returns whether the budget has `ns` nanoseconds left.
+    /// Returns whether the budget has `ns` nanoseconds of CPU time left.
     fn has(&mut self, now: Time, ns: u64) -> bool {
         let grown = now.since(self.at) / NS_EACH;
-        // The rest below one nanosecond counts at the next call.
+        // Time that is too short to grow the budget by one nanosecond counts at the next call.
         self.at = self.at.after(grown * NS_EACH);
         self.left_ns = self.left_ns.saturating_add(grown).min(SAVED_NS);
         self.left_ns >= ns
     }
 }
 
-/// The waits of a driver on a runtime.
+/// The waits of a driver that runs as a task on a runtime.
 #[derive(Debug)]
 pub(super) struct Patience {
     budget: Budget,
-    /// The number of yields since the last batch.
+    /// The number of times that the driver has yielded to other tasks since the last batch.
     yields: u32,
-    /// The number of items that waited before the last yield.
+    /// The number of items that waited before the driver's last yield. More items afterwards mean that the
+    /// yield brought items.
     seen: u64,
-    /// The moment for which the alarm is set, if it is set.
+    /// The time for which the driver's alarm is set; `None` without an alarm.
     alarm: Option<Time>,
 }
 
-/// The way to pass a wait before the next poll.
+/// The way in which a driver spends a wait before it polls the core again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
-    /// The driver lets each ready task run once.
+    /// The driver yields: each ready task of the runtime runs once.
     Yield,
-    /// The driver sleeps until an arrival or this moment, by an alarm.
+    /// The driver sleeps until an item arrives, or until an alarm wakes it at the given time.
     Alarm(Time),
-    /// The driver sleeps until an arrival or the end of the wait. The wait is long, so its cost does not
-    /// count.
+    /// The driver sleeps until an item arrives or the wait ends. The wait is so long (2 ms or more) that
+    /// the cost of the wake-up does not count.
     Timer,
-    /// The driver waits no longer: the batch starts.
+    /// The driver waits no longer: it starts the batch.
     Take,
 }
 
-/// The most yields for one batch.
+/// The greatest number of times that a driver yields to other tasks before one batch.
 const YIELDS: u32 = 4;
-/// The CPU time of a yield: a turn of the scheduler, which asks the system for events.
+/// The price of a yield in CPU time, in nanoseconds: a turn of the runtime's scheduler, which asks the
+/// operating system for events.
 const YIELD_NS: u64 = 2_000;
-/// The CPU time of an alarm: two switches of its thread and a wake-up of the runtime.
+/// The price of an alarm in CPU time, in nanoseconds: two context switches of the alarm's thread, and a
+/// wake-up of the runtime.
 const ALARM_NS: u64 = 20_000;
-/// The approximate time that an alarm takes to go off. A shorter wait counts as over.
+/// The nanoseconds that an alarm takes to go off, approximately. If less time is left of a wait, the driver
+/// starts the batch at once.
 const ALARM_MIN_NS: u64 = 30_000;
-/// The shortest wait for the runtime's timer, which is up to a millisecond late.
+/// The shortest wait of a driver, in nanoseconds, that counts as long. A long wait takes nothing out of the
+/// budget, because its wake-up costs little in comparison.
 const TIMER_MIN_NS: u64 = 2_000_000;
 
 impl Patience {
@@ -100,22 +108,24 @@ impl Patience {
         }
     }
 
-    /// Reports that a batch is finished and another starts, because `waiting` items wait already. Returns
-    /// whether the driver yields before that, so that the callers of the `answered` calls may call again.
+    /// Reports that a batch is finished and that the next batch starts at once, because `waiting` items
+    /// wait already. Returns whether the driver first yields to other tasks, so that the callers of the
+    /// `answered` calls may call again.
     pub(super) fn finished(&mut self, now: Time, answered: u64, waiting: u64) -> bool {
         self.started();
         answered > 0 && waiting > 0 && self.may_yield(now, waiting)
     }
 
-    /// Resets the counts of waits after a batch started, because the next batch has its own.
+    /// Resets the counts of yields and alarms after a batch started, because the next batch has counts of
+    /// its own.
     pub(super) const fn started(&mut self) {
         self.yields = 0;
         self.seen = 0;
         self.alarm = None;
     }
 
-    /// Returns the way to pass the wait of a batch that is held back until `until`, while `waiting` items
-    /// wait.
+    /// Returns how the driver spends a wait that holds the next batch back until the time `until`, while
+    /// `waiting` items wait.
     pub(super) fn hold(&mut self, now: Time, until: Time, waiting: u64) -> Pass {
         if self.may_yield(now, waiting) {
             return Pass::Yield;
@@ -134,8 +144,8 @@ impl Patience {
         Pass::Alarm(until)
     }
 
-    /// Returns whether the driver may yield. The first yield of a batch may bring nothing; each further one
-    /// must follow a turn that brought items.
+    /// Returns whether the driver may yield to other tasks. The first yield of a batch may bring no item;
+    /// each further yield must follow a yield that brought items.
     fn may_yield(&mut self, now: Time, waiting: u64) -> bool {
         let hopes = self.yields == 0 || (waiting > self.seen && self.yields < YIELDS);
         if !hopes || !self.budget.spend(now, YIELD_NS) {
@@ -147,18 +157,21 @@ impl Patience {
     }
 }
 
-/// The waits of a driver on a thread of its own.
+/// The budget of CPU time for a driver on a thread of its own, which pays for the looks at the queue that the
+/// driver takes before it sleeps.
 #[derive(Debug)]
 pub(super) struct Looks {
     budget: Budget,
 }
 
-/// The CPU time of a look at the queue, with the pauses around it.
+/// The price of a look at the queue in CPU time, in nanoseconds, with the pauses around it.
 const LOOK_NS: u64 = 2_000;
-/// The number of looks that cost no budget when they end with an item: they cost less than the sleep and the
-/// wake-up that they save.
+/// The number of looks at the queue that cost a driver no budget if they end with an item: these looks cost
+/// less than the sleep and the wake-up that they save.
 const LOOKS_SAVED: u32 = 2;
-/// An upper bound of the looks of one wait.
+/// The greatest number of looks in one wait for which a thread pays. With
+/// [`Wait::Progressive`](crate::queue::Wait::Progressive) a thread looks at the queue about 48 times before
+/// it sleeps.
 const LOOKS_MOST: u32 = 64;
 
 impl Looks {
@@ -168,12 +181,12 @@ impl Looks {
         }
     }
 
-    /// Returns whether the thread may look at the queue before it sleeps.
+    /// Returns whether the budget allows the thread to look at the queue before it sleeps.
     pub(super) fn may_look(&mut self, now: Time) -> bool {
         self.budget.has(now, LOOK_NS * u64::from(LOOKS_MOST))
     }
 
-    /// Pays for `looks` looks at the queue, after which the thread `slept` or found an item.
+    /// Pays for `looks` looks at the queue. `slept` is false if the thread found an item before it slept.
     pub(super) fn looked(&mut self, now: Time, looks: u32, slept: bool) {
         let saved = if slept { 0 } else { LOOKS_SAVED };
         let looks = looks.min(LOOKS_MOST).saturating_sub(saved);
@@ -192,7 +205,7 @@ mod tests {
         Time::from_nanos(ns)
     }
 
-    /// Returns the most nanoseconds that `spent` has within any second.
+    /// Returns the largest number of nanoseconds that `spent` has within any one second.
     fn most_in_a_second(spent: &[(u64, u64)]) -> u64 {
         let within = |from: u64| {
             let window = spent
@@ -225,8 +238,8 @@ mod tests {
             prop_assert!(most_in_a_second(&spent) <= SECOND / 20);
         }
 
-        /// A driver asks at every moment and with any number of items: yields and alarms stay within their
-        /// bounds.
+        /// A driver asks at arbitrary moments and with any number of items: yields and alarms stay within
+        /// their bounds.
         #[test]
         fn yields_and_alarms_of_a_batch_are_bounded(
             asked in prop::collection::vec((0..300_000_u64, 0..6_000_000_u64, 0..64_u64), 1..200),
@@ -295,14 +308,14 @@ mod tests {
         assert_eq!(patience.hold(at(0), at(200_000), 1), Pass::Yield);
         let left = patience.budget.left_ns;
         for now in 1..100 {
-            // Each answer of the controller moves the end a little.
+            // Each answer of the controller moves the end of the wait a little.
             assert_eq!(
                 patience.hold(at(now), at(200_000 + now), 1),
                 Pass::Alarm(at(200_001))
             );
         }
         assert!(left - patience.budget.left_ns <= ALARM_NS);
-        // An earlier end is another alarm, and so is the time after the first.
+        // An earlier end of the wait needs another alarm, and so does a wait after the first alarm went off.
         let earlier = at(90_000);
         assert_eq!(patience.hold(at(100), earlier, 1), Pass::Alarm(earlier));
         let later = at(190_000);
@@ -319,7 +332,8 @@ mod tests {
         assert!(!patience.finished(at(0), 1, 1));
         assert_eq!(patience.hold(at(0), at(500_000), 1), Pass::Take);
         assert_eq!(patience.hold(at(0), at(5_000_000), 1), Pass::Timer);
-        // 4 % of half a millisecond.
+        // In half a millisecond the budget has grown by 4 % of that time. This pays for a yield, but not for
+        // an alarm as well.
         assert_eq!(patience.hold(at(500_000), at(700_000), 1), Pass::Yield);
         assert_eq!(patience.hold(at(500_000), at(700_000), 1), Pass::Take);
         assert!(patience.budget.left_ns < ALARM_NS);

@@ -2,8 +2,8 @@
 //!
 //! Both ends share one slot, one allocation a call. Either side may give its end up: a dropped [`Reply`]
 //! gives its caller an error ([`ReplyError::NoReply`]), and a dropped [`Request`] lets the actor skip the
-//! item. A slot is answered at most once, and read at most once. The same slot serves a waiting thread, a
-//! waiting task and a collection of requests.
+//! item. A slot is answered at most once, and read at most once. A slot can wake a waiting thread, a
+//! waiting task or a collection of requests.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -19,13 +19,13 @@ use super::timer;
 use crate::WouldBlock;
 use crate::blocking::{self, ActorId};
 
-/// The cause of a failure or a stop, shared by all callers that it affects.
+/// The cause of a failure or a stop, shared by all callers that the failure or the stop affects.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
-/// The handler's end of a call. The handler answers it now, keeps it and answers later, or drops it: then the
-/// caller gets an error.
+/// The handler's end of a call. The handler answers now, or keeps the reply and answers later. If the
+/// handler drops the reply without an answer, the caller gets an error.
 pub struct Reply<R> {
-    /// The slot that both ends share; `None` once the reply is answered.
+    /// The slot that the reply shares with the caller's request; `None` after the answer.
     slot: Option<Arc<Slot<R>>>,
 }
 
@@ -36,13 +36,14 @@ impl<R> Reply<R> {
         self.answer(Ok(value));
     }
 
-    /// Answers that this item failed: the caller gets [`ReplyError::Failed`].
+    /// Answers the caller with an error, because its item failed: the caller gets [`ReplyError::Failed`].
     /// Many replies may share one cause.
     pub fn fail(mut self, cause: Cause) {
         self.answer(Err(ReplyError::Failed(cause)));
     }
 
-    /// Returns whether the caller still waits: it neither dropped its [`Request`] nor ran out of time.
+    /// Returns whether the caller still waits: the caller has neither dropped its [`Request`] nor run out
+    /// of time.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.slot
@@ -50,7 +51,7 @@ impl<R> Reply<R> {
             .is_some_and(|slot| Arc::strong_count(slot) > 1)
     }
 
-    /// Returns a reply without a caller.
+    /// Returns a reply without a caller. It takes the place of a reply that moved elsewhere.
     pub(super) const fn answered() -> Self {
         Self { slot: None }
     }
@@ -84,12 +85,13 @@ impl<R> fmt::Debug for Reply<R> {
 }
 
 thread_local! {
-    /// The reason why this thread currently drops replies without an answer, so that callers get the cause
-    /// and not merely `NoReply`. `None` if there is no known reason.
+    /// The error that callers get if this thread drops their replies now, so that callers get the cause and
+    /// not merely `NoReply`. `None` if no cause is known.
     static LOST: RefCell<Option<ReplyError>> = const { RefCell::new(None) };
 }
 
-/// Returns the error that a caller gets if this thread drops its reply now, without an answer.
+/// Returns the error that a caller gets if this thread drops the reply of this caller now, without an
+/// answer.
 fn lost() -> ReplyError {
     let known = LOST.try_with(|lost| lost.borrow().clone());
     match known.ok().flatten() {
@@ -99,24 +101,26 @@ fn lost() -> ReplyError {
     }
 }
 
-/// Runs `clear`, which drops the remains of a panic. Callers get [`ReplyError::Panicked`].
+/// Runs `clear`, which drops operations that remain after a panic. The callers of these operations get
+/// [`ReplyError::Panicked`].
 pub(super) fn after_panic<V>(clear: impl FnOnce() -> V) -> V {
     lose(Some(ReplyError::Panicked), clear)
 }
 
-/// Runs `clear`, which drops the remains of an actor after its runtime shut down.
-/// Callers get [`ReplyError::Abandoned`].
+/// Runs `clear`, which drops operations that remain after the runtime of their actor shut down. The callers
+/// of these operations get [`ReplyError::Abandoned`].
 pub(super) fn abandoned<V>(clear: impl FnOnce() -> V) -> V {
     lose(Some(ReplyError::Abandoned), clear)
 }
 
-/// Runs a handler, which may fail. If the handler drops a reply between its call of [`failing`] and its
-/// return, the reply's caller gets the failure.
+/// Runs a handler, which may return an error. If the handler drops a reply between its call of [`failing`]
+/// and its return, the caller of that reply gets the cause of the error.
 pub(super) fn may_fail<V>(handle: impl FnOnce() -> V) -> V {
     lose(None, handle)
 }
 
-/// Records that the handler on this thread, if one runs, is about to return `cause`.
+/// Records that the handler that runs on this thread is about to return the error `cause`. Does nothing if
+/// no handler runs.
 pub(super) fn failing(cause: &Cause) {
     let _ = LOST.try_with(|lost| {
         let mut lost = lost.borrow_mut();
@@ -128,15 +132,16 @@ pub(super) fn failing(cause: &Cause) {
 }
 
 thread_local! {
-    /// True while [`lose`] runs.
+    /// True while this thread runs a handler or drops the remains of a batch, inside [`lose`].
     static HANDLING: Cell<bool> = const { Cell::new(false) };
-    /// True while [`LOST`] may have a cause. A read of this flag costs less than a read of `LOST`.
+    /// True while [`LOST`] may hold a cause. A read of this flag costs less than a read of `LOST`.
     static KNOWN: Cell<bool> = const { Cell::new(false) };
 }
 
 fn lose<V>(why: Option<ReplyError>, clear: impl FnOnce() -> V) -> V {
     struct Reset {
-        /// The previous cause in [`LOST`], if there was one.
+        /// The value of [`LOST`] before this call of [`lose`]. The drop restores this value, also after a
+        /// panic.
         lost: Option<ReplyError>,
         handling: bool,
     }
@@ -168,36 +173,36 @@ fn set_lost(why: Option<ReplyError>) -> Option<ReplyError> {
 /// deadline, or put it into a collection ([`Requests`](super::Requests)). A drop of the request gives the
 /// call up: if the handler has not seen the item yet, the actor skips the item.
 ///
-/// A request returns its answer once; any further read returns
-/// [`ReplyError::NoReply`]. A wait in the handler of the actor that owes the answer
-/// returns [`ReplyError::WouldBlock`], unless the answer is there.
+/// A request returns its answer once; each further read returns [`ReplyError::NoReply`]. If the handler of
+/// the actor that owes the answer waits for the request, the wait returns [`ReplyError::WouldBlock`],
+/// unless the answer has come.
 #[must_use = "dropping a request gives its call up"]
 pub struct Request<R> {
     slot: Arc<Slot<R>>,
-    /// The actor that answers.
+    /// The id of the actor that owes the answer. The handler of this actor must not wait for the request.
     actor: ActorId,
 }
 
 impl<R> Request<R> {
-    /// Blocks the thread until the answer is there.
+    /// Blocks the thread until the answer comes.
     ///
     /// # Errors
-    /// The error that came instead of a reply. [`ReplyError::WouldBlock`] means that the thread must not
-    /// wait; the call is then given up.
+    /// The error with which the actor answered. [`ReplyError::WouldBlock`] means that the thread must not
+    /// wait; the wait then gives the call up.
     pub fn blocking_wait(mut self) -> Result<R, ReplyError> {
         self.block(None).unwrap_or(Err(ReplyError::NoReply))
     }
 
-    /// Blocks the thread until the answer is there, at most for `timeout`. Returns `None` if there is no
-    /// answer yet. The request then stays in flight, so that the caller can wait for it again; the same holds
-    /// after [`ReplyError::WouldBlock`].
+    /// Blocks the thread until the answer comes, at most for `timeout`. Returns `None` if no answer has
+    /// come by then. The request stays in flight after that, and after [`ReplyError::WouldBlock`], so that
+    /// the caller can wait for it again.
     pub fn blocking_wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
-        // A deadline that the clock cannot express counts as none.
+        // A deadline that the clock cannot express counts as no deadline.
         self.block(Instant::now().checked_add(timeout))
     }
 
-    /// Waits for the answer, at most for `timeout`, on any runtime. Returns `None` if there is no answer yet.
-    /// The request then stays in flight, so that the caller can wait for it again.
+    /// Waits for the answer, at most for `timeout`, on any runtime. Returns `None` if no answer has come by
+    /// then. The request stays in flight, so that the caller can wait for it again.
     pub async fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
         timer::before(Instant::now().checked_add(timeout), self).await
     }
@@ -227,7 +232,8 @@ impl<R> Request<R> {
         }
     }
 
-    /// Waits like [`blocking_wait`](Self::blocking_wait), in a thread that may block.
+    /// Waits for the answer like [`blocking_wait`](Self::blocking_wait), without a check whether the thread
+    /// may block: the caller has checked that.
     pub(super) fn wait(self) -> Result<R, ReplyError> {
         let mut state = self.slot.lock();
         loop {
@@ -239,22 +245,23 @@ impl<R> Request<R> {
         }
     }
 
-    /// Checks that the caller is not the handler of the actor that owes the answer.
+    /// Checks that the thread does not run the handler of the actor that owes the answer.
     pub(super) fn not_in_handler(&self) -> Result<(), WouldBlock> {
         blocking::check_handler(self.actor)
     }
 
-    /// Sets the actor that owes the answer.
+    /// Returns this request with `actor` as the actor that owes the answer.
     pub(super) fn by(self, actor: ActorId) -> Self {
         Self { actor, ..self }
     }
 
-    /// Returns the answer if it is there.
+    /// Returns the answer if it has come, without waiting.
     pub fn try_take(&mut self) -> Option<Result<R, ReplyError>> {
         self.slot.lock().take_answer()
     }
 
-    /// Announces the answer to `group` under `key` when the answer comes, or at once if it is there.
+    /// Makes the slot announce its answer, when it comes, to the collection `group` under `key`. If the
+    /// answer has already come, announces it at once.
     pub(super) fn join(&self, group: &Arc<Group>, key: usize) {
         let mut state = self.slot.lock();
         if matches!(*state, State::Waiting(_)) {
@@ -284,8 +291,8 @@ impl<R> Future for Request<R> {
         }
         let waiter = Waiter::Task(cx.waker().clone());
         let old = std::mem::replace(&mut *state, State::Waiting(waiter));
-        // A waker may own its task, and the task may own the other end of this slot, so the old waker is
-        // dropped without the lock.
+        // A waker may own its task, and the task may own the handler's end of this slot. So the request
+        // drops the old waker without the lock.
         drop(state);
         drop(old);
         Poll::Pending
@@ -301,7 +308,7 @@ impl<R> fmt::Debug for Request<R> {
     }
 }
 
-/// Creates a call: the two ends of one slot.
+/// Creates the two ends of a call, which share one slot.
 pub(super) fn pair<R>() -> (Reply<R>, Request<R>) {
     let slot = Arc::new(Slot {
         state: Mutex::new(State::Waiting(Waiter::Nobody)),
@@ -324,7 +331,7 @@ enum State<R> {
     Taken,
 }
 
-/// The thread, task or collection that an answer wakes.
+/// The thread, task or collection of requests that the answer in a slot wakes.
 enum Waiter {
     Nobody,
     Thread,
@@ -365,30 +372,32 @@ impl<R> State<R> {
     }
 }
 
-/// The error that came instead of a reply.
+/// The error that a caller gets in place of a reply.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The handler dropped the reply without answering.
+    /// The handler dropped the reply without an answer.
     NoReply,
-    /// The handler panicked while it had the item.
+    /// The handler panicked while it had the item of the call.
     Panicked,
-    /// The handler answered a batch with another number of results than it has items, so that no
-    /// result can be matched to its item.
+    /// The number of results that the handler gave for a batch differs from the number of its items, so
+    /// that no result can be matched to its item.
     ResultCount {
-        /// The number of items in the batch.
+        /// The number of items that the handler took out of the batch and did not give back: it owes one
+        /// result for each of them.
         items: usize,
-        /// The number of results that the handler gave.
+        /// The number of results that the handler gave for these items of the batch.
         results: usize,
     },
-    /// The handler failed this item, or its whole batch. The callers of a batch share the cause.
+    /// The handler failed this item or its whole batch, with this cause. The callers of a batch share the
+    /// cause.
     Failed(Cause),
-    /// The actor stopped while the item waited. The handler did not see it, or gave it back for another
-    /// try, so that the item may have been handled in part.
+    /// The actor stopped while the item waited. The handler has not seen the item, or gave it back for
+    /// another try; then the handler may have handled the item in part.
     Stopped,
-    /// The runtime that the actor ran on shut down before the answer.
+    /// The runtime that ran the actor shut down before the answer.
     Abandoned,
-    /// The answer is not there yet, and the thread must not wait for it.
+    /// The answer has not come yet, and the thread must not wait for it.
     WouldBlock(WouldBlock),
 }
 
@@ -423,7 +432,7 @@ impl Error for ReplyError {
     }
 }
 
-/// Locks `mutex`, also after a panic elsewhere: no user code runs under these locks, so that a
+/// Locks `mutex`, even if another holder of the lock panicked. No user code runs under these locks, so a
 /// panic leaves their state consistent.
 pub(super) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

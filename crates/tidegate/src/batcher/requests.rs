@@ -1,8 +1,8 @@
-//! Collections of calls in flight, received in the order of their answers.
+//! Collections of calls in flight. The caller receives the answers in the order in which they come.
 //!
-//! The counterpart of gen_batch_server's `reqids`: requests to any number of actors, each under a
-//! label of the caller's choice. A collection costs one queue of keys; each answer wakes the
-//! owner of the collection at most once.
+//! A collection is the counterpart of gen_batch_server's `reqids`: it holds requests to any number of
+//! actors, each under a label of the caller's choice. A collection costs one queue of keys. Each answer
+//! wakes the owner of the collection at most once.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,7 +16,7 @@ use super::timer;
 use crate::WouldBlock;
 use crate::blocking;
 
-/// Calls in flight, each with a label. A drop of the collection gives up the calls that are left.
+/// A collection of calls in flight, each with a label. A drop of the collection gives up the calls in it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,16 +37,17 @@ use crate::blocking;
 /// ```
 pub struct Requests<L, R> {
     group: Arc<Group>,
-    /// The requests by key, each with its label; `None` where a key is free.
+    /// The requests in the collection, each with its label; the index of a request is its key. `None` at a
+    /// key that is free for a new request.
     slots: Vec<Option<(L, Request<R>)>>,
     free: Vec<usize>,
 }
 
-/// An answered request: its label, and the reply or error that came back.
+/// An answered request: the label of the request, and the reply or the error that the caller gets.
 pub type Answered<L, R> = (L, Result<R, ReplyError>);
 
 impl<L, R> Requests<L, R> {
-    /// Creates an empty collection.
+    /// Creates a collection without requests.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -56,7 +57,7 @@ impl<L, R> Requests<L, R> {
         }
     }
 
-    /// Adds `request` under `label`. Two requests may have the same label.
+    /// Adds `request` under `label`. Several requests may have the same label.
     pub fn add(&mut self, label: L, request: Request<R>) {
         let key = self.free.pop().unwrap_or(self.slots.len());
         request.join(&self.group, key);
@@ -68,28 +69,30 @@ impl<L, R> Requests<L, R> {
         }
     }
 
-    /// Returns the number of requests added and not received.
+    /// Returns the number of requests in the collection: those that the caller added and got no answer from
+    /// yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Returns whether no request is left to receive.
+    /// Returns whether the collection holds no request.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the next answer if one is there.
+    /// Takes the next answer out of the collection if one has come, without waiting.
     pub fn try_receive(&mut self) -> Option<Answered<L, R>> {
         let key = lock(&self.group.state).answered.pop_front()?;
         self.take(key)
     }
 
-    /// Waits for the next answer. Dropping the future loses nothing.
+    /// Waits for the next answer. A drop of the future loses no answer.
     ///
     /// # Errors
-    /// No request is left, or the handler of an actor that was asked makes the call.
+    /// The collection holds no request, or the handler of an actor that owes one of the answers makes the
+    /// call.
     pub async fn receive(&mut self) -> Result<Answered<L, R>, ReceiveError> {
         if self.is_empty() {
             return Err(ReceiveError::Empty);
@@ -105,10 +108,10 @@ impl<L, R> Requests<L, R> {
         self.take(key).ok_or(ReceiveError::Empty)
     }
 
-    /// Receives an answer like [`receive`](Self::receive); waits at most for `timeout`, on any runtime.
+    /// Receives an answer like [`receive`](Self::receive), but waits at most for `timeout`, on any runtime.
     ///
     /// # Errors
-    /// As for `receive`, or no answer came in time.
+    /// The same as for `receive`, or no answer came in time.
     pub async fn receive_timeout(
         &mut self,
         timeout: Duration,
@@ -118,12 +121,12 @@ impl<L, R> Requests<L, R> {
         received.unwrap_or(Err(ReceiveError::TimedOut))
     }
 
-    /// Waits until every request is answered, at most for `timeout`, and returns the answers in the order of
-    /// their arrival. Requests without an answer stay in the collection.
+    /// Waits until every request is answered, at most for `timeout`, and returns the answers in the order
+    /// in which they came. Requests without an answer stay in the collection.
     ///
     /// # Errors
-    /// The handler of an actor that was asked makes the call, and not every answer is there: all of them stay
-    /// in the collection.
+    /// Some answers have not come, and the handler of an actor that owes one of the answers makes the call.
+    /// All requests stay in the collection.
     pub async fn wait_all(
         &mut self,
         timeout: Duration,
@@ -139,18 +142,19 @@ impl<L, R> Requests<L, R> {
         Ok(all)
     }
 
-    /// Receives an answer like [`receive`](Self::receive); blocks the thread.
+    /// Receives an answer like [`receive`](Self::receive), but blocks the thread.
     ///
     /// # Errors
-    /// No request is left, or the thread must not wait.
+    /// The collection holds no request, or the thread must not wait.
     pub fn blocking_receive(&mut self) -> Result<Answered<L, R>, ReceiveError> {
         self.block(None)
     }
 
-    /// Receives an answer like [`blocking_receive`](Self::blocking_receive); waits at most for `timeout`.
+    /// Receives an answer like [`blocking_receive`](Self::blocking_receive), but waits at most for
+    /// `timeout`.
     ///
     /// # Errors
-    /// No request is left, no answer came in time, or the thread must not wait.
+    /// The collection holds no request, no answer came in time, or the thread must not wait.
     pub fn blocking_receive_timeout(
         &mut self,
         timeout: Duration,
@@ -158,10 +162,10 @@ impl<L, R> Requests<L, R> {
         self.block(Instant::now().checked_add(timeout))
     }
 
-    /// Waits for every answer like [`wait_all`](Self::wait_all); blocks the thread.
+    /// Waits for every answer like [`wait_all`](Self::wait_all), but blocks the thread.
     ///
     /// # Errors
-    /// Not every answer is there, and the thread must not wait for the others; all of them stay in the
+    /// Some answers have not come, and the thread must not wait for them. All requests stay in the
     /// collection.
     pub fn blocking_wait_all(
         &mut self,
@@ -202,7 +206,7 @@ impl<L, R> Requests<L, R> {
         blocking::check_task().map_err(ReceiveError::WouldBlock)
     }
 
-    /// Returns an error if the caller is the handler of an actor that was asked.
+    /// Returns an error if the thread runs the handler of an actor that owes one of the answers.
     fn not_in_handler(&self) -> Result<(), ReceiveError> {
         for (_, request) in self.slots.iter().flatten() {
             request.not_in_handler().map_err(ReceiveError::WouldBlock)?;
@@ -231,15 +235,15 @@ impl<L, R> fmt::Debug for Requests<L, R> {
     }
 }
 
-/// The reason why no answer was received.
+/// The error of a caller that received no answer from its collection of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// No request is left in the collection.
+    /// The collection holds no request.
     Empty,
-    /// No answer came in time; the requests are still in flight.
+    /// No answer came in time. The requests are still in flight.
     TimedOut,
-    /// No answer is there, and the thread must not wait for one; the requests are still in flight.
+    /// No answer has come, and the thread must not wait for one. The requests are still in flight.
     WouldBlock(WouldBlock),
 }
 
@@ -262,8 +266,8 @@ impl std::error::Error for ReceiveError {
     }
 }
 
-/// The queue in which the slots of a collection announce their answers, by key. A slot announces its key once
-/// for each call of `Request::join`.
+/// The queue in which the slots of a collection's requests announce their answers, by key. A slot announces
+/// its key once for each call of `Request::join`.
 #[derive(Default)]
 pub(super) struct Group {
     state: Mutex<Announced>,

@@ -1,53 +1,55 @@
 //! Retries: the operations that a handler gives back, and the count of their tries.
 //!
 //! A batch collects the operations given back. After the batch, the actor puts them in front of all waiting
-//! entries, in the order of the batch, past the queue. They need no room there, so that a handler never waits
-//! for room that only the handler can make. A panic loses these operations with the batch.
+//! entries, in the order of the batch, past the queue. These operations need no room in the queue, so that
+//! a handler never waits for room that only the handler can make. A panic loses these operations with the
+//! batch.
 //!
-//! Invariants: an operation without a count is in its first try; the places given back ascend.
+//! Invariants: an operation without a recorded number of tries is in its first try; the recorded places of
+//! the items given back ascend.
 
 use std::fmt;
 
 use super::handler::Op;
 
-/// An operation that was given back and waits for its next batch.
+/// An operation that the handler gave back, and that waits in the actor's stash for its next batch.
 pub(super) struct Retried<T, R, M> {
     pub(super) weight: u32,
-    /// The number of the next try.
+    /// The number of the operation's next try; the first try is 1.
     pub(super) attempt: u32,
     pub(super) op: Op<T, R, M>,
 }
 
 impl<T, R, M> Retried<T, R, M> {
-    /// Returns whether the caller of the operation gave up.
+    /// Returns whether the caller of the operation has given up, so that no further try is needed.
     pub(super) fn is_void(&self) -> bool {
         matches!(&self.op, Op::Call(_, reply) if !reply.is_wanted())
     }
 }
 
-/// An operation given back.
+/// An operation that the handler gave back, while it is still in its batch.
 #[derive(Debug)]
 pub(super) struct Back<T, R, M> {
     place: usize,
-    /// The number of the next try.
+    /// The number of the operation's next try; the first try is 1.
     pub(super) attempt: u32,
     pub(super) op: Op<T, R, M>,
 }
 
-/// The tries of a batch. A batch without retries, as most are, has no such record.
+/// The record of the tries of a batch. Most batches have no retries, and so no such record.
 #[derive(Debug)]
 pub(super) struct Tries<T, R, M> {
-    /// The number of the current try of each operation, by its place.
+    /// The number of the current try of each operation in the batch, by the place of the operation.
     ops: Vec<u32>,
-    /// The number of the current try of each item taken, by its place.
+    /// The number of the current try of each item that the handler took out, by the place of the item.
     items: Vec<u32>,
-    /// The places given back among the items taken, ascending.
+    /// The places of the items that the handler took out and then gave back, ascending.
     given: Vec<usize>,
     back: Vec<Back<T, R, M>>,
 }
 
 impl<T, R, M> Tries<T, R, M> {
-    /// Records the try of the operation at `place`, the last one of its batch.
+    /// Records that the operation at `place`, the last one of the batch, is in its try number `attempt`.
     pub(super) fn note(&mut self, place: usize, attempt: u32) {
         self.ops.resize(place, 1);
         self.ops.push(attempt);
@@ -61,7 +63,8 @@ impl<T, R, M> Tries<T, R, M> {
         self.items.get(place).copied().unwrap_or(1)
     }
 
-    /// Copies the try of the operation at `at` when that operation becomes the item at `place`.
+    /// Copies the number of the try of the operation at `at`, which the handler takes out as the item at
+    /// `place`.
     pub(super) fn take_item(&mut self, at: usize, place: usize) {
         if at < self.ops.len() {
             self.items.resize(place, 1);
@@ -69,12 +72,14 @@ impl<T, R, M> Tries<T, R, M> {
         }
     }
 
-    /// Keeps only the tries of the operations at the places `left`, which stay in the batch.
+    /// Keeps only the tries of the operations at the places `left`. These operations stay in the batch
+    /// while the handler takes the others out.
     pub(super) fn leave(&mut self, left: &[usize]) {
         self.ops = left.iter().map(|at| self.of_op(*at)).collect();
     }
 
-    /// Gives back the operation `op`, which was at `place` in its try `attempt`.
+    /// Gives the operation `op` back, which was at `place` in the batch and in its try number `attempt`. Its
+    /// next try gets the number `attempt` + 1.
     pub(super) fn put(&mut self, place: usize, attempt: u32, op: Op<T, R, M>) {
         self.back.push(Back {
             place,
@@ -83,8 +88,8 @@ impl<T, R, M> Tries<T, R, M> {
         });
     }
 
-    /// Records that the handler gives back the item at `place`. Returns false if it already gave the item
-    /// back.
+    /// Records that the handler gives back the item at `place`. Returns false if the handler has given this
+    /// item back before.
     pub(super) fn give(&mut self, place: usize) -> bool {
         match self.given.last() {
             Some(last) if *last >= place => match self.given.binary_search(&place) {
@@ -96,33 +101,33 @@ impl<T, R, M> Tries<T, R, M> {
         true
     }
 
-    /// Resets the counts after the items taken got their answers: the places of the next items count from 0.
-    /// Returns the places given back.
+    /// Resets the record after the handler answered the items that it took out: the places of the next
+    /// items count from 0. Returns the places of the items given back.
     pub(super) fn answered(&mut self) -> Vec<usize> {
         self.items.clear();
         std::mem::take(&mut self.given)
     }
 
-    /// Takes out the operations given back, in the order of the batch.
+    /// Takes the operations given back out of the record, in the order of the batch.
     pub(super) fn take_back(&mut self) -> Vec<Back<T, R, M>> {
         let mut back = std::mem::take(&mut self.back);
         back.sort_by_key(|back| back.place);
         back
     }
 
-    /// Counts the operations given back.
+    /// Returns the number of operations that the handler gave back.
     pub(super) const fn back(&self) -> usize {
         self.back.len()
     }
 
-    /// Resets the counts, and keeps the operations given back.
+    /// Resets the numbers of tries, and keeps the operations given back.
     pub(super) fn clear(&mut self) {
         self.ops.clear();
         self.items.clear();
         self.given.clear();
     }
 
-    /// Drops the operations given back.
+    /// Drops the operations that the handler gave back, because a panic lost the batch.
     pub(super) fn lose(&mut self) {
         self.back.clear();
     }
@@ -139,25 +144,27 @@ impl<T, R, M> Default for Tries<T, R, M> {
     }
 }
 
-/// The operations of a batch, taken out in order: see [`Batch::drain`](super::Batch::drain). A drop of the
-/// drain drops the operations that were not taken.
+/// An iterator that takes the operations out of a batch, in order: see
+/// [`Batch::drain`](super::Batch::drain). A drop of the iterator drops the operations that the handler has
+/// not taken out.
 pub struct Drain<'a, T, R, M> {
     pub(super) ops: std::vec::Drain<'a, Op<T, R, M>>,
     pub(super) tries: &'a mut Option<Box<Tries<T, R, M>>>,
-    /// The number of operations taken out.
+    /// The number of operations that the handler has taken out by this iterator.
     pub(super) passed: usize,
 }
 
 impl<T, R, M> Drain<'_, T, R, M> {
-    /// Returns the number of the current try of the operation that came out last. The first try is 1.
+    /// Returns the number of the current try of the operation that the iterator returned last. The first
+    /// try is 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         let place = self.passed.saturating_sub(1);
         self.tries.as_ref().map_or(1, |tries| tries.of_op(place))
     }
 
-    /// Gives an operation back for another try: the last operation that came out, or another in its place,
-    /// such as a part of it. See [`Batch::retry`](super::Batch::retry).
+    /// Gives an operation back for another try: the operation that the iterator returned last, or another
+    /// operation in its place, such as a part of it. See [`Batch::retry`](super::Batch::retry).
     pub fn retry(&mut self, op: Op<T, R, M>) {
         let attempt = self.attempt();
         let place = self.passed.saturating_sub(1);

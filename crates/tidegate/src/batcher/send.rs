@@ -1,7 +1,8 @@
-//! Sending: weigh the item, take credit, stamp, push. A send that fails gives the item and the credit back.
+//! The steps of a send: the sender weighs the item, takes credit for its bytes, records the time, and
+//! pushes the entry. A send that fails gives the item and the credit back.
 //!
-//! The queue itself waits for the room of an entry, or refuses the entry, as its builder set; this file
-//! handles only the bound on bytes.
+//! The queue bounds the number of entries: it waits for room or refuses the entry, as its builder set. This
+//! file handles the bound on bytes.
 
 use std::time::Instant;
 
@@ -15,7 +16,8 @@ use crate::blocking::{self, ActorId};
 use crate::queue::PushError;
 
 impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
-    /// Sends an item. Without room the send waits or refuses the item, as the actor's builder set.
+    /// Sends an item. If the actor has no room, blocks the thread until room is free or refuses the item,
+    /// as the builder of the actor set.
     #[inline]
     pub(super) fn send(
         &self,
@@ -27,12 +29,13 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
             Some(weights) => self.admit(weights, item, self.waits)?,
         };
         self.stamp.touch(&self.clock);
-        // All cases push the entry here, so that the compiler builds it in place.
+        // Items with and without a weight share this push, so that the compiler builds the entry in its
+        // place in the queue.
         let sent = self.queue.blocking_push(entry(weight, item));
         self.sent(sent, credit)
     }
 
-    /// Sends an item without a wait.
+    /// Sends an item without waiting: returns an error if the actor has no room.
     pub(super) fn try_send(
         &self,
         item: T,
@@ -47,7 +50,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.sent(sent, credit)
     }
 
-    /// Sends an item, and waits for room as a task.
+    /// Sends an item. If the actor has no room, waits for room as a task or refuses the item, as the
+    /// builder of the actor set.
     #[inline]
     pub(super) async fn send_async(
         &self,
@@ -75,8 +79,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
             }
         };
         self.stamp.touch(&self.clock);
-        // The compiler builds an entry that finds room in place: a move into a
-        // future costs more than the rest.
+        // The compiler builds an entry that finds room in its place in the queue. A move of the entry into
+        // a future would cost more than all other steps.
         let Err(error) = self.queue.push_now(entry(weight, item)) else {
             self.keep(credit);
             return Ok(());
@@ -88,7 +92,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.sent(sent, credit)
     }
 
-    /// Sends an item, and waits for room as a task, at most until `deadline`.
+    /// Sends an item. If the actor has no room, waits for room as a task, at most until `deadline`, or
+    /// refuses the item, as the builder of the actor set.
     pub(super) async fn send_before(
         &self,
         item: T,
@@ -101,7 +106,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.ended(sent).map_err(|error| error.with(item_of(slot)))
     }
 
-    /// Sends an item, and blocks the thread until there is room, at most until `deadline`.
+    /// Sends an item. If the actor has no room, blocks the thread until room is free, at most until
+    /// `deadline`, or refuses the item, as the builder of the actor set.
     pub(super) fn blocking_send_before(
         &self,
         item: T,
@@ -114,7 +120,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.ended(sent).map_err(|error| error.with(item_of(slot)))
     }
 
-    /// Weighs an item and builds its entry.
+    /// Weighs an item and builds its queue entry.
     fn prepare(
         &self,
         item: T,
@@ -127,8 +133,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         Ok(entry(weight, item))
     }
 
-    /// Sends the entry in `slot`. On an error, and if the future is dropped, the entry stays in `slot`.
-    /// Before a wait, `check` decides whether the thread may wait.
+    /// Sends the entry in `slot`. After an error, and after a drop of the future, the entry is still in
+    /// `slot`. Before a wait for room, `check` decides whether the thread may wait.
     async fn send_slot(
         &self,
         slot: &mut Option<Entry<T, R, M>>,
@@ -161,7 +167,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         Ok(())
     }
 
-    /// Converts the outcome of a send with a deadline. `None` means that the deadline passed first.
+    /// Converts the outcome of a send with a deadline into a result. `None` means that the deadline passed
+    /// first; the send then counts as rejected.
     fn ended(&self, sent: Option<Result<(), SendError<()>>>) -> Result<(), SendError<()>> {
         sent.unwrap_or_else(|| {
             self.counters.rejected(1);
@@ -169,7 +176,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         })
     }
 
-    /// Weighs an item and takes credit for it.
+    /// Weighs an item and takes credit for its bytes. Blocks the thread until credit is available, if
+    /// `waits` is true.
     #[cold]
     fn admit<'a>(
         &self,
@@ -197,15 +205,15 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         Err(SendError::Full(item))
     }
 
-    /// Counts an item refused for want of room.
+    /// Counts an item that the actor refused because it had no room.
     pub(super) fn count_full(&self, error: &SendError<T>) {
         if matches!(error, SendError::Full(_)) {
             self.counters.rejected(1);
         }
     }
 
-    /// Takes credit if it is available. Otherwise wakes the actor, because the actor may wait for further
-    /// items that find no room.
+    /// Takes credit for the bytes of an item, if credit is available. Otherwise wakes the actor, because
+    /// the actor may wait for further items that find no room.
     pub(super) fn try_credit<'a>(
         &self,
         weights: &'a Weights<T>,
@@ -213,7 +221,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     ) -> Option<Credit<'a>> {
         let credit = weights.gate.try_credit(weight.into());
         if credit.is_none() && weights.gate.press() {
-            // If the queue has no room for the wake, the actor is awake anyway.
+            // If the queue has no room for the wake entry, the actor is awake anyway, because it has items
+            // to take.
             let _ = self.queue.push_past_line(Entry::Wake);
         }
         credit
@@ -239,24 +248,25 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         }
     }
 
-    /// Uses up the credit of an item that was sent. This is a separate function, so that the code of senders
+    /// Uses up the credit of an item that was sent. This is a separate function, so that the code of sends
     /// without weights stays short.
     #[inline(never)]
     fn spend(&self, credit: Credit<'_>) {
         if credit.keep() {
-            // If the queue has no room for the wake, the actor is awake anyway.
+            // If the queue has no room for the wake entry, the actor is awake anyway, because it has items
+            // to take.
             let _ = self.queue.push_past_line(Entry::Wake);
         }
     }
 
-    /// Converts a refused push into the error of the send, with the item.
+    /// Converts the error of a refused push into the error of the send, which gives the item back.
     #[cold]
     fn refused(&self, error: PushError<Entry<T, R, M>>) -> SendError<T> {
         let (entry, refused) = self.reason(error);
         refused.with(item_of(Some(entry)))
     }
 
-    /// Splits a refusal of the queue into the entry and the reason, and counts a full queue.
+    /// Splits the error of a refused push into the entry and the reason. Counts a refusal by a full queue.
     fn reason<E>(&self, error: PushError<E>) -> (E, SendError<()>) {
         match error {
             PushError::Closed(entry) => (entry, SendError::Closed(())),
@@ -327,7 +337,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     }
 }
 
-/// Returns the item of an entry that the queue did not take, and drops its caller's reply.
+/// Returns the item of an entry that the queue refused, and drops the reply of its call.
 #[cold]
 fn item_of<T, R, M>(entry: Option<Entry<T, R, M>>) -> T {
     match entry {
@@ -336,17 +346,17 @@ fn item_of<T, R, M>(entry: Option<Entry<T, R, M>>) -> T {
     }
 }
 
-/// The most that an item may weigh, because its entry in the queue has room for no larger number.
+/// The greatest weight that an item may have: a queue entry stores the weight in 32 bits.
 const WEIGHT_MAX: u64 = u32::MAX as u64;
 
 impl<T> Weights<T> {
-    /// Weighs an item that the handler gives back. If the item has grown past [`WEIGHT_MAX`], it counts as
-    /// that much.
+    /// Weighs an item that the handler gave back. An item that now weighs more than [`WEIGHT_MAX`] counts
+    /// as [`WEIGHT_MAX`].
     pub(super) fn weigh_again(&self, item: &T) -> u32 {
         u32::try_from((self.of)(item)).unwrap_or(u32::MAX)
     }
 
-    /// Returns the item with its weight, or an error if the item is too heavy.
+    /// Weighs an item. Returns the item with its weight, or an error if the item is too heavy.
     pub(super) fn weigh(&self, item: T) -> Result<(T, u32), SendError<T>> {
         let bytes = (self.of)(&item);
         match u32::try_from(bytes) {

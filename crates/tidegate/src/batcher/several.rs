@@ -1,8 +1,8 @@
-//! The part of a driver of several batches at once: everything except waiting.
+//! The part that drivers of several batches at once share: everything except waiting.
 //!
-//! A driver takes [`turn`](Several::turn)s until a turn asks it to wait or to end. A turn first
-//! ends the batches that returned, and then performs the next step of the core. The core, not the
-//! driver, decides how many batches run.
+//! A driver takes [`turn`](Several::turn)s until a turn asks it to wait or to end. A turn first ends the
+//! batches that returned, and then performs the next step of the actor's core. The core, not the driver,
+//! decides how many batches run.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,34 +16,35 @@ use super::mend::catch;
 use super::owned::{Landed, Landing, OwnedBatch};
 use crate::{Clock, Time};
 
-/// The part of a driver that takes an actor's batches.
+/// The user's side of an actor that runs several batches at once: a shared handler or a dispatcher.
 pub(super) trait Launch<T, R, M> {
-    /// Starts a batch, on a task, a thread or elsewhere.
+    /// Starts a batch: spawns a task for it, or passes it to the user's dispatcher.
     fn launch(&mut self, batch: OwnedBatch<T, R, M>);
 
-    /// The driver calls this when nothing waits and no batch runs.
+    /// Calls the `idle` of the user's handler, because no item waits and no batch runs.
     fn idle(&mut self);
 
-    /// Returns the handler for visits.
+    /// Returns the handler, for closures that inspect it.
     fn handler(&self) -> &dyn Any;
 }
 
-/// The next action of a driver.
+/// The next action of a driver, as the result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// The driver takes another turn.
     Again,
-    /// The driver waits in this step before the next turn.
+    /// The driver waits before it takes the next turn. The step (hold, busy or rest) says for which event and
+    /// until when.
     Wait(DriverStep),
     /// The driver ends the actor.
     End,
 }
 
-/// An actor and the batches that it handed out.
+/// An actor that runs several batches at once, and the place to which its batches return.
 pub(super) struct Several<T: Send, R: Send, M: Send> {
     pub(super) actor: Actor<T, R, M>,
     landing: Arc<Landing<T, R, M>>,
-    /// Batches that returned, oldest first; empty between two turns.
+    /// The batches that returned and that this turn ends, oldest first; empty between two turns.
     landed: Vec<Landed<T, R, M>>,
 }
 
@@ -61,7 +62,8 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
         self.actor.clock()
     }
 
-    /// Performs one step at `now`.
+    /// Takes a turn at time `now`: ends the batches that returned, runs the waiting inspections, and
+    /// performs the next step of the core. Starts batches on `to`.
     pub(super) fn turn(&mut self, now: Time, to: &mut impl Launch<T, R, M>) -> Turn {
         self.landing.take(&mut self.landed);
         for landed in self.landed.drain(..) {
@@ -90,7 +92,7 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
                 }
                 Turn::Again
             }
-            // A handler of several batches has no continue, so nothing happens.
+            // A handler of several batches has no `handle_continue`, so the driver does nothing here.
             DriverStep::Continue => Turn::Again,
             DriverStep::Hold { .. } | DriverStep::Busy { .. } | DriverStep::Rest => {
                 Turn::Wait(step)
@@ -102,12 +104,14 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
     fn launch(&mut self, to: &mut impl Launch<T, R, M>) {
         if let Some((batch, ticket)) = self.actor.hand_over() {
             let batch = OwnedBatch::new(batch, ticket, Arc::clone(&self.landing));
-            // If `launch` panics, it drops the batch, and the drop returns the batch to the landing.
+            // If the user's code panics in `launch`, it drops the batch, and the drop returns the batch to
+            // the landing.
             let _ = catch(|| to.launch(batch));
         }
     }
 
-    /// Waits in `step` until it is time to poll the core again.
+    /// Waits until the driver has a reason to poll the core again: a batch returned, an inspection waits,
+    /// or (except in a busy step) an item arrived.
     pub(super) fn poll_wait(&mut self, step: DriverStep, cx: &mut Context<'_>) -> Poll<()> {
         if self.landing.poll(cx).is_ready() || self.actor.poll_visits(cx).is_ready() {
             return Poll::Ready(());
@@ -115,14 +119,16 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
         match step {
             // No further batch may start yet, so items in the queue do not end the wait.
             DriverStep::Busy { .. } => Poll::Pending,
-            // The next poll of the core notices the end of the queue.
+            // `poll_ready` also reports the end of the queue. The driver ignores that result, because the
+            // next poll of the core notices the end.
             _ => self.actor.consumer.poll_ready(cx).map(|_| ()),
         }
     }
 }
 
 impl<T: Send, R: Send, M: Send> Drop for Several<T, R, M> {
-    /// Closes the landing: a runtime that shuts down drops the actor while batches are in flight.
+    /// Closes the landing, to which batches return. A runtime that shuts down may drop the actor while
+    /// batches are in flight.
     fn drop(&mut self) {
         self.landing.close();
     }

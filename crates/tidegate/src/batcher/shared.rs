@@ -1,8 +1,8 @@
-//! The state that an actor and its handles share: the queue of entries, the bound on
-//! bytes, the life cycle, the counters.
+//! The state that an actor shares with its handles: the queue of entries, the bound on bytes, the life
+//! cycle, the counters.
 //!
-//! A closed queue accepts nothing more; a close alone means "drain". A stop sets a mark before it closes the
-//! queue. Only the actor ends its life, once.
+//! A closed queue accepts no more entries; a close alone means that the actor drains. A stop sets a mark
+//! before it closes the queue. The actor itself ends its life, once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -20,29 +20,30 @@ use crate::controller::Load;
 use crate::queue::Queue;
 use crate::{Clock, Time};
 
-/// An entry of the queue. Items carry their weight.
+/// An entry of the actor's queue. An item carries its weight.
 pub(super) enum Entry<T, R, M> {
     Cast(u32, T),
     Call(u32, T, Reply<R>),
     Info(M),
-    /// An operation that the handler gave back; never in the queue.
+    /// An operation that the handler gave back. This entry is only in the actor's stash, never in the
+    /// queue.
     Retry(Box<Retried<T, R, M>>),
-    /// The entry wakes the actor and carries nothing.
+    /// An entry that wakes the actor and carries no item.
     Wake,
 }
 
-/// The function that weighs an item.
+/// The user's function that weighs an item.
 pub(super) type Weigh<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
 
 pub(super) struct Shared<T: Send, R: Send, M: Send> {
     pub(super) queue: Queue<Entry<T, R, M>>,
     pub(super) stamp: Stamp,
     pub(super) clock: Clock,
-    /// The arrival times of calls; `None` where the controller does not use them.
+    /// The arrival times of calls; `None` if the controller does not use them.
     pub(super) arrivals: Option<Arrivals>,
-    /// The weights of items and their bound; `None` where items have no weight.
+    /// The weights of items and the bound on their sum; `None` if items have no weight.
     pub(super) weights: Option<Weights<T>>,
-    /// True if a plain send waits for room.
+    /// True if a send without a `try_` form waits for room; false if it refuses the item.
     pub(super) waits: bool,
     pub(super) life: Life<T>,
     pub(super) inbox: Inbox,
@@ -51,19 +52,21 @@ pub(super) struct Shared<T: Send, R: Send, M: Send> {
 
 pub(super) struct Weights<T> {
     pub(super) of: Weigh<T>,
-    /// The most that an item may weigh: the actor refuses heavier items.
+    /// The greatest weight that an item may have, in the unit of the weight function. A send refuses a
+    /// heavier item.
     pub(super) item_max: u64,
     pub(super) gate: Gate,
 }
 
 impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
-    /// Starts a drain: the actor accepts nothing more, handles everything it accepted, and ends.
+    /// Starts a drain of the actor: it accepts no more items, handles everything it accepted, and ends for
+    /// `reason`.
     pub(super) fn drain(&self, reason: StopReason) {
         lock(&self.life.state).reason.get_or_insert(reason);
         self.close();
     }
 
-    /// Stops the actor after the batch in progress.
+    /// Makes the actor stop, for `reason`, after the batch in progress.
     pub(super) fn stop(&self, reason: StopReason) {
         let mut state = lock(&self.life.state);
         if !state.ended {
@@ -81,12 +84,13 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         }
     }
 
-    /// Returns the bytes that wait, those in the stash included.
+    /// Returns the bytes of the items that wait, including those in the actor's stash.
     pub(super) fn backlog_bytes(&self) -> u64 {
         self.weights.as_ref().map_or(0, |w| w.gate.used())
     }
 
-    /// Returns the load that waits: in the queue, in senders' buffers and in the stash.
+    /// Returns the load that waits: in the queue, in senders' buffers, in the consumer's hand and in the
+    /// actor's stash.
     pub(super) fn backlog(&self) -> Load {
         let stashed = self.life.stashed.load(Ordering::Relaxed);
         let queue = self.queue.metrics();
@@ -99,11 +103,13 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     }
 }
 
-/// The time of the first arrival after the actor's last look. It costs one reading of the clock a batch: the
-/// first producer that finds the mark set clears the mark and stores the time.
+/// The arrival time of the first item after the actor last took such a time. It costs one reading of the
+/// clock a batch: `wanted` is the mark that asks for the time. The first producer that finds the mark clears
+/// it and stores the time.
 pub(super) struct Stamp {
     wanted: AtomicBool,
-    /// The time in nanoseconds, 0 for none.
+    /// The arrival time of the first item, in nanoseconds; 0 if no producer has stored a time since the actor
+    /// last took one.
     at: AtomicU64,
 }
 
@@ -115,14 +121,14 @@ impl Stamp {
         }
     }
 
-    /// Stores the time if the mark is set, for a producer that is about to send.
+    /// Stores the present time, if the mark asks for it. A producer calls this before it sends.
     pub(super) fn touch(&self, clock: &Clock) {
         if self.wanted.load(Ordering::Relaxed) {
             self.set(|| clock.now());
         }
     }
 
-    /// Stores the time like [`touch`](Self::touch), for a producer that knows the time.
+    /// Stores the time `now` like [`touch`](Self::touch), for a producer that has already read the clock.
     pub(super) fn touch_at(&self, now: Time) {
         if self.wanted.load(Ordering::Relaxed) {
             self.set(|| now);
@@ -136,7 +142,8 @@ impl Stamp {
         }
     }
 
-    /// Returns the time of the first send since the last call, and sets the mark again.
+    /// Takes the arrival time that a producer stored, if any, and sets the mark again, so that the producer
+    /// of the next item stores its time.
     pub(super) fn take(&self) -> Option<Time> {
         match self.at.load(Ordering::Relaxed) {
             0 => None,
@@ -158,10 +165,10 @@ pub(super) struct Life<T> {
 }
 
 struct LifeState<T> {
-    /// The reason why the actor must end, or ended.
+    /// The reason why the actor must end or has ended; `None` while it runs.
     reason: Option<StopReason>,
     ended: bool,
-    /// The items that the actor accepted and never handled.
+    /// The items that the actor accepted and never handled, kept for `Handle::stop`.
     leftover: Vec<T>,
     tasks: Vec<Waker>,
 }
@@ -185,19 +192,19 @@ impl<T> Life<T> {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Returns the reason why the actor must end.
+    /// Returns the reason why the actor must end; `None` if it need not end.
     pub(super) fn reason(&self) -> Option<StopReason> {
         lock(&self.state).reason.clone()
     }
 
-    /// Returns the reason why the actor ended, once it has ended.
+    /// Returns the reason why the actor ended; `None` until the actor has ended.
     pub(super) fn ended(&self) -> Option<StopReason> {
         let state = lock(&self.state);
         state.reason.clone().filter(|_| state.ended)
     }
 
-    /// Records the end, keeps the items left over, and wakes all threads and tasks that wait for the end. The
-    /// actor calls this after everything else.
+    /// Records the end of the actor, keeps the unhandled items, and wakes all threads and tasks that wait
+    /// for the end. The actor calls this as its last step.
     pub(super) fn end(&self, reason: StopReason, leftover: Vec<T>) {
         let mut state = lock(&self.state);
         state.reason = Some(reason);
@@ -213,7 +220,8 @@ impl<T> Life<T> {
         std::mem::take(&mut lock(&self.state).leftover)
     }
 
-    /// Blocks until the end, at most for `timeout`.
+    /// Blocks the thread until the actor has ended, at most for `timeout`. Returns `None` after the
+    /// timeout.
     pub(super) fn wait(&self, timeout: Duration) -> Option<StopReason> {
         let deadline = Instant::now().checked_add(timeout);
         let mut state = lock(&self.state);

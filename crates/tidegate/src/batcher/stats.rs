@@ -1,9 +1,9 @@
-//! The statistics of an actor: the actor counts, and readers copy the counts at any time.
+//! The statistics of an actor. The actor counts, and other threads copy the counts at any time.
 //!
-//! The actor is the only writer of nearly all counters, once a batch, with plain stores. It never waits for a
-//! reader of these. The backlog comes from the queue, under the locks of the senders' buffers; the actor
-//! takes the same locks to fetch buffered items, and may wait there for a reader. Each number is exact; two
-//! numbers may be one batch apart.
+//! The actor is the only writer of nearly all counters. It writes them once a batch, with plain stores, and
+//! never waits for a reader of these counters. The backlog comes from the queue, under the locks of the
+//! senders' buffers. The actor takes the same locks to fetch buffered items, and may wait there for a
+//! reader. Each number is exact; two numbers may be one batch apart.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -11,49 +11,56 @@ use std::time::Duration;
 
 use crate::controller::{ByReason, Load, Reason};
 
-/// The statistics of an actor so far. See [`Handle::stats`](super::Handle::stats). They print as one line for
-/// each subject, with names and units.
+/// The statistics of an actor since its start. See [`Handle::stats`](super::Handle::stats). `Display`
+/// prints one line for each subject, with names and units.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Items handled, or in the handler's hands. An item that was given back counts again in each try.
+    /// The number of items, since the actor's start, that the handler has handled or has now. An item that
+    /// the handler gave back counts again in each try.
     pub items: u64,
-    /// The bytes of these items.
+    /// The bytes of the items that `items` counts.
     pub bytes: u64,
-    /// The batches that held these items.
+    /// The number of batches that held the items that `items` counts. The batches in progress count, too.
     pub batches: u64,
-    /// The number of items of the largest batch.
+    /// The number of items of the largest batch since the actor's start.
     pub items_max: u64,
-    /// Batches by the reason of their cut.
+    /// The number of batches since the actor's start, by the reason why each was cut.
     pub by_reason: ByReason,
-    /// Batches that did not do their work, panics included.
+    /// The number of batches that failed since the actor's start, including those in which the handler
+    /// panicked.
     pub failed: u64,
-    /// Panics of the handler.
+    /// The number of panics of the handler since the actor's start.
     pub panics: u64,
-    /// Calls given up by their callers before the handler saw them, and skipped.
+    /// The number of calls, since the actor's start, that the actor skipped, because their callers had given
+    /// up before the handler saw them.
     pub cancelled: u64,
-    /// Items that the handler gave back for another try. An item counts each time.
+    /// The number of items, since the actor's start, that the handler gave back for another try. An item
+    /// counts each time.
     pub retried: u64,
-    /// Sends refused because there was no room, and sends with a deadline
-    /// (`cast_timeout`, `send_request_timeout`, `info_timeout`) that
-    /// found no room in time. A `call_timeout` that ends does not count.
+    /// The number of sends, since the actor's start, that failed because the actor had no room, including
+    /// sends with a deadline (`cast_timeout`, `send_request_timeout`, `info_timeout`) that found no room in
+    /// time. A `call_timeout` that ends does not count.
     pub rejected: u64,
-    /// The load that waits now.
+    /// The items and bytes that wait for the actor now.
     pub backlog: Load,
     /// The number of batches that run now.
     pub running: u32,
-    /// The number of batches that may run at once, by the latest decision: at least 1.
+    /// The number of batches that may run at once, by the controller's latest decision. Every controller lets
+    /// at least one batch run.
     pub in_flight: u32,
-    /// The distribution of batch sizes, in items.
+    /// The distribution of the sizes, in items, of all batches since the actor's start.
     pub sizes: Histogram,
-    /// The distribution of service times: nanoseconds from taking a batch to its end.
+    /// The distribution of the service times of all finished batches since the actor's start, in nanoseconds:
+    /// the time from the take of a batch to its end.
     pub service_ns: Histogram,
-    /// The distribution of ages: nanoseconds that the oldest item of a batch waited, to within one batch.
+    /// The distribution, over all batches since the actor's start, of the time that the oldest item of a
+    /// batch waited, in nanoseconds. The error of each time is at most the duration of one batch.
     pub age_ns: Histogram,
 }
 
 impl Stats {
-    /// Returns the number of batches cut for this reason.
+    /// Returns the number of batches, since the actor's start, that were cut for `reason`.
     #[must_use]
     pub const fn batches_for(&self, reason: Reason) -> u64 {
         self.by_reason.get(reason)
@@ -108,19 +115,20 @@ impl fmt::Display for Stats {
     }
 }
 
-/// Counts of values in buckets a quarter of an octave wide: a quantile is at most a quarter too high.
+/// Counts of values in buckets. A bucket is a quarter of an octave wide, so a quantile is at most a quarter
+/// too high.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram([u64; BUCKETS]);
 
 impl Histogram {
-    /// Returns the number of values counted.
+    /// Returns the number of values in the histogram.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Returns the least value that is at or above the share `q` (0 to 1) of all values, rounded up to the
-    /// end of its bucket; 0 without values.
+    /// Returns the smallest value that the share `q` (0 to 1) of all values does not exceed, rounded up to
+    /// the end of its bucket. Returns 0 for an empty histogram.
     #[must_use]
     pub fn quantile(&self, q: f64) -> u64 {
         let rank = (q.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
@@ -136,7 +144,7 @@ impl Histogram {
 }
 
 impl Histogram {
-    /// Returns the median, the 99th percentile and the maximum.
+    /// Returns the median, the 99th percentile and the maximum of the values.
     fn points(&self) -> [u64; 3] {
         [0.5, 0.99, 1.0].map(|q| self.quantile(q))
     }
@@ -153,7 +161,7 @@ impl fmt::Debug for Histogram {
     }
 }
 
-/// The number of buckets. The last one ends at 2^44, nearly five hours in nanoseconds,
+/// The number of buckets of a histogram. The last bucket ends at 2^44, nearly five hours in nanoseconds,
 /// and also counts all larger values.
 const BUCKETS: usize = 4 * 43;
 
@@ -166,7 +174,7 @@ fn bucket(value: u64) -> usize {
     (4 * (octave - 1) + quarter).min(BUCKETS - 1)
 }
 
-/// Returns the largest value of a bucket.
+/// Returns the largest value that a bucket counts.
 fn bucket_end(bucket: usize) -> u64 {
     if bucket < 4 {
         return bucket as u64;
@@ -175,7 +183,7 @@ fn bucket_end(bucket: usize) -> u64 {
     ((4 + quarter + 1) << (octave - 2)) - 1
 }
 
-/// The counters, as the actor writes them.
+/// The counters of an actor, as the actor writes them.
 pub(super) struct Counters {
     items: AtomicU64,
     bytes: AtomicU64,
@@ -190,7 +198,8 @@ pub(super) struct Counters {
     age_ns: [AtomicU64; BUCKETS],
     running: AtomicU32,
     in_flight: AtomicU32,
-    /// The number of refused items. Each refused producer counts its own items.
+    /// The number of items, since the actor's start, that the actor refused because it had no room. The
+    /// sender of a refused item counts it, so this counter has many writers.
     rejected: AtomicU64,
 }
 
@@ -232,7 +241,7 @@ impl Counters {
         }
     }
 
-    /// Records the number of batches that run and that may run, after a batch started or ended.
+    /// Records how many batches run and how many may run at once, after a batch started or ended.
     pub(super) fn flight(&self, running: u32, in_flight: u32) {
         self.running.store(running, Relaxed);
         self.in_flight.store(in_flight, Relaxed);
@@ -250,7 +259,7 @@ impl Counters {
         add(&self.retried, items);
     }
 
-    /// Counts refused items, in the one counter with many writers.
+    /// Counts refused items, by an atomic addition: this is the one counter with many writers.
     pub(super) fn rejected(&self, items: u64) {
         self.rejected.fetch_add(items, Relaxed);
     }
@@ -281,7 +290,7 @@ impl Counters {
     }
 }
 
-/// Adds `n` to a counter with one writer: a load and a store suffice.
+/// Adds `n` to a counter with one writer, for which a load and a store suffice.
 fn add(counter: &AtomicU64, n: u64) {
     if n > 0 {
         counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);

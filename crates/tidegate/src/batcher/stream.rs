@@ -1,10 +1,11 @@
-//! Batches of a stream: its ready items, as many as a controller allows.
+//! An adapter that turns the items of a stream into batches: each batch has the items that are ready, as
+//! many as a controller allows.
 //!
-//! This file uses no task and no timer. Each poll makes a batch of the items that are ready then. A batch
-//! is never empty, and comes only on demand. The adapter never waits for further items, so a controller's
-//! waits have no effect here, nor does it wait for a time. A deadline around `next()` loses no item,
-//! because the batch takes items only in the poll that returns them. The controller counts the time until
-//! the next poll as the cost of a batch.
+//! The adapter uses no task and no timer. Each poll makes a batch of the items that are ready at that
+//! moment. A batch is never empty, and the adapter makes one only on a poll. The adapter never waits for
+//! further items, so it ignores each wait that the controller asks for. A deadline around `next()` loses no
+//! item, because the batch takes items only in the poll that returns them. The controller counts the time
+//! until the next poll as the cost of a batch.
 
 use std::fmt;
 use std::pin::Pin;
@@ -27,11 +28,11 @@ pub trait BatchedExt: Stream + Sized {
         }
     }
 
-    /// Returns batches of the ready items like [`batched`](Self::batched), within bounds that the caller
-    /// sets.
+    /// Returns the items that are ready, in batches, like [`batched`](Self::batched), but within `bounds`
+    /// in place of the default bounds.
     ///
     /// # Errors
-    /// Bounds that no batch can satisfy.
+    /// No batch can satisfy the bounds.
     fn batched_within<C: Controller>(
         self,
         controller: C,
@@ -46,8 +47,9 @@ pub trait BatchedExt: Stream + Sized {
         })
     }
 
-    /// Returns batches like [`batched`](Self::batched) for a stream of results. A batch ends before the first
-    /// error, and the error comes next, by itself.
+    /// Returns batches like [`batched`](Self::batched) for a stream of results. An error in the stream ends
+    /// its batch early. The adapter returns the items before the error as a batch, then the error alone, and
+    /// then goes on with the results after the error.
     fn try_batched<T, E, C>(self, controller: C) -> TryBatched<Self, C, E>
     where
         Self: Stream<Item = Result<T, E>>,
@@ -62,20 +64,20 @@ pub trait BatchedExt: Stream + Sized {
 
 impl<S: Stream> BatchedExt for S {}
 
-/// The batches of a stream of results: see [`BatchedExt::try_batched`].
+/// A stream of the batches made from a stream of results: see [`BatchedExt::try_batched`].
 pub struct TryBatched<S, C, E> {
     batched: Batched<S, C>,
-    /// The error that ended the previous batch.
+    /// The error that ended the batch returned last, until the next poll returns the error; otherwise `None`.
     error: Option<E>,
 }
 
 impl<S, C: Controller, E> TryBatched<S, C, E> {
-    /// Returns the boundary where the batches are cut, with its counts and its controller.
+    /// Returns the boundary where the adapter cuts the batches, with its counts and its controller.
     pub const fn boundary(&self) -> &Boundary<C> {
         self.batched.boundary()
     }
 
-    /// Returns the controller, to freeze or to retune.
+    /// Returns the controller, so that the caller can freeze or retune it.
     pub const fn controller_mut(&mut self) -> &mut C {
         self.batched.controller_mut()
     }
@@ -124,23 +126,23 @@ impl<S, C, E> fmt::Debug for TryBatched<S, C, E> {
     }
 }
 
-/// The batches of a stream: see [`BatchedExt::batched`].
+/// A stream of the batches made from another stream's ready items: see [`BatchedExt::batched`].
 pub struct Batched<S, C> {
     stream: Pin<Box<S>>,
     boundary: Boundary<C>,
     clock: Clock,
-    /// The id of the batch that the stream returned last, until the next poll.
+    /// The id of the batch that the stream returned last. The batch counts as running until the next poll.
     running: Option<BatchId>,
     ended: bool,
 }
 
 impl<S, C: Controller> Batched<S, C> {
-    /// Returns the boundary where the batches are cut, with its counts and its controller.
+    /// Returns the boundary where the adapter cuts the batches, with its counts and its controller.
     pub const fn boundary(&self) -> &Boundary<C> {
         &self.boundary
     }
 
-    /// Returns the controller, to freeze or to retune.
+    /// Returns the controller, so that the caller can freeze or retune it.
     pub const fn controller_mut(&mut self) -> &mut C {
         self.boundary.controller_mut()
     }
@@ -149,8 +151,8 @@ impl<S, C: Controller> Batched<S, C> {
 impl<S, C> Unpin for Batched<S, C> {}
 
 impl<S: Stream, C: Controller> Batched<S, C> {
-    /// Passes the items of a batch to `put`, which returns whether it takes more. Returns
-    /// false at the end of the stream.
+    /// Polls the stream for a batch, and passes each of its items to `put`, which returns whether the batch
+    /// takes more. Returns false at the end of the stream.
     fn poll_batch(
         &mut self,
         cx: &mut Context<'_>,
@@ -170,7 +172,8 @@ impl<S: Stream, C: Controller> Batched<S, C> {
         let more = self.stream.size_hint().0 as u64;
         let now = self.boundary.at(self.clock.now());
         let backlog = Load::items(more.saturating_add(1));
-        // The adapter never waits, so the limit of a hold applies at once.
+        // The adapter never waits for further items. It ignores a hold that the controller asks for, and
+        // takes a batch within the controller's limit at once.
         let step = self.boundary.poll(now, backlog, now);
         step.map(drop).unwrap_or_else(impossible);
         let limit = self.boundary.limit().items;
@@ -203,8 +206,8 @@ impl<S: Stream, C: Controller> Batched<S, C> {
     }
 }
 
-/// Panics with `error`. A boundary refuses only calls that contradict each other,
-/// and a stream makes no such call.
+/// Panics with `error`. A boundary refuses only calls that contradict each other, and the adapter makes no
+/// such call, so the error is a bug of the adapter.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("a stream keeps to the order of calls: {error}")

@@ -1,7 +1,7 @@
-//! The driver for tokio: a task that performs the steps of the
-//! [`Core`](super::core::Core), and handlers that may await.
+//! The driver of an actor on tokio: a task that performs the steps of the [`Core`](super::core::Core), and
+//! handlers that may await.
 //!
-//! The loop is that of the thread's driver, with three differences: it awaits, it lets other tasks run
+//! The loop is that of the driver on a thread, with three differences: it awaits, it lets other tasks run
 //! between two batches, and it waits as a task does (`waits`).
 
 use std::future::{Future, poll_fn};
@@ -21,33 +21,34 @@ use super::mend::{Factory, Mended, catch, mend};
 use super::reply::{Reply, after_panic, may_fail, pair};
 use super::waits::Waits;
 
-/// A [`Handler`] that may await. Every `Handler` that is `Send` is one.
+/// User code like a [`Handler`] that may await. Every `Handler` that is `Send` is also an async handler.
 ///
-/// The calls and their order are those of a [`Handler`]. Between two awaits a handler
+/// The actor makes the same calls, in the same order, as for a [`Handler`]. Between two awaits a handler
 /// should not block its thread for long.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an async handler",
     note = "wrap a closure: `each_batch_async(async |items: Vec<_>| ..)`, or `map_batch_async` for one reply an item"
 )]
 pub trait AsyncHandler: Send + 'static {
-    /// The item that producers send: see [`Handler::Item`].
+    /// The items that producers send to the actor: see [`Handler::Item`].
     type Item: Send + 'static;
-    /// The reply that callers get: see [`Handler::Reply`].
+    /// The reply that the caller of an item gets: see [`Handler::Reply`].
     type Reply: Send + 'static;
-    /// Messages that are no items: see [`Handler::Info`].
+    /// The messages, other than items, that producers send to the handler: see [`Handler::Info`].
     type Info: Send + 'static;
 
-    /// The actor calls this before every other method: see [`Handler::init`].
+    /// Prepares the handler. The actor calls `init` before every other method: see [`Handler::init`].
     fn init(&mut self) -> impl Future<Output = Init> + Send {
         async { Init::Ready }
     }
 
-    /// The actor calls this if the handler asked for it: see [`Handler::handle_continue`].
+    /// Does further work of the handler between two batches. The actor calls this only if the handler asked
+    /// for the call: see [`Handler::handle_continue`].
     fn handle_continue(&mut self) -> impl Future<Output = Flow> + Send {
         async { Flow::Continue }
     }
 
-    /// Takes one operation into the batch that is being gathered: see [`Handler::append`].
+    /// Takes one operation into the batch that the actor is gathering: see [`Handler::append`].
     fn append(
         &mut self,
         batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
@@ -57,21 +58,21 @@ pub trait AsyncHandler: Send + 'static {
         Append::Continue
     }
 
-    /// Handles one batch: see [`Handler::handle_batch`].
+    /// Handles one batch of operations: see [`Handler::handle_batch`].
     fn handle_batch(
         &mut self,
         batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
     ) -> impl Future<Output = Handled> + Send;
 
-    /// The actor calls this when the backlog is empty: see [`Handler::idle`].
+    /// Does the idle work of the handler. The actor calls `idle` when no item waits: see [`Handler::idle`].
     fn idle(&mut self) {}
 
-    /// Decides how the actor continues after a panic: see [`Handler::recover`].
+    /// Decides how the actor continues after the handler panicked: see [`Handler::recover`].
     fn recover(&mut self) -> Recover {
         Recover::Rebuild
     }
 
-    /// The actor calls this last when it ends: see [`Handler::terminate`].
+    /// Ends the handler. The actor calls `terminate` last: see [`Handler::terminate`].
     fn terminate(&mut self, reason: &StopReason) -> impl Future<Output = ()> + Send {
         let _ = reason;
         async {}
@@ -117,12 +118,12 @@ impl<H: Handler + Send> AsyncHandler for H {
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Starts the actor as a task of the current tokio runtime and waits for the handler's `init`. The
-    /// runtime needs no timer.
+    /// Starts the actor as a task of the current tokio runtime, which needs no timer, and waits for the
+    /// handler's `init`.
     ///
     /// # Errors
-    /// Impossible settings, or a handler that does not start;
-    /// [`SpawnError::Abandoned`] if the runtime shuts down.
+    /// The settings are impossible, the handler does not start, or the runtime shuts down
+    /// ([`SpawnError::Abandoned`]).
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -133,11 +134,12 @@ impl<T: Send + 'static> Builder<T> {
         self.spawn_any(once(handler)).await
     }
 
-    /// Starts the actor like [`Builder::spawn_task`], with a factory that makes a new handler after a panic.
+    /// Starts the actor like [`Builder::spawn_task`], with a factory that makes the handler. After a panic
+    /// of the handler, the factory makes a new one.
     ///
     /// # Errors
-    /// Impossible settings, or a handler that does not start;
-    /// [`SpawnError::Abandoned`] if the runtime shuts down.
+    /// The settings are impossible, the handler does not start, or the runtime shuts down
+    /// ([`SpawnError::Abandoned`]).
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -200,7 +202,8 @@ async fn run<H: AsyncHandler>(
             }
             DriverStep::Continue => catch_async(async { handler.handle_continue().await }).await,
             DriverStep::Idle => match catch(|| handler.idle()) {
-                // Nothing arrived meanwhile, so the next poll would only return this rest again.
+                // No item arrived while the handler's `idle` ran. Another poll of the core would only
+                // return the rest step, so the driver rests at once.
                 Ok(()) if actor.is_empty() => {
                     now = waits.pass(&mut actor, &DriverStep::Rest, now).await;
                     continue;
@@ -235,13 +238,13 @@ async fn run<H: AsyncHandler>(
     if !lost {
         let _ = catch_async(async { handler.terminate(&reason).await }).await;
     }
-    // The actor drops a handler that could not recover, without a call of `terminate`.
+    // The driver drops a handler that could not recover from its panic, without a call of `terminate`.
     let _ = catch(|| drop(handler));
     actor.end(reason);
 }
 
-/// Runs user code that awaits, and catches its panic. Callers pass an `async` block, so that the handler's
-/// code before its first await is inside.
+/// Runs user code that awaits, and catches its panic. Callers pass an `async` block that calls the handler,
+/// so that the handler's code before its first await also runs inside.
 pub(super) async fn catch_async<V>(call: impl Future<Output = V>) -> Result<V, Panicked> {
     let mut call = pin!(call);
     poll_fn(|cx| match catch(|| may_fail(|| call.as_mut().poll(cx))) {

@@ -1,4 +1,5 @@
-//! The driver for threads: one named thread that performs the steps of the [`Core`](super::core::Core).
+//! The driver of an actor on a thread: one named thread performs the steps of the
+//! [`Core`](super::core::Core).
 
 use super::actor::Actor;
 use super::core::DriverStep;
@@ -10,7 +11,8 @@ use super::reply::{Reply, after_panic, may_fail};
 use crate::Time;
 use crate::blocking::Enter;
 
-/// Runs an actor to its end. Answers through `started` as soon as the handler's `init` returns.
+/// Runs an actor on this thread until its end. Answers `started` as soon as the handler's `init` has
+/// returned.
 pub(super) fn run<H: Handler>(
     mut actor: Actor<H::Item, H::Reply, H::Info>,
     mut factory: Factory<H>,
@@ -48,7 +50,8 @@ pub(super) fn run<H: Handler>(
             }),
             DriverStep::Continue => catch(|| handler.handle_continue()),
             DriverStep::Idle => match catch(|| handler.idle()) {
-                // Nothing arrived meanwhile, so the next poll would only return this rest again.
+                // No item arrived while the handler's `idle` ran. Another poll of the core would only
+                // return the rest step, so the driver rests at once.
                 Ok(()) if actor.is_empty() => {
                     now = wait(&mut actor, &mut looks, DriverStep::Rest, now);
                     continue;
@@ -79,7 +82,7 @@ pub(super) fn run<H: Handler>(
         actor.stop(StopReason::Panicked);
     }
     let reason = actor.reason();
-    // The actor drops a handler that could not recover, without a call of `terminate`.
+    // The driver drops a handler that could not recover from its panic, without a call of `terminate`.
     let _ = catch(|| {
         if !lost {
             handler.terminate(&reason);
@@ -89,7 +92,7 @@ pub(super) fn run<H: Handler>(
     actor.end(reason);
 }
 
-/// Waits until it is time to poll the core again. Returns the time.
+/// Waits, in `step`, until the driver has a reason to poll the core again. Returns the time after the wait.
 fn wait<T: Send, R: Send, M: Send>(
     actor: &mut Actor<T, R, M>,
     looks: &mut Looks,
@@ -99,7 +102,7 @@ fn wait<T: Send, R: Send, M: Send>(
     let clock = actor.clock();
     let until = actor.prepare_wait(step, now);
     let may_look = looks.may_look(now);
-    // The next poll of the core notices the end of the queue.
+    // `wait_counting` does not report the end of the queue, because the next poll of the core notices it.
     let passed = actor.consumer.wait_counting(clock.instant(until), may_look);
     let now = clock.now();
     looks.looked(now, passed.looks, passed.slept);

@@ -1,8 +1,8 @@
-//! Deadlines for futures on any runtime.
+//! Deadlines for futures, which work on any runtime.
 //!
-//! One thread of the process wakes each future at its deadline. The first deadline starts the thread, which
-//! ends after a second without any deadline. A future that is ready at its first poll sets none. There are
-//! as many deadlines as futures that wait with one.
+//! One thread of the process wakes each future at its deadline. The first deadline starts the thread; the
+//! thread ends after a second without a deadline. A future that is ready at its first poll sets no
+//! deadline. The thread keeps one entry for each future that waits with a deadline.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use super::reply::{lock, wait_timeout};
 
-/// Returns the output of `future`. Returns `None`, and drops the future, if it is not ready at `deadline`.
-/// Without a deadline this waits for ever.
+/// Waits for `future` and returns its output. Returns `None`, and drops the future, if it is not ready at
+/// `deadline`. Without a deadline the wait has no bound.
 pub(super) async fn before<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let Some(at) = deadline else {
@@ -45,7 +45,7 @@ struct Alarms {
     wakers: BTreeMap<(Instant, u64), Waker>,
     /// True while the timer's thread runs.
     attended: bool,
-    /// The moment until which the thread sleeps.
+    /// The time until which the timer's thread sleeps; `None` while it is awake.
     sleeps_until: Option<Instant>,
 }
 
@@ -58,7 +58,7 @@ static ALARMS: Mutex<Alarms> = Mutex::new(Alarms {
 static CHANGED: Condvar = Condvar::new();
 
 impl Alarm {
-    /// Creates an alarm for `at`. The alarm wakes no task before [`set`](Self::set).
+    /// Creates an alarm for the time `at`. The alarm wakes no task before [`set`](Self::set).
     pub(super) fn new(at: Instant) -> Self {
         let mut alarms = lock(&ALARMS);
         alarms.next += 1;
@@ -67,12 +67,12 @@ impl Alarm {
         }
     }
 
-    /// Wakes `waker` at the deadline, unless the alarm is dropped before.
+    /// Makes the timer's thread wake `waker` at the deadline, unless the alarm is dropped before.
     pub(super) fn set(&self, waker: &Waker) {
         let mut alarms = lock(&ALARMS);
         let old = alarms.wakers.insert(self.key, waker.clone());
-        // The thread may sleep until the deadline of an alarm that was dropped, so the wake-up time counts
-        // and not that of the first alarm.
+        // The thread may sleep until the deadline of an alarm that was dropped meanwhile. So the new
+        // deadline is compared with the time until which the thread sleeps, and not with the first alarm.
         let sooner = alarms.sleeps_until.is_some_and(|at| self.key.0 < at);
         if sooner {
             alarms.sleeps_until = Some(self.key.0);
@@ -85,7 +85,8 @@ impl Alarm {
                 .name("deadlines".into())
                 .spawn(attend);
             if started.is_err() {
-                // Without a thread, each poll of the future checks the time itself.
+                // The operating system started no thread for the deadlines. So the future polls itself again
+                // and again, and each poll checks the time.
                 lock(&ALARMS).attended = false;
                 waker.wake_by_ref();
             }
@@ -102,7 +103,7 @@ impl Drop for Alarm {
     }
 }
 
-/// Wakes each future at its deadline, and ends after a second without any deadline.
+/// Runs the timer's thread: wakes each future at its deadline, and ends after a second without a deadline.
 fn attend() {
     let mut alarms = lock(&ALARMS);
     let mut idle = false;

@@ -1,7 +1,7 @@
-//! The waits of the drivers on tokio, as the [`Patience`] decides them.
+//! The waits of an actor's drivers on tokio. The [`Patience`] decides how a driver waits.
 //!
-//! This file owns the yields and the alarms, and decides nothing. A thread of the process serves the alarms,
-//! so that a runtime needs no timer.
+//! This file performs the yields and the alarms, and decides nothing. A thread of the process serves the
+//! alarms, so that a runtime needs no timer.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
@@ -15,25 +15,25 @@ use super::several::Several;
 use super::timer::{self, Alarm};
 use crate::{Clock, Time};
 
-/// The waits of one driver: see the [module](self).
+/// The waits of one driver on tokio: see the [module](self).
 pub(super) struct Waits {
     patience: Patience,
     alarm: Option<Set>,
 }
 
-/// An alarm that is set for the moment `at`, and the task that it wakes.
+/// An alarm that is set for the time `at`, and the task that the alarm wakes.
 struct Set {
     at: Time,
-    /// The alarm itself; it is kept because a dropped alarm does not go off.
+    /// The alarm, kept because a dropped alarm does not go off.
     _alarm: Alarm,
     task: Waker,
 }
 
-/// The part of a driver that waits.
+/// The part of a driver on tokio that waits for items or for the end of batches.
 pub(super) trait Waiting<T: Send, R: Send, M: Send> {
     fn actor(&mut self) -> &mut Actor<T, R, M>;
 
-    /// Waits in `step` until it is time to poll the core again.
+    /// Waits, in `step`, until the driver has a reason to poll the core again.
     fn poll_wait(&mut self, step: DriverStep, cx: &mut Context<'_>) -> Poll<()>;
 }
 
@@ -43,7 +43,8 @@ impl<T: Send, R: Send, M: Send> Waiting<T, R, M> for Actor<T, R, M> {
     }
 
     fn poll_wait(&mut self, _: DriverStep, cx: &mut Context<'_>) -> Poll<()> {
-        // The next poll of the core notices the end of the queue.
+        // `poll_ready` also reports the end of the queue. The driver ignores that result, because the next
+        // poll of the core notices the end.
         self.consumer.poll_ready(cx).map(|_| ())
     }
 }
@@ -66,8 +67,9 @@ impl Waits {
         }
     }
 
-    /// Lets other tasks run after a batch is finished, where that is due, or where callers
-    /// may call again. Returns the time.
+    /// Lets other tasks run after a batch is finished, if callers that were just answered may call again.
+    /// Otherwise takes a step of tokio's budget of this task, so that the task yields once the budget is
+    /// used up. Returns the time afterwards.
     pub(super) async fn finished<T: Send, R: Send, M: Send>(
         &mut self,
         actor: &mut Actor<T, R, M>,
@@ -83,13 +85,15 @@ impl Waits {
         actor.clock().now()
     }
 
-    /// Resets the waits after the driver did something, because the next batch has its own waits.
+    /// Cancels the alarm and resets the counts of waits after the driver took a step other than waiting,
+    /// because the next batch has waits of its own.
     pub(super) fn started(&mut self) {
         self.alarm = None;
         self.patience.started();
     }
 
-    /// Waits in `step` until it is time to poll the core again. Returns the time.
+    /// Waits, in `step`, until the driver has a reason to poll the core again. Returns the time after the
+    /// wait.
     pub(super) async fn pass<T: Send, R: Send, M: Send>(
         &mut self,
         driver: &mut impl Waiting<T, R, M>,
@@ -103,7 +107,8 @@ impl Waits {
                 let waiting = driver.actor().waiting();
                 self.patience.hold(now, until, waiting)
             }
-            // Enough items arrived while the wait was prepared.
+            // Enough items for the next batch arrived while the driver prepared the wait, so the driver
+            // does not wait.
             DriverStep::Hold { .. } => {
                 driver.actor().waited(*step, now, until);
                 return now;
@@ -121,8 +126,8 @@ impl Waits {
             }
             Pass::Timer => {
                 let wait = poll_fn(|cx| driver.poll_wait(*step, cx));
-                // The process's own timer ends this wait: a runtime may be without one, or hold its time
-                // still.
+                // The timer of this crate ends the wait, because the runtime may have no timer or may have
+                // paused its clock.
                 let _ = timer::before(clock.instant(until), wait).await;
             }
             Pass::Take => driver.actor().end_hold(),
@@ -132,7 +137,7 @@ impl Waits {
         now
     }
 
-    /// Returns ready at the moment `at`, at which an alarm wakes the task.
+    /// Returns ready at the time `at`. Before, sets an alarm that wakes the task at that time.
     fn poll_alarm(&mut self, clock: Clock, at: Time, cx: &Context<'_>) -> Poll<()> {
         if clock.now() >= at {
             self.alarm = None;
