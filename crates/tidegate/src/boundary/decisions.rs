@@ -1,4 +1,4 @@
-//! The decisions of several boundaries in one text, written while they are taken.
+//! A text log of the decisions of several boundaries, written while the boundaries decide.
 //!
 //! ```text
 //! tidegate-decisions 1
@@ -7,10 +7,10 @@
 //! sync lost 12
 //! ```
 //!
-//! Each line names its boundary. `begins` has the bounds: least and most items, bytes, age in nanoseconds,
-//! and batches in flight. An entry follows as in a
-//! [log of one controller](crate::controller::write_log). `lost` counts the entries that came faster than
-//! the writer of the text could take them.
+//! Each line names its boundary. `begins` has the bounds: the least and the greatest number of items in a
+//! batch, bytes, age in nanoseconds, and batches in flight. Each other line has an entry, in the form of a
+//! [log of one controller](crate::controller::write_log). `lost` counts the entries that came faster than the
+//! writer of the text could take them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::controller::{Bounds, Decision, Entry, Event, LogError};
 use crate::{Time, nanos};
 
-/// The first line of the text.
+/// The first line of the text of a decision log.
 pub const DECISIONS_HEADER: &str = "tidegate-decisions 1";
 
 /// Takes the decisions of boundaries, for a thread that writes them: see [`Boundary::log_to`].
@@ -57,8 +57,8 @@ pub struct DecisionLog {
 }
 
 impl DecisionLog {
-    /// Creates a log that holds at most `capacity` lines, of some 150 bytes each, until they are read. A
-    /// boundary that meets a full log leaves its entry out and counts it.
+    /// Creates a log that holds at most `capacity` lines, of some 150 bytes each, until they are read. If the
+    /// log is full, a boundary leaves its entry out and counts it.
     #[must_use]
     pub fn new(capacity: usize) -> (Self, DecisionLines) {
         let (sender, receiver) = sync_channel(capacity);
@@ -66,14 +66,14 @@ impl DecisionLog {
     }
 }
 
-/// The lines of a [`DecisionLog`].
+/// The reading end of a [`DecisionLog`], for the thread that writes its lines.
 #[derive(Debug)]
 pub struct DecisionLines {
     receiver: Receiver<DecisionLine>,
 }
 
 impl DecisionLines {
-    /// Returns the next line, if there is one.
+    /// Returns the next line of the log without waiting; `None` if no line is ready.
     pub fn try_next(&mut self) -> Option<DecisionLine> {
         self.receiver.try_recv().ok()
     }
@@ -82,13 +82,13 @@ impl DecisionLines {
 impl Iterator for DecisionLines {
     type Item = DecisionLine;
 
-    /// Waits for the next line; `None` once the log and all its boundaries are gone.
+    /// Waits for the next line; returns `None` once the log and all its boundaries are gone.
     fn next(&mut self) -> Option<DecisionLine> {
         self.receiver.recv().ok()
     }
 }
 
-/// One line of the text; `Display` writes it without a line feed.
+/// One line of the text of a decision log; `Display` writes it without a line feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionLine {
     boundary: Arc<str>,
@@ -131,7 +131,8 @@ impl fmt::Display for DecisionLine {
 pub(super) struct Track {
     boundary: Arc<str>,
     lines: SyncSender<DecisionLine>,
-    /// The number of entries left out since the last line.
+    /// The number of entries that the boundary has left out of the log since its last line there, because the
+    /// log was full.
     lost: u64,
 }
 
@@ -161,7 +162,7 @@ impl Track {
         }));
     }
 
-    /// Adds a line, or counts the lost line; returns whether there was room.
+    /// Adds a line to the log, or counts it as lost if the log is full; returns whether there was room.
     fn put(&mut self, content: Content) -> bool {
         let boundary = Arc::clone(&self.boundary);
         match self.lines.try_send(DecisionLine { boundary, content }) {
@@ -170,7 +171,7 @@ impl Track {
                 self.lost += 1;
                 false
             }
-            // No thread reads the lines any more.
+            // No thread reads the lines any more, so the boundary drops the line without counting it.
             Err(TrySendError::Disconnected(_)) => false,
         }
     }
@@ -179,18 +180,18 @@ impl Track {
 /// The decisions of one controller of a boundary, as [`read_decisions`] finds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The name of the boundary.
+    /// The name of the boundary that made the decisions.
     pub boundary: String,
-    /// The bounds of the controller.
+    /// The bounds within which the controller decided.
     pub bounds: Bounds,
-    /// The decisions, from the controller's first on, up to the first gap.
+    /// The decisions of the controller, from its first decision to the first gap in the log.
     pub entries: Vec<Entry>,
-    /// True if entries after the last one are missing.
+    /// True if the log lacks decisions after `entries`, because it was full when the boundary made them.
     pub is_cut: bool,
 }
 
-/// Reads the decisions of all boundaries from the text. A boundary that began several times has several runs.
-/// If the last line breaks off, this leaves the line out.
+/// Reads the decisions of all boundaries from the text of a decision log. A boundary that began several times
+/// has several runs. An incomplete last line is left out.
 ///
 /// # Errors
 /// The text is not a log of decisions, or a line is not one of its lines. The error has the number of the
@@ -293,7 +294,8 @@ mod tests {
                 drive(boundary, from * 10, 10);
             }
         }
-        // The name begins again with a new controller.
+        // A new boundary with a new controller takes the same name, so the text has another line `begins` for
+        // it.
         boundaries[0].1 = Boundary::new(knee(), BOUNDS).unwrap();
         boundaries[0].1.log_to(&log, "rows");
         drive(&mut boundaries[0].1, 0, 10);
@@ -347,7 +349,7 @@ mod tests {
         assert!(runs[0].is_cut && runs[0].entries.len() == 9, "{runs:?}");
         let mut again = Bounded::new(knee(), runs[0].bounds).unwrap();
         replay(&mut again, &runs[0].entries).unwrap();
-        // Without a reader the boundary decides as before.
+        // Without a reader of the log the boundary decides as before.
         drop(lines);
         drive(&mut boundary, 11, 10);
     }

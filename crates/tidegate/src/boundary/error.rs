@@ -1,4 +1,4 @@
-//! The errors of a boundary: calls that contradict earlier calls.
+//! The errors of a boundary: the driver made a call that contradicts its earlier calls.
 
 use std::error::Error;
 use std::fmt;
@@ -6,25 +6,25 @@ use std::fmt;
 use crate::Time;
 use crate::controller::BatchId;
 
-/// A call that contradicts earlier calls. The call changed nothing.
+/// The error of a call to a boundary that contradicts earlier calls. The call changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BoundaryError {
-    /// The moment given is before the moment of an earlier call.
+    /// The call gives a moment before the moment of an earlier call.
     TimeWentBack {
         /// The moment of this call.
         now: Time,
-        /// The moment of the latest call before.
+        /// The moment of the latest earlier call.
         last: Time,
     },
-    /// The batch has no items.
+    /// The driver reports the start of a batch without items.
     EmptyBatch,
-    /// As many batches run as the bounds allow.
+    /// As many batches run as the bounds allow, so no further batch may start.
     Full {
-        /// The number of batches that the bounds allow.
+        /// The greatest number of batches that the bounds allow to run at once.
         in_flight_max: u32,
     },
-    /// The batch of this id is done already.
+    /// The batch with this id is done already.
     AlreadyDone {
         /// The id of the batch.
         id: BatchId,

@@ -1,4 +1,5 @@
-//! A boundary: the pure bookkeeping of one place where batches are cut, shared by every driver.
+//! Keeps the books of one boundary: a place in a program where a driver cuts a stream of items into batches.
+//! All drivers of the crate share this bookkeeping.
 //!
 //! A [`Boundary`] holds a [controller](crate::controller) within hard [`Bounds`], the wait in progress, and
 //! the running batches. A driver reports each event together with its moment, and calls [`Boundary::poll`]
@@ -64,15 +65,15 @@ use table::Table;
 /// The next step at a boundary, as [`Boundary::poll`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Take a batch of at least one item within these limits now. A single item
-    /// above the limit on bytes goes alone.
+    /// Take a batch of at least one item within these limits now. A single item above the limit on bytes
+    /// forms a batch alone.
     Take(Load),
     /// Hold the batch back until more than `items` items wait or until the moment `until`, then poll
     /// again. An earlier poll is harmless.
     Hold {
-        /// The largest backlog at which the driver still waits.
+        /// The largest backlog, in items, at which the driver still waits.
         items: u64,
-        /// The latest moment to poll again.
+        /// The latest moment at which the driver polls again.
         until: Time,
     },
     /// As many batches run as are allowed. Poll again when one is done, or at the moment `until`, when the
@@ -85,8 +86,8 @@ pub enum Step {
     Rest,
 }
 
-/// The place where the driver cut a batch. The boundary derives the [`Reason`] of the
-/// batch from it and from the decision.
+/// The place at which the driver ended a batch, as the condition that ended it. The boundary derives the
+/// [`Reason`] of the batch from it and from the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cut {
@@ -98,13 +99,14 @@ pub enum Cut {
     Bytes,
     /// The batch is a single item above the limit on bytes.
     Oversized,
-    /// The stage that runs the batch asked for no further item.
+    /// The stage that runs the batch, such as a handler, asked for no further item.
     Finished,
-    /// The driver cut the batch for a reason of its own, beside the decision.
+    /// The driver cut the batch for this reason of its own, which does not follow from the decision.
     Forced(Reason),
 }
 
-/// A controller within hard bounds, the wait in progress, and the running batches. See the [module](self).
+/// The state of one boundary: a controller within hard bounds, the wait in progress, and the running batches.
+/// See the [module](self).
 ///
 /// ```
 /// use tidegate::Time;
@@ -127,20 +129,21 @@ pub enum Cut {
 #[derive(Clone)]
 pub struct Boundary<C = Box<dyn Controller>> {
     controller: Bounded<C>,
-    /// The latest moment that a call reported.
+    /// The latest moment that a call to the boundary reported.
     now: Time,
-    /// The limits in force, by the latest decision on any event.
+    /// The limits on the next batch, by the controller's latest decision on any event.
     limit: Load,
-    /// The reason of the latest decision on any event.
+    /// The reason in the controller's latest decision on any event.
     reason: Reason,
-    /// The reason of the latest answer to a poll.
+    /// The reason in the controller's latest answer to a poll, from which the boundary derives the reason of
+    /// a cut.
     decided: Reason,
-    /// The number of batches that may run at once, by the latest decision.
+    /// The number of batches that may run at once, by the controller's latest decision.
     in_flight: u32,
-    /// The end of the wait in progress.
+    /// The moment at which the wait in progress ends; `None` while no batch is held back.
     due: Option<Time>,
     table: Table,
-    /// The log that also gets the decisions, if there is one.
+    /// The writer of the decisions into a shared log, if `log_to` was called.
     track: Option<Box<Track>>,
 }
 
@@ -166,18 +169,18 @@ impl<C: Controller> Boundary<C> {
         })
     }
 
-    /// Writes each further decision into `log`, under this name without blanks. Call it before the first
-    /// event: a replay needs all decisions of a controller.
+    /// Writes each further decision into `log`, under `name`, which has no blanks. Call this method before
+    /// the first event: a replay needs all decisions of a controller.
     pub fn log_to(&mut self, log: &DecisionLog, name: &str) {
         self.track = Some(Box::new(Track::new(log, name, self.controller.bounds())));
     }
 
-    // ---- what happened
+    // ---- methods with which the driver reports events
 
     /// Reports items that joined the backlog at `now`. Does nothing for 0 items.
     ///
     /// # Errors
-    /// [`BoundaryError::TimeWentBack`].
+    /// `now` is before the moment of an earlier call ([`BoundaryError::TimeWentBack`]).
     pub fn arrived(&mut self, now: Time, items: Load) -> Result<(), BoundaryError> {
         self.tick(now)?;
         if items.items > 0 {
@@ -186,11 +189,11 @@ impl<C: Controller> Boundary<C> {
         Ok(())
     }
 
-    /// Reports that the senders of `items` items were answered and are known to send
-    /// again. Does nothing for 0 items.
+    /// Reports that the senders of `items` items have their answers, and that each of them will send another
+    /// item. Does nothing for 0 items.
     ///
     /// # Errors
-    /// [`BoundaryError::TimeWentBack`].
+    /// `now` is before the moment of an earlier call ([`BoundaryError::TimeWentBack`]).
     pub fn expect(&mut self, now: Time, items: u64) -> Result<(), BoundaryError> {
         self.tick(now)?;
         if items > 0 {
@@ -199,11 +202,11 @@ impl<C: Controller> Boundary<C> {
         Ok(())
     }
 
-    /// Reports replies to `items` items, `took_ns` nanoseconds after the flush of `batch` items that carried
-    /// them. See [`Event::Replied`].
+    /// Reports replies to `items` items, which came `took_ns` nanoseconds after the flush that carried these
+    /// items. That flush had `batch` items in all. See [`Event::Replied`].
     ///
     /// # Errors
-    /// [`BoundaryError::TimeWentBack`].
+    /// `now` is before the moment of an earlier call ([`BoundaryError::TimeWentBack`]).
     pub fn replied(
         &mut self,
         now: Time,
@@ -220,22 +223,24 @@ impl<C: Controller> Boundary<C> {
         Ok(())
     }
 
-    /// Reports that the producer is about to block: nothing arrives until something else happens.
+    /// Reports that the producer is about to block, so that no item arrives before another event.
     ///
     /// # Errors
-    /// [`BoundaryError::TimeWentBack`].
+    /// `now` is before the moment of an earlier call ([`BoundaryError::TimeWentBack`]).
     pub fn blocking(&mut self, now: Time) -> Result<(), BoundaryError> {
         self.tick(now)?;
         self.tell(Event::Blocking);
         Ok(())
     }
 
-    /// Reports that `batch` was taken and `left` stayed behind, cut at `cut`. Returns the id of the
-    /// batch, unique over the life of this boundary. A driver may start a batch without a poll before it,
-    /// up to [`Bounds::in_flight`] at once.
+    /// Reports that the driver took the load `batch` and left the load `left` behind, cut at `cut`. Returns
+    /// the id of the batch, unique over the life of this boundary. A driver may start a batch without a poll
+    /// before it, up to [`Bounds::in_flight`] at once.
     ///
     /// # Errors
-    /// [`BoundaryError::EmptyBatch`], [`BoundaryError::Full`], [`BoundaryError::TimeWentBack`].
+    /// The batch has no items ([`BoundaryError::EmptyBatch`]), as many batches run as the bounds allow
+    /// ([`BoundaryError::Full`]), or `now` is before the moment of an earlier call
+    /// ([`BoundaryError::TimeWentBack`]).
     pub fn started(
         &mut self,
         now: Time,
@@ -262,13 +267,14 @@ impl<C: Controller> Boundary<C> {
         Ok(id)
     }
 
-    /// Reports that the batch of `id` is finished; `ok` if it did its work. Returns its cost: the nanoseconds
-    /// since it started.
+    /// Reports that the batch of `id` is finished; `ok` is true if the batch did its work. Returns its cost:
+    /// the nanoseconds since it started.
     ///
     /// # Errors
-    /// [`BoundaryError::AlreadyDone`], [`BoundaryError::NeverStarted`],
-    /// [`BoundaryError::TimeWentBack`]. Two boundaries may hand out equal ids, so a boundary refuses
-    /// the id of another one only while it runs no batch of that id.
+    /// The batch of `id` is done already ([`BoundaryError::AlreadyDone`]), this boundary never gave `id` to a
+    /// batch ([`BoundaryError::NeverStarted`]), or `now` is before the moment of an earlier call
+    /// ([`BoundaryError::TimeWentBack`]). Two boundaries may hand out equal ids, so a boundary refuses the id
+    /// of another boundary only while it runs no batch of that id.
     pub fn done(&mut self, now: Time, id: BatchId, ok: bool) -> Result<u64, BoundaryError> {
         self.check(now)?;
         let since = self.table.remove(id)?;
@@ -277,8 +283,9 @@ impl<C: Controller> Boundary<C> {
         Ok(cost_ns)
     }
 
-    /// Like [`Boundary::done`], with a cost in nanoseconds that the driver measured itself. The driver also
-    /// passes `ok` as false where the batch did its work and its cost was not measured.
+    /// Reports a finished batch like [`Boundary::done`], but with a cost in nanoseconds that the driver
+    /// measured itself. The driver also passes `ok` as false if the batch did its work and the driver did not
+    /// measure its cost.
     ///
     /// # Errors
     /// As for [`Boundary::done`].
@@ -313,13 +320,13 @@ impl<C: Controller> Boundary<C> {
         self.done_with(now, id, cost_ns, ok)
     }
 
-    // ---- what to do
+    // ---- methods with which the driver learns the next step
 
     /// Returns the next step at `now` while `backlog` waits. The oldest waiting item arrived at `oldest`
     /// (`now` where the driver does not know it). A repeated poll is harmless.
     ///
     /// # Errors
-    /// [`BoundaryError::TimeWentBack`].
+    /// `now` is before the moment of an earlier call ([`BoundaryError::TimeWentBack`]).
     pub fn poll(&mut self, now: Time, backlog: Load, oldest: Time) -> Result<Step, BoundaryError> {
         self.tick(now)?;
         self.due = None;
@@ -336,7 +343,8 @@ impl<C: Controller> Boundary<C> {
         }
         let (items, until) = match decision.when {
             When::Now => return Ok(Step::Take(self.limit())),
-            // Each arrival may change the decision.
+            // The driver holds the batch only until the next arrival, because an arrival may change the
+            // decision.
             When::At(until) => (backlog.items, until),
             When::After { items, until } => (items.saturating_sub(1).max(backlog.items), until),
         };
@@ -347,20 +355,21 @@ impl<C: Controller> Boundary<C> {
         Ok(Step::Hold { items, until })
     }
 
-    /// Returns the end of the wait in progress: the driver polls again then, at the latest.
-    /// `None` while no batch is held back.
+    /// Returns the end of the wait in progress: the driver polls again at that moment, at the latest. `None`
+    /// while no batch is held back.
     #[must_use]
     pub const fn due(&self) -> Option<Time> {
         self.due
     }
 
-    /// Returns the limits in force, by the latest decision: the bounds themselves before the first.
+    /// Returns the limits in force, by the latest decision; before the first decision, the bounds themselves.
     #[must_use]
     pub const fn limit(&self) -> Load {
         self.limit
     }
 
-    /// Returns why these limits are in force, or why the batch is held back.
+    /// Returns the reason in the controller's latest decision: for its limits, or for a wait before the
+    /// batch.
     #[must_use]
     pub const fn reason(&self) -> Reason {
         self.reason
@@ -374,7 +383,8 @@ impl<C: Controller> Boundary<C> {
             Cut::Finished => Reason::Asked,
             Cut::Oversized => Reason::Oversized,
             Cut::Bytes => Reason::Memory,
-            // More may have arrived since the decision found the backlog below the limit.
+            // The decision found the backlog below the limit and gave the reason `Drained`. Further items
+            // have arrived since, so now the limit cuts the batch.
             Cut::Items => match self.decided {
                 Reason::Drained => Reason::Limit,
                 decided => decided,
@@ -402,14 +412,14 @@ impl<C: Controller> Boundary<C> {
         if allowed < most { allowed } else { most }
     }
 
-    /// Returns the later of `now` and the latest moment that this boundary has seen, for drivers that
-    /// join the times of several clocks.
+    /// Returns `now`, or the latest moment that this boundary has seen if that is later. A driver that joins
+    /// the times of several clocks passes each time through this function.
     #[must_use]
     pub fn at(&self, now: Time) -> Time {
         self.now.max(now)
     }
 
-    /// Returns the controller's knowledge, and the counts of the boundary.
+    /// Returns the controller's state and the boundary's counts at this moment.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
@@ -425,13 +435,13 @@ impl<C: Controller> Boundary<C> {
         self.controller.wants_arrivals()
     }
 
-    /// Returns the bounds.
+    /// Returns the bounds within which the controller decides.
     #[must_use]
     pub const fn bounds(&self) -> Bounds {
         self.controller.bounds()
     }
 
-    /// Returns the controller, to read it.
+    /// Returns the controller, so that the caller can read its state.
     #[must_use]
     pub const fn controller(&self) -> &C {
         self.controller.inner()
@@ -443,7 +453,8 @@ impl<C: Controller> Boundary<C> {
         self.controller.inner_mut()
     }
 
-    /// Returns the controller, and forgets the running batches.
+    /// Ends the boundary and returns its controller. The controller does not learn the ends of running
+    /// batches.
     #[must_use]
     pub fn into_controller(self) -> C {
         self.controller.into_inner()
@@ -467,7 +478,7 @@ impl<C: Controller> Boundary<C> {
         assert!((1..=bytes_max).contains(&limit.bytes));
     }
 
-    // ---- helpers
+    // ---- private helpers
 
     const fn is_busy(&self) -> bool {
         self.table.running() >= self.in_flight()
@@ -521,7 +532,7 @@ impl<C: Controller> Boundary<C> {
 }
 
 impl Boundary {
-    /// The most batches that run at once, also where the bounds allow more.
+    /// The greatest number of batches that any boundary runs at once, also where its bounds allow more.
     pub const IN_FLIGHT_MAX: u32 = table::IN_FLIGHT_MAX;
 }
 

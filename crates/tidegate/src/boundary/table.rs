@@ -1,21 +1,22 @@
-//! The running batches: a table of fixed length, allocated once.
+//! The table of a boundary's running batches: of fixed length, allocated once.
 //!
-//! An id holds the number of a slot and the number of the slot's earlier uses. So the table finds
-//! an id in one step, hands no id out twice, and distinguishes an old id from an unknown one. The
-//! table reuses free slots in the order in which they became free: while batches end in the order
-//! they start in, ids count up by one.
+//! The id of a batch holds the number of a slot and the number of the slot's earlier uses. So the table finds
+//! an id in one step, hands no id out twice, and distinguishes an old id from an unknown one. The table
+//! reuses free slots in the order in which they became free: while batches end in the order in which they
+//! started, ids count up by one.
 
 use super::BoundaryError;
 use crate::Time;
 use crate::controller::BatchId;
 
-/// The most slots of a table, some 2 MiB.
+/// The greatest number of slots of a table, which then takes some 2 MiB.
 pub(super) const IN_FLIGHT_MAX: u32 = crate::controller::IN_FLIGHT_MAX;
 
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     slots: Box<[Slot]>,
-    /// The numbers of the free slots: a ring of as many places as there are slots, from `next` on.
+    /// The numbers of the free slots, in a ring with as many places as the table has slots. The first free
+    /// slot is at the place `next`.
     free: Box<[u32]>,
     next: u32,
     running: u32,
@@ -26,9 +27,9 @@ pub(super) struct Table {
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// The number of times that the slot was used.
+    /// The number of batches that have used the slot so far, its present batch included.
     uses: u64,
-    /// The start of the batch in the slot; `None` while the slot is free.
+    /// The moment at which the batch in the slot started; `None` while the slot is free.
     since: Option<Time>,
 }
 
@@ -80,7 +81,7 @@ impl Table {
         Ok(BatchId::new(id))
     }
 
-    /// Takes a batch out, and returns its start.
+    /// Removes a batch from the table, and returns the moment at which the batch started.
     pub(super) fn remove(&mut self, id: BatchId) -> Result<Time, BoundaryError> {
         let at = (id.get() as u32) & self.mask();
         let use_of = id.get() >> self.bits;
@@ -100,7 +101,7 @@ impl Table {
         Ok(since)
     }
 
-    /// Asserts that each slot either runs a batch or is free once.
+    /// Asserts that each slot either runs a batch or is in the list of free slots exactly once.
     pub(super) fn check_invariants(&self) {
         assert!(self.running <= self.most);
         let running = self.slots.iter().filter(|slot| slot.since.is_some());

@@ -1,4 +1,5 @@
-//! The boundary alone: scenarios, then arbitrary calls, wrong ones among them, against a model.
+//! Tests a boundary alone, without a driver: first scenarios, then arbitrary calls against a model, with
+//! wrong calls among them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::controller::{Choice, Fixed, Freeze, Greedy, Knee, Objective, Recorder, Shadow, replay};
 
-/// The step while only the end of a batch allows another.
+/// The step that a boundary returns while no batch may start before a running batch ends.
 const BUSY: Step = Step::Busy { until: Time::NEVER };
 
 fn at(ns: u64) -> Time {
@@ -57,7 +58,7 @@ fn a_batch_is_done_once_and_only_where_it_started() {
     let twice = Err(BoundaryError::AlreadyDone { id });
     assert_eq!(b.done(at(3), id, true), twice);
     assert_eq!(b.done_with(at(3), id, 1, true), twice.map(|_: u64| ()));
-    // Later batches reuse the slot: the old id still means the old batch.
+    // Later batches reuse the slot of the batch. Its id still means the old batch.
     for n in 4..20 {
         let fresh = start(&mut b, n).unwrap();
         assert_eq!(b.done(at(n), id, true), twice);
@@ -243,7 +244,8 @@ fn a_controller_given_by_the_driver_is_read_back_through_its_wrappers() {
     replay(&mut Freeze::new(shadow), log.log()).unwrap();
 }
 
-/// Decides at random: limits of 0 and without end, waits in the past, no batch at once or all of them.
+/// A controller that decides at random, with limits of 0 or none at all, waits that are already over, and a
+/// number of batches at once from 0 to the largest integer.
 struct Wild(u64);
 
 impl Controller for Wild {
@@ -290,7 +292,7 @@ enum Op {
         bytes: u64,
         cut: Cut,
     },
-    /// Ends the n-th of the ids seen so far, running or not.
+    /// Ends the batch with the n-th of the ids seen so far, no matter if the batch still runs.
     Done {
         nth: usize,
         cost: Option<u64>,
@@ -323,12 +325,12 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The behaviour of a boundary, without its table and its controller.
+/// The model: the behaviour of a boundary, without its table and its controller.
 #[derive(Default)]
 struct Model {
     now: u64,
     backlog: u64,
-    /// Every id handed out. `running` has the start of each running batch.
+    /// Every batch id that the boundary handed out. `running` has the start time of each running batch.
     ids: Vec<BatchId>,
     running: HashMap<u64, u64>,
     batches: u64,
@@ -499,8 +501,8 @@ fn controllers() -> impl Strategy<Value = (Option<Choice>, u64)> {
 }
 
 proptest! {
-    /// Makes any calls, wrong ones among them: every result is the model's, no limit exceeds the bounds, the
-    /// counts are right, and nothing panics.
+    /// Makes arbitrary calls, with wrong calls among them, and checks that every result is the model's, no
+    /// limit exceeds the bounds, the counts are right, and nothing panics.
     #[test]
     fn calls_in_any_order_answer_as_the_model_does(
         (choice, seed) in controllers(),
@@ -565,8 +567,8 @@ fn loads_beyond_all_memory_do_not_overflow() {
     }
 }
 
-/// Runs 64 callers that come back at once, one batch at a time, at a cost of `ns(items)`. Returns the limit
-/// in the end.
+/// Simulates 64 callers that call again as soon as they have their answers. One batch runs at a time, and a
+/// batch of `n` items costs `ns(n)` nanoseconds. Returns the controller's limit after `batches` batches.
 fn limit_after(batches: u32, ns: impl Fn(u64) -> u64) -> u64 {
     const CALLERS: u64 = 64;
     let bounds = Bounds::default();
@@ -597,8 +599,8 @@ fn limit_after(batches: u32, ns: impl Fn(u64) -> u64) -> u64 {
     boundary.limit().items
 }
 
-/// The first batches have 32 and 64 items, and no line fits their costs: the search went on only where one
-/// does, and the limit stayed at 32.
+/// A regression test: the first batches have 32 and 64 items, and no straight line fits their costs. The
+/// search once went on only where a line fits, so the limit stayed at 32.
 #[test]
 fn square_costs_are_searched_downwards() {
     let best = limit_after(300, |n| 1_000_000 + 20_000 * n * n);

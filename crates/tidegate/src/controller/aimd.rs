@@ -1,13 +1,13 @@
 //! Additive increase, multiplicative decrease: gen_batch_server's second growth rule.
 //!
-//! Source: rabbitmq/gen-batch-server, pull 29. The rule takes less memory than doubling, but reaches a size
-//! that pays later.
+//! Source: rabbitmq/gen-batch-server, pull 29. A limit that grows by steps takes less memory than a doubling
+//! limit, but reaches an economical size later.
 
 use super::{Exponential, Observed, Rule, Ruled};
 
-/// A limit that grows by `step` after a full batch and halves after any other, within `min..=max`, starting
-/// at `min`. A batch that the handler finished early, or that the bound on bytes cut, is not full: it
-/// halves the limit although items were left ([`Observed::full`]).
+/// The rule of a limit that grows by `step` after a full batch and halves after any other batch, within
+/// `min..=max`, starting at `min`. A batch that the handler finished early, or that the bound on bytes cut,
+/// is not full: it halves the limit although items were left ([`Observed::full`]).
 ///
 /// ```
 /// use tidegate::controller::{Aimd, Load, Observed, Reason, Rule};
@@ -30,13 +30,15 @@ pub struct Aimd {
 }
 
 impl Aimd {
-    /// Creates the rule with steps of `step` items, within gen_batch_server's defaults, 32 to 8192.
+    /// Creates the rule with steps of `step` items and limits of 32 to 8192 items, the defaults of
+    /// gen_batch_server.
     #[must_use]
     pub const fn new(step: u64) -> Self {
         Self::between(step, Exponential::MIN, Exponential::MAX)
     }
 
-    /// Creates the rule within `min..=max`. A `max` below `min` counts as `min`, a step of 0 as 1.
+    /// Creates the rule with limits of `min` to `max` items. A `max` below `min` counts as `min`, a step of 0
+    /// as 1.
     #[must_use]
     pub const fn between(step: u64, min: u64, max: u64) -> Self {
         let step = if step == 0 { 1 } else { step };

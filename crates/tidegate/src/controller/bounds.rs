@@ -1,32 +1,32 @@
-//! Hard bounds around every controller, and the counts of its batches.
+//! Keeps a controller within hard bounds, and counts its batches.
 
 use std::time::Duration;
 
 use super::{Controller, Counts, Decision, Event, Load, Reason, Snapshot, When};
 use crate::{Time, nanos};
 
-/// The most batches that a boundary runs at once, under any bounds.
+/// The greatest number of batches that any boundary runs at once, even if its bounds allow more.
 pub(crate) const IN_FLIGHT_MAX: u32 = 1 << 16;
 
-/// Bounds that override every decision of the controller inside.
+/// Hard bounds on batches, which override every decision of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The least limit in items: at least 1.
+    /// The lower bound on a controller's limit in items: at least 1. A lower limit counts as this number.
     pub items_min: u64,
-    /// The largest limit in items.
+    /// The upper bound on a controller's limit in items: no batch has more.
     pub items_max: u64,
-    /// The largest limit in bytes. A single larger item goes alone. This limit bounds nothing where items
-    /// have no weight: an actor weighs its items only with
+    /// The upper bound on a controller's limit in bytes. A single larger item forms a batch alone. This bound
+    /// has no effect where items have no weight: an actor weighs its items only with
     /// [`Builder::weigh`](crate::batcher::Builder::weigh).
     pub bytes_max: u64,
     /// The longest time that an item waits for company, counted from its arrival. This bound cuts every wait
     /// of the controller, also the linger of a rule.
     pub age_max: Duration,
-    /// The most batches that run at once: at least 1. `None` leaves the choice to
-    /// the driver: a boundary takes [`Bounds::in_flight`], and an actor takes 64
-    /// if the form of its handler allows several. A boundary runs at most 65,536
-    /// ([`Boundary::IN_FLIGHT_MAX`](crate::boundary::Boundary::IN_FLIGHT_MAX)),
-    /// and [`Knee`](super::Knee) at most 1024.
+    /// The greatest number of batches that run at once: at least 1. `None` leaves the choice to the driver: a
+    /// boundary takes [`Bounds::in_flight`], and an actor takes 64 if the form of its handler allows several.
+    /// A boundary runs at most 65,536
+    /// ([`Boundary::IN_FLIGHT_MAX`](crate::boundary::Boundary::IN_FLIGHT_MAX)), and [`Knee`](super::Knee) at
+    /// most 1024.
     pub in_flight_max: Option<u32>,
 }
 
@@ -45,7 +45,7 @@ impl Bounds {
         }
     }
 
-    /// Returns the most batches that run at once: 1 where [`Bounds::in_flight_max`] is not set.
+    /// Returns the greatest number of batches that run at once: 1 where [`Bounds::in_flight_max`] is not set.
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
         match self.in_flight_max {
@@ -57,7 +57,7 @@ impl Bounds {
     /// Checks that a controller can work within these bounds.
     ///
     /// # Errors
-    /// Says which bound is impossible and which values are allowed.
+    /// A bound is impossible. The error says which bound, and which values are allowed.
     pub const fn check(&self) -> Result<(), BoundsError> {
         if self.items_min == 0 || self.items_max == 0 {
             return Err(BoundsError::ZeroItems);
@@ -91,11 +91,11 @@ impl Default for Bounds {
     }
 }
 
-/// Bounds that no batch can satisfy.
+/// The reason why no batch can satisfy the bounds that the user gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BoundsError {
-    /// `items_min` or `items_max` is 0.
+    /// The bounds have an `items_min` or an `items_max` of 0, and every batch has an item.
     ZeroItems,
     /// `bytes_max` is 0.
     ZeroBytes,
@@ -103,9 +103,9 @@ pub enum BoundsError {
     ZeroInFlight,
     /// `items_min` is above `items_max`.
     FloorAboveCeiling {
-        /// The floor given.
+        /// The value of `items_min`.
         floor: u64,
-        /// The ceiling given.
+        /// The value of `items_max`.
         ceiling: u64,
     },
 }
@@ -141,8 +141,8 @@ pub struct Bounded<C> {
     wait: Option<Wait>,
 }
 
-/// A batch held back although it could start: the backlog then and now, and the item time
-/// that the wait has cost so far.
+/// A batch held back although it could start: the backlog at the start of the wait and now, and the item
+/// time, in nanoseconds, that the wait has cost so far.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     items_at_start: u64,
@@ -169,22 +169,22 @@ impl<C: Controller> Bounded<C> {
         })
     }
 
-    /// Returns the controller inside.
+    /// Returns the controller within the bounds.
     pub const fn inner(&self) -> &C {
         &self.inner
     }
 
-    /// Returns the controller inside, to freeze or retune it.
+    /// Returns the controller within the bounds, so that the caller can freeze or retune it.
     pub const fn inner_mut(&mut self) -> &mut C {
         &mut self.inner
     }
 
-    /// Takes out the controller inside.
+    /// Drops the bounds, and returns the controller within them.
     pub fn into_inner(self) -> C {
         self.inner
     }
 
-    /// Returns the bounds in force.
+    /// Returns the bounds within which this wrapper keeps the controller.
     pub const fn bounds(&self) -> Bounds {
         self.bounds
     }
@@ -205,7 +205,8 @@ impl<C: Controller> Bounded<C> {
         d
     }
 
-    /// Ends a wait at once when the backlog reaches a hard bound, and at the age bound at the latest.
+    /// Ends a wait of the controller: at once if the backlog has reached a hard bound, and at the latest once
+    /// the oldest item has waited as long as `age_max` allows.
     fn bound_wait(&self, mut d: Decision, backlog: Load, oldest: Time) -> Decision {
         let latest = oldest.after(self.age_max_ns);
         let until = match d.when {
@@ -237,7 +238,7 @@ impl<C: Controller> Bounded<C> {
         d
     }
 
-    /// Charges the time since the last event to the wait in progress.
+    /// Adds the time since the last event to the wait in progress, once for each item that waits.
     #[cold]
     fn charge(&mut self) {
         if let Some(w) = &mut self.wait {

@@ -1,4 +1,4 @@
-//! Controllers by name, for command lines and configuration.
+//! Parses and prints controllers by name, for command lines and configuration.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,8 +9,8 @@ use super::{
     Objective, RueidisStats, StormAimd,
 };
 
-/// A controller and its options, as a value of `--controller`. It parses from and prints as one of these
-/// texts:
+/// A controller and its options, as a value of `--controller`. A choice parses from and prints as one of
+/// these texts:
 ///
 /// | text | controller |
 /// | --- | --- |
@@ -22,47 +22,50 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Choice {
-    /// The default controller with this objective.
+    /// The default controller, [`Knee`], with this objective.
     Knee(Objective),
-    /// Batches of the whole backlog.
+    /// The rule [`Greedy`]: each batch takes the whole backlog.
     Greedy {
-        /// The most batches at once, within the bounds; 0 counts as 1.
+        /// The greatest number of batches that the controller runs at once, within the bounds; 0 counts as 1.
         in_flight: u32,
     },
-    /// A constant limit, and the time that a smaller batch waits, one batch at a time.
+    /// The rule [`Fixed`]: batches up to a constant limit, one at a time. A batch below the limit may wait
+    /// for company.
     Fixed {
-        /// The limit in items.
+        /// The greatest number of items of a batch.
         limit: u64,
-        /// The time that a smaller batch waits, at most [`Bounds::age_max`]; with 0 it never waits.
+        /// The time that a batch below the limit waits for company, at most [`Bounds::age_max`]; with 0 it
+        /// never waits.
         linger: Duration,
     },
-    /// gen_batch_server's doubling.
+    /// gen_batch_server's rule of doubling and halving, [`Exponential`].
     Exponential,
-    /// gen_batch_server's additive growth.
+    /// gen_batch_server's rule of additive growth, [`Aimd`].
     Aimd {
-        /// Items added after each full batch.
+        /// The number of items by which the limit grows after each full batch.
         step: u64,
     },
-    /// Storm's producer rule.
+    /// Storm's rule for the buffer of a producer, [`StormAimd`].
     StormAimd {
-        /// The largest threshold.
+        /// The largest limit that the rule may reach, in items.
         ceiling: u64,
     },
-    /// rueidis's delay from statistics.
+    /// The rule [`RueidisStats`] of the Redis client rueidis: a delay computed from statistics of earlier
+    /// flushes.
     RueidisStats {
-        /// The longest delay.
+        /// The longest time by which the rule delays a flush.
         max_delay: Duration,
     },
 }
 
 impl Choice {
-    /// The default controller and objective.
+    /// The default controller, [`Knee`], with the default objective.
     pub const KNEE: Self = Self::Knee(Objective::Lean);
 
-    /// [`Greedy`], one batch at a time.
+    /// The rule [`Greedy`] with one batch at a time.
     pub const GREEDY: Self = Self::Greedy { in_flight: 1 };
 
-    /// Every form of a name, for messages.
+    /// Every form in which text can name a controller, for error messages.
     pub const FORMS: &'static str = "knee, knee:throughput, knee:within=5%, knee:p99=20ms, knee:cost=1%, \
          knee:inflation=3%, greedy, greedy:64, fixed:1000, fixed:1000,5ms, exponential, aimd:64, \
          storm-aimd:1000 or rueidis-stats:100us";
@@ -81,7 +84,8 @@ impl Choice {
         bounds.check()?;
         let (min, max) = (bounds.items_min, bounds.items_max);
         match self {
-            // Where the driver announces no arrivals, `Knee` expects none and never waits.
+            // `Knee` may anticipate at any boundary: if the driver reports no arrivals, the controller
+            // expects none and never waits for callers.
             Self::Knee(objective) => boxed(Knee::new(objective, bounds)?.anticipating(), bounds),
             Self::Greedy { in_flight } => boxed(Greedy.with_in_flight(in_flight), bounds),
             Self::Fixed { limit: 0, .. } => Err(ChoiceError::Bounds(BoundsError::ZeroItems)),
@@ -205,7 +209,7 @@ fn positive(text: &str) -> Option<u64> {
     text.parse().ok().filter(|&n| n > 0)
 }
 
-/// Parses `5%` or `0.05`.
+/// Parses a share such as `5%` or `0.05`; returns `None` for any other text.
 fn share(text: &str) -> Option<f64> {
     match text.strip_suffix('%') {
         Some(percent) => percent.parse::<f64>().ok().map(|p| p / 100.0),
@@ -213,7 +217,7 @@ fn share(text: &str) -> Option<f64> {
     }
 }
 
-/// Parses `20ms`, `100us`, `1.5s` or `300ns`.
+/// Parses a duration such as `20ms`, `100us`, `1.5s` or `300ns`; returns `None` for any other text.
 fn span(text: &str) -> Option<Duration> {
     let units = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let (number, unit) = units
@@ -238,25 +242,25 @@ impl fmt::Display for Span {
     }
 }
 
-/// A text or bounds from which no controller can be built.
+/// The reason why no controller can be built from a text or from bounds.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ChoiceError {
-    /// No controller has that name.
+    /// No controller has the name that the text begins with.
     Unknown {
-        /// The text given.
+        /// The text that the user gave for the controller.
         text: String,
     },
-    /// An option is missing or cannot be parsed.
+    /// An option of the controller is missing or cannot be parsed.
     Option {
-        /// The text given.
+        /// The text that the user gave for the controller.
         text: String,
-        /// The form that the option must have.
+        /// The form that the option of this controller must have.
         form: &'static str,
     },
-    /// Bounds that no batch can satisfy.
+    /// No batch can satisfy the bounds given.
     Bounds(BoundsError),
-    /// The default controller rejects its objective or bounds.
+    /// The default controller [`Knee`] rejects its objective or its bounds.
     Knee(KneeError),
 }
 

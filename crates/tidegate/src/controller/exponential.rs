@@ -1,13 +1,13 @@
 //! gen_batch_server's rule: the limit doubles after a full batch and halves after any other batch.
 //!
 //! Source: rabbitmq/gen-batch-server, `src/gen_batch_server.erl`. The rule reacts to fullness, which is
-//! unrelated to cost: the limit is halved exactly when the next burst needs it.
+//! unrelated to cost: it has halved the limit exactly when the next burst needs a large one.
 
 use super::{Observed, Rule, Ruled};
 
-/// A limit that doubles after a full batch and halves after any other, within `min..=max`, starting at
-/// `min`. A batch that the handler finished early, or that the bound on bytes cut, is not full: it halves
-/// the limit although items were left ([`Observed::full`]).
+/// The rule of a limit that doubles after a full batch and halves after any other batch, within `min..=max`,
+/// starting at `min`. A batch that the handler finished early, or that the bound on bytes cut, is not full:
+/// it halves the limit although items were left ([`Observed::full`]).
 ///
 /// ```
 /// use tidegate::controller::{Exponential, Load, Observed, Reason, Rule};
@@ -29,18 +29,18 @@ pub struct Exponential {
 }
 
 impl Exponential {
-    /// The smallest limit of gen_batch_server's defaults.
+    /// The smallest limit of gen_batch_server's defaults, in items.
     pub const MIN: u64 = 32;
-    /// The largest limit of gen_batch_server's defaults.
+    /// The largest limit of gen_batch_server's defaults, in items.
     pub const MAX: u64 = 8192;
 
-    /// Creates the rule within gen_batch_server's defaults, 32 to 8192.
+    /// Creates the rule with limits of 32 to 8192 items, the defaults of gen_batch_server.
     #[must_use]
     pub const fn new() -> Self {
         Self::between(Self::MIN, Self::MAX)
     }
 
-    /// Creates the rule within `min..=max`. A `max` below `min` counts as `min`.
+    /// Creates the rule with limits of `min` to `max` items. A `max` below `min` counts as `min`.
     #[must_use]
     pub const fn between(min: u64, max: u64) -> Self {
         let min = if min == 0 { 1 } else { min };

@@ -1,9 +1,9 @@
-//! Limits that never change: a constant, and no limit at all.
+//! The rules with a limit that never changes: [`Fixed`] with a constant limit, and [`Greedy`] without one.
 
 use super::{Observed, Rule, Ruled};
 
-/// A constant limit. By default the drain is greedy: a batch takes the backlog up to the limit. With a
-/// linger, a batch below the limit waits, as with the batch size and `linger_ms` of most libraries.
+/// The rule with a constant limit. By default the drain is greedy: a batch takes the backlog up to the limit.
+/// With a linger, a batch below the limit waits, as with the batch size and `linger_ms` of most libraries.
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,7 +47,7 @@ impl Fixed {
         }
     }
 
-    /// Runs up to `batches` batches at once where the boundary allows that.
+    /// Makes the rule run up to `batches` batches at once, where the boundary allows that.
     #[must_use]
     pub const fn with_in_flight(self, batches: u32) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Rule for Fixed {
     }
 }
 
-/// Takes the whole backlog, always; only the hard bounds limit a batch.
+/// The rule without a limit: a batch takes the whole backlog, as far as the hard bounds allow.
 ///
 /// ```
 /// use tidegate::Time;

@@ -1,4 +1,5 @@
-//! A wrapper that freezes a controller.
+//! A wrapper that freezes a controller: the controller learns nothing, and the wrapper repeats its last
+//! decision.
 
 use super::{BatchId, Controller, Decision, Event, Snapshot, When};
 use crate::Time;
@@ -36,33 +37,37 @@ pub struct Freeze<C> {
     inner: C,
     frozen: bool,
     last: Option<(Decision, Linger)>,
-    /// The batches that run.
+    /// The running batches that the wrapper follows.
     open: Vec<Open>,
 }
 
-/// A batch that runs.
+/// A running batch, as the wrapper follows it.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     id: BatchId,
-    /// True if the controller inside saw the batch start.
+    /// True if the wrapper reported the start of the batch to the controller inside. Only then does that
+    /// controller learn that the batch is done.
     seen: bool,
-    /// True if the controller inside must not learn from the cost of the batch.
+    /// True if the wrapper hides the cost of the batch from the controller inside, because the batch ran
+    /// while frozen or beside a batch that started so.
     tainted: bool,
 }
 
-/// A wait as a duration, so that the wrapper can repeat it at another time.
+/// The wait in the controller's last decision, as a duration after the arrival of the oldest item. In this
+/// form the wrapper can repeat the wait at another time.
 #[derive(Clone, Copy, Debug)]
 enum Linger {
     None,
     Ns(u64),
 }
 
-/// The most running batches that the wrapper follows. Beyond that number it forgets the batch that started
-/// first.
+/// The greatest number of running batches that the wrapper follows. Beyond that number the wrapper forgets
+/// the batch that started first.
 const OPEN_MAX: usize = super::IN_FLIGHT_MAX as usize;
 
 impl<C: Controller> Freeze<C> {
-    /// Wraps `inner`, not frozen. A rule becomes a controller by its method `controller()`.
+    /// Wraps the controller `inner`, which continues to learn until [`freeze`](Self::freeze). A rule becomes
+    /// a controller by its method `controller()`.
     #[must_use]
     pub const fn new(inner: C) -> Self {
         Self {
@@ -73,7 +78,7 @@ impl<C: Controller> Freeze<C> {
         }
     }
 
-    /// Stops learning, and repeats the last decision from now on.
+    /// Stops the controller's learning. From now on the wrapper repeats the controller's last decision.
     pub fn freeze(&mut self) {
         self.frozen = true;
         for batch in &mut self.open {
@@ -81,7 +86,7 @@ impl<C: Controller> Freeze<C> {
         }
     }
 
-    /// Continues from the state before the freeze.
+    /// Ends the freeze: the controller decides again, from its state before the freeze.
     pub const fn thaw(&mut self) {
         self.frozen = false;
     }
@@ -91,19 +96,19 @@ impl<C: Controller> Freeze<C> {
         self.frozen
     }
 
-    /// Returns the controller inside.
+    /// Returns the controller that the wrapper freezes.
     pub const fn inner(&self) -> &C {
         &self.inner
     }
 
-    /// Takes out the controller inside, frozen or not.
+    /// Drops the wrapper and returns the controller inside, in its present state.
     #[must_use]
     pub fn into_inner(self) -> C {
         self.inner
     }
 
     fn started(&mut self, id: BatchId) {
-        // A driver that leaves `Done` out uses an id again.
+        // A driver that reports no `Done` may use an id again. The wrapper then forgets the earlier batch.
         self.open.retain(|batch| batch.id != id);
         if self.open.len() == OPEN_MAX {
             self.open.remove(0);
@@ -113,7 +118,8 @@ impl<C: Controller> Freeze<C> {
         self.open.push(Open { id, seen, tainted });
     }
 
-    /// Removes the batch of `id` and returns it; a batch of an unknown id counts as seen.
+    /// Removes the batch of `id` from the running batches and returns it. A batch of an unknown id counts as
+    /// seen, so that the controller inside learns that it is done.
     fn done(&mut self, id: BatchId) -> Open {
         match self.open.iter().position(|batch| batch.id == id) {
             Some(at) => self.open.remove(at),
@@ -125,7 +131,8 @@ impl<C: Controller> Freeze<C> {
         }
     }
 
-    /// Returns whether the wrapper repeats the last answer; before the first answer it cannot.
+    /// Returns whether the wrapper repeats the last decision: it is frozen, and the controller has decided
+    /// before.
     const fn is_holding(&self) -> bool {
         self.frozen && self.last.is_some()
     }
@@ -261,7 +268,8 @@ mod tests {
         c.on(Time::from_nanos(now), started);
     }
 
-    /// Records what the controller inside sees.
+    /// Returns a frozen wrapper with the batches of `ids` in flight. The recorder inside keeps every event
+    /// that the wrapper passes on.
     fn frozen_over(ids: std::ops::Range<u64>) -> Freeze<Recorder<Ruled<Fixed>>> {
         let fixed = Fixed::new(32).with_in_flight(8).controller();
         let mut c = Freeze::new(Recorder::new(fixed, 1000));

@@ -1,10 +1,10 @@
-//! The argument of the builder of an actor and of [`Queue::controlled`](crate::queue::Queue::controlled): a
-//! controller, or a rule that becomes one.
+//! The trait of the values that the builder of an actor and
+//! [`Queue::controlled`](crate::queue::Queue::controlled) accept: a controller, or a rule that becomes one.
 
 use super::{Aimd, Controller, Exponential, Fixed, Greedy, Ruled, StormAimd};
 
 /// A [`Controller`], or a rule of this crate, which becomes a controller. [`Ruled::new`] turns a
-/// [`Rule`](super::Rule) of your own into one.
+/// [`Rule`](super::Rule) of your own into a controller.
 ///
 /// [`Builder::controller`](crate::batcher::Builder::controller) and
 /// [`Queue::controlled`](crate::queue::Queue::controlled) accept either. All other functions take a
@@ -29,10 +29,10 @@ use super::{Aimd, Controller, Exponential, Fixed, Greedy, Ruled, StormAimd};
     note = "a rule of your own becomes a controller by `Ruled::new`"
 )]
 pub trait IntoController {
-    /// The type of the controller.
+    /// The type of the controller that the value becomes.
     type Controller: Controller;
 
-    /// Returns the controller.
+    /// Turns the value into a controller.
     fn into_controller(self) -> Self::Controller;
 }
 

@@ -1,33 +1,35 @@
 //! The costs of batches by size, in half-octave buckets, each with the recent mean of its samples, and the
-//! line through them.
+//! line through these means.
 //!
-//! Each bucket keeps its part of the sums for the line, so a scan adds and compares without dividing.
+//! Each bucket keeps its part of the sums for the line, so that a scan adds and compares without dividing.
 
-/// The least and the most samples over which a bucket averages.
+/// The least and the greatest number of samples over which a bucket averages the size and the cost of its
+/// batches.
 const SAMPLES: (f64, f64) = (8.0, 1024.0);
-/// The error that a bucket's mean should have, as a share of the mean: it determines the number of samples.
+/// The relative error that the mean cost of a bucket should have. It determines over how many samples the
+/// bucket averages.
 const KNOWN: f64 = 0.02;
 /// The number of batches after which a bucket without new samples halves its weight.
 const AGE: u64 = 256;
 /// The number of buckets of half an octave: they cover sizes up to 2^32.
 pub(super) const GRID: usize = 64;
 
-/// The cost of batches of about one size.
+/// The recent costs of batches of about one size, as means over samples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     pub(super) count: u32,
-    /// The mean size in items, and the mean cost in nanoseconds.
+    /// The mean size of the bucket's batches, in items.
     pub(super) n: f64,
     pub(super) y: f64,
-    /// The number of outliers in a row at this size, negative when they were too cheap.
+    /// The number of outliers in a row among the bucket's batches, negative if their costs were too low.
     pub(super) streak: i8,
-    /// The numbers of the batches with the bucket's last and first sample.
+    /// The sequence number of the batch that gave the bucket's last sample.
     last: u64,
     first: u64,
-    /// The number of samples for which the bucket counts: halved for every [`AGE`] batches since the last
-    /// sample.
+    /// The number of samples for which the bucket counts in the fit: halved for every [`AGE`] batches since
+    /// its last sample.
     weight: f64,
-    /// The rate of batches of this size, in items a nanosecond.
+    /// The rate at which batches of this bucket handle items, in items a nanosecond.
     rate: f64,
     sums: Sums,
 }
@@ -51,7 +53,8 @@ const EMPTY: Bucket = Bucket {
 };
 
 impl Bucket {
-    /// Updates the bucket's part of the sums for the line. The noise is relative, so a sample weighs 1/y².
+    /// Updates the bucket's part of the sums for the line. The noise is relative, so a sample of cost y
+    /// weighs 1/y².
     fn weigh(&mut self, weight: f64) {
         let u = weight / (self.y * self.y).max(1e-6);
         self.weight = weight;
@@ -65,7 +68,8 @@ impl Bucket {
     }
 }
 
-/// The weighted sums of 1, n, n², y and ny, through which the line is fitted.
+/// The weighted sums of 1, n, n², y and ny over batches of size n and cost y. They give the line through the
+/// costs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
     s0: f64,
@@ -84,8 +88,8 @@ impl Sums {
         self.t1 += other.t1;
     }
 
-    /// Returns the line through the samples, for a relative noise of `sigma` in a sample; `None` if
-    /// all have one size.
+    /// Returns the line of cost over size through the samples; `sigma` is the relative noise of a sample.
+    /// `None` if all samples have one size.
     pub(super) fn line(&self, sigma: f64) -> Option<Line> {
         let d = self.s0 * self.s2 - self.s1 * self.s1;
         if d <= 0.0 {
@@ -103,7 +107,7 @@ impl Sums {
     }
 }
 
-/// The cost of a batch of n as a line, y = a + b·n, with the variances of a and b.
+/// The line y = a + b·n of the cost of a batch of n items, with the variances of a and b.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) a: f64,
@@ -112,7 +116,7 @@ pub(super) struct Line {
     pub(super) b_var: f64,
 }
 
-/// All buckets.
+/// The buckets of all batch sizes, with the costs measured so far.
 #[derive(Clone, Debug)]
 pub(super) struct Buckets {
     all: [Bucket; GRID],
@@ -122,29 +126,30 @@ pub(super) struct Buckets {
     /// i.
     seen: u64,
     batches: u64,
-    /// The number of the batch before which no bucket ages.
+    /// The sequence number of the next batch at which a bucket may lose weight by age.
     ages_at: u64,
 }
 
-/// The result of a scan of the buckets.
+/// The result of a scan of all buckets, from which the cost model makes its fit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scan {
     pub(super) sums: Sums,
-    /// The smallest and the largest size in the sums.
+    /// The smallest and the largest batch size, in items, among the buckets in the sums.
     pub(super) lo: f64,
     pub(super) hi: f64,
-    /// The largest size with live samples.
+    /// The largest batch size, in items, with samples that count for the fit.
     pub(super) top: f64,
-    /// The best size, if batches of a larger size were measured to be worse.
+    /// The batch size of the best throughput, if batches of a larger size were measured to be worse.
     pub(super) worse: Option<Worse>,
 }
 
-/// A fall of throughput with growing batches.
+/// The finding of a scan that throughput falls where batches grow beyond some size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Worse {
-    /// The best size.
+    /// The batch size with the best throughput, in items.
     pub(super) best: f64,
-    /// True if the best size was measured again after the first measurement of the larger one.
+    /// True if batches of the best size were measured again after the first batches of the larger, worse
+    /// size, so that a general slowdown does not explain the difference.
     pub(super) confirmed: bool,
 }
 
@@ -159,7 +164,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the bucket of batches of `n` items, if it holds samples.
+    /// Returns the bucket of batches of `n` items, if it holds samples that count for the fit.
     pub(super) fn of(&mut self, n: u64) -> Option<&mut Bucket> {
         let i = grid_index(n);
         (self.live & (1 << i) != 0).then(|| &mut self.all[i])
@@ -194,7 +199,7 @@ impl Buckets {
     }
 
     /// Returns the rate of batches of about `n` items, in items a nanosecond, and the number of samples
-    /// behind it.
+    /// behind the rate; `None` if the costs of that size were not measured.
     pub(super) fn rate_of(&self, n: u64) -> Option<(f64, f64)> {
         let i = grid_index(n);
         let b = &self.all[i];
@@ -219,15 +224,15 @@ impl Buckets {
         }
     }
 
-    /// Returns the most that a batch of `n` items costs, from the nearest size measured, if the cost an item
-    /// never rises with the size.
+    /// Returns an upper bound on the cost of a batch of `n` items, from the nearest size measured; `None`
+    /// before the first measurement. The bound assumes that the cost an item never rises with the size.
     pub(super) fn bound(&self, n: f64) -> Option<f64> {
         let (below, above) = self.around(n);
         let one = below.or(above)?;
         Some(one.y * (n / one.n).max(1.0))
     }
 
-    /// Returns the nearest sizes measured: one of at most `n` items, and a larger one.
+    /// Returns the nearest measured sizes around `n`: one of at most `n` items, and a larger one.
     fn around(&self, n: f64) -> (Option<&Bucket>, Option<&Bucket>) {
         let i = grid_index(n as u64);
         let upto = u64::MAX >> (GRID - 1 - i);
@@ -235,7 +240,7 @@ impl Buckets {
         let (low, high) = (self.seen & upto, self.seen & !upto);
         let mut below = of(low, low.checked_ilog2().unwrap_or(0));
         let mut above = of(high, high.trailing_zeros());
-        // The mean of the bucket of `n` may lie above `n`.
+        // The bucket that holds `n` may have a mean size above `n`, and then counts as the larger neighbour.
         if let Some(own) = below.filter(|own| own.n > n) {
             above = Some(own);
             let less = low & !(1 << (GRID - 1).min(low.ilog2() as usize));
@@ -244,8 +249,8 @@ impl Buckets {
         (below, above)
     }
 
-    /// Returns the saving of one batch of `n` items over two of half the size, in nanoseconds. Both sizes
-    /// must have been measured.
+    /// Returns the saving of one batch of `n` items over two of half the size, in nanoseconds; `None` unless
+    /// both sizes were measured.
     pub(super) fn saved(&self, n: u64) -> Option<f64> {
         let (whole, _) = self.rate_of(n)?;
         let (half, _) = self.rate_of(n / 2)?;
@@ -253,7 +258,8 @@ impl Buckets {
         Some((n / half - n / whole).max(0.0))
     }
 
-    /// Calls `each` for every size measured, with its index, its rate and the number of samples behind it.
+    /// Calls `each` for every size measured, with the size's index, its rate, and the number of samples
+    /// behind the rate.
     pub(super) fn each(&self, mut each: impl FnMut(usize, f64, f64)) {
         let mut rest = self.seen;
         while rest != 0 {
@@ -263,7 +269,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the largest size measured; 0 without any.
+    /// Returns the largest batch size measured, in items; 0 before the first measurement.
     pub(super) fn largest(&self) -> f64 {
         match self.seen {
             0 => 0.0,
@@ -271,8 +277,8 @@ impl Buckets {
         }
     }
 
-    /// Ages the buckets that are due, and scans all of them from the smallest size up. `noise` is that of one
-    /// sample. O(live buckets), some five additions each.
+    /// Ages the buckets that are due, and scans all buckets from the smallest size up. `noise` is the
+    /// relative noise of one sample. Takes O(live buckets) time, with some five additions for each bucket.
     pub(super) fn scan(&mut self, noise: f64) -> Scan {
         let mut scan = Scan::default();
         if self.batches >= self.ages_at {
@@ -297,7 +303,8 @@ impl Buckets {
                         best: best.n,
                         confirmed: best.last > b.first,
                     });
-                    // The infinite rate ends the search for a better size among the larger ones.
+                    // From here on, no larger size counts as the best size, because its rate cannot exceed
+                    // this infinite rate.
                     best = &Bucket {
                         rate: f64::INFINITY,
                         ..EMPTY
@@ -331,7 +338,8 @@ impl Buckets {
         }
     }
 
-    /// Computes the sums again over sizes up to `n` only.
+    /// Computes the sums of `scan` again, over sizes of at most `n` items only, because worse sizes beyond
+    /// `n` do not belong on the line.
     pub(super) fn up_to(&self, n: f64, scan: &mut Scan) {
         scan.sums = Sums::default();
         (scan.lo, scan.hi) = (0.0, 0.0);
@@ -358,7 +366,8 @@ fn grown(count: u32, noise: f64) -> u32 {
     }
     let window = noise / KNOWN;
     let window = window * window;
-    // A branch lets computations on the count start before the noise is known.
+    // The branch lets the processor go on with the count, in the usual case of little noise, before it has
+    // computed the noise.
     if window < SAMPLES.0 + 1.0 {
         return LEAST;
     }
@@ -370,7 +379,8 @@ fn wide(count: u32, window: f64) -> u32 {
     (count + 1).min(window.clamp(SAMPLES.0, SAMPLES.1) as u32)
 }
 
-/// Returns the smallest size of a half-octave. The second one lies between 1 and 2, and is empty.
+/// Returns the smallest size of the half-octave at `index`. The half-octave at index 1, between 1 and 2, is
+/// empty.
 pub(super) const fn grid_size(index: usize) -> u64 {
     match index {
         0 | 1 => 1,
@@ -379,8 +389,8 @@ pub(super) const fn grid_size(index: usize) -> u64 {
     }
 }
 
-/// Returns the index of the smallest grid size that is at least n. A batch counts for the limit that would
-/// have taken all of it. Costs often change just above a power of two.
+/// Returns the index of the smallest grid size that is at least `n`: a batch counts for the limit that would
+/// have taken all of it, and costs often change just above a power of two.
 pub(super) fn grid_index(n: u64) -> usize {
     let n = n.max(1);
     let e = n.ilog2();

@@ -2,14 +2,16 @@
 //!
 //! [`Objective::CostBudget`]: super::Objective::CostBudget
 
-/// The weight of the latest batch in a moving average.
+/// The weight of the latest flush in the moving averages of cost and time.
 const GAIN: f64 = 1.0 / 64.0;
-/// The least number of gaps between starts at which the share is meaningful.
+/// The least number of gaps between starts of flushes from which on the share of time is known well enough to
+/// judge the budget.
 const LEAST: u32 = 8;
-/// The factor by which scattered costs may exceed a budget although flushes keep it.
+/// The factor by which the measured share of time may exceed the budget before the budget counts as exceeded,
+/// because costs scatter.
 const MARGIN: f64 = 1.25;
 
-/// Means of the cost of a flush and of the time between two starts.
+/// The moving averages of the cost of a flush and of the time between the starts of two flushes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     share: f64,

@@ -1,33 +1,36 @@
-//! Callers that call again and again, found from the counts of calls and answers.
+//! Finds callers that call again and again, from the counts of calls and answers.
 
-/// Counts the known callers and the missing ones among them. The known callers are the most calls that were
-/// open at once lately; the missing ones are those less the calls open now.
+/// Counts the known callers, and the missing callers among them. The number of known callers is the greatest
+/// number of calls that were open at once lately. The missing callers are those known callers that have no
+/// open call now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Callers {
     /// The number of calls that arrived and have no answer yet.
     open: u64,
-    /// The most open calls in this window of batches and in the one before.
+    /// The greatest number of open calls in the current window of batches, and in the previous window.
     most: [u64; 2],
     batches: u32,
-    /// True if the driver reports answers. Without answers the missing callers are unknown.
+    /// True if the driver reports answers. Without such reports the number of missing callers is unknown.
     told: bool,
-    /// The share of answers at which all callers were present, as a moving average.
+    /// The share of answers at which all known callers had an open call, as a moving average.
     all: f64,
-    /// The number of callers when the loop was found to be closed (the same callers call again
-    /// and again), or 0.
+    /// The number of callers when the loop was found to be closed (the same callers call again and again); 0
+    /// while the loop is open.
     same: u64,
 }
 
-/// The number of batches of a window. The count forgets callers that left within two windows.
+/// The number of batches in a window. The count of known callers covers the current window and the previous
+/// one, so a caller that has left is forgotten after at most two windows.
 const WINDOW: u32 = 8;
-/// The number of answers over which the share of answers averages.
+/// The number of answers over which the share of answers with all callers present averages.
 const OFTEN: f64 = 32.0;
-/// The share of answers with all callers present from which on the loop counts as closed: in an open loop the
-/// most open calls hardly ever occur a second time.
+/// The share of answers with all callers present from which on the loop counts as closed. In an open loop the
+/// greatest number of open calls hardly ever occurs a second time.
 const SAME: f64 = 0.3;
-/// The loop no longer counts as closed after the number of callers changes by more than one in this many.
+/// The divisor in the largest change of a closed loop: if the number of callers changes by more than one in
+/// 16, the loop no longer counts as closed.
 const CHANGED: u64 = 16;
-/// The least callers of a closed loop, because a lone caller is always present.
+/// The least number of callers of a closed loop, because a lone caller is always present.
 const FEW: u64 = 2;
 
 impl Callers {
@@ -37,7 +40,8 @@ impl Callers {
 
     pub(super) fn answered(&mut self, calls: u64) {
         self.told = true;
-        // Now the callers of this batch and those queued behind it are all present.
+        // Before this call subtracts the answers, the open calls include all present callers: those of the
+        // answered batch and those queued behind it.
         let most = self.most();
         let all = self.open == most && self.open >= FEW;
         self.all += (if all { 1.0 } else { 0.0 } - self.all) / OFTEN;
@@ -58,12 +62,13 @@ impl Callers {
         }
     }
 
-    /// Returns the most calls that were open at once lately.
+    /// Returns the greatest number of calls that were open at once lately.
     fn most(&self) -> u64 {
         self.most[0].max(self.most[1])
     }
 
-    /// Returns the number of callers if the loop is closed: the same callers call again and again.
+    /// Returns the number of callers if the loop is closed, because the same callers call again and again;
+    /// `None` if the loop is open.
     pub(super) fn same(&self) -> Option<u64> {
         (self.same > 0).then(|| self.most())
     }
@@ -111,7 +116,7 @@ mod tests {
             c.arrived(4);
         }
         assert_eq!(c.same(), Some(8));
-        // One caller is missing now and then.
+        // Now and then, one caller too few or one too many comes back.
         for i in 0..4 * WINDOW {
             c.started();
             c.answered(4);

@@ -1,7 +1,8 @@
-//! The cost of a batch of n items, y = a + b·n, and the detection of its changes.
+//! The cost model of the controller: it fits the cost of a batch of n items, y = a + b·n, and detects changes
+//! of the costs.
 //!
 //! This module owns the fit, the estimate of noise, and the detection of changed costs and of sizes that are
-//! worse than smaller ones. Other modules decide on these facts. The fit uses buckets instead of recursive
+//! worse than smaller sizes. Other modules decide on these facts. The fit uses buckets instead of recursive
 //! least squares: there is no covariance to wind up when all batches have one size. docs/controllers.md has
 //! every rule.
 //!
@@ -11,16 +12,20 @@
 use super::buckets::{Buckets, Line};
 use crate::controller::Model;
 
-/// The largest noise. Above it the model would take every cost for noise, and would detect no change.
+/// The largest estimate of noise, as a share of the cost. With a larger one the model would take every cost
+/// for noise, and would detect no change.
 const NOISE_MAX: f64 = 1.5;
-/// The number of batches at deliberately different sizes after a change of costs, where no other part tries
-/// other sizes.
+/// The number of batches that take another size on purpose after a change of the costs, where no other part
+/// of the controller tries other sizes.
 const EXCITE: u32 = 2;
-/// The number of first deviations that count in full.
+/// The number of deviations at the start that the estimate of noise counts up to 100 %. Later deviations
+/// count only up to the clipping bound.
 const YOUNG: u32 = 12;
-/// The largest error, as a share, at which the line counts for a size without measurements.
+/// The largest error of the line, as a share of the cost, at which the line counts for a size without
+/// measurements.
 const SURE: f64 = 0.15;
-/// The least noise. A smaller one affects no decision, and would decay into denormals.
+/// The smallest estimate of noise, as a share of the cost. A smaller estimate affects no decision, and would
+/// decay into denormal numbers.
 const NOISE_MIN: f64 = 1e-4;
 
 /// The cost model and all data behind it. All costs are in nanoseconds.
@@ -28,38 +33,44 @@ const NOISE_MIN: f64 = 1e-4;
 pub(super) struct Cost {
     pub(super) buckets: Buckets,
     pub(super) noise: f64,
-    /// The number of deviations in the estimate of noise, up to 32.
+    /// The number of deviations that the estimate of noise has taken in, counted up to 32.
     judged: u32,
-    /// The number of outliers in a row, negative when they were too cheap.
+    /// The number of outliers in a row over all sizes, negative if their costs were too low.
     streak: i8,
-    /// The CUSUM statistics of the standardised deviations, upwards and downwards.
+    /// The CUSUM statistics of the standardised deviations, upwards and downwards, which detect small lasting
+    /// shifts.
     up: f64,
     down: f64,
-    /// The number of batches at deliberately different sizes that are still to run.
+    /// The number of batches still to run that take another size on purpose after a change of the costs.
     pub(super) excite: u32,
     pub(super) resets: u64,
     pub(super) clipped: u64,
-    /// The latest fit; it survives a reset until the next fit.
+    /// The line of cost over batch size that was fitted last. It stays in use after a reset of the costs,
+    /// until the next fit.
     pub(super) fit: Option<Line>,
-    /// True if the samples at hand identify the fit.
+    /// True if the sizes measured so far span enough to tell the fixed cost a from the cost b of an item.
     pub(super) identified: bool,
-    /// True if the costs changed since the latest fit.
+    /// True if the costs changed since the latest fit of the line.
     pub(super) stale: bool,
-    /// The best size measured, if a larger one was measured to be worse.
+    /// The batch size of the best throughput measured, if batches of a larger size were measured to be worse;
+    /// otherwise `None`.
     pub(super) convex: Option<f64>,
-    /// The size to measure again before `convex` takes effect.
+    /// The batch size that seems to be the best, and that the controller must measure again before this
+    /// result goes into `convex`; `None` if no size waits for that.
     pub(super) verify: Option<u64>,
-    /// The largest size measured.
+    /// The largest batch size measured, in items.
     pub(super) top: f64,
-    /// The fixed cost `a`, from sizes too close together to set a limit. It is good enough to judge whether a
-    /// saved flush is worth a wait.
+    /// An estimate of the fixed cost `a`, in nanoseconds, even from sizes too close together to set a limit.
+    /// It is good enough to judge whether a saved flush is worth a wait. `None` if the sizes measured give no
+    /// line.
     pub(super) rough_a: Option<f64>,
-    /// The saving of a batch of the last size over two batches of half that size, in nanoseconds.
+    /// The saving of a batch of the size observed last over two batches of half that size, in nanoseconds;
+    /// `None` if batches of half the size were not measured.
     pub(super) saved: Option<f64>,
 }
 
 impl Line {
-    /// Creates a cost model with a line given by the user.
+    /// Creates the line of costs that the user gave, which has no error.
     pub(super) const fn known(a: f64, b: f64) -> Self {
         Self {
             a,
@@ -69,8 +80,8 @@ impl Line {
         }
     }
 
-    /// Returns k·a/b, or more while `a` is uncertain by 35 % or more. This optimism prevents a wrong `a` near
-    /// 0 from keeping batches tiny for ever.
+    /// Returns the limit that the line proposes: k·a/b, or more while `a` is uncertain by 35 % or more. This
+    /// optimism prevents a wrong `a` near 0 from keeping batches tiny for ever.
     pub(super) fn knee(&self, k: f64) -> f64 {
         let sure = self.a_var < 0.35 * 0.35 * self.a * self.a;
         let optimism = if sure {
@@ -117,13 +128,13 @@ impl Cost {
         })
     }
 
-    /// Returns whether the last cost was an outlier.
+    /// Returns whether the latest cost that the detection of changed costs has examined was an outlier.
     pub(super) const fn is_suspect(&self) -> bool {
         self.streak != 0
     }
 
     /// Returns the cost of a batch of `n` items, from batches of about that size or of both larger and
-    /// smaller ones, else from the line if it is certain enough; `None` if neither is known.
+    /// smaller sizes, else from the line if it is certain enough; `None` if neither is known.
     pub(super) fn alone(&self, n: f64) -> Option<f64> {
         self.buckets.cost_at(n).or_else(|| {
             let line = self.fit.filter(|_| self.identified)?;
@@ -133,9 +144,10 @@ impl Cost {
         })
     }
 
-    /// Returns the cost of a batch of `n` items, or else a guess from the line. The guess assumes that a
-    /// batch smaller than all measured ones costs no more than they do, and that a larger one costs no more
-    /// an item.
+    /// Returns the cost of a batch of `n` items, or else a guess; `None` before the first measurement. The
+    /// guess is the cost by the line, but never above a bound from the nearest measured size: a batch smaller
+    /// than all measured batches costs no more than the smallest of them, and any other batch costs no more
+    /// an item than the nearest smaller size.
     pub(super) fn guess(&self, n: f64) -> Option<f64> {
         self.alone(n).or_else(|| {
             let most = self.buckets.bound(n)?;
@@ -144,7 +156,7 @@ impl Cost {
     }
 
     /// Returns whether batches of `n` items were measured to serve fewer items a second than batches of
-    /// `than` items, by a standard error.
+    /// `than` items, by more than a standard error.
     pub(super) fn is_worse(&self, n: f64, than: f64) -> bool {
         let of = |n: f64| self.buckets.rate_of(n as u64);
         let (Some((rate, weight)), Some((other, known))) = (of(n), of(than)) else {
@@ -154,8 +166,8 @@ impl Cost {
         rate * (1.0 + error) < other
     }
 
-    /// Adds the cost `y` of a batch of `n` items. One hiccup delays all batches that run at once, so only a
-    /// batch that `counts` can show that the costs changed.
+    /// Adds the cost `y` of a batch of `n` items. One hiccup delays all batches that run at once, so a batch
+    /// can show that the costs changed only if `counts` is true.
     pub(super) fn observe(&mut self, n: u64, y: f64, counts: bool) {
         let y = self.judge(n, y, counts);
         self.buckets.add(n, y, self.noise);
@@ -163,7 +175,8 @@ impl Cost {
         self.refit();
     }
 
-    /// Compares a cost with the history of its size: clips an outlier, and forgets all costs after a change.
+    /// Compares a cost with the earlier costs of its size. Clips the cost if it is an outlier; forgets all
+    /// costs if they have changed. Returns the cost that counts.
     fn judge(&mut self, n: u64, y: f64, counts: bool) -> f64 {
         let slope = self.fit.map_or(0.0, |f| f.b);
         let Some(b) = self.buckets.of(n).filter(|b| b.count >= 2) else {
@@ -175,8 +188,8 @@ impl Cost {
         let expected = (b.y + slope * (n as f64 - b.n)).max(1e-3);
         let e = (y - expected) / expected;
         let most = (4.0 * self.noise).max(0.15);
-        // An outlier counts up to the clipping bound, so that widely scattered costs are not
-        // taken for changes.
+        // An outlier counts up to the clipping bound in the estimate of noise. So the estimate grows where
+        // costs scatter widely, and the model does not take the scatter for a change.
         self.judged = (self.judged + 1).min(32);
         let young = self.judged < YOUNG;
         let seen = if young {
@@ -197,7 +210,8 @@ impl Cost {
                 self.streak = lengthen(self.streak, sign);
             }
             if self.streak.abs() >= 3 || b.streak.abs() >= 3 {
-                // Three outliers in a row, or the last three of this size: the costs have changed.
+                // After three outliers in a row, over all sizes or at this size, the model takes the costs
+                // for changed.
                 self.streak = 0;
                 self.forget();
                 return y;
@@ -213,14 +227,16 @@ impl Cost {
         self.up = (self.up + z - 0.5).max(0.0);
         self.down = (self.down - z - 0.5).max(0.0);
         if self.up.max(self.down) > 8.0 {
-            // A small shift that stays: forget all sizes and measure them again.
+            // The deviations show that the costs have shifted a little and stay there, so the model forgets
+            // all sizes and measures them again.
             self.forget();
         }
         y
     }
 
-    /// Compares the cost of a size without a history with the fit. A rise of all costs makes batches grow
-    /// beyond the known sizes; the first outlier is then the last batch of a known size.
+    /// Compares the cost of a size that has no samples yet with the fitted line, if the last cost was an
+    /// outlier. Without this comparison a rise of all costs could go unnoticed: batches then grow beyond the
+    /// sizes with samples.
     fn judge_unknown(&mut self, n: u64, y: f64) {
         let Some(fit) = self.fit.filter(|_| self.streak != 0) else {
             return;
@@ -245,7 +261,8 @@ impl Cost {
     }
 
     fn refit(&mut self) {
-        // One doubtful measurement does not revoke a result that was certain.
+        // Once a larger size is known to be worse, a smaller margin confirms it, so that one doubtful
+        // measurement does not revoke this result.
         let was_sure = self.convex.is_some();
         let errors = if was_sure { 1.0 } else { 3.0 };
         let mut scan = self.buckets.scan(errors * self.noise);
@@ -253,7 +270,7 @@ impl Cost {
         self.top = scan.top;
         if let Some(worse) = scan.worse {
             // A slowdown of all sizes looks the same as a worse size. The result therefore counts only after
-            // the smaller size was measured again, after the first measurement of the larger one.
+            // the smaller size was measured again, later than the first measurement of the larger size.
             if worse.confirmed && (self.streak == 0 || was_sure) {
                 self.convex = Some(worse.best);
                 self.buckets.up_to(worse.best, &mut scan);
@@ -278,8 +295,8 @@ impl Cost {
     }
 }
 
-/// Returns the length of the run of deviations of one sign: longer by one, or started again after another
-/// sign.
+/// Returns the length of the run of deviations of one sign: longer by one, or 1 after a deviation of the
+/// other sign.
 const fn lengthen(streak: i8, sign: i8) -> i8 {
     if streak * sign >= 0 {
         streak.saturating_add(sign)

@@ -1,4 +1,4 @@
-//! Settings that the default controller rejects.
+//! The errors of settings that the default controller rejects.
 
 use crate::controller::{BoundsError, ObjectiveError};
 
@@ -6,11 +6,11 @@ use crate::controller::{BoundsError, ObjectiveError};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum KneeError {
-    /// Impossible bounds.
+    /// No batch can satisfy the bounds.
     Bounds(BoundsError),
-    /// An impossible objective.
+    /// The objective is out of its range.
     Objective(ObjectiveError),
-    /// No bound on bytes, which counting bytes needs; give `bytes_max`.
+    /// The controller counts bytes, and its bounds leave bytes unbounded: set `bytes_max`.
     BytesUnbounded,
 }
 

@@ -1,11 +1,11 @@
-//! The sizes of limits: {2^e, 1.5·2^e}.
+//! The grid of sizes that limits take: the numbers 2^e and 1.5·2^e.
 
-/// The range of the ratio of target to limit in which a limit stays, a third each way: e^-0.29 and e^0.29.
-/// They are constants because `ln` differs by platform.
+/// The ratios of target to limit between which a limit stays as it is, about a third lower and a third
+/// higher: e^-0.29 and e^0.29. Both are constants because `ln` differs by platform.
 const STAY: (f64, f64) = (0.748_263_567_578_565_2, 1.336_427_488_025_472);
 
-/// Returns `limit` while the target is within a third of it; otherwise the grid size [`nearest`] to the
-/// target.
+/// Returns `limit` while the target is within a third of the limit; otherwise the grid size [`nearest`] to
+/// the target.
 #[inline]
 pub(super) fn nearest_kept(target: f64, limit: f64) -> f64 {
     let ratio = target.max(1.0) / limit;

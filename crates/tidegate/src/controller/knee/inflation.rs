@@ -1,28 +1,33 @@
-//! The longest wait of a flush that blocks no sender: a share of its latency without the wait.
+//! Computes the longest wait of a flush that blocks no sender: a share of the latency that its replies have
+//! without the wait.
 //!
-//! The latency of replies is fitted as L = L0 + beta·n over the batch that carried them. The fit leaves out
-//! the time that the batch waited, because a delay that is a share of a latency that contains the delay feeds
-//! on itself. A wait ends when every known caller is queued, when the batch's own cost reaches the share, or
-//! at the share of L0. A gate closes when waits gain no caller; one flush in 64 then keeps probing. See
+//! The latency of replies is fitted as L = L0 + beta·n over the size n of the batch that carried the items.
+//! The fit leaves out the time that the batch waited, because a delay that is a share of a latency that
+//! contains the delay feeds on itself. A wait ends when every known caller is queued, when beta·n of the
+//! batch reaches the share of L0, or when the wait has lasted for the share of L0. A gate closes when waits
+//! gain no caller; then one flush in 64 still waits, to find out whether waits gain callers again. See
 //! docs/controllers.md.
 
-/// The interval of probes while the gate is closed: one flush in this many waits.
+/// While the gate is closed because waits gain no caller, one flush in this many still waits, to find out
+/// whether waits gain callers again.
 const PROBE: u64 = 64;
 
 #[derive(Clone, Debug)]
 pub(super) struct Inflation {
     share: f64,
     in_flight: u64,
-    /// The most callers queued and in flight so far, which decays slowly.
+    /// The greatest number of callers that were queued and in flight together. The number decays slowly.
     callers: f64,
-    /// The share of waits that gained a caller, as a moving average.
+    /// The share of waits during which a further caller came, as a moving average.
     gained: f64,
     flushes: u64,
-    /// The sums over replies, with decay: of 1, n, n², L and nL.
+    /// The decayed sums over replies of 1, n, n², L and n·L, from which the latency L of a reply to a batch
+    /// of n is fitted.
     sums: [f64; 5],
     base: f64,
     slope: f64,
-    /// The number of items queued at the first look at the present batch.
+    /// The number of queued items when the controller first decided on the next batch. A larger batch shows
+    /// that a wait gained callers.
     first_queued: Option<u64>,
     waited: bool,
 }

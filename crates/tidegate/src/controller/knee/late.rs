@@ -1,6 +1,6 @@
-//! Batches that take far longer than usual: others may run beside them.
+//! Batches that take far longer than usual: the controller lets other batches run beside them.
 //!
-//! Such a batch counts as stuck, and no longer against the concurrency, in two cases. In the first, it ran
+//! Such a batch counts as stuck, and no longer counts in the concurrency, in two cases. In the first, it ran
 //! [`LATE`] times as long as batches of its size usually do, and [`PASSED`] batches that started later ended
 //! before it: the server works. In the second, all running batches took [`ALL_LATE`] times as long. Then one
 //! of them counts as stuck at a time, so that the controller does not flood a server that is merely slow.
@@ -8,20 +8,20 @@
 use super::Open;
 use crate::Time;
 
-/// The multiple of its usual cost after which a batch that others passed is late.
+/// A batch that later batches have passed is late once it has run for this multiple of its usual cost.
 const LATE: f64 = 4.0;
-/// The multiple of their usual cost after which all running batches are late.
+/// All running batches are late once each of them has run for this multiple of its usual cost.
 const ALL_LATE: f64 = 16.0;
-/// In nanoseconds: the least time after which a batch is late, and the time for a batch of unknown cost.
+/// The least time after which a batch is late, and the time after which a batch of unknown cost is late, both
+/// in nanoseconds.
 const LATE_NS: (f64, f64) = (1e6, 10e6);
-/// The number of batches that started later and ended before a late batch counts as stuck.
+/// The number of batches that must start after a late batch and end before it until it counts as stuck.
 const PASSED: u32 = 4;
 
-/// The state of a running batch.
+/// The times from which a running batch is late, and the state of the batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Late {
-    /// The time at which the batch is late if batches passed it, and the time at which it is late in any
-    /// case.
+    /// The time from which the batch is late if later batches have passed it.
     passed_at: Time,
     at: Time,
     passed: u32,
@@ -29,7 +29,8 @@ pub(super) struct Late {
 }
 
 impl Late {
-    /// Creates the state of a batch that starts now and usually takes `usual_ns`.
+    /// Creates the state of a batch that starts now and usually takes `usual_ns`; `None` if its usual cost is
+    /// unknown.
     pub(super) fn new(now: Time, usual_ns: Option<f64>) -> Self {
         let after = |times: f64| {
             let ns = usual_ns.map_or(LATE_NS.1, |usual| (times * usual).max(LATE_NS.0));
@@ -47,18 +48,19 @@ impl Late {
         self.is_stuck
     }
 
-    /// Records that a batch that started later ended.
+    /// Records that a batch that started later ended before this batch.
     pub(super) const fn passed(&mut self) {
         self.passed = self.passed.saturating_add(1);
     }
 
-    /// Returns the time at which the batch counts as stuck if nothing else happens.
+    /// Returns the time at which the batch counts as stuck because later batches passed it; `None` if too few
+    /// did.
     fn stuck_at(&self) -> Option<Time> {
         (self.passed >= PASSED && !self.is_stuck).then_some(self.passed_at)
     }
 }
 
-/// Returns the next time at which a running batch counts as stuck. O(batches).
+/// Returns the next time at which a running batch counts as stuck. Takes O(batches) time.
 pub(super) fn stuck_at(open: &[Open]) -> Time {
     let counted = || open.iter().map(|open| &open.late).filter(|l| !l.is_stuck);
     let all_late = counted().map(|late| late.at).max();
@@ -67,7 +69,7 @@ pub(super) fn stuck_at(open: &[Open]) -> Time {
     passed.map_or(all_late, |at| at.min(all_late))
 }
 
-/// Marks the batches that count as stuck at `now`, and calls `each` with their items. O(batches).
+/// Marks the batches that count as stuck at `now`, and calls `each` with their items. Takes O(batches) time.
 pub(super) fn mark(open: &mut [Open], now: Time, mut each: impl FnMut(u64)) {
     let mut all_late = true;
     let mut oldest: Option<usize> = None;
@@ -100,7 +102,8 @@ mod tests {
         Time::from_nanos(ms * 1_000_000)
     }
 
-    /// A batch with a usual cost of ten milliseconds: late at 40 ms if others passed it, else at 160 ms.
+    /// Returns the state of a batch with a usual cost of ten milliseconds: it is late after 40 ms if other
+    /// batches passed it, otherwise after 160 ms.
     fn late(start_ms: u64) -> Late {
         Late::new(at(start_ms), Some(10e6))
     }

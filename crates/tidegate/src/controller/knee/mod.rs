@@ -1,12 +1,13 @@
 //! The default controller: it measures the costs of batches and puts the limit where larger batches gain
 //! next to nothing.
 //!
-//! A line through the measured costs, a + b·n, proposes a limit, k·a/b on the grid {2^e, 1.5·2^e}. Where that
-//! limit cuts batches and a backlog stays, `search` tries other sizes and keeps the best ([`Reason::Backlog`]
-//! while the queue grows without it). The controller leaves a size that was measured to be worse than a
-//! smaller one ([`Reason::Convexity`]). It cuts a backlog after a stall into parts that make its mean latency
-//! least ([`Reason::DrainChunk`]). Where callers return after a completion, it waits for them if that pays
-//! ([`Reason::Anticipate`]). Producers and other objectives keep the line; every 16th full batch is then a
+//! A line through the measured costs, a + b·n, proposes a limit, k·a/b on the grid {2^e, 1.5·2^e}. If that
+//! limit cuts batches and a backlog stays, `search` tries other sizes and keeps the best; the reason is
+//! [`Reason::Backlog`] while the queue would grow under the usual limit. The controller leaves a size that
+//! was measured to be worse than a smaller one ([`Reason::Convexity`]). It cuts a backlog after a stall into
+//! parts that make its mean latency least ([`Reason::DrainChunk`]). If callers return after a completion, it
+//! waits for them if that pays ([`Reason::Anticipate`]). A producer's buffer, and every objective but
+//! [`Objective::Lean`], goes without the search and keeps to the line. Every 16th full batch is then a
 //! quarter as large, so that a and b stay known ([`Reason::Probe`]). After a change of the costs the
 //! controller learns again.
 //!
@@ -55,24 +56,25 @@ use super::{
 };
 use crate::Time;
 
-/// The initial limit, within the bounds.
+/// The initial limit of a controller that counts items, in items; the bounds may change it.
 const START_ITEMS: u64 = 32;
 const START_BYTES: u64 = 64 << 10;
 /// The factor by which the limit grows after a saturated batch until the sizes span enough to tell a from b.
-/// It is also the most by which the limit may exceed the largest size measured.
+/// The limit also never exceeds the largest size measured by more than this factor.
 const GROW: u64 = 2;
-/// The factor by which a limit in bytes grows; such a limit starts close to its bound.
+/// The factor in place of [`GROW`] for a limit in bytes. Such a limit starts close to its bound.
 const GROW_BYTES: u64 = 4;
-/// The shares that remain of the usual size after a batch that took the whole backlog, and after a batch that
-/// the limit cut.
+/// The factors by which the controller reduces the usual batch size: after a batch that took the whole
+/// backlog (unless that batch was larger), and after a batch that the limit cut.
 const NATURAL: (f64, f64) = (0.97, 0.8);
-/// The constant k of the limit: overhead is at most 1/(k+1) of a full batch.
+/// The default constant k of the limit k·a/b: overhead is at most 1/(k+1) of the cost of a full batch.
 const LEAN: f64 = 16.0;
-/// The constant k where another term is meant to set the limit.
+/// The constant k with a latency objective. It is larger, because the latency budget is meant to set the
+/// limit.
 const AMPLE: f64 = 32.0;
-/// The most batches that run at once, even if the bounds allow more.
+/// The greatest number of batches that this controller runs at once, even if the bounds allow more.
 const IN_FLIGHT_MAX: u32 = 1024;
-/// The upper bound on a known cost, in nanoseconds: eleven days.
+/// The upper bound on a cost that the user gives, in nanoseconds: eleven days.
 const COST_MAX: f64 = 1e15;
 
 /// The default controller: it measures the costs of batches and limits batches where larger ones would gain
@@ -122,37 +124,38 @@ pub struct Knee {
 
     now: Time,
     limit: f64,
-    /// The limit within the bounds, as a number of items or bytes.
+    /// The limit in force within the bounds, as a whole number of items or bytes.
     standing: u64,
-    /// True if the limit is on the grid, and so worth keeping.
+    /// True if the limit is on the grid of sizes. The controller then keeps it while the target is near.
     on_grid: bool,
     binding: Reason,
     saturated: u64,
-    /// The part size of the drain in progress, kept until the backlog is gone.
+    /// The part size, in items or bytes, for the backlog in progress, kept until the backlog is gone.
     chunk: f64,
-    /// The backlog that the batch started last left behind.
+    /// The part of the backlog that the batch started last left behind, in items or bytes.
     left: u64,
-    /// The usual size of batches that took the whole backlog: the largest of late.
+    /// The usual size of batches that took the whole backlog: the largest such batch of late.
     natural: f64,
-    /// The arrival of the oldest item of the backlog, and the end of the last batch.
+    /// The time at which the oldest item of the backlog arrived, as the driver reported it last.
     oldest: Time,
     freed: Time,
-    /// True if the limit has reached the target of the costs: the sizes measured so far do not hold it back.
+    /// True if the limit has reached the target that the costs give: the sizes measured so far do not hold it
+    /// back.
     reached: bool,
     /// True if the driver sends [`Event::Ready`] before a batch starts, so that the controller knows the
     /// backlog, and not only that a buffer is full.
     asked: bool,
     /// True if the driver has not yet reported the backlog since the last batch.
     fresh: bool,
-    /// The plan behind the last answer to [`Event::Ready`].
+    /// The plan behind the controller's last answer to [`Event::Ready`].
     plan: Plan,
-    /// The batches that run, and the number of them that count as stuck.
+    /// The running batches, and the number of them that count as stuck.
     open: Vec<Open>,
     stuck: u32,
-    /// The cost of a flush over all sizes, as a moving average in nanoseconds.
+    /// The mean cost of a batch of any size, as a moving average in nanoseconds.
     flush_ns: f64,
     last_done: Time,
-    /// The end of the last batch that counted in the detection of changed costs.
+    /// The end of the last batch that the detection of changed costs has examined.
     judged: Time,
     last_started: Option<Time>,
     waiting_until: Option<Time>,
@@ -162,25 +165,25 @@ pub struct Knee {
     infeasible_ns: u64,
 }
 
-/// The unit of limits and fits.
+/// The unit in which the controller fits costs and limits batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Items,
     Bytes,
 }
 
-/// The limit for the next batch.
+/// The limit for the next batch, and the reason for it.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     limit: u64,
-    /// The limit before any probe or chunk.
+    /// The limit without a probe, and without cutting a backlog into parts.
     full: u64,
     reason: Reason,
-    /// True if the backlog could be cut into parts.
+    /// True if the controller could have cut the backlog into parts, whether or not it did.
     divisible: bool,
 }
 
-/// A batch that runs.
+/// A running batch, as the controller follows it.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     id: BatchId,
@@ -189,7 +192,7 @@ struct Open {
     plan: Plan,
     start: Start,
     late: Late,
-    /// The backlog before the batch, with the items that known callers were about to add.
+    /// The backlog before the batch, with the items that known callers were then about to add.
     backlog: u64,
 }
 
@@ -323,7 +326,7 @@ impl Knee {
     #[must_use]
     pub fn with_known_cost(mut self, a_ns: f64, b_ns: f64) -> Self {
         self.known = true;
-        // The comparison makes a NaN count as the least value.
+        // A NaN as a cost counts as the least value, because every comparison with it is false.
         let within = |ns: f64, least| if ns > least { ns.min(COST_MAX) } else { least };
         self.cost.fit = Some(Line::known(within(a_ns, 1e-3), within(b_ns, 1e-6)));
         self.cost.identified = true;
@@ -331,8 +334,8 @@ impl Knee {
         self
     }
 
-    /// Replaces the exchange rate between overhead and size: overhead is at most 1/(k+1) of a full batch. The
-    /// default is 16, and 32 with a latency objective. Values that are not above 0 are ignored.
+    /// Replaces the constant k of the limit k·a/b, which bounds the overhead to 1/(k+1) of the cost of a full
+    /// batch. The default is 16, and 32 with a latency objective. Values that are not above 0 are ignored.
     #[must_use]
     pub fn with_k(mut self, k: f64) -> Self {
         if k > 0.0 && k.is_finite() {
@@ -352,7 +355,7 @@ impl Knee {
         }
     }
 
-    /// Returns the objective.
+    /// Returns the objective that the controller pursues.
     #[must_use]
     pub const fn objective(&self) -> Objective {
         self.objective
@@ -365,7 +368,7 @@ impl Knee {
         }
     }
 
-    // ---- deciding
+    // ---- decisions about the next batch
 
     fn ready(&mut self, now: Time, load: Load, oldest: Time) -> Decision {
         if !self.flight.is_single() {
@@ -404,14 +407,14 @@ impl Knee {
         }
     }
 
-    /// Returns how many batches may run at once.
+    /// Returns how many batches the controller now allows to run at once.
     fn allowed(&self) -> u32 {
         self.strain
             .point()
             .map_or_else(|| self.flight.allowed(), |point| point.number)
     }
 
-    /// Puts a limit into force.
+    /// Puts a limit on the size of batches into force.
     fn set_limit(&mut self, limit: f64) {
         self.limit = limit;
         self.standing = self.bounded(limit);
@@ -428,7 +431,7 @@ impl Knee {
         }
     }
 
-    /// Returns whether the limit rests on measured costs. Otherwise it grows until enough costs are known.
+    /// Returns whether measured costs set the limit. Until enough costs are known, the limit only grows.
     const fn targeted(&self) -> bool {
         self.cost.identified || self.cost.convex.is_some()
     }
@@ -441,7 +444,7 @@ impl Knee {
             )
     }
 
-    /// Returns how much known callers will add to the backlog.
+    /// Returns the number of items that known callers are about to add to the backlog.
     fn coming(&self) -> u64 {
         match (self.unit, &self.profile) {
             (Unit::Items, Some(_)) => self.callers.missing().unwrap_or(0),
@@ -449,7 +452,7 @@ impl Knee {
         }
     }
 
-    /// Returns whether a backlog that stays decides size and concurrency.
+    /// Returns whether a search for size and concurrency may begin once a backlog stays.
     fn may_strain(&self) -> bool {
         self.asked
             && !self.known
@@ -459,7 +462,7 @@ impl Knee {
             && self.callers.same().is_none()
     }
 
-    // ---- learning
+    // ---- events from which the controller learns
 
     fn arrived(&mut self, now: Time, load: Load) {
         self.rate.arrived(self.amount(load));
@@ -498,8 +501,8 @@ impl Knee {
         self.gate.started(now.as_nanos(), batch.items, saved);
         self.callers.started();
         let coming = self.coming();
-        // The id runs already, or more batches run than were allowed. Either way the former batch will hardly
-        // end.
+        // A batch with this id runs already, or more batches run than the controller allowed. Either way the
+        // driver will hardly report the end of the earlier batch, so the controller forgets that batch.
         let again = self.open.iter().position(|open| open.id == id);
         let full = (self.open.len() == IN_FLIGHT_MAX as usize).then_some(0);
         if let Some(at) = again.or(full) {
@@ -512,7 +515,8 @@ impl Knee {
             }
         }
         let start = if self.flight.is_single() {
-            // A single batch at a time leaves no concurrency to judge.
+            // With a single batch at a time there is no concurrency to find, so the search takes no note of
+            // the batch.
             Start::default()
         } else {
             let waited = self.oldest < self.freed;
@@ -619,8 +623,8 @@ impl Knee {
         self.check_feasible();
     }
 
-    /// Returns the cost that the batch would have had alone, if it can be estimated. Also learns how much the
-    /// batches beside it slowed the batch down. O(running batches).
+    /// Returns the cost that the batch would have had alone, if it can be estimated. Also learns how much
+    /// other running batches slowed the batch down. O(running batches).
     fn alone(&mut self, now: Time, done: &Open, cost_ns: f64, ok: bool) -> Option<f64> {
         for open in &mut self.open {
             if open.start.is_before(done.start) {
@@ -659,7 +663,8 @@ impl Knee {
         slowdown.map(|slowdown| cost_ns / slowdown)
     }
 
-    /// Returns the nanoseconds that a batch of `n` items usually takes at the concurrency in force.
+    /// Returns the nanoseconds that a batch of `n` items usually takes at the concurrency in force; `None`
+    /// before the first measurement, or if only one batch may run at a time.
     fn usual(&self, n: u64) -> Option<f64> {
         if self.flight.is_single() {
             return None;

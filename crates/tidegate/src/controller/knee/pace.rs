@@ -1,13 +1,15 @@
-//! The rate at which items end, at one concurrency and size of batches.
+//! Measures the rate at which items end, at one concurrency and size of batches.
 
-/// The least number of batches on which a rate may rest.
+/// The least number of ended batches on which a rate of items may rest.
 const KNOWN: f64 = 3.0;
-/// The least number of batches that count in full; older batches count for half.
+/// Once more batches than this have ended, the pace halves the weight of the past, unless four turns have
+/// more batches.
 const LASTING: f64 = 256.0;
-/// The least scatter of single costs, because no machine is ever quiet.
+/// The least scatter of single costs, as a share, because no machine is ever quiet.
 const NOISE: f64 = 0.05;
 
-/// The items that ended, and the time that they took.
+/// The rate at which items end: the number of items of ended batches, and the time between the ends of these
+/// batches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     items: f64,
@@ -37,12 +39,12 @@ impl Pace {
         }
     }
 
-    /// Makes the pace leave out the time until the next batch ends.
+    /// Makes the pace leave out the time until the next batch ends, which belongs to another concurrency.
     pub(super) const fn pause(&mut self) {
         self.last = None;
     }
 
-    /// Returns the rate in items a nanosecond.
+    /// Returns the rate in items a nanosecond; `None` before [`KNOWN`] batches have ended.
     pub(super) fn rate(&self) -> Option<f64> {
         (self.batches >= KNOWN && self.ns > 0.0).then(|| self.items / self.ns)
     }

@@ -1,4 +1,5 @@
-//! The limit for the next batch.
+//! Plans the next batch: computes its limit from the limit in force, with probes, parts of a backlog, and
+//! shares of batches that run at once.
 
 use super::buckets::Line;
 use super::rate::drain_chunk;
@@ -10,17 +11,19 @@ use crate::nanos;
 /// The interval of probes: one in this many saturated batches has another size, which keeps a and b
 /// identifiable.
 const PROBE_EVERY: u64 = 16;
-/// The ratio of b·n to a that a full batch has during the climb of the concurrency.
+/// During the climb of the concurrency batches are kept short: the items of a batch together cost at most
+/// this many times its fixed cost a.
 const BRIEF: f64 = 4.0;
-/// The least ratio of the cost of the whole backlog in one batch to the cost of a share at which slots share
-/// it.
+/// The least ratio of the cost of the whole backlog in one batch to the cost of one batch's share. Below that
+/// ratio a batch takes the whole backlog, because shares would save nothing.
 const SPLIT: f64 = 1.1;
 
 impl Knee {
-    /// Returns the plan for the size of a buffer while the driver sends no `Ready`: with probes, but without
+    /// Returns the plan for the size of a buffer, where the driver sends no `Ready`: with probes, but without
     /// cutting a backlog.
     pub(super) fn unasked(&self) -> Plan {
-        // Limits beyond 2^53 are rounded.
+        // The limit as an integer may differ from the exact limit by rounding, because an `f64` rounds limits
+        // beyond 2^53.
         debug_assert!(self.standing.abs_diff(self.bounded(self.limit)) <= self.standing >> 52);
         let full = self.standing;
         let (limit, reason) = self.probe(full, u64::MAX).unwrap_or((full, self.binding));
@@ -32,8 +35,8 @@ impl Knee {
         }
     }
 
-    /// Returns the limit for the next batch. Changes nothing but the latched part size, so repeated calls are
-    /// harmless.
+    /// Returns the plan for the next batch. Changes nothing but the part size kept for the backlog in
+    /// progress, so repeated calls are harmless.
     pub(super) fn plan(&mut self, backlog: u64) -> Plan {
         if let Some(Point { limit, .. }) = self.strain.point() {
             return Plan {
@@ -72,7 +75,8 @@ impl Knee {
         if self.flight.climbs()
             && let Some(Line { a, b, .. }) = self.cost.fit
         {
-            // Short batches show sooner how many batches may run.
+            // Batches are kept short during the climb, because short batches show sooner how many of them may
+            // run at once.
             limit = limit.min((BRIEF * a / b).max(1.0));
         }
         let full = if limit == self.limit {
@@ -99,7 +103,8 @@ impl Knee {
         } else {
             binding
         };
-        // A part or a share bounds the present backlog; the limit itself does not depend on the backlog.
+        // A part or a share becomes the limit only if it is the reason why the batch ends. Otherwise the plan
+        // keeps the full limit, which does not change with the backlog.
         let limit = match reason {
             Reason::DrainChunk | Reason::Shared => limit,
             _ => full,
@@ -112,7 +117,8 @@ impl Knee {
         }
     }
 
-    /// Returns the part of the backlog for one of several batches at once, where smaller batches are cheaper.
+    /// Returns the part of the backlog for one of several batches at once, if smaller batches are cheaper;
+    /// otherwise the whole backlog.
     pub(super) fn share(&self, backlog: u64) -> u64 {
         if self.flight.allowed() == 1 {
             return backlog;
@@ -126,7 +132,7 @@ impl Knee {
         }
     }
 
-    /// Returns the size that leaves half the latency budget for the batch itself. Returns `None` if the
+    /// Returns the batch size that leaves half the latency budget for the batch itself. Returns `None` if the
     /// backlog alone exceeds the budget, because such a limit would only make the queue unstable.
     pub(super) fn latency_limit(&self, a: f64, b: f64, backlog: u64) -> Option<f64> {
         let Objective::LatencyP99(x) = self.objective else {
@@ -137,9 +143,10 @@ impl Knee {
         (backlog as f64 * (b + a / n) < x * self.flight.works()).then_some(n)
     }
 
-    /// Returns whether the search may try larger sizes: an objective that sets a limit of its own
-    /// keeps that limit. It begins once a line fits the costs, or once a bend is known and none has fitted
-    /// for some time: sizes above the bend do not count for the line.
+    /// Returns whether the search may try larger sizes. It may do so only under [`Objective::Lean`], because
+    /// every other objective calls for a limit of its own. The search begins once a line fits the costs, or
+    /// once a size was measured to be worse than a smaller size and no line has fitted for some time, because
+    /// the worse sizes do not count for the line.
     pub(super) const fn looks_up(&self) -> bool {
         self.asked
             && !self.flight.climbs()
@@ -149,7 +156,8 @@ impl Knee {
                 || self.cost.convex.is_some() && self.saturated >= PROBE_EVERY)
     }
 
-    /// Returns a size other than the limit, if the next batch should measure one.
+    /// Returns a batch size other than the limit, if the next batch should measure the cost of another size;
+    /// otherwise `None`.
     pub(super) fn probe(&self, full: u64, backlog: u64) -> Option<(u64, Reason)> {
         if backlog != u64::MAX
             && self.looks_up()

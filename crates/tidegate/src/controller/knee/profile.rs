@@ -1,40 +1,43 @@
 //! Anticipation: expects callers to return after a completion, and decides whether a wait for them pays.
 //!
-//! In a closed loop completions cause arrivals. 16 slots of a/16 after a completion hold the moving average
-//! of the arrivals in them. The profile sees arrivals with or without a wait, so it needs no probes. A wait
-//! of d is worth the arrivals expected in d, each of which saves a flush of `a`, less the time that the queue
-//! spends waiting. A lone caller never waits, because the profile never expects another caller. The method is
-//! anticipatory disk scheduling (Iyer and Druschel, SOSP 2001) for batches; see docs/controllers.md.
+//! In a closed loop completions cause arrivals. The profile divides the time `a` after a completion, the cost
+//! of a flush, into 16 slots, and keeps a moving average of the arrivals in each slot. It sees arrivals with
+//! or without a wait, so it needs no probes. A wait of d is worth the arrivals expected in d, each of which
+//! saves a flush of `a`, less the time that the queue spends waiting. A lone caller never waits, because the
+//! profile never expects another caller. The method is anticipatory disk scheduling (Iyer and Druschel, SOSP
+//! 2001) for batches; see docs/controllers.md.
 
 const SLOTS: usize = 16;
-/// The number of completions before the profile counts.
+/// The number of completed batches after which the controller relies on the profile.
 const LEARN: u64 = 4;
-/// The least gain of a wait for each waiting item, as a share of `a`.
+/// The least gain of a wait at which the controller waits: this share of the cost `a` of a flush, for each
+/// waiting item.
 const WORTH: f64 = 0.02;
 
-/// The arrivals after a completion, by slots of a/16.
+/// A histogram of the arrivals after the completion of a flush, averaged over many completions. Each of its
+/// slots counts the arrivals within a sixteenth of `a`, the cost of a flush.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Profile {
     mean: [f64; SLOTS],
     current: [f64; SLOTS],
     completions: u64,
-    /// The sum of `mean`, apart from rounding: no wait brings more arrivals than this. The next field is the
-    /// sum of `current`.
+    /// The sum of `mean`, apart from rounding: no wait can bring more arrivals than this number.
     total: f64,
     came: f64,
     /// True once an item has arrived. Until then all slots are zero.
     any: bool,
 }
 
-/// The least mean that is kept: a smaller one becomes zero. It would affect no decision, and would decay into
-/// denormal numbers, which make arithmetic a hundred times slower.
+/// The least mean that a slot keeps. A smaller mean becomes zero: it would affect no decision, and would
+/// decay into denormal numbers, which make arithmetic a hundred times slower.
 const MEAN_MIN: f64 = 1e-30;
-/// The number of completions between two passes that zero small means: far fewer than the decay from
-/// [`MEAN_MIN`] to a denormal takes.
+/// The number of completions between two passes that set small means to zero. A mean takes far more
+/// completions to decay from [`MEAN_MIN`] to a denormal number.
 const TIDY: u64 = 256;
 
 impl Profile {
-    /// Records `items` that arrived `dt` after the last completion.
+    /// Records `items` that arrived `dt` nanoseconds after the last completion, where a flush costs `a`
+    /// nanoseconds.
     pub(super) fn arrived(&mut self, dt: f64, a: f64, items: u64) {
         if let Some(slot) = self.current.get_mut(slot_of(dt, a)) {
             *slot += items as f64;
@@ -43,7 +46,7 @@ impl Profile {
         }
     }
 
-    /// Records a completion: the arrivals since the last one join the average.
+    /// Records that a batch is complete: the arrivals since the previous completion join the average.
     pub(super) fn completed(&mut self) {
         self.completions += 1;
         if !self.any {
@@ -72,12 +75,12 @@ impl Profile {
         }
     }
 
-    /// Returns how much longer to wait, `dt` after the last completion with `queued` items waiting; 0 if a
-    /// wait does not pay.
+    /// Returns how much longer to wait, in nanoseconds, `dt` nanoseconds after the last completion with
+    /// `queued` items waiting; 0 if a wait does not pay.
     pub(super) fn wait(&self, dt: f64, a: f64, queued: u64) -> f64 {
         let least = WORTH * (queued as f64).max(1.0);
-        // Even if all expected arrivals came at once, they would not be worth the wait. The margin covers
-        // rounding.
+        // The queue flushes at once if all expected arrivals together, even at once, would not be worth a
+        // wait. The margin covers rounding.
         if self.completions < LEARN || self.total < least * 0.99 {
             return 0.0;
         }
@@ -86,7 +89,7 @@ impl Profile {
             return 0.0;
         }
         let width = a / SLOTS as f64;
-        // The profile no longer expects arrivals that came early.
+        // Arrivals that came early are arrivals that the profile no longer expects.
         let due: f64 = self.mean[..first].iter().sum::<f64>()
             + self.mean[first] * (dt - width * first as f64) / width;
         let came: f64 = self.current[..=first].iter().sum();
@@ -119,16 +122,17 @@ impl Profile {
 /// done looks like one more caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
-    /// The worth of a wait, in flushes an item of its batch, as a moving average.
+    /// The gain of a wait for each item of its batch, in costs of a flush, as a moving average.
     worth: f64,
     batches: u64,
-    /// The wait in progress: its start, and the items that waited then.
+    /// The wait in progress: its start in nanoseconds, and the number of items that waited then. `None` while
+    /// no batch is held back.
     held: Option<(u64, u64)>,
 }
 
-/// The least worth of a wait for each item of its batch, as a share of a flush.
+/// If waits gain less than this share of a flush on average, for each item of their batch, the gate closes.
 const GAIN: f64 = 0.03;
-/// The CPU of a wait: a few turns of a runtime's scheduler, or a sleep and a wake-up.
+/// The CPU time of a wait, in nanoseconds: a few turns of a runtime's scheduler, or a sleep and a wake-up.
 const WAIT_CPU_NS: f64 = 10_000.0;
 /// The interval of probes while the gate is closed: one batch in this many may still wait, to measure the
 /// gain.
@@ -152,8 +156,9 @@ impl Gate {
     }
 
     /// Records the start of a batch. If the batch was held back, compares the saving (`flush` for each item
-    /// that came) with the time that the waiting items lost and the CPU of the wait. Either side counts for
-    /// at most a flush an item. A hiccup of a timer or of the machine is then no more than one bad wait.
+    /// that joined) with the time that the waiting items lost and the CPU time of the wait. Either side
+    /// counts for at most a flush an item, so that a hiccup of a timer or of the machine is no more than one
+    /// bad wait.
     pub(super) fn started(&mut self, now_ns: u64, items: u64, flush: f64) {
         self.batches += 1;
         if let Some((since, queued)) = self.held.take() {
@@ -166,7 +171,7 @@ impl Gate {
     }
 }
 
-/// Returns the slot of `dt`; [`SLOTS`] or more if `dt` is beyond all slots.
+/// Returns the slot of a time `dt` after a completion; [`SLOTS`] or more if `dt` is beyond all slots.
 fn slot_of(dt: f64, a: f64) -> usize {
     // The cast to 32 bits takes fewer instructions, and larger values are beyond the profile.
     (dt / a * SLOTS as f64) as u32 as usize

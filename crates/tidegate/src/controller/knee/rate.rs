@@ -1,19 +1,22 @@
-//! The arrival rate, and the best parts of a backlog.
+//! Estimates the arrival rate of items, and computes the best size of the parts into which the controller
+//! cuts a backlog.
 
-/// The arrival rate: arrivals over time, both decayed by 7/8 a batch, and a slow twin decayed by 63/64.
+/// The arrival rate of items: the ratio of two sums, arrivals and time, which decay by 7/8 with each batch. A
+/// second, slow pair of sums decays by 63/64.
 ///
 /// The driver reports arrivals, or the controller infers them from the growth of the backlog between two
 /// looks at the backlog. The rate never counts an arrival twice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate {
-    /// The backlog up to which arrivals are counted.
+    /// The length of the backlog at the last look, plus the arrivals reported since, in items. The rate has
+    /// counted all of these; only items above this number are further arrivals.
     seen: u64,
-    /// The arrivals, and the nanoseconds, that the decayed sums do not contain yet.
+    /// The number of arrivals that the decayed sums do not contain yet.
     items: f64,
     looked: Option<u64>,
     fast: Decayed,
     slow: Decayed,
-    /// The higher of both rates, in arrivals a nanosecond.
+    /// The higher of the fast and the slow rate, in arrivals a nanosecond.
     per_ns: Option<f64>,
 }
 
@@ -78,7 +81,8 @@ impl Rate {
 /// Returns the part size that makes the mean latency least while batches drain a backlog of `backlog` at cost
 /// a + b·n and `rate` items arrive a nanosecond (fluid limit). With rate 0 it is sqrt(backlog · a / b).
 pub(super) fn drain_chunk(a: f64, b: f64, rate: f64, backlog: f64) -> f64 {
-    // Only a rate close to the capacity pays for the division.
+    // The bound on the rate matters only close to the server's capacity, so lower rates do without the
+    // division.
     let rate = if rate * b < 0.94 {
         rate
     } else {
@@ -89,28 +93,29 @@ pub(super) fn drain_chunk(a: f64, b: f64, rate: f64, backlog: f64) -> f64 {
     (r + (r * r + spare * a * (rate * a + backlog)).sqrt()) / spare
 }
 
-/// Learns whether cutting a backlog into parts works here. A part is worth its cost only if no backlog is
-/// left after the last part.
+/// Learns whether cutting a backlog into parts works at this boundary. A part is worth its cost only if no
+/// backlog is left after the last part.
 ///
 /// Cutting does not work where callers return as soon as their part is done, or where batches cost something
 /// else than the fit predicts. Each failure doubles the number of backlogs taken in one go before the next
 /// attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drain {
-    /// The initial size of the backlog in progress, 0 without one, and the number of items taken out of it.
+    /// The size of the backlog in progress when its first part was taken; 0 without a backlog.
     whole: u64,
     taken: u64,
     parts: u32,
-    /// The number of backlogs to take in one go after a failure, and how many of them are left.
+    /// The number of backlogs that the controller takes in one go after the next failure of cutting, before
+    /// it cuts again.
     skips: u32,
     left: u32,
 }
 
-/// The most backlogs taken in one go between two attempts.
+/// The greatest number of backlogs that the controller takes in one go between two attempts to cut a backlog.
 const SKIPS_MAX: u32 = 256;
 
 impl Drain {
-    /// Returns whether a backlog may be cut now.
+    /// Returns whether the controller may cut a backlog into parts now.
     pub(super) const fn may_cut(&self) -> bool {
         self.left == 0
     }
@@ -137,8 +142,8 @@ impl Drain {
         } else if self.taken >= self.whole
             || self.parts > 1 && left > self.whole.saturating_sub(self.taken / 2)
         {
-            // The parts have taken the whole backlog, or arrivals fill it up at half the rate at which parts
-            // take from it.
+            // The attempt failed: the parts have taken as many items as the whole backlog had and some are
+            // left, or arrivals fill the backlog up at half the rate at which parts take from it.
             self.whole = 0;
             self.skips = (self.skips * 2).clamp(1, SKIPS_MAX);
             self.left = self.skips;
@@ -164,7 +169,7 @@ mod tests {
             let is_part = drain.may_cut();
             parts += u32::from(is_part);
             let n = if is_part { 50 } else { 100 };
-            // As many callers return as got answers.
+            // As many callers return as received answers.
             drain.started(n, 100, is_part, true);
         }
         assert!(parts < 40, "{parts} of 1000 batches were parts");

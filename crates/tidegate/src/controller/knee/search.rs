@@ -1,4 +1,4 @@
-//! The search for a better limit while the present one cuts batches and the backlog stays.
+//! Searches for a better limit while the limit in force cuts batches and the backlog stays.
 //!
 //! The search assumes no shape of the cost curve. While the limit cuts batches and the backlog will stay for
 //! some time, it tries other sizes of the half-octave grid, each at most once until the costs change. It goes
@@ -14,49 +14,53 @@
 
 use super::buckets::{Buckets, GRID, grid_index, grid_size};
 
-/// The gain in throughput a doubling for which the search keeps a larger size.
+/// The gain in throughput, for each doubling of the batch size, for which the search keeps a larger size.
 const WORTH: f64 = 0.03;
-/// The number of batches of a window. The search compares the least backlog of a window with that of earlier
-/// ones.
+/// The number of batches of a window. The search compares the least backlog of a window with the least
+/// backlog of earlier windows.
 const WINDOW: u32 = 8;
-/// The number of earlier windows in the comparison.
+/// The number of earlier windows with which the search compares the backlog of a window.
 const WINDOWS: usize = 8;
-/// The number of batches within which a backlog may end without a better limit.
+/// The number of batches over which the search extrapolates the trend of the backlog. If the backlog will be
+/// gone by then, it needs no better limit.
 const SOON: f64 = 32.0;
-/// The cost that trials may have before they have a budget, in batches of the limit in force.
+/// The time that trials of near sizes may lose without a budget, in batches of the limit in force.
 const FREE: f64 = 4.0;
 /// The number of batches at the limit in force before a trial, which show the trend of the backlog.
 const STEADY: u32 = 2;
-/// The most grid steps between near sizes: the search may try these without a budget.
+/// The greatest number of grid steps between two sizes that count as near. Trials of near sizes may begin
+/// without a budget.
 const NEAR: usize = 2;
-/// The most that a trial may count, as a multiple of its expected cost.
+/// The bound on the loss of a trial, as a multiple of the expected loss. A larger loss counts as this much
+/// against the budget.
 const DEAREST: f64 = 64.0;
 /// The number of batches after which the search may try a size again that cost more than [`DEAREST`] allows.
 const REHEAR: u32 = 1024;
-/// The most batches of other sizes during a trial, taken because the backlog did not reach the size.
+/// The greatest number of batches of other sizes during a trial, taken because the backlog did not reach the
+/// size on trial. After more of them the trial ends without a result.
 const MISSED: u32 = 8;
-/// The least and the most batches of a trial.
+/// The least and the greatest number of batches in a trial of a size.
 const BLOCK: (f64, f64) = (3.0, 64.0);
-/// The error of a size's mean, as a share, at which a trial ends.
+/// The relative error of the mean cost of a size at which a trial ends.
 const ROUGH: f64 = 0.15;
 
-/// A finished batch that the limit cut.
+/// A finished batch that did not take the whole backlog, because the limit cut it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
-    /// The size to which the limit cut the batch.
+    /// The number of items to which the limit cut the batch.
     pub(super) n: u64,
     pub(super) cost_ns: f64,
-    /// The backlog when the batch was taken.
+    /// The backlog when the driver took the batch, in items.
     pub(super) backlog: u64,
-    /// The rest of the backlog when the batch was taken.
+    /// The items that the batch left in the backlog.
     pub(super) left: u64,
     /// The arrival rate, in items a nanosecond.
     pub(super) arriving: f64,
-    /// True if the cost of the batch was an outlier, or the batch is the first at changed costs.
+    /// True if the cost of the batch was an outlier, or the batch is the first since the costs changed.
     pub(super) suspect: bool,
 }
 
-/// A size on trial.
+/// A trial of another batch size, with the sums over the batches that had this size so far.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     index: usize,
@@ -66,38 +70,42 @@ struct Trial {
     /// The number of batches of other sizes during the trial, because the backlog did not reach the size on
     /// trial.
     missed: u32,
-    /// The expected loss of one batch of this size against as many items in batches of the limit.
+    /// The time, in nanoseconds, that a batch of the size on trial is expected to lose against as many items
+    /// in batches of the limit.
     expected: f64,
-    /// The most that all batches of the trial may lose.
+    /// The longest time, in nanoseconds, that all batches of the trial together may lose.
     afford: f64,
 }
 
-/// The state of the search.
+/// The state of the search for a better limit.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     /// The sizes of the grid that were on trial, or are known from batches of their own, since the costs last
     /// changed: bit i stands for grid size i.
     tried: u64,
     trial: Option<Trial>,
-    /// A size that was found to be better than the size that the fit proposes.
+    /// The batch size that trials found to be better than the size that the fitted line proposes, kept until
+    /// the costs change.
     kept: Option<u64>,
-    /// A size of higher throughput that holds while the backlog lasts.
+    /// A batch size of higher throughput, which takes the place of `kept` only while the present backlog
+    /// lasts.
     loose: Option<u64>,
-    /// True if the last trial above the limit in force was worse.
+    /// True if the last trial of a size above the limit found that size to be worse.
     capped: bool,
-    /// The number of batches since a trial last found a better size.
+    /// The number of batches since a trial last found a better batch size.
     settled: u32,
-    /// True if the previous trial tried a smaller size.
+    /// True if the previous trial tried a smaller batch size.
     went_down: bool,
     backlog: Backlog,
-    /// The largest size taken since the costs last changed, and the cost of that batch.
+    /// The largest size, in items, that a batch has had since the costs last changed, and the highest cost of
+    /// a batch of that size, in nanoseconds.
     largest: (f64, f64),
-    /// The time during which the limit cut batches, and the part of that time that worse trials cost.
+    /// The sum of the costs of the batches that the limit cut, in nanoseconds.
     bound_ns: f64,
     spent_ns: [f64; 2],
 }
 
-/// The development of the backlog while the limit cuts batches.
+/// Follows the backlog from batch to batch while the limit cuts batches, to find out whether it grows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Backlog {
     batches: u32,
@@ -105,18 +113,18 @@ struct Backlog {
     earlier: [u64; WINDOWS],
     windows: usize,
     grows: bool,
-    /// The backlog at the last look, and its change a batch as a moving average.
+    /// The backlog, in items, when the previous batch was taken; `None` after a trial.
     last: Option<u64>,
     trend: f64,
-    /// The last change of the backlog.
+    /// The last change of the backlog, in items.
     change: f64,
-    /// The number of changes observed since the last trial.
+    /// The number of changes of the backlog observed since the last trial.
     steady: u32,
 }
 
 impl Backlog {
     fn look(&mut self, backlog: u64, limit: u64, on_trial: bool) {
-        // The backlog after a trial does not depend on the limit in force alone.
+        // The trend leaves out the backlog after a trial, which does not depend on the limit in force alone.
         let last = std::mem::replace(&mut self.last, (!on_trial).then_some(backlog));
         match last {
             Some(last) if !on_trial => {
@@ -182,12 +190,13 @@ impl Search {
         }
     }
 
-    /// Returns the size that the next batch must take, if a size is on trial.
+    /// Returns the size on trial, which the next batch must take; `None` if no trial runs.
     pub(super) fn on_trial(&self) -> Option<u64> {
         self.trial.map(|t| grid_size(t.index))
     }
 
-    /// Returns the size that holds while the backlog lasts, or else the size that holds for good.
+    /// Returns the batch size that the search found: the size for as long as the present backlog lasts, or
+    /// else the size kept for good; `None` if the search found neither.
     pub(super) const fn found(&self) -> Option<u64> {
         match self.loose {
             Some(n) => Some(n),
@@ -195,14 +204,15 @@ impl Search {
         }
     }
 
-    /// Keeps a size that another part of the controller found.
+    /// Keeps a batch size that another part of the controller found to be the best.
     pub(super) const fn adopt(&mut self, size: u64) {
         self.kept = Some(size);
         self.loose = None;
         self.trial = None;
     }
 
-    /// Returns whether the limit is larger than usual because the backlog grew.
+    /// Returns whether the limit in force is a size that holds only for the present backlog, because the
+    /// backlog grew.
     pub(super) const fn is_loose(&self) -> bool {
         self.loose.is_some()
     }
@@ -225,7 +235,7 @@ impl Search {
         self.spent_ns = [0.0; 2];
     }
 
-    /// Records a batch that took the whole backlog: no backlog is left.
+    /// Records a batch that took the whole backlog. Trials and sizes for the backlog end with it.
     pub(super) fn relieved(&mut self) {
         self.trial = None;
         self.loose = None;
@@ -234,8 +244,8 @@ impl Search {
         }
     }
 
-    /// Records a batch that `limit`, the limit in force, or a trial cut. Costs O(sizes) when a trial begins
-    /// or ends, else O(1).
+    /// Records a batch that did not take the whole backlog: `limit`, the limit in force, or a trial cut it.
+    /// Costs O(sizes) when a trial begins or ends, else O(1).
     pub(super) fn cut(
         &mut self,
         cut: Cut,
@@ -294,7 +304,8 @@ impl Search {
         self.trial = None;
         let size = grid_size(trial.index);
         if ratio < 1.0 {
-            // The cost of a batch that hung does not predict the cost of the next trial.
+            // The loss counts against the budget up to a bound only, because the cost of a batch that hung
+            // does not predict the cost of the next trial.
             let most = DEAREST * trial.batches * trial.expected.max(limit as f64 / rate);
             self.spent_ns[usize::from(grid_size(trial.index) > limit)] +=
                 (trial.ns * (1.0 - ratio)).min(most);
@@ -314,8 +325,8 @@ impl Search {
         }
     }
 
-    /// Records the largest size and the most that it cost. The cost of a batch that hung does not predict
-    /// other costs.
+    /// Records the largest size taken and the highest cost of a batch of that size. A batch that hung counts
+    /// with less than it cost, because its cost does not predict other costs.
     fn reached(&mut self, n: f64, ns: f64) {
         let (top, dearest) = self.largest;
         if n < top {
@@ -340,7 +351,7 @@ impl Search {
         let (tried, mut hung) = (&mut self.tried, false);
         let mut smaller = f64::INFINITY;
         sizes.each(|i, of, _| {
-            // Only a batch that hung differs that much from its neighbours.
+            // Only the rate of a batch that hung is that far below the rates of neighbouring sizes.
             if of * DEAREST < rate.min(smaller) {
                 *tried &= !(1 << i);
                 hung = true;
@@ -400,7 +411,8 @@ impl Search {
         }
     }
 
-    /// Chooses the next size to try, if one is left and its cost fits the budget.
+    /// Chooses the next batch size to try, if an untried size is left and the expected loss of its trial fits
+    /// the budget.
     fn begin(&mut self, limit: u64, bounds: (u64, u64), sizes: &Buckets, noise: f64, cut: Cut) {
         let (backlog, arriving) = (cut.backlog, cut.arriving);
         let (floor, ceiling) = bounds;
@@ -416,8 +428,8 @@ impl Search {
         let doubled = Some(at + 2).filter(|&i| !self.capped && fits(i) && !known(i));
         let up = doubled.or_else(|| (at + 1..GRID).find(|&i| fits(i) && !known(i)));
         let may = |i: &usize| *i != 1 && grid_size(*i) >= floor && !known(*i);
-        // More items arrive than this size can take, and smaller sizes cost little: the search
-        // tries halves first.
+        // More items arrive than this size can take, so the search tries half the size first, and smaller
+        // halves: smaller sizes cost little.
         let strained = arriving > rate;
         let halved = (0..at)
             .rev()
@@ -432,13 +444,14 @@ impl Search {
             [up, down]
         };
         let share = if strained && self.backlog.grows {
-            // Where far more items arrive than this size can take, trials of other sizes lose little.
+            // Where far more items arrive than this size can take, trials of other sizes lose little, so they
+            // get a larger share of the time.
             ((1.0 - rate / arriving.max(1e-12)) / 2.0).max(1.0 / 8.0)
         } else {
             1.0 / 32.0
         };
         let own = limit as f64 / rate;
-        // The number of batches that it takes to see that a size is far worse.
+        // The number of batches that a trial needs to show that a size is far worse.
         let many = (9.0 * noise * noise).max(1.0);
         let (top, dearest) = self.largest;
         let dearer = sizes.rate_of(top as u64).map_or(0.0, |(of, weight)| {
@@ -450,13 +463,14 @@ impl Search {
             let part = grid_size(index) as f64 / limit as f64;
             let room = room[usize::from(index > at)];
             let loss = match index > at {
-                // Costs may grow as fast as the square of the size.
+                // A larger size was worse, so the search expects costs that grow as fast as the square of the
+                // size.
                 true if self.capped => {
                     let beyond = (grid_size(index) as f64 / top).max(1.0);
                     (dearest * beyond * beyond).max(part * own) * many
                 }
-                // The expected loss an item is the excess cost of the largest size measured over that of the
-                // limit, or 0.
+                // A larger size is expected to lose, on each of its items, as much as the largest size
+                // measured loses against the limit, or nothing.
                 true => (grid_size(index) as f64 * dearer).max(0.0) * many,
                 false => (1.0 - part) * own,
             };
@@ -465,7 +479,7 @@ impl Search {
                 continue;
             }
             let free = if is_near { FREE * own } else { 0.0 };
-            // No more items may arrive during the trial than wait already, unless the limit
+            // In the time that the trial loses, no more items may arrive than wait already, unless the limit
             // cannot keep up anyway.
             let is_lost = arriving > 2.0 * rate;
             let is_bearable = is_near || is_lost || loss * arriving <= backlog as f64;
@@ -544,7 +558,8 @@ mod tests {
 
     #[test]
     fn a_dip_does_not_hide_a_better_size_behind_it() {
-        // An item costs 1 up to 64 items, 2 up to 512, and next to nothing beyond.
+        // An item costs 1 ns in a batch of up to 64 items, and 2 ns in a batch of up to 512 items. Each
+        // larger batch costs the same.
         let cost = |n: u64| match n {
             0..=64 => 10.0 + n as f64,
             65..=512 => 10.0 + 2.0 * n as f64,

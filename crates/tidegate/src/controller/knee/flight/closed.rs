@@ -1,42 +1,44 @@
-//! The concurrency in a closed loop, where the same callers call again and again.
+//! Searches for the concurrency, the number of batches that run at once, in a closed loop, where the same
+//! callers call again and again.
 //!
-//! The callers divide evenly among the batches: c batches of 1/c of them each. The search therefore compares
-//! the items that end in a given time, for any cost curve and any server, and needs no slowdown. A trial of a
+//! With c batches at once, each batch carries an equal part of the callers. The search therefore compares the
+//! items that end in a given time, for any cost curve and any server, and needs no slowdown. A trial of a
 //! concurrency (`number`) lasts whole turns of its batches. At first the concurrency doubles or halves. Once
-//! that no longer pays, it steps by a half, ever more rarely, and now and then by a factor of two or four,
-//! because throughput may have several peaks.
+//! that no longer pays, the search steps by a factor of 1.5, ever more rarely, and now and then by a factor
+//! of two or four, because throughput may have several peaks.
 
 use super::super::pace::Pace;
 use super::{BLOCK, CLIMB_ROUGH, Flight, PATIENCE, REST, ROUGH, Trial, WORTH};
 
-/// The factors of the steps in concurrency, one after the other, each once up and once down.
+/// The factors of the steps in concurrency once the doubling has ended, in turn. The search tries each factor
+/// once up and once down.
 const FAR: [f64; 6] = [1.5, 1.5, 2.0, 1.5, 4.0, 1.5];
 
-/// The search for the concurrency in a closed loop.
+/// The state of the search for the concurrency in a closed loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Closed {
-    /// The number of callers; 0 if the loop is open.
+    /// The number of callers that call again and again; 0 if the loop is not closed.
     callers: u64,
-    /// True while the concurrency doubles or halves.
+    /// True in the first part of the search, where each step doubles or halves the concurrency.
     fast: bool,
-    /// True after a step that paid, or after the first step did not. The next step that does not pay ends the
-    /// doubling.
+    /// True once the search has measured the first step, whether the step paid or not. From then on, the
+    /// first step that does not pay ends the doubling and halving of the concurrency.
     stepped: bool,
-    /// The number of steps in a row that did not pay.
+    /// The number of steps in a row that did not pay, counted once the doubling has ended.
     vain: usize,
-    /// The pace of items at the concurrency in force, and at the one on trial.
+    /// The rate at which items end at the concurrency in force, and at the concurrency on trial.
     pace: Pace,
     tried: Pace,
 }
 
 impl Closed {
-    /// Returns whether the loop is closed.
+    /// Returns whether the loop is closed: the same callers call again and again.
     pub(super) const fn is_on(&self) -> bool {
         self.callers > 0
     }
 
     /// Records that a batch ended and did its work for `items` of its items. `number` is the concurrency in
-    /// force, unless a trial runs.
+    /// force, `on_trial` true if the batch belongs to a trial of another concurrency.
     pub(super) fn done(&mut self, now_ns: u64, items: u64, number: u32, on_trial: bool) {
         if on_trial {
             self.tried.done(now_ns, items);
@@ -46,19 +48,21 @@ impl Closed {
         }
     }
 
-    /// Records that batches of another concurrency start from now on.
+    /// Records that batches of another concurrency start from now on. The time until the next batch ends then
+    /// counts for neither concurrency, because batches of both run in it.
     pub(super) const fn turned(&mut self) {
         self.pace.pause();
     }
 
-    /// Records that a trial begins.
+    /// Records that a trial of another concurrency begins.
     pub(super) fn begin(&mut self) {
         self.tried = Pace::default();
     }
 }
 
 impl Flight {
-    /// Records the number of callers if the loop is closed.
+    /// Records the number of callers, if the loop is closed. Starts the search again when the loop closes or
+    /// opens.
     pub(in super::super) fn callers(&mut self, callers: Option<u64>) {
         let callers = callers.unwrap_or(0);
         if (callers > 0) != self.closed.is_on() {
@@ -80,7 +84,8 @@ impl Flight {
         self.closed.callers = callers;
     }
 
-    /// Judges the trial after a batch of a closed loop ended.
+    /// Learns from a batch of a closed loop that ended. Ends the trial in progress if it has a result; begins
+    /// a trial if none runs and one is due.
     pub(super) fn learn_closed(&mut self, noise: f64) {
         let rough = match self.closed.fast {
             true => noise / CLIMB_ROUGH,
@@ -104,7 +109,7 @@ impl Flight {
         let tried = self.closed.tried.batches as u32;
         let is_clear = tried >= (2 * number).max(2 * BLOCK.0 as u32)
             && (gain - 1.0).abs() > 3.0 * error + WORTH;
-        // All batches of a concurrency may end together, so a trial ends only after whole turns.
+        // All batches that run at once may end together, so a trial ends only after whole turns of them.
         let is_whole = tried.is_multiple_of(number);
         let is_over = is_whole && (tried >= block || is_clear);
         if !is_over && batches < PATIENCE * (number + block) {
@@ -134,10 +139,11 @@ impl Flight {
         }
     }
 
-    /// Begins a trial of the next larger or smaller concurrency.
+    /// Begins a trial of a larger or smaller concurrency, in turn.
     fn step(&mut self) {
         let number = self.number;
-        // More batches than callers would leave batches without items.
+        // No concurrency on trial is above the number of callers, because some batches would then have no
+        // items.
         let most = u64::from(self.most).min(self.closed.callers) as u32;
         let by = match self.closed.fast {
             true => 2.0,
@@ -167,7 +173,8 @@ mod tests {
         found_where(|_| true, rate, number, batches)
     }
 
-    /// As [`found`], where batches of a concurrency do their work only if `works` returns true for it.
+    /// Returns the concurrency in force like [`found`], where batches do their work only at a concurrency for
+    /// which `works` returns true.
     fn found_where(
         works: impl Fn(u32) -> bool,
         rate: impl Fn(u32) -> f64,
@@ -196,7 +203,8 @@ mod tests {
 
     #[test]
     fn a_better_number_is_found_behind_worse_ones() {
-        // The neighbours of 16 are worse by a fifth.
+        // At a concurrency of 16 the rate is a fifth above that of its neighbours, and below that of `better`
+        // concurrencies.
         let rate = |better: bool, of: u32| match of {
             16 => 1.2e-6,
             _ if better => 2e-6,
@@ -210,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_server_that_refuses_batches_quickly_is_not_fast() {
-        // More than 16 batches at once are refused ten times as fast as others are done.
+        // The server refuses batches beyond 16 at once, ten times as fast as it handles a batch.
         let rate = |of: u32| if of > 16 { 1e-5 } else { 1e-6 };
         let number = found_where(|of| of <= 16, rate, 12, 10_000);
         assert!(number <= 16, "{number}");

@@ -1,5 +1,5 @@
-//! The concurrency (`number`): how many batches run at once. The search tries one concurrency after the other
-//! and judges it by how much the batches slow each other down.
+//! Searches for the concurrency (`number`), the number of batches that run at once. The search tries one
+//! concurrency after the other and judges it by how much the batches slow each other down.
 //!
 //! The controller knows nothing of the server behind the handler. A batch that cost more than batches of its
 //! size cost alone was slowed down by the others, so each concurrency c has a *slowdown* r(c), with r(1) = 1.
@@ -26,45 +26,48 @@ use slow::{KNOWN, LASTING, Slow};
 use super::cost::Cost;
 use crate::Time;
 
-/// The least difference of two throughputs, as a share, that counts.
+/// The least relative difference of two throughputs that counts as a gain or a loss.
 const WORTH: f64 = 0.03;
-/// The least and the most batches of a trial.
+/// The least and the greatest number of batches that a trial of a concurrency counts.
 const BLOCK: (f64, f64) = (8.0, 128.0);
-/// The error of the slowdown, as a share, at which a trial ends.
+/// The relative error at which a slowdown is known well enough, so that the trial of its concurrency ends.
 const ROUGH: f64 = 0.025;
-/// The error of the slowdown, as a share, at which a trial of the climb ends.
+/// The relative error in place of [`ROUGH`] during the climb to larger concurrencies.
 const CLIMB_ROUGH: f64 = 0.1;
-/// The most that a concurrency may slow batches down, relative to the smaller ones, while the climb to larger
+/// The largest slowdown of a concurrency, relative to the smaller concurrencies, at which the climb to larger
 /// concurrencies continues.
 const CLIMB_SLOWED: f64 = 1.21;
-/// The largest error by which the climb raises the bound on the slowdown.
+/// The largest relative error of a slowdown that the climb allows for: a less certain slowdown raises its
+/// bound on the slowdown no further.
 const CLIMB_DOUBT: f64 = 0.25;
-/// The share of the concurrency on trial that must run beside a batch for the batch to count.
+/// A batch counts for the concurrency on trial if the mean number of batches that ran during it differs from
+/// that concurrency by less than 1 - `NEAR`, a fifth.
 const NEAR: f64 = 0.8;
-/// The rest until the next look at the neighbours of the concurrency, in blocks: after a change of the
-/// concurrency or of the costs, and at most. Right after the climb there is no rest.
+/// The rest between two trials of neighbouring concurrencies, in blocks of batches: the first rest after a
+/// change of the concurrency or of the costs, and the longest rest. Right after the climb the search does not
+/// rest.
 const REST: (u32, u32) = (4, 64);
-/// The most batches of a trial of the climb, apart from a turnover.
+/// The greatest number of batches in a trial during the climb, unless more batches than that may run at once.
 const CLIMB_MAX: f64 = 12.0;
-/// The factor on a trial's number of batches after which a trial without a result ends.
+/// A trial without a result ends after this many times the number of batches planned for it.
 const PATIENCE: u32 = 4;
-/// The share of batches that waited for a slot above which slots are short.
+/// If more than this share of batches waited for a slot, slots are short, and more batches at once may help.
 const SHORT: f64 = 0.1;
 
-/// A trial of a concurrency.
+/// A trial of a concurrency: the concurrency, and the number of batches that ended during the trial.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     number: u32,
     batches: u32,
 }
 
-/// The start of a batch.
+/// The state of the search at the start of a batch, to compare with the state at its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Start {
     at: u64,
     area: f64,
-    /// The turn of the concurrency, and whether it was in force for long enough that no earlier batch runs
-    /// any more.
+    /// The number of changes of the concurrency before the batch started, to find out later whether another
+    /// change followed.
     turn: u32,
     is_steady: bool,
 }
@@ -79,7 +82,8 @@ impl Start {
     }
 }
 
-/// The circumstances in which a batch ran.
+/// The circumstances in which a batch ran: how many others ran beside it, and whether the concurrency
+/// changed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran {
     /// The mean number of batches that ran during the batch, this batch included.
@@ -88,31 +92,34 @@ pub(super) struct Ran {
     is_steady: bool,
 }
 
-/// The search for the concurrency.
+/// The state of the search for the concurrency with the best throughput.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     most: u32,
-    /// The concurrency in force, without a trial.
+    /// The concurrency in force while no trial runs.
     number: u32,
-    /// The slowdowns by concurrency, from 1 on; empty where one batch runs at a time.
+    /// The measured slowdown at each concurrency, which is the index; empty where only one batch may run at a
+    /// time.
     slow: Vec<Slow>,
     trial: Option<Trial>,
-    /// True during the climb: the concurrency doubles as soon as a trial shows that this pays. Nothing else
-    /// is known yet.
+    /// True in the first part of the search, the climb, while no slowdown is known: the concurrency doubles
+    /// as soon as a trial shows that this pays.
     climbs: bool,
-    /// True if the costs have changed since the last trial of a smaller concurrency.
+    /// True if the search owes a trial of a smaller concurrency: the costs have changed, or the concurrency
+    /// fell, since the last such trial.
     unsure: bool,
-    /// A size to measure at the concurrency in force, before the trial of a concurrency that
-    /// leads to that size.
+    /// The size of batches, in items, that the search must measure at the concurrency in force, because it
+    /// knows no cost of that size. Then it tries the concurrency that leads to batches of that size. `None`
+    /// if no size waits for that.
     size: Option<u64>,
-    /// The number of batches until the next trial.
+    /// The number of batches before the next trial of another concurrency begins.
     rest: u32,
-    /// The number of blocks of rest after the next trial without a gain.
+    /// The number of blocks of batches that the search rests after the next trial without a gain.
     rests: u32,
-    /// True if the next look at a neighbour is at a larger concurrency.
+    /// The direction of the trials of neighbouring concurrencies, true for larger ones: of the next trial in
+    /// a closed loop, of the previous trial otherwise.
     up: bool,
-    /// The number of changes of the concurrency in force, and the number of batches that must end until no
-    /// batch of the previous one runs.
+    /// The number of changes of the concurrency so far, trials included.
     turn: u32,
     settling: u32,
     running: u32,
@@ -121,8 +128,8 @@ pub(super) struct Flight {
     /// The sum over time of the number of running batches: batches times nanoseconds.
     area: f64,
     at: u64,
-    /// Moving averages: the items in the system at the start of a batch, and the share of batches that
-    /// waited.
+    /// Two moving averages: the number of items in the system at the start of a batch, and the share of
+    /// batches that waited for a slot.
     present: f64,
     short: f64,
     closed: Closed,
@@ -162,12 +169,13 @@ impl Flight {
         self.most == 1
     }
 
-    /// Returns how many batches may run at once.
+    /// Returns how many batches may run at once, by the trial or the concurrency in force.
     pub(super) fn allowed(&self) -> u32 {
         self.trial.map_or(self.number, |trial| trial.number)
     }
 
-    /// Puts a concurrency into force that another part of the controller found.
+    /// Puts a concurrency into force that the search for size and concurrency has found while a backlog
+    /// stayed.
     pub(super) fn put(&mut self, number: u32) {
         self.number = number;
         self.trial = None;
@@ -178,17 +186,17 @@ impl Flight {
         self.turned();
     }
 
-    /// Returns the most batches that may ever run at once.
+    /// Returns the greatest number of batches that may run at once at any time, by the bounds.
     pub(super) const fn most(&self) -> u32 {
         self.most
     }
 
-    /// Returns the concurrency in force, without a trial.
+    /// Returns the concurrency that is in force while no trial runs.
     pub(super) const fn number(&self) -> u32 {
         self.number
     }
 
-    /// Returns how many batches run, without the stuck ones.
+    /// Returns how many batches run, without the batches that count as stuck.
     pub(super) const fn running(&self) -> u32 {
         self.running
     }
@@ -219,8 +227,8 @@ impl Flight {
             .map(|i| self.slow[i].by())
     }
 
-    /// Returns the slowdown that turns the cost of a batch into its solo cost: only the slowdown of the
-    /// concurrency in force is known well enough.
+    /// Returns the slowdown that turns the cost of a batch into its solo cost. `None` unless the batch ran at
+    /// the concurrency in force or nearly alone, because no other slowdown is known well enough.
     pub(super) fn trusted(&self, ran: Ran) -> Option<f64> {
         let is_near = (ran.beside / f64::from(self.number) - 1.0).abs() <= 1.0 / 8.0;
         if self.trial.is_none() && is_near && ran.is_steady {
@@ -229,20 +237,21 @@ impl Flight {
         (ran.beside < 1.25).then(|| self.slowdown(1.0)).flatten()
     }
 
-    /// Returns how many times longer batches take at the concurrency in force than alone, as far
-    /// as that is known.
+    /// Returns how many times longer batches take at the concurrency now allowed than alone; 1 if that is not
+    /// measured.
     pub(super) fn slowed(&self) -> f64 {
         let allowed = self.allowed() as usize;
         let known = self.slow.get(allowed).filter(|slow| slow.is_known());
         known.map_or(1.0, Slow::by).max(1.0)
     }
 
-    /// Returns whether the climb still runs.
+    /// Returns whether the search is still in its first part, the climb to larger concurrencies.
     pub(super) const fn climbs(&self) -> bool {
         self.climbs && self.most > 1
     }
 
-    /// Returns the size that the next batch must take even though the backlog is larger.
+    /// Returns the size that the next batch must take even though the backlog is larger, so that the search
+    /// learns the cost of that size; `None` if the search needs no such size.
     pub(super) const fn size(&self) -> Option<u64> {
         self.size
     }
@@ -252,7 +261,8 @@ impl Flight {
         self.at = self.at.max(now);
     }
 
-    /// Records that a batch of `items` starts and leaves `left`, and whether it `waited` for a slot.
+    /// Records that a batch of `items` starts and leaves `left` items in the backlog; `waited` is true if it
+    /// waited for a slot.
     pub(super) fn started(&mut self, now: u64, items: u64, left: u64, waited: bool) -> Start {
         self.pass(now);
         self.running += 1;
@@ -281,7 +291,8 @@ impl Flight {
         };
         let is_steady = (start.is_steady || self.climbs) && start.turn == self.turn;
         if self.settling == 0 {
-            // A server that refuses batches quickly is not fast.
+            // The items of a refused batch do not count as handled: a server that refuses batches quickly is
+            // not fast.
             let worked = if ok { items } else { 0 };
             let on_trial = self.trial.is_some();
             self.closed.done(now, worked, self.number, on_trial);
@@ -290,7 +301,7 @@ impl Flight {
         Ran { beside, is_steady }
     }
 
-    /// Records that a batch of `items` no longer runs.
+    /// Records that a batch of `items` no longer runs: it ended, or it counts as stuck.
     pub(super) fn gone(&mut self, now: u64, items: u64) {
         self.pass(now);
         self.running = self.running.saturating_sub(1);
@@ -311,16 +322,16 @@ impl Flight {
         }
     }
 
-    /// Records that the costs changed: the search measures all other concurrencies again, relative to the one
-    /// in force.
+    /// Records that the costs changed: the search measures all other concurrencies again, relative to the
+    /// concurrency in force.
     pub(super) fn forget(&mut self) {
         if self.closed.is_on() {
-            // A closed loop compares the items that end in a given time, which needs no costs.
+            // In a closed loop the search compares the items that end in a given time, so a change of the
+            // costs does not concern it.
             return;
         }
         self.forget_others();
-        // The search tries larger concurrencies first, where possible: a smaller one would let a backlog
-        // grow.
+        // The next trial is of a larger concurrency, where possible: a smaller one would let a backlog grow.
         self.unsure = true;
         self.up = false;
         self.trial = None;
@@ -329,9 +340,10 @@ impl Flight {
         self.rests = REST.0;
     }
 
-    /// Learns from a batch that ended and `ran` beside others. `costs` are its nanoseconds and an estimate of
-    /// its solo cost, `noise` is that of one cost, and `limit` is the most items of a batch. Costs
-    /// O(concurrencies) when a trial ends, else O(1).
+    /// Learns from a batch that ended. `ran` tells how many batches ran on average meanwhile, and whether the
+    /// concurrency stayed the same. `costs` are the batch's cost and an estimate of its solo cost, in
+    /// nanoseconds. `noise` is the relative noise of one cost, `limit` the greatest number of items of a
+    /// batch. Costs O(concurrencies) when a trial ends, else O(1).
     pub(super) fn learn(
         &mut self,
         ran: Ran,
@@ -346,8 +358,8 @@ impl Flight {
         };
         let mut block = (noise / rough * (noise / rough)).clamp(least, most);
         if self.climbs {
-            // The first batches to end met the fewest others, so a block has at least as many batches as may
-            // run.
+            // The batches of a block that end first ran beside the fewest others, and show too small a
+            // slowdown. So a block has at least as many batches as may run at once.
             block = block.max(f64::from(self.allowed()));
         }
         let number = self.allowed();
@@ -413,7 +425,7 @@ impl Flight {
         }
     }
 
-    /// Returns whether the concurrency on trial is surely better or worse than the one in force.
+    /// Returns whether the concurrency on trial is surely better or worse than the concurrency in force.
     fn is_clear(&self, tried: u32, noise: f64) -> bool {
         let slow = self.slow[tried as usize];
         let other = self.slow[self.number as usize];
@@ -424,19 +436,21 @@ impl Flight {
         tried != self.number && slow.batches >= 2.0 * KNOWN && (is_worse || is_better)
     }
 
-    /// Puts the concurrency on trial into force if that pays, else ends the climb.
+    /// Ends a trial of the climb: puts the concurrency on trial into force if that pays, otherwise ends the
+    /// climb.
     fn climb(&mut self, tried: u32, noise: f64) {
         let slow = self.slow[tried as usize];
-        // The slowdown over all smaller concurrencies counts, because a few batches of one show little where
-        // costs scatter.
+        // The climb compares the slowdown with that of all smaller concurrencies together, because a few
+        // batches of one concurrency show little where costs scatter.
         let smaller = self.slow[2..=(self.number as usize).max(2)].iter();
         let usual = smaller
             .fold(Slow::default(), |sum, slow| sum.with(slow))
             .by();
         let most = usual * CLIMB_SLOWED * (1.0 + 2.0 * slow.error(noise).min(CLIMB_DOUBT));
         let pays = slow.is_known() && slow.by() < most;
-        // The solo costs rest on few batches, or on none of these sizes. They are equally doubtful for both
-        // concurrencies, except for the first.
+        // The climb always takes its first step: at one batch at a time, the estimates of solo costs rest on
+        // few batches, or on none of these sizes. At later steps they are equally doubtful for both
+        // concurrencies.
         if self.number == 1 || pays {
             self.number = tried;
             if tried < self.most {
@@ -455,8 +469,8 @@ impl Flight {
         self.begin(self.number);
     }
 
-    /// Returns whether the concurrency is needed: a somewhat smaller one was measured to be worse, or the
-    /// server really works at all batches that run.
+    /// Returns whether the concurrency in force is needed: a somewhat smaller concurrency was measured to be
+    /// worse, or the server really works at all batches that run.
     fn is_needed(&self) -> bool {
         let number = self.number;
         let works = self.works_at(number);
@@ -476,7 +490,8 @@ impl Flight {
         self.turned();
     }
 
-    /// Returns the items a nanosecond with `number` batches at once, for the items in the system.
+    /// Returns the expected throughput with `number` batches at once, in items a nanosecond, if these batches
+    /// share the items now in the system. Returns `None` if their slowdown or cost is not known.
     fn throughput(&self, number: u32, limit: u64, cost: &Cost) -> Option<f64> {
         let present = self.present.max(1.0);
         let size = (present / f64::from(number)).clamp(1.0, limit.max(1) as f64);
@@ -494,8 +509,8 @@ impl Flight {
     }
 
     /// Returns the least concurrency at which the server does as much as at `number`, apart from 2 %. The
-    /// solo costs rest on few batches, or on none of these sizes, so the least slowdown measured counts as
-    /// none.
+    /// estimates of solo costs rest on few batches, or on none of these sizes, so the least slowdown measured
+    /// counts as no slowdown.
     fn enough(&self, number: u32) -> u32 {
         let Some(slow) = self.slow.get(number as usize) else {
             return 1;
@@ -511,7 +526,7 @@ impl Flight {
         ((0.98 * works).ceil() as u32).clamp(1, number)
     }
 
-    /// Puts the best measured concurrency into force. O(concurrencies).
+    /// Puts the best measured concurrency into force. Takes O(concurrencies) time.
     fn choose(&mut self, limit: u64, noise: f64, cost: &Cost) {
         let of = |c: u32| self.throughput(c, limit, cost).unwrap_or(0.0);
         let works = |c: &u32| self.works_at(*c);
@@ -536,14 +551,14 @@ impl Flight {
         if let Some(chosen) = chosen {
             self.number = chosen;
             if chosen == 1 {
-                // From now on every batch shows its solo cost.
+                // From now on batches run alone, so every batch shows its solo cost, and the slowdown is 1.
                 self.slow[1] = Slow::reference(1);
             }
         }
     }
 
-    /// Returns an unmeasured concurrency between two measured ones that may do as well as the one in
-    /// force, or better.
+    /// Returns an unmeasured concurrency that may do as well as the concurrency in force, between that
+    /// concurrency and the nearest smaller one measured; `None` if no such concurrency is known.
     fn closer(&self) -> Option<u32> {
         let number = self.number;
         let below = self.measured().filter(|&c| c < number).last()?;
@@ -551,7 +566,8 @@ impl Flight {
         (enough > below && enough < number).then_some(enough)
     }
 
-    /// Begins a trial of another concurrency, if one may help.
+    /// Begins a trial of another concurrency, or measures a size that such a trial needs first. Does neither
+    /// if no other concurrency is worth a trial.
     fn try_another(&mut self, limit: u64, cost: &Cost) {
         let number = self.number;
         let is_short = self.short > SHORT || self.present >= 2.0 * f64::from(number);
@@ -570,7 +586,8 @@ impl Flight {
             _ => None,
         };
         let next = next.or_else(|| {
-            // No other trial is open: measure a neighbour again.
+            // No larger concurrency is worth a trial, so the search measures a neighbouring concurrency
+            // again.
             self.up = !self.up;
             let step = (number / 4).max(1);
             let is_idle = self.unsure || !self.is_needed();
@@ -593,7 +610,8 @@ impl Flight {
         if self.climbs || cost.alone(size).is_some() {
             self.begin(next);
         } else if self.size.take().is_none() {
-            // The cost of an expensive size must not count against the server.
+            // The search measures the size at the present concurrency first. Otherwise it would take the cost
+            // of an expensive size for a slowdown of the server.
             self.size = Some(size.ceil() as u64);
             self.rest = BLOCK.0.max(f64::from(number)) as u32;
         } else {

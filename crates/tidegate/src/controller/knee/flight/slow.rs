@@ -1,17 +1,17 @@
-//! The slowdown of batches that run at once.
+//! The slowdown of batches that run at once: their cost relative to their solo cost.
 
-/// The least number of batches behind a slowdown that counts.
+/// The least number of batches on which a measured slowdown must rest to count.
 pub(super) const KNOWN: f64 = 3.0;
-/// The number of batches over which a slowdown averages while it is still measured.
+/// The number of batches over which the slowdown at the concurrency in force averages; older batches fade.
 pub(super) const LASTING: f64 = 128.0;
 
-/// The slowdown at one concurrency.
+/// The measured slowdown at one concurrency.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slow {
-    /// The sum of the costs of the batches, and of the estimates of their solo costs.
+    /// The sum of the costs of the batches, and the sum of the estimates of their solo costs.
     cost: f64,
     alone: f64,
-    /// The sum over the batches of the squared cost divided by the estimate of the solo cost.
+    /// The sum, over the batches, of the square of the cost divided by the estimate of the solo cost.
     squares: f64,
     /// The sum, over the batches, of the mean number of batches that ran during each, that batch included.
     ran: f64,
@@ -19,7 +19,7 @@ pub(super) struct Slow {
 }
 
 impl Slow {
-    /// Returns the measurement of `number` batches at once that do not slow each other down.
+    /// Returns a reference value: the slowdown of `number` batches at once that do not slow each other down.
     pub(super) fn reference(number: u32) -> Self {
         Self {
             cost: LASTING,
@@ -30,7 +30,8 @@ impl Slow {
         }
     }
 
-    /// Adds a batch that took `took` beside others, where `ran` batches ran on average, that batch included.
+    /// Adds a batch that took `took` nanoseconds, and would have taken `alone` nanoseconds without others.
+    /// `ran` batches ran on average, that batch included.
     pub(super) fn add(&mut self, took: f64, alone: f64, ran: f64) {
         self.cost += took;
         self.alone += alone;
@@ -39,7 +40,7 @@ impl Slow {
         self.batches += 1.0;
     }
 
-    /// Returns the sum of this measurement and `other`.
+    /// Returns the measurement over the batches of this one and of `other` together.
     pub(super) fn with(mut self, other: &Self) -> Self {
         self.cost += other.cost;
         self.alone += other.alone;
@@ -55,11 +56,12 @@ impl Slow {
         let alone = self.alone.max(1e-3);
         let by = self.by().max(1e-6);
         let var = (self.squares / alone / (by * by) - 1.0).max(noise * noise);
-        // Batches wait for each other, so one late batch makes several late.
+        // Batches that run at once wait for each other, so one late batch makes several late, and the error
+        // is larger.
         (var * by.max(1.0) / self.batches.max(1.0)).sqrt()
     }
 
-    /// Multiplies the weight of the past batches by `by`, a share.
+    /// Lowers the weight of the past batches to the share `by`.
     pub(super) const fn age(&mut self, by: f64) {
         self.cost *= by;
         self.alone *= by;
