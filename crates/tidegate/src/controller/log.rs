@@ -1,4 +1,5 @@
-//! The event log: every event and its decision, from which the decisions replay bit for bit.
+//! The event log of a controller: every event and the decision on it, so that the decisions replay bit for
+//! bit.
 //!
 //! Each entry is one line, so that ordinary tools can read, cut and compare logs:
 //!
@@ -20,17 +21,17 @@ use crate::Time;
 /// The start of the header line in every version; the number of the version follows.
 const HEADER: &str = "tidegate-log ";
 
-/// The version that this release writes and reads.
+/// The version of the log's format that this release writes and reads.
 const VERSION: u32 = 2;
 
-/// One event and the decision on it.
+/// One event of a controller and the decision on that event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The time of the event.
     pub now: Time,
-    /// The event.
+    /// The event that the driver reported.
     pub event: Event,
-    /// The decision of the controller.
+    /// The decision with which the controller answered the event.
     pub decision: Decision,
 }
 
@@ -66,10 +67,10 @@ pub struct Recorder<C> {
 }
 
 impl<C: Controller> Recorder<C> {
-    /// Records the first `capacity` entries of `inner`, a controller; a rule becomes one by its
-    /// method `controller()`. A replay needs the log from the start, so the recorder leaves
-    /// later entries out and counts them ([`omitted`](Self::omitted)): the log of a long run
-    /// shows only its beginning. Each event is one entry of some 120 bytes.
+    /// Records the first `capacity` entries of `inner`, a controller; a rule becomes a controller by its
+    /// method `controller()`. A replay needs the log from the start, so the recorder leaves later entries out
+    /// and counts them ([`omitted`](Self::omitted)): the log of a long run shows only its beginning. Each
+    /// event is one entry of some 120 bytes.
     #[must_use]
     pub fn new(inner: C, capacity: usize) -> Self {
         Self {
@@ -80,22 +81,22 @@ impl<C: Controller> Recorder<C> {
         }
     }
 
-    /// Returns the recorded entries.
+    /// Returns the entries that the recorder has recorded so far, the oldest first.
     pub fn log(&self) -> &[Entry] {
         &self.log
     }
 
-    /// Returns the number of entries left out because the log was full.
+    /// Returns the number of entries that the recorder left out because the log was full.
     pub const fn omitted(&self) -> u64 {
         self.omitted
     }
 
-    /// Returns the controller inside.
+    /// Returns the controller that the recorder wraps.
     pub const fn inner(&self) -> &C {
         &self.inner
     }
 
-    /// Takes out the controller inside and drops the log.
+    /// Returns the controller that the recorder wraps, and drops the log.
     #[must_use]
     pub fn into_inner(self) -> C {
         self.inner
@@ -133,7 +134,7 @@ impl<C: Controller> Controller for Recorder<C> {
 /// Runs `controller` through the log again, from its state at the beginning of the log.
 ///
 /// # Errors
-/// The first entry that `controller` decides differently.
+/// The first entry of the log that `controller` decides differently.
 pub fn replay(controller: &mut impl Controller, log: &[Entry]) -> Result<(), Box<Divergence>> {
     for (at, entry) in log.iter().enumerate() {
         let decided = controller.on(entry.now, entry.event);
@@ -148,14 +149,14 @@ pub fn replay(controller: &mut impl Controller, log: &[Entry]) -> Result<(), Box
     Ok(())
 }
 
-/// The entry at which a replay departs from the log.
+/// The first entry that a replay decides differently from the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divergence {
-    /// The index of the entry.
+    /// The index of the entry in the log.
     pub at: usize,
-    /// The entry.
+    /// The entry as the log has it.
     pub entry: Entry,
-    /// The decision of the replay.
+    /// The decision that the replay made instead.
     pub decided: Decision,
 }
 
@@ -185,7 +186,7 @@ pub fn write_log(log: &[Entry]) -> String {
     out
 }
 
-/// Reads the log from its text.
+/// Reads the entries of a log from its text.
 ///
 /// # Errors
 /// The text is not an event log or has another version, or a line is not an entry. The error has the
@@ -210,22 +211,22 @@ pub fn read_log(text: &str) -> Result<Vec<Entry>, LogError> {
         .collect()
 }
 
-/// A text that is not an event log of this version.
+/// The errors of a text that is not an event log of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogError {
     /// The first line is not the header of an event log.
     Header,
-    /// An event log of another version.
+    /// The text is an event log of another version.
     Version {
-        /// The version that the header names.
+        /// The version of the format that the header names.
         found: u32,
-        /// The version that this release reads.
+        /// The version of the format that this release reads.
         expected: u32,
     },
-    /// A line that is not an entry.
+    /// A line of the text is not an entry.
     Line {
-        /// The number of the line, from 1.
+        /// The number of the line that is not an entry, counted from 1.
         line: usize,
     },
 }
@@ -374,7 +375,7 @@ impl FromStr for Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryError {
     expected: &'static str,
-    /// The start of the unexpected word; `None` at the end of the line.
+    /// The start of the unexpected word; `None` if the line ended too early.
     found: Option<String>,
 }
 
@@ -385,7 +386,7 @@ impl EntryError {
     }
 }
 
-/// The most characters of a word that an error repeats.
+/// The greatest number of characters of an unexpected word that the error repeats.
 const FOUND_MAX: usize = 40;
 
 impl fmt::Display for EntryError {

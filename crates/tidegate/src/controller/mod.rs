@@ -1,7 +1,7 @@
 //! Controllers: rules that decide how many items go into the next batch and when it starts.
 //!
 //! One trait serves every boundary. A driver reports each [`Event`] with the time at which it happened. The
-//! controller answers with a [`Decision`]: the most the next batch may take, when it may start, and why. A
+//! controller answers with a [`Decision`]: the limits of the next batch, when it may start, and why. A
 //! controller sees counts, bytes, costs and times, never items. It reads no clock, does no I/O, draws no
 //! random number, and computes with the four operations and square root only. The same events therefore give
 //! the same decisions, bit for bit, on every platform.
@@ -22,8 +22,8 @@
 //!    did not measure the cost or the batch failed. Several batches that run at once may end in any order;
 //!    each names itself by its [`BatchId`].
 //! 5. [`Event::Expected`] right after `Done`, if the callers of the batch have their answers and are known
-//!    to call again. A driver that knows of the answers sooner sends it before the batch is done, because
-//!    some callers return by then.
+//!    to call again. A driver that knows of the answers sooner sends this event before the batch is done,
+//!    because some callers return by then.
 //!
 //! [`Boundary`](crate::boundary::Boundary) keeps the accounts of this cycle for any driver.
 //!
@@ -80,7 +80,7 @@ pub trait Controller: Send {
     /// The answer to [`Event::Ready`] decides the next batch. The answer to any other event carries the
     /// limits in force, with [`When::Now`]. A boundary that never sends `Ready`, such as a producer's buffer,
     /// takes its size from the answer to [`Event::Done`]. `now` never goes back; a controller treats a `now`
-    /// before the last one as the last one.
+    /// before the latest `now` as the latest.
     fn on(&mut self, now: Time, event: Event) -> Decision;
 
     /// Returns the state and the counts, for people and dashboards. Takes some hundred
@@ -141,7 +141,7 @@ impl<C: Controller> Controller for Arc<Mutex<C>> {
     }
 }
 
-/// Locks the controller. A panic of the observer does not poison the lock.
+/// Locks the controller, even if the observer panicked while it held the lock.
 fn locked<C>(shared: &Mutex<C>) -> MutexGuard<'_, C> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -149,9 +149,9 @@ fn locked<C>(shared: &Mutex<C>) -> MutexGuard<'_, C> {
 /// An amount of work: a count of items, and the bytes (or any other weight) that they have together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// The number of items.
+    /// The number of items in the load.
     pub items: u64,
-    /// The bytes of all these items; 0 where the boundary does not weigh its items.
+    /// The number of bytes of all items in the load; 0 where the boundary does not weigh its items.
     pub bytes: u64,
 }
 
@@ -169,10 +169,11 @@ impl Load {
     }
 }
 
-/// Names one batch of a boundary from its start to its end, because several may run at once.
+/// Names one batch of a boundary from its start to its end, because several batches may run at once.
 ///
-/// A boundary that runs one batch at a time may use the same id for all of them: the default, 0. A batch that
-/// starts under the id of a running batch replaces it: the controller treats the running batch as lost.
+/// A boundary that runs one batch at a time may use the same id for all batches: the default, 0. A batch that
+/// starts under the id of a running batch replaces that batch: the controller treats the running batch as
+/// lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchId(u64);
 
@@ -183,23 +184,23 @@ impl BatchId {
         Self(number)
     }
 
-    /// Returns the number.
+    /// Returns the number of this id.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 }
 
-/// An event at a boundary.
+/// An event at a boundary, as the driver reports it to the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Items joined the backlog.
+    /// Items with this load joined the backlog.
     Arrived(Load),
     /// A batch could start: `backlog` holds at least one item, the oldest since `oldest`, and fewer batches
     /// run than the last decision allowed in flight.
     Ready {
-        /// The backlog now.
+        /// The load that waits at the time of the event.
         backlog: Load,
         /// The time at which the backlog's oldest item arrived; `now` where the driver does not know it.
         oldest: Time,
@@ -209,16 +210,16 @@ pub enum Event {
     Started {
         /// The id of the batch, which its [`Event::Done`] repeats.
         id: BatchId,
-        /// The items of the batch: never empty.
+        /// The load that the batch took: at least one item.
         batch: Load,
-        /// The rest of the backlog.
+        /// The load that the batch left in the backlog.
         left: Load,
         /// The reason why the driver cut the batch there: [`Reason::Drained`] if the batch took the whole
         /// backlog, the decision's reason if the decision's limit cut it, or the driver's own reason:
         /// [`Reason::Blocking`], [`Reason::Linger`], [`Reason::Asked`], [`Reason::Closing`].
         reason: Reason,
     },
-    /// A batch ended: each [`Event::Started`] has one.
+    /// A batch ended. The driver reports this once for each [`Event::Started`].
     Done {
         /// The id of the batch.
         id: BatchId,
@@ -230,19 +231,19 @@ pub enum Event {
     },
     /// The producer is about to block: no item arrives before another event.
     Blocking,
-    /// Replies came back, `took_ns` after the flush that carried the first of their items. The time that
-    /// flush itself waited is not included.
+    /// Replies came back, `took_ns` nanoseconds after the flush that carried the first of their items. The
+    /// time that the flush itself waited is not included.
     Replied {
-        /// The number of items that the replies answer.
+        /// The number of items that these replies answer.
         items: u64,
-        /// The number of items that the flush carried.
+        /// The number of items that the flush carried, answered or not.
         batch: u64,
         /// The nanoseconds from the flush to the reply.
         took_ns: u64,
     },
     /// Announces arrivals: `items` callers have just got their answers and are known to call again.
     Expected {
-        /// The number of arrivals.
+        /// The number of callers that will call again.
         items: u64,
     },
 }
@@ -250,15 +251,17 @@ pub enum Event {
 /// The answer of a controller to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The most items the next batch may take: at least 1.
+    /// The largest number of items that the next batch may take: at least 1.
     pub limit_items: u64,
-    /// The most bytes the next batch may take: at least 1. A single larger item goes alone.
+    /// The largest number of bytes that the next batch may take: at least 1. A single larger item forms a
+    /// batch alone.
     pub limit_bytes: u64,
-    /// The most batches that may run at once, this one included: at least 1.
+    /// The largest number of batches that may run at once, the next batch included: at least 1. The driver
+    /// starts no further batch while that many run.
     pub in_flight: u32,
-    /// The earliest start of the batch.
+    /// The start of the next batch: at once, at a time, or after more arrivals.
     pub when: When,
-    /// The rule that set the limit or the wait.
+    /// The reason why the controller sets these limits or this wait.
     pub reason: Reason,
 }
 
@@ -277,7 +280,7 @@ impl Decision {
     }
 }
 
-/// The start of a batch.
+/// The time at which the next batch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// The batch starts at once.
@@ -286,29 +289,29 @@ pub enum When {
     At(Time),
     /// The batch starts as soon as the backlog has `items`, at the latest at `until`.
     After {
-        /// The backlog for which the batch waits.
+        /// The number of items in the backlog for which the batch waits.
         items: u64,
-        /// The latest start.
+        /// The latest time at which the batch starts.
         until: Time,
     },
 }
 
-/// The reason why a batch ends where it does, or why it waits.
+/// The reason why a batch ends at its last item, or why it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Reason {
     /// The batch took the whole backlog.
     Drained,
-    /// The limit of a historical rule, or a fixed limit.
+    /// The batch reached a limit that a historical rule or a fixed setting sets.
     Limit,
-    /// A larger batch would hardly be more efficient: the limit k·a/b.
+    /// The controller sets the limit k·a/b, because a larger batch would hardly be more efficient.
     Efficiency,
-    /// The hard bound on items or bytes.
+    /// The hard bound on items or bytes sets the limit.
     Memory,
-    /// The latency objective.
+    /// The objective on latency, [`Objective::LatencyP99`], sets the limit.
     Latency,
-    /// Larger batches were measured to be worse.
+    /// The controller limits batches to a size because larger batches were measured to be worse.
     Convexity,
     /// The controller cuts a backlog into parts, so that its mean latency is least.
     DrainChunk,
@@ -316,31 +319,32 @@ pub enum Reason {
     Probe,
     /// The batch waits for callers that are about to return.
     Anticipate,
-    /// The price on a flush delays it: pacing by the cost budget, or the allowed inflation of latency.
+    /// The batch waits because the objective puts a price on a flush: a cost budget, or an allowed inflation
+    /// of latency.
     Pace,
-    /// The oldest item has waited as long as the hard bound allows.
+    /// The batch starts because its oldest item has waited as long as the hard bound allows.
     Age,
-    /// A linger ended before the batch was full.
+    /// The batch starts below its limit because its linger ended.
     Linger,
-    /// The producer was about to block.
+    /// The driver flushed the batch because the producer was about to block, so that no further item would
+    /// come.
     Blocking,
     /// The user of the boundary asked for a flush, or the handler finished the batch early.
     Asked,
-    /// The boundary is closing.
+    /// The batch starts because the boundary is closing.
     Closing,
-    /// A single item larger than the byte limit.
+    /// The batch is a single item larger than the byte limit.
     Oversized,
-    /// The backlog grows under the usual limit, so the controller uses a larger one.
+    /// The backlog grows under the usual limit, so the controller uses a larger limit.
     Backlog,
-    /// The batches that may start now share the backlog.
+    /// The batch takes only its share of the backlog, because several batches may start now.
     Shared,
 }
 
 impl Reason {
-    /// The number of reasons that this version knows.
     pub(crate) const COUNT: usize = Self::ALL.len();
 
-    /// Every reason, in the order of its index.
+    /// Every reason, in the order of its discriminant.
     pub const ALL: &'static [Self] = &[
         Self::Drained,
         Self::Limit,

@@ -1,4 +1,4 @@
-//! Objectives: the goal that a user sets for the controller in place of a size.
+//! The objectives of a controller: the goal that a user sets in place of a batch size.
 
 use std::fmt;
 use std::time::Duration;
@@ -25,13 +25,14 @@ pub enum Objective {
     /// larger size must gain 3 % a doubling. Batches wait only for callers that are about to return.
     #[default]
     Lean,
-    /// Batches as large as memory allows, unless larger ones were measured to be worse.
+    /// The controller makes batches as large as the bounds allow, unless larger batches were measured to be
+    /// worse.
     Throughput,
     /// The smallest batches within this share, above 0 and up to 0.5, of the throughput at the hard bound:
     /// `Within(0.05)` gives up 5 %.
     Within(f64),
-    /// The 99th percentile of latency, from an item's arrival to the end of its batch, stays below this. If
-    /// that is impossible, the controller reports it.
+    /// The 99th percentile of latency, from an item's arrival to the end of its batch, stays below this time.
+    /// If that is impossible, the controller reports it.
     LatencyP99(Duration),
     /// Flushing costs at most this share of one core, above 0 and up to 1: `CostBudget(0.01)` is 1 %.
     /// While flushing costs less, no flush waits. [`Bounds::age_max`](super::Bounds::age_max) takes
@@ -57,7 +58,7 @@ impl Objective {
             Self::CostBudget(x) => (x, "cost budget", 1.0),
             Self::Inflation(x) => (x, "inflation", 1.0),
         };
-        // The comparison makes a NaN fail.
+        // A NaN makes the comparison false, so that the check refuses it as a share.
         if share > 0.0 && share <= most {
             Ok(())
         } else {
@@ -79,19 +80,19 @@ impl fmt::Display for Objective {
     }
 }
 
-/// An objective that no controller can meet.
+/// The reason why no controller can meet an objective: a latency of zero, or a share outside its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ObjectiveError {
-    /// A latency of zero.
+    /// The objective is a latency of zero.
     ZeroLatency,
-    /// A share that is not above 0 and at most `most`.
+    /// The share in the objective is out of range: it must be above 0 and at most `most`.
     Share {
         /// The name of the objective.
         name: &'static str,
-        /// The share given.
+        /// The share that the user gave.
         share: f64,
-        /// The largest share allowed.
+        /// The largest share that the objective allows.
         most: f64,
     },
 }

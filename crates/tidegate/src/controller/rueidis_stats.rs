@@ -1,17 +1,17 @@
 //! The flush delay that a Redis client computed from statistics of its earlier flushes.
 //!
 //! Source: redis/rueidis, pull 159 (never merged). Over the last 16 flushes, delay = wait·flush / (wait +
-//! work). Here `flush` is the mean duration of a flush, `work` is its duration and `wait` the gap before it,
-//! both per byte. The delay never exceeds the user's, and a lone caller has no delay. The rule sees neither
-//! round trips nor the gain of the delay.
+//! work). Here `flush` is the mean duration of a flush, `work` is the duration of the flushes per byte, and
+//! `wait` is the duration of the gaps before them per byte. The delay never exceeds the user's maximum, and a
+//! lone caller has no delay. The rule sees neither round trips nor the gain of the delay.
 
 use super::{Controller, Decision, Event, Load, Reason, Snapshot, When};
 use crate::{Time, nanos};
 
 const WINDOW: usize = 16;
 
-/// Delays a flush by the statistics of the last 16 flushes, at most `max_delay` after
-/// the start of the previous one.
+/// Delays each flush by a time computed from the statistics of the last 16 flushes. The flush starts at most
+/// `max_delay` after the start of the previous flush.
 ///
 /// ```
 /// use std::time::Duration;
@@ -124,7 +124,7 @@ impl Controller for RueidisStats {
         }
     }
 
-    /// Returns false: the rule uses batches only.
+    /// Returns false: the rule learns from batches only, so the driver need not report arrivals.
     fn wants_arrivals(&self) -> bool {
         false
     }
@@ -169,7 +169,8 @@ mod tests {
                 },
             );
         }
-        // gap 30 us, flush 10 us: 30 * 10 / 40 = 7.5 us; the first gap was unknown and has left the window.
+        // With gaps of 30 us and flushes of 10 us the delay is 30 * 10 / 40 = 7.5 us. The first gap was
+        // unknown and has left the window.
         assert_eq!(c.delay_ns(), 7_500);
         let d = c.on(
             now,

@@ -7,7 +7,7 @@ use crate::Time;
 
 /// A rule that observes batches and returns a limit. [`Ruled`] turns it into a [`Controller`].
 pub trait Rule: Send {
-    /// Returns the most items the next batch may take; 0 counts as 1.
+    /// Returns the greatest number of items that the next batch may take; 0 counts as 1.
     fn limit(&self) -> u64;
 
     /// Observes one batch. With one batch at a time this is the batch that ended last. With several in flight
@@ -27,12 +27,12 @@ pub trait Rule: Send {
     }
 }
 
-/// A batch as a [`Rule`] sees it.
+/// A batch in the form in which a [`Rule`] observes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// The items of the batch.
+    /// The load that the batch took.
     pub batch: Load,
-    /// The rest of the backlog.
+    /// The load that the batch left in the backlog.
     pub left: Load,
     /// The rule's limit at the start of the batch. Where the [`Bounds`](super::Bounds) allow less, the driver
     /// used that smaller limit.
@@ -44,17 +44,17 @@ pub struct Observed {
     pub full: bool,
     /// The reason why the driver cut the batch.
     pub reason: Reason,
-    /// The cost in nanoseconds. `None` if the driver did not
-    /// measure it, if the batch failed, or if the batch still runs.
+    /// The cost of the batch in nanoseconds. `None` if the driver did not measure the cost, if the batch
+    /// failed, or if the batch still runs.
     pub cost_ns: Option<u64>,
 }
 
-/// A [`Rule`] as a [`Controller`]. The number of batches that run at once is that of
-/// [`Ruled::with_in_flight`], or else that of the rule ([`Rule::in_flight`]), which is one by default.
+/// A [`Rule`] as a [`Controller`]. [`Ruled::with_in_flight`] sets the number of batches that run at once;
+/// without that call the rule sets it ([`Rule::in_flight`], one by default).
 ///
-/// The rule observes each batch once, before it answers the limit of the next. With one batch at a time it
-/// observes a batch when the batch is done ([`Event::Done`]), with its cost. If the driver reports no end,
-/// the rule observes the batch without a cost at the next [`Event::Ready`] or [`Event::Started`].
+/// The rule observes each batch once, before it returns the limit of the next batch. With one batch at a time
+/// the rule observes a batch when the batch is done ([`Event::Done`]), with its cost. If the driver reports
+/// no end, the rule observes the batch without a cost at the next [`Event::Ready`] or [`Event::Started`].
 ///
 /// With several batches in flight the adapter follows only the batch that started last. If the driver asks
 /// for the next batch while this one runs, the rule observes it at that moment, without a cost
@@ -69,7 +69,7 @@ pub struct Ruled<R> {
 }
 
 impl<R: Rule> Ruled<R> {
-    /// Turns the rule into a controller.
+    /// Turns `rule` into a controller.
     #[must_use]
     pub const fn new(rule: R) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl<R: Rule> Ruled<R> {
         }
     }
 
-    /// Returns the rule itself.
+    /// Returns the rule, to read its state.
     pub const fn rule(&self) -> &R {
         &self.rule
     }
@@ -121,7 +121,7 @@ impl<R: Rule> Controller for Ruled<R> {
         }
     }
 
-    /// Returns false: a rule uses batches only.
+    /// Returns false: a rule learns from batches only, so the driver need not report arrivals.
     fn wants_arrivals(&self) -> bool {
         false
     }
@@ -180,7 +180,7 @@ impl<R: Rule> Ruled<R> {
                     },
                 ));
             }
-            // With several batches in flight the rule learns the cost of the last one started only.
+            // With several batches in flight the rule learns only the cost of the batch that started last.
             Event::Done { id, cost_ns, ok } if self.open.is_some_and(|(open, _)| open == id) => {
                 self.close(ok.then_some(cost_ns));
             }

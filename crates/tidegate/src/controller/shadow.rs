@@ -1,4 +1,4 @@
-//! A second controller that decides beside the active one and is only compared with it.
+//! A second controller that decides beside the active controller, for comparison only.
 
 use super::{Controller, Decision, Event, Snapshot, When};
 use crate::Time;
@@ -26,20 +26,21 @@ pub struct Shadow<A, S> {
     comparison: Comparison,
 }
 
-/// Counts of the decisions that the shadow made differently.
+/// Counts of the decisions of a shadow controller, and of the decisions that differ from the active
+/// controller's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// The answers to [`Event::Ready`] that were compared.
+    /// The number of answers to [`Event::Ready`] in which the shadow was compared with the active controller.
     pub decisions: u64,
-    /// Batches for which the shadow allowed fewer items than the active controller took.
+    /// The number of batches for which the shadow allowed fewer items than the active controller took.
     pub smaller: u64,
-    /// Batches for which the shadow allowed more items than the active controller took.
+    /// The number of batches for which the shadow allowed more items than the active controller took.
     pub larger: u64,
-    /// Decisions on which the shadow would have waited and the active controller started.
+    /// The number of decisions on which the shadow would have waited and the active controller started.
     pub waits: u64,
-    /// Decisions on which the shadow would have started and the active controller waited.
+    /// The number of decisions on which the shadow would have started and the active controller waited.
     pub starts: u64,
-    /// The shadow's last answer.
+    /// The shadow's last answer to [`Event::Ready`]; `None` before the first.
     pub last: Option<Decision>,
 }
 
@@ -63,23 +64,23 @@ impl<A: Controller, S: Controller> Shadow<A, S> {
         }
     }
 
-    /// Returns how the two have differed so far.
+    /// Returns how the decisions of the two controllers have differed so far.
     pub const fn comparison(&self) -> Comparison {
         self.comparison
     }
 
-    /// Returns the shadow's own state.
+    /// Returns the state and the counts of the shadow controller.
     pub fn shadow_snapshot(&self) -> Snapshot {
         self.shadow.snapshot()
     }
 
-    /// Makes the shadow the active controller and the active one the shadow.
+    /// Makes the shadow the active controller, and the active controller the shadow.
     #[must_use]
     pub fn swap(self) -> Shadow<S, A> {
         Shadow::new(self.shadow, self.active)
     }
 
-    /// Takes both controllers out, the active one first.
+    /// Returns both controllers, the active controller first.
     #[must_use]
     pub fn into_inner(self) -> (A, S) {
         (self.active, self.shadow)
@@ -115,7 +116,7 @@ impl<A: Controller, S: Controller> Controller for Shadow<A, S> {
         active
     }
 
-    /// Returns the active controller's state.
+    /// Returns the state and the counts of the active controller.
     fn snapshot(&self) -> Snapshot {
         self.active.snapshot()
     }

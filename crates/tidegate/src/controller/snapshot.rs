@@ -15,28 +15,28 @@ pub struct Snapshot {
     /// the default bounds [`Greedy`](super::Greedy) shows `u64::MAX` and `Fixed::new(20_000)` shows 20,000,
     /// while batches take at most 8192 items.
     pub limit: u64,
-    /// The term that sets the limit. For a rule this is always [`Reason::Limit`], also where the bounds are
-    /// smaller than the rule's limit.
+    /// The reason for the limit in force; `None` if the controller reports no reason. For a rule this is
+    /// always [`Reason::Limit`], even if the bounds are smaller than the rule's limit.
     pub binding: Option<Reason>,
-    /// The cost model, once the controller has one.
+    /// The fitted costs of batches; `None` until the controller has measured enough.
     pub model: Option<Model>,
-    /// Arrivals a second; 0 before the first arrivals.
+    /// The rate of arrivals, in items a second; 0 before the first arrivals.
     pub rate_per_s: f64,
-    /// Items, and batches by reason.
+    /// The counts of items, and of batches by reason.
     pub counts: Counts,
-    /// The number of times that the controller noticed changed costs and restarted
-    /// or measured the model again.
+    /// The number of times that the controller noticed that the costs had changed, and measured its model
+    /// again.
     pub resets: u64,
-    /// Cost samples that the controller took for outliers and clipped.
+    /// The number of costs that the controller took for outliers and clipped.
     pub clipped: u64,
     /// The time during which the objective could not be met at the rate and costs of
     /// that time, in nanoseconds.
     pub infeasible_ns: u64,
     /// True if the objective cannot be met at the present rate and costs.
     pub infeasible: bool,
-    /// True if the controller has stopped learning.
+    /// True if the controller is frozen and learns nothing.
     pub frozen: bool,
-    /// The most batches that may run at once, by the latest decision: at least 1. Zero where no
+    /// The greatest number of batches that may run at once, by the latest decision: at least 1. Zero where no
     /// [`Boundary`](crate::boundary::Boundary) encloses the controller.
     pub in_flight: u32,
     /// The number of batches that run now; zero where no [`Boundary`](crate::boundary::Boundary) counts them.
@@ -46,32 +46,32 @@ pub struct Snapshot {
 /// The fitted cost of a batch: `a + b·n` nanoseconds for `n` items (or bytes).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Model {
-    /// Nanoseconds that a batch costs at any size.
+    /// The part of a batch's cost that does not depend on its size, in nanoseconds.
     pub a_ns: f64,
-    /// Standard error of `a_ns`.
+    /// The standard error of `a_ns`, in nanoseconds.
     pub a_err_ns: f64,
-    /// Nanoseconds that one more item (or byte) costs.
+    /// The part of a batch's cost that each of its items (or bytes) adds, in nanoseconds.
     pub b_ns: f64,
-    /// Standard error of `b_ns`.
+    /// The standard error of `b_ns`, in nanoseconds.
     pub b_err_ns: f64,
-    /// Relative noise of one measurement (a robust standard deviation).
+    /// The relative noise of the cost of one batch, as a robust standard deviation: 0.05 is 5 % of the cost.
     pub noise: f64,
 }
 
-/// Batches by the reason of their cut, and the cost of waiting.
+/// The counts of batches by the reason of their cut, and the cost of waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Batches by reason.
+    /// The number of batches for each reason.
     pub by_reason: ByReason,
-    /// Items in those batches.
+    /// The number of items in all batches so far.
     pub items: u64,
-    /// Bytes in those batches.
+    /// The number of bytes in all batches so far.
     pub bytes: u64,
-    /// The number of items of the largest batch.
+    /// The number of items of the largest batch so far.
     pub items_max: u64,
-    /// The number of batches that were held back although they could have started.
+    /// The number of batches so far that the controller held back although they could have started.
     pub waits: u64,
-    /// The number of waits during which no item arrived.
+    /// The number of batches so far that the controller held back in vain: no item arrived meanwhile.
     pub waits_vain: u64,
     /// The price of waiting: the time that items waited although their batch could have started, summed over
     /// the items, in nanoseconds. A greedy controller has 0.
@@ -79,19 +79,19 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the batches with this reason.
+    /// Returns the number of batches with this reason.
     #[must_use]
     pub const fn batches_for(&self, reason: Reason) -> u64 {
         self.by_reason.get(reason)
     }
 
-    /// Returns the batches in all.
+    /// Returns the number of batches with any reason.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.by_reason.total()
     }
 
-    /// Returns the mean items of a batch; 0 before the first batch.
+    /// Returns the mean number of items in a batch; 0 before the first batch.
     #[must_use]
     pub fn mean(&self) -> f64 {
         match self.batches() {
@@ -101,23 +101,23 @@ impl Counts {
     }
 }
 
-/// A count for each [`Reason`]. Later versions may have more reasons.
+/// A count for each [`Reason`] of a batch. Later versions may have more reasons.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct ByReason([u64; Reason::COUNT]);
 
 impl ByReason {
-    /// Returns the count for `reason`.
+    /// Returns the number of batches that have this `reason`.
     #[must_use]
     pub const fn get(&self, reason: Reason) -> u64 {
         self.0[reason as usize]
     }
 
-    /// Counts `n` more for `reason`.
+    /// Adds `n` to the count for `reason`.
     pub const fn add(&mut self, reason: Reason, n: u64) {
         self.0[reason as usize] += n;
     }
 
-    /// Returns the sum over all reasons.
+    /// Returns the sum of the counts over all reasons.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
@@ -148,7 +148,7 @@ impl FromIterator<(Reason, u64)> for ByReason {
 }
 
 impl fmt::Debug for ByReason {
-    /// Lists the reasons with a count above 0.
+    /// Lists only the reasons with a count above 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = self.iter().filter(|(_, count)| *count > 0);
         f.debug_map()

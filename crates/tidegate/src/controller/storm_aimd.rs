@@ -1,5 +1,5 @@
-//! Apache Storm's rule for a producer's buffer: the limit grows by one after a full flush
-//! and halves after a partial one.
+//! Apache Storm's rule for a producer's buffer: the limit grows by one after a full flush and halves after a
+//! partial flush.
 //!
 //! Source: apache/storm, pull 8796 (`JCQueue`, dynamic batch inserter). Here the limit is a threshold: items
 //! wait in the buffer until their number reaches the threshold or the flush tick comes. With a tick every T
@@ -7,10 +7,10 @@
 
 use super::{Observed, Rule, Ruled};
 
-/// A limit that starts at 1, grows by 1 after a full batch, and halves after any other batch, never above
-/// `ceiling`. The tick is a linger: a batch below the limit waits for the tick. A batch that the handler
-/// finished early, or that the bound on bytes cut, is not full: it halves the limit although items were left
-/// ([`Observed::full`]).
+/// The rule of a limit that starts at 1, grows by 1 after a full batch, and halves after any other batch,
+/// never above `ceiling`. The tick is a linger: a batch below the limit waits for the tick. A batch that the
+/// handler finished early, or that the bound on bytes cut, is not full: it halves the limit although items
+/// were left ([`Observed::full`]).
 ///
 /// ```
 /// use tidegate::controller::{Load, Observed, Reason, Rule, StormAimd};
@@ -33,7 +33,7 @@ pub struct StormAimd {
 }
 
 impl StormAimd {
-    /// Storm's flush tick, `topology.batch.flush.interval.millis`.
+    /// The interval of Storm's flush tick, the default of its setting `topology.batch.flush.interval.millis`.
     pub const TICK: std::time::Duration = std::time::Duration::from_millis(1);
 
     /// Creates the rule for up to `ceiling` items (0 counts as 1), with Storm's tick of 1 ms.
@@ -46,7 +46,7 @@ impl StormAimd {
         }
     }
 
-    /// Replaces the flush tick.
+    /// Replaces the flush tick of 1 ms.
     #[must_use]
     pub fn with_tick(self, tick: std::time::Duration) -> Self {
         Self {

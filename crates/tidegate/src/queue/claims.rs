@@ -1,30 +1,30 @@
-//! The cost of an expensive claim, by the number of items claimed. The module remembers the upper decile of
-//! the costs of each number for long.
+//! Estimates the cost of an expensive claim, the step in which a producer reserves room in the ring for a
+//! number of items. For each number of items, the estimate is the cost that nine claims in ten stay below.
 //!
-//! The time of one claim says little. The ring's cache lines are near or far in turns, as short as a time
-//! slice and as long as minutes, and now and then the scheduler interrupts a claim in the middle. A limit
-//! that suits expensive claims is larger than cheap claims need and does no harm there, since an idle
-//! consumer fetches the items of a buffer; a limit that suits cheap claims is too small for expensive ones.
-//! So the controller receives the cost that nine claims in ten stay below. Where a tenth of the claims or
-//! more are far, that is the cost of a far claim, at any share; and an interrupted claim counts as one claim,
-//! however long it took.
+//! The time of one claim says little. The cache lines of the ring are near the producer's core or far from it
+//! in turns. A turn may be as short as a time slice or as long as minutes. Now and then the scheduler
+//! interrupts a claim in the middle. A limit that suits expensive claims is larger than cheap claims need and
+//! does no harm to them, since an idle consumer fetches the items of a buffer; a limit that suits cheap
+//! claims is too small for expensive ones. So the controller receives the cost that nine claims in ten stay
+//! below. If far cache lines make at least a tenth of the claims expensive, this is the cost of such a claim.
+//! An interrupted claim counts as one claim, however long it took.
 //!
-//! The module keeps a few numbers of items, each with a histogram of quarter octaves, and halves the counts
-//! now and then. It allocates nothing.
+//! For a few numbers of items, the module keeps a histogram of costs with slots of a quarter octave, and
+//! halves the counts now and then. The module allocates no memory.
 
-/// The number of sizes that the module remembers: the limit in force, a quarter of it, half as much again,
-/// and the limits before the last change.
+/// The number of claim sizes (items in a claim) that the module remembers. A controller uses few sizes at a
+/// time: the limit in force, a quarter of it, half as much again, and the limits before the last change.
 const SIZES: usize = 8;
-/// The number of slots, of a quarter octave each, from 16 ns to 64 us; the first and the last slot also count
-/// the costs beyond them.
+/// The number of slots of a histogram of costs. Each slot is a quarter octave wide, and all of them reach
+/// from 16 ns to 64 us. The first and the last slot also count the costs beyond them.
 const SLOTS: usize = 48;
-/// The octave in which the first slot lies.
+/// The exponent of the octave with the lowest costs that the histogram distinguishes: 2^4 ns = 16 ns.
 const LOWEST: u32 = 4;
-/// The number of claims of one size that the histogram remembers: at least half as many, about a minute of a
-/// busy producer's claims.
+/// The number of claims after which the histogram of one size halves its counts. So it remembers at least
+/// half as many claims, about a minute of a busy producer's claims.
 const CLAIMS: u32 = 1 << 18;
 
-/// The expensive claims of each size.
+/// The costs of the claims of each size, with at most 8 sizes.
 #[derive(Default)]
 pub(super) struct Claims {
     sizes: [Size; SIZES],
@@ -33,7 +33,8 @@ pub(super) struct Claims {
 
 struct Size {
     items: u64,
-    /// The number of the last claim of this size.
+    /// The number of the latest claim of this size, counted over all claims of the producer. A claim of a
+    /// ninth size takes the place of the size with the lowest `last`.
     last: u64,
     claims: u32,
     slots: [u32; SLOTS],
@@ -51,7 +52,8 @@ impl Default for Size {
 }
 
 impl Claims {
-    /// Counts a claim of `items` that took `ns`. Returns the cost of an expensive claim of that size.
+    /// Counts a claim of `items` items that took `ns` nanoseconds. Returns the cost of an expensive claim
+    /// of that size, in nanoseconds.
     pub(super) fn took(&mut self, items: u64, ns: u64) -> u64 {
         self.clock += 1;
         let at = match self.sizes.iter().position(|size| size.items == items) {
@@ -87,8 +89,8 @@ impl Size {
         self.claims += 1;
     }
 
-    /// Returns the cost that nine claims in ten stay below, as if the claims of a slot were spread evenly
-    /// over the slot.
+    /// Returns the cost, in nanoseconds, that nine claims in ten stay below. Assumes that the claims
+    /// counted in one slot are spread evenly over the slot.
     fn dear(&self) -> u64 {
         let mut above = f64::from(self.claims) / 10.0;
         for (at, &count) in self.slots.iter().enumerate().rev() {
@@ -103,7 +105,7 @@ impl Size {
     }
 }
 
-/// Returns the slot that counts a cost.
+/// Returns the slot of the histogram that counts a cost of `ns` nanoseconds.
 fn slot(ns: u64) -> usize {
     let ns = ns.max(1 << LOWEST);
     let octave = ns.ilog2();
@@ -111,7 +113,7 @@ fn slot(ns: u64) -> usize {
     (4 * (octave - LOWEST) as usize + quarter).min(SLOTS - 1)
 }
 
-/// Returns the lower end of a slot and its width.
+/// Returns the lower end of a slot and its width, both in nanoseconds.
 fn bounds(slot: usize) -> (f64, f64) {
     let quarter = f64::from(1u32 << (LOWEST - 2 + slot as u32 / 4));
     (quarter * (4 + slot % 4) as f64, quarter)
@@ -141,7 +143,8 @@ mod tests {
             dear = claims.took(64, ns);
         }
         assert!((980..=1020).contains(&dear), "{dear}");
-        // One in a hundred interrupted, however long: next to nothing.
+        // The scheduler interrupts one claim in a hundred for a very long time, and the estimate hardly
+        // changes.
         for i in 0..10_000u64 {
             let interrupted = i.is_multiple_of(100);
             let ns = if interrupted { 1 << 40 } else { 100 + i % 1000 };
@@ -160,7 +163,8 @@ mod tests {
         while claims.took(64, 100) > 200 {
             takes += 1;
         }
-        // Nine in ten of the new kind, with the old ones halved once in CLAIMS.
+        // The estimate follows once nine of ten remembered claims have the new cost. The histogram halves the
+        // counts of the old claims once in `CLAIMS` claims.
         assert!((CLAIMS..4 * CLAIMS).contains(&takes), "{takes}");
     }
 
@@ -171,7 +175,7 @@ mod tests {
             claims.took(items, 1000);
         }
         claims.took(1, 1000);
-        // In place of 2; 1 is still known.
+        // The new size of 100 items takes the place of the size of 2 items. The size of 1 item stays.
         claims.took(100, 1000);
         assert!(claims.sizes.iter().any(|size| size.items == 1));
         assert!(claims.sizes.iter().all(|size| size.items != 2));

@@ -1,9 +1,10 @@
 //! The consumer, which drains the queue, and waits for items as a thread or as a task.
 //!
-//! The consumer hands out items from three places, in an order that keeps the items of each producer in
-//! sequence. First it empties its *hand*: items it has already taken out of buffers, the lane or, under a
-//! lock, the ring. Then it reads the ring and, at the positions where they are due, the items of the overflow
-//! lane. It sweeps a producer's buffer into its hand only where the ring holds none of that producer's items.
+//! The consumer hands out items from its hand, from the ring and the overflow lane, and from the producers'
+//! buffers, in an order that keeps the items of each producer in sequence. First it empties its *hand*,
+//! which holds items that it has already taken out of buffers, the overflow lane or, under a lock, the
+//! ring. Then it reads the ring and, at the positions where they are due, the items of the overflow lane.
+//! It sweeps a producer's buffer into its hand only where the ring holds none of that producer's items.
 
 use std::collections::VecDeque;
 use std::sync::Arc as Handle;
@@ -24,8 +25,8 @@ mod waiting;
 
 use waiting::Next;
 
-/// The consuming end of a queue; each queue has one. Dropping it closes the queue
-/// and drops the items left in it.
+/// The consuming end of a queue. Each queue has one consumer. A drop of the consumer closes the queue and
+/// drops the items left in it.
 ///
 /// ```
 /// let (queue, mut consumer) = tidegate::queue::bounded(64)?;
@@ -39,71 +40,79 @@ use waiting::Next;
 /// ```
 pub struct Consumer<T: Send> {
     shared: Arc<Shared<T>>,
-    /// The reader of the ring; `None` where producers may drop the oldest items: then the reader is shared,
-    /// under a lock.
+    /// The reader of the ring. `None` if producers may drop the oldest items: then producers and consumer
+    /// share the reader, under a lock.
     reader: Option<Reader>,
-    /// Items taken out already, which the next drain hands out first.
+    /// The hand: items that the consumer has taken out of buffers, the overflow lane or the ring, and that
+    /// the next drain hands out first.
     hand: VecDeque<T>,
     parker: Option<(Handle<Parker>, Waker)>,
     idle: Idle,
-    /// True if the last drain found items, and then an empty ring.
+    /// True if the last drain handed out items until the ring was empty. The consumer then pauses before its
+    /// next look at the ring, so that items gather.
     caught_up: bool,
-    /// True if the consumer went to sleep, and has drained nothing since.
+    /// True if the consumer has gone to sleep, and has drained no item since then. The next drain with items
+    /// then starts a new period `awake`.
     asleep: bool,
-    /// The time of the first drain after the last sleep, and the number of items drained by then.
+    /// The consumer's present period without sleep: the time of the first drain in it, and the number of
+    /// items drained before that drain since the queue's creation. After a long period, or many items in it,
+    /// the consumer takes the flag `IDLING` down.
     awake: (Time, u64),
     swept: Time,
-    /// The time since which the consumer has found nothing although producers wait in line for room.
+    /// The time since which the consumer has found no item, although producers wait in line for room; `None`
+    /// if it has found an item or no producer waits. After a while, the consumer passes over the producers
+    /// that it called (woke for their turn) and that pushed no item.
     line_since: Option<Time>,
     finished: bool,
 }
 
-/// The time in nanoseconds after which a push that did not see the flag `IDLING` is visible: 1 ms, where the
-/// processor takes nanoseconds. The time does not depend on the linger: a shorter time would not be safe, and
-/// a longer one would keep a task busy all that time.
+/// The nanoseconds (1 ms) after which the consumer certainly sees an item if its push overlooked the flag
+/// `IDLING`; the processor takes nanoseconds to make the item visible. The time does not depend on the safety
+/// linger: a shorter time would not be safe, and a longer one would keep a task busy for longer.
 const SETTLE_NS: u64 = 1_000_000;
 
-/// How long called waiters may leave an empty queue unused before the consumer passes over them
-/// and calls the other waiters in line. A called thread may have to wait for a processor; a
-/// future may never be polled again.
+/// The nanoseconds that producers in line may leave the room of an empty queue unused after the consumer
+/// called them, that is, woke them for their turn. Then the consumer passes over them and calls the next ones
+/// in line. A called thread may have to wait for a processor; a future may never be polled again.
 const PATIENCE_NS: u64 = 100_000_000;
 
-/// The consumer's knowledge of whether producers with buffers look at its mark after each push. See the
-/// [module](super).
+/// The consumer's knowledge of the flag `IDLING`, which makes producers with buffers look at the consumer's
+/// mark after each push. See the [module](super).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Idle {
-    /// Producers need not look.
+    /// The flag `IDLING` is down: producers do not look at the consumer's mark after a push into a buffer.
     No,
-    /// The consumer raised the flag at this moment: [`SETTLE_NS`] later all producers see it.
+    /// The consumer raised the flag `IDLING` at this time. All producers see the flag [`SETTLE_NS`] later.
     Since(Time),
-    /// All producers see the flag.
+    /// The flag `IDLING` is up, and all producers with buffers see it.
     Settled,
 }
 
-/// The number of items drained without sleep after which producers stop looking for the mark: a look after
-/// each of so many pushes costs more than a return to idleness does.
+/// The number of items that the consumer drains without sleep before it takes the flag `IDLING` down. If each
+/// of this many pushes looks at the consumer's mark, the looks cost more than raising the flag again.
 const BUSY_ITEMS: u64 = 1 << 16;
 
-/// The outcome of a drain.
+/// The outcome of one drain of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Items handed out.
+    /// The number of items that the drain handed out.
     pub items: usize,
-    /// The backlog: items that wait now in the ring, the overflow lane and the consumer's
-    /// hand (not in producers' buffers).
+    /// The backlog after the drain: the number of items that wait in the ring, the overflow lane and the
+    /// consumer's hand, but not in producers' buffers.
     pub left: usize,
-    /// The reason why the batch ended: [`Reason::Drained`] if no more items were there, [`Reason::Limit`] if
-    /// the limit cut it.
+    /// The reason why the batch ended: [`Reason::Drained`] if no item was left, [`Reason::Limit`] if the
+    /// drain reached its limit.
     pub reason: Reason,
 }
 
-/// Takes a batch item by item, and learns the end of the batch. A closure is a `Visit` that ignores the end.
+/// A receiver that takes a batch item by item and learns the end of the batch. A closure is a `Visit` that
+/// ignores the end.
 pub trait Visit<T> {
-    /// Takes the next item.
+    /// Takes the next item of the batch.
     fn item(&mut self, item: T);
 
-    /// Ends the batch, which has at least one item.
+    /// Receives the outcome of the drain after the last item of the batch. An empty batch causes no call.
     fn end_of_batch(&mut self, batch: Drained) {
         let _ = batch;
     }
@@ -133,21 +142,22 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    // Draining.
+    // Methods that drain the queue.
 
-    /// Hands up to `limit` waiting items to `each`, in order, without waiting, and frees their slots
-    /// afterwards. One drain hands out at most as many items as the queue's capacity.
+    /// Hands up to `limit` waiting items to `each`, in order, without waiting, and frees their slots in the
+    /// ring afterwards. One drain hands out at most as many items as the queue's capacity.
     ///
-    /// `each` may push to this very queue, but must not wait there for room: only this consumer makes room.
+    /// `each` may push to this very queue, but must not wait for room in it, because only this consumer
+    /// makes room.
     ///
-    /// If `each` panics, the item it received is gone, and all later items remain.
+    /// If `each` panics, the item that it received is lost, and all later items remain in the queue.
     #[inline]
     pub fn drain(&mut self, limit: usize, each: impl FnMut(T)) -> Drained {
         self.run(limit, &mut Each(each))
     }
 
-    /// Drains as [`drain`](Self::drain) does, and reports the end of the batch to `visit`. An empty batch has
-    /// no end.
+    /// Drains the queue as [`drain`](Self::drain) does, and reports the end of the batch to `visit`, except
+    /// for an empty batch.
     #[inline]
     pub fn drain_to(&mut self, limit: usize, visit: &mut impl Visit<T>) -> Drained {
         let drained = self.run(limit, &mut Each(|item| visit.item(item)));
@@ -158,17 +168,17 @@ impl<T: Send> Consumer<T> {
     }
 
     /// Appends up to `limit` waiting items to `out`, in order, without waiting. This is the fastest way to
-    /// drain.
+    /// drain a queue.
     #[inline]
     pub fn drain_into(&mut self, out: &mut Vec<T>, limit: usize) -> Drained {
         self.run(limit, out)
     }
 
-    /// Drains as [`drain`](Self::drain) does, but blocks the thread until the first item.
+    /// Drains the queue as [`drain`](Self::drain) does, but blocks the thread until the first item arrives.
     ///
     /// # Errors
-    /// [`RecvError::Closed`] once the consumer has handed out every item and no more can arrive;
-    /// [`RecvError::WouldBlock`] where the thread must not wait.
+    /// [`RecvError::Closed`] after the consumer has handed out every item of a closed queue;
+    /// [`RecvError::WouldBlock`] if the thread must not wait.
     pub fn blocking_recv(
         &mut self,
         limit: usize,
@@ -184,10 +194,11 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Drains as [`drain_into`](Self::drain_into) does, but blocks the thread until the first item.
+    /// Drains the queue as [`drain_into`](Self::drain_into) does, but blocks the thread until the first
+    /// item arrives.
     ///
     /// # Errors
-    /// As for [`blocking_recv`](Self::blocking_recv).
+    /// The same as for [`blocking_recv`](Self::blocking_recv).
     pub fn blocking_recv_into(
         &mut self,
         out: &mut Vec<T>,
@@ -203,11 +214,11 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Drains as [`drain`](Self::drain) does, but blocks the thread up to `timeout` for the first item. Hands
-    /// out no items if none arrived.
+    /// Drains the queue as [`drain`](Self::drain) does, but blocks the thread until the first item arrives,
+    /// at most for `timeout`. Hands out no items if none arrived.
     ///
     /// # Errors
-    /// As for [`blocking_recv`](Self::blocking_recv).
+    /// The same as for [`blocking_recv`](Self::blocking_recv).
     pub fn blocking_recv_timeout(
         &mut self,
         limit: usize,
@@ -224,11 +235,12 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Drains as [`drain`](Self::drain) does, but waits for the first item as a task, on any runtime. Items
-    /// leave the queue only in the poll that completes the future: a drop of the future loses nothing.
+    /// Drains the queue as [`drain`](Self::drain) does, but waits for the first item as a task, on any
+    /// runtime. Items leave the queue only in the poll that completes the future, so a drop of the future
+    /// loses no item.
     ///
     /// # Errors
-    /// [`Closed`] once the consumer has handed out every item and no more can arrive.
+    /// [`Closed`] after the consumer has handed out every item of a closed queue.
     pub async fn recv(&mut self, limit: usize, mut each: impl FnMut(T)) -> Result<Drained, Closed> {
         loop {
             let drained = self.drain(limit, &mut each);
@@ -239,12 +251,12 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Drains as [`drain_into`](Self::drain_into) does, but waits for the first item as a task, on any
-    /// runtime. Items leave the queue only in the poll that completes the future: a drop of the future loses
-    /// nothing.
+    /// Drains the queue as [`drain_into`](Self::drain_into) does, but waits for the first item as a task,
+    /// on any runtime. Items leave the queue only in the poll that completes the future, so a drop of the
+    /// future loses no item.
     ///
     /// # Errors
-    /// As for [`recv`](Self::recv).
+    /// The same as for [`recv`](Self::recv).
     pub async fn recv_into(&mut self, out: &mut Vec<T>, limit: usize) -> Result<Drained, Closed> {
         loop {
             let drained = self.drain_into(out, limit);
@@ -255,10 +267,10 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    // Ending.
+    // Methods that end the queue.
 
-    /// Hands all items of a closed queue to `each`. It blocks for a millisecond at most, until it has the
-    /// items of producers' buffers.
+    /// Hands all items of a closed queue to `each`. Blocks the thread, for a millisecond at most, until the
+    /// items of producers' buffers have arrived, too.
     pub(crate) fn drain_closed(&mut self, mut each: impl FnMut(T)) {
         debug_assert!(self.shared.ring.is_closed(), "more could come");
         loop {
@@ -269,7 +281,7 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    // Looking.
+    // Methods that report the state of the queue.
 
     /// Counts the items that wait in the ring, the overflow lane and the consumer's hand.
     #[must_use]
@@ -283,8 +295,8 @@ impl<T: Send> Consumer<T> {
         waiting + self.hand.len() + lane
     }
 
-    /// Counts the items a drain would hand out now. The [backlog](Self::backlog) also counts the positions
-    /// that a producer has claimed and not yet published, and the published items behind them.
+    /// Counts the items that a drain would hand out now. The [backlog](Self::backlog) also counts the
+    /// positions that a producer has claimed and not yet published, and the published items behind them.
     pub(crate) fn available(&mut self) -> usize {
         let shared = &*self.shared;
         let (published, head) = match (&mut self.reader, &shared.oldest) {
@@ -302,19 +314,20 @@ impl<T: Send> Consumer<T> {
         published as usize + self.hand.len() + lane
     }
 
-    /// Returns whether the queue is closed and the consumer has handed out every item, as far as
-    /// a drain or a wait has noticed.
+    /// Returns whether the queue is closed and the consumer has handed out every item. The answer becomes
+    /// true in the drain or the wait that notices the end.
     #[must_use]
     pub const fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Closes the queue: it refuses every later push, and the consumer can still drain the items it accepted.
+    /// Closes the queue: it refuses every later push. The consumer can still drain the items accepted
+    /// before.
     pub fn close(&self) {
         self.shared.close();
     }
 
-    /// Returns the queue's counters so far.
+    /// Returns the queue's counters since its creation.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.shared.metrics()
@@ -326,7 +339,7 @@ impl<T: Send> Consumer<T> {
         self.shared.ring.capacity() as usize
     }
 
-    // Inside.
+    // Private steps of a drain.
 
     #[inline]
     fn run(&mut self, limit: usize, out: &mut impl Out<T>) -> Drained {
@@ -338,7 +351,8 @@ impl<T: Send> Consumer<T> {
         if items > 0 && self.shared.buffers_hint() {
             self.keep_linger();
         }
-        // A drain that found no more items need not read the producers' cache line.
+        // If the drain handed out fewer items than its limit, no more items wait. So the drain need not read
+        // the cache line of the producers, which is expensive.
         let left = if items < limit && self.hand.is_empty() {
             0
         } else {
@@ -361,7 +375,7 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Takes up to `limit` items out of the hand, the ring and the lane.
+    /// Takes up to `limit` items out of the hand, the ring and the overflow lane, and passes them to `out`.
     #[inline]
     fn take(&mut self, limit: usize, out: &mut impl Out<T>) -> usize {
         let mut items = 0;
@@ -400,8 +414,8 @@ impl<T: Send> Consumer<T> {
         items
     }
 
-    /// Takes up to `limit` items where the reader is shared: takes them out under the lock and hands them out
-    /// after it.
+    /// Takes up to `limit` items out of a ring that shares its reader with producers. Takes the items under
+    /// the lock, and passes them to `out` after releasing it.
     fn take_locked(&mut self, limit: usize, out: &mut impl Out<T>) -> usize {
         let mut items = 0;
         loop {
@@ -413,7 +427,9 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Takes one run of items. Returns true if the lane ended the run, so that the ring may hold more.
+    /// Takes items under the lock once: from the ring up to the position at which the next item of the
+    /// overflow lane is due, then from the lane. Returns the number of items taken, and true if the lane gave
+    /// an item, so that the ring may hold more.
     fn take_locked_run(&mut self, limit: usize, out: &mut impl Out<T>) -> (usize, bool) {
         let shared = &*self.shared;
         let Some(oldest) = &shared.oldest else {
@@ -446,7 +462,7 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Returns whether a drain would find something without sweeping.
+    /// Returns whether a drain would find an item in the hand, the ring or the overflow lane.
     fn ready(&mut self) -> bool {
         let shared = &*self.shared;
         if !self.hand.is_empty() {
@@ -463,7 +479,7 @@ impl<T: Send> Consumer<T> {
         ready || shared.lane.as_ref().is_some_and(|lane| lane.due() <= head)
     }
 
-    /// Takes the items of producers' buffers into the hand. Returns whether there were any items.
+    /// Moves the items in producers' buffers into the hand. Returns whether any item moved.
     fn sweep(&mut self) -> bool {
         let head = self.head();
         let found = self.shared.sweep(head, &mut self.hand);
@@ -473,16 +489,17 @@ impl<T: Send> Consumer<T> {
         found.items > 0
     }
 
-    /// Acts on a drain that found nothing: looks into the producers' buffers, at most once a linger, and
-    /// checks whether the queue is finished.
+    /// Acts on a drain that found no item: looks into the producers' buffers, at most once a linger, and
+    /// checks whether the queue is finished. Returns whether a drain would now find an item.
     #[cold]
     fn look_around(&mut self) -> bool {
         if self.shared.buffers_hint() && self.linger_passed() && self.sweep() {
             return true;
         }
         self.watch_line(PATIENCE_NS);
-        // The consumer reads the flag before the mark, because the mark lies on the producers' cache line.
-        // Once the mark is set, no producer can claim any more.
+        // The consumer reads the flag of a closed queue before the ring's mark of a closed queue, because the
+        // mark lies on the producers' cache line, which is expensive to read. Once that mark is set, no
+        // producer can claim positions.
         if self.shared.flags.load(Acquire) & CLOSED != 0
             && !self.finished
             && self.shared.ring.is_closed()
@@ -492,9 +509,9 @@ impl<T: Send> Consumer<T> {
         false
     }
 
-    /// Serves the linger while the consumer is busy: fetches the items of quiet producers once a linger.
-    /// After a while without sleep the consumer takes the flag down, so that producers no longer look whether
-    /// it sleeps.
+    /// Keeps the safety linger while the consumer is busy: fetches the items in producers' buffers, once a
+    /// linger. After a while without sleep, the consumer takes the flag `IDLING` down, so that producers no
+    /// longer check after each push whether it sleeps.
     fn keep_linger(&mut self) {
         if cfg!(loom) {
             return;
@@ -520,11 +537,13 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Checks, when there is nothing to drain, whether the called waiters leave their room unused for longer
-    /// than `patience_ns`. Returns the time until the next check, if there is a line.
+    /// Checks, if the queue is empty, whether the producers that the consumer called have left their room
+    /// unused for longer than `patience_ns` nanoseconds; then passes over them. Returns the time until the
+    /// next check, or `None` if no producers wait in line.
     fn watch_line(&mut self, patience_ns: u64) -> Option<Duration> {
         let shared = &*self.shared;
-        // loom has no clock, and every called waiter of its models takes its turn.
+        // loom has no clock, so its models cannot measure how long a producer leaves its room unused. Every
+        // producer that the consumer calls in these models takes its turn.
         if cfg!(loom) || !shared.ring.has_line() {
             self.line_since = None;
             return None;
@@ -559,11 +578,13 @@ impl<T: Send> Drop for Consumer<T> {
         shared.close();
         shared.consumer.take();
         let buffers = std::mem::take(&mut lock(&shared.registry).buffers);
-        // Once the queue is finished, each producer takes back the items of its own buffer: it sees the close
-        // next.
+        // Before the queue is finished, the dropped consumer also drops the items in producers' buffers. In a
+        // finished queue, a producer takes the items of its own buffer back, because its next push or flush
+        // sees the close.
         if !self.finished {
             for buffer in &buffers {
-                // The items drop without the lock, because they may use their own producer.
+                // The consumer drops the items without the buffer's lock, because the items may use their
+                // own producer.
                 let items = buffer.lock().take_all();
                 drop(items);
             }
@@ -592,7 +613,8 @@ impl<T: Send> std::fmt::Debug for Consumer<T> {
     }
 }
 
-/// Gives the slots read back to the producers, even if the caller's code unwinds.
+/// A guard that gives the ring's slots that the consumer has read back to the producers. It does so in its
+/// drop, so also if the user's code panics.
 struct Turn<'a, T: Send> {
     shared: &'a Shared<T>,
     reader: &'a mut Reader,
@@ -607,7 +629,7 @@ impl<T: Send> Drop for Turn<'_, T> {
     }
 }
 
-/// The destination of a drain's items.
+/// The destination of a drain's items: a closure or a vector.
 trait Out<T> {
     fn ring(
         &mut self,

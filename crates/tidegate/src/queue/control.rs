@@ -1,27 +1,30 @@
-//! The reports of a controlled producer to its controller: one a flush, never one an item.
+//! The reports of a producer to the controller that sets the limit of its buffer: one report for each flush,
+//! and none for a single item.
 
 use super::claims::Claims;
 use crate::Time;
 use crate::boundary::{Boundary, Cut};
 use crate::controller::{Bounds, Controller, Load, Reason, Snapshot};
 
-/// The nanoseconds that an item costs its producer besides its share of the claim: the push into the buffer,
-/// 1.1 by docs/benchmarks.md. A flush cannot measure the push for less than the measurement costs. Without
-/// this constant a claim would seem expensive beside the few nanoseconds that copying takes.
+/// The nanoseconds that an item costs its producer besides the item's share of the claim: the push into the
+/// buffer, 1.1 ns by docs/benchmarks.md. A flush cannot measure the push, because the measurement costs
+/// more than the push. Without this constant, a claim would seem expensive beside the few nanoseconds that
+/// copying takes.
 const ITEM_NS: u64 = 1;
 
-/// The boundary of a controlled producer, and the choice of the flushes that it measures.
+/// The boundary of a producer with a controller, and the rule by which the producer chooses the flushes that
+/// it measures.
 pub(super) struct Control {
     boundary: Boundary,
     claims: Claims,
     flushes: u64,
-    /// True if the controller tries the size of the next flush on purpose, and did not try that of the flush
-    /// before.
+    /// True if the controller tries the size of the next flush as a probe, and the flush before was no probe.
+    /// The producer then measures the next flush.
     probes: bool,
-    /// The number of slots of the buffer, the upper bound of every limit.
+    /// The number of slots of the producer's buffer. A larger limit of the controller counts as this number.
     slots: u64,
     reason: Reason,
-    /// The number of items that a flush takes at present.
+    /// The number of items at which the producer flushes its buffer at present.
     pub(super) limit: u64,
 }
 
@@ -42,7 +45,8 @@ impl Control {
         }
     }
 
-    /// Returns the reason for a batch that ends at the limit.
+    /// Returns the reason for the flush of a producer's buffer that has reached its present limit. The
+    /// metrics of the queue count the flush under this reason.
     pub(super) const fn reason(&self) -> Reason {
         self.reason
     }
@@ -51,15 +55,16 @@ impl Control {
         self.boundary.snapshot()
     }
 
-    /// Returns whether to measure the next flush: the first 64, later one in 13, and every probe, since a
-    /// probe without a measurement is wasted. If a controller calls every batch a probe, the producer
-    /// measures one in 13, too.
+    /// Returns whether the producer measures its next flush: each of the first 64, then one in 13, and
+    /// every probe, since a probe without a measurement is wasted. If a controller calls every batch a
+    /// probe, the producer measures only one in 13, too.
     pub(super) const fn samples(&self) -> bool {
         self.flushes < 64 || self.flushes.is_multiple_of(13) || self.probes
     }
 
-    /// Reports the items that left the buffer, and returns the next limit. Only a flush that the limit cut
-    /// carries a cost: the cost of an expensive claim of this size, see [`Claims`].
+    /// Reports the items that left the buffer to the controller, and returns the next limit. The report has
+    /// a cost only if the limit cut the flush: the cost of an expensive claim of this size (see
+    /// [`Claims`]).
     pub(super) fn told(
         &mut self,
         swept: u64,
@@ -95,8 +100,9 @@ impl Control {
     }
 }
 
-/// Returns the reason for a batch that reaches the limit. A controller that sees almost no backlog gives a
-/// reason under which nothing bounds the batch; this function replaces such a reason.
+/// Returns the reason of a batch that reaches the limit. A controller that sees almost no backlog gives the
+/// reason `Drained`, under which nothing bounds a batch; this function then returns `Limit`, because the
+/// buffer was full.
 const fn cut_by(reason: Reason) -> Reason {
     match reason {
         Reason::Drained => Reason::Limit,
@@ -109,7 +115,7 @@ mod tests {
     use super::*;
     use crate::controller::{Bounds, Knee, Objective};
 
-    /// A producer with flushes that return at once, and the cost of each flush.
+    /// A simulated producer: its flushes take no real time, and the test gives the cost of each.
     struct Producer {
         control: Control,
         now: u64,
@@ -135,9 +141,10 @@ mod tests {
             (self.draw >> 33) % n
         }
 
-        /// Runs full flushes in turns of 200. In `far` turns of 100 the claims are far; each cost is within a
-        /// fifth of its mean, and one flush in 2,000 is interrupted for up to a millisecond. Returns the
-        /// smallest and the largest limit.
+        /// Simulates `flushes` flushes that each reach the limit, in turns of 200. In `far` of 100 turns the
+        /// ring's cache lines are far from the producer's core, so that claims are expensive. Each cost is
+        /// within a fifth of its mean, and one flush in 2,000 is interrupted for up to a millisecond. Returns
+        /// the smallest and the largest limit.
         fn run(&mut self, flushes: u64, far: u64) -> (u64, u64) {
             let (mut least, mut most) = (u64::MAX, 0);
             let mut is_far = false;
@@ -172,13 +179,14 @@ mod tests {
         let mut producer = Producer::new(8192);
         producer.run(200_000, 50);
         let mut seen = (u64::MAX, 0);
-        // First mostly far claims, then mostly near ones, then only near ones for a while.
+        // The percentage of turns with far claims goes from 90 down to 0 and up again.
         for far in [90, 50, 20, 0, 50, 90, 20, 60] {
             let (least, most) = producer.run(100_000, far);
             seen = (seen.0.min(least), seen.1.max(most));
         }
         assert!(within_a_step(seen), "{seen:?}");
-        // The limit is the knee of far claims: 16 times 200 ns over the 2 ns an item takes.
+        // The limit is the knee of far claims: 16 times their fixed cost of 200 ns, divided by 2 ns for each
+        // item.
         assert!((1024..=3072).contains(&seen.0), "{seen:?}");
     }
 
@@ -188,7 +196,8 @@ mod tests {
         producer.run(200_000, 0);
         let seen = producer.run(200_000, 0);
         assert!(within_a_step(seen), "{seen:?}");
-        // 16 times 40 ns over 1.3 ns is 492.
+        // The knee of near claims is 16 times their fixed cost of 40 ns, divided by 1.3 ns for each item: 492
+        // items.
         assert!((256..=768).contains(&seen.0), "{seen:?}");
     }
 

@@ -1,29 +1,29 @@
-//! The errors of the queue, one type an operation. A failed push gives its item back.
+//! The errors of the queue: one error type for each operation. A failed push gives its item back.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::WouldBlock;
 
-/// A queue that cannot be built.
+/// The error of a queue that cannot be built with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// A capacity of 0.
+    /// The capacity of the queue is 0.
     ZeroCapacity,
-    /// A capacity above [`CAPACITY_MAX`](super::CAPACITY_MAX).
+    /// The capacity of the queue is above [`CAPACITY_MAX`](super::CAPACITY_MAX).
     CapacityTooLarge {
-        /// The capacity given.
+        /// The capacity, in items, that the caller gave for the queue.
         capacity: usize,
     },
-    /// A producer's buffer for 0 items.
+    /// The limit that the caller gave for a producer's buffer is 0 items.
     ZeroLimit,
-    /// A producer's buffer larger than [`CAPACITY_MAX`](super::CAPACITY_MAX).
+    /// The limit that the caller gave for a producer's buffer is above [`CAPACITY_MAX`](super::CAPACITY_MAX).
     LimitTooLarge {
-        /// The limit given.
+        /// The limit, in items, that the caller gave for a producer's buffer.
         limit: usize,
     },
-    /// A linger of 0: the consumer would sweep the buffers without pause.
+    /// The safety linger is 0, with which the consumer would fetch items out of the buffers without pause.
     ZeroLinger,
 }
 
@@ -51,27 +51,27 @@ impl fmt::Display for QueueError {
 
 impl Error for QueueError {}
 
-/// An item that the queue did not accept and gives back.
+/// The error of a push: the queue did not accept the item, and the error gives it back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PushError<T> {
     /// The queue has no room for the item now.
     Full(T),
-    /// The queue is closed, or its consumer is gone: no later push succeeds.
+    /// The queue is closed, or its consumer is gone, so no later push succeeds.
     Closed(T),
-    /// The queue has no room now, and the thread must not wait for it.
+    /// The queue has no room for the item now, and the thread must not wait for room.
     WouldBlock(T, WouldBlock),
 }
 
 impl<T> PushError<T> {
-    /// Returns the item.
+    /// Returns the item that the queue did not accept.
     pub fn into_item(self) -> T {
         match self {
             Self::Full(item) | Self::Closed(item) | Self::WouldBlock(item, _) => item,
         }
     }
 
-    /// Returns the item, and the error without it.
+    /// Returns the item that the queue did not accept, and the error without it.
     pub(crate) fn split(self) -> (T, PushError<()>) {
         match self {
             Self::Full(item) => (item, PushError::Full(())),
@@ -80,7 +80,7 @@ impl<T> PushError<T> {
         }
     }
 
-    /// Returns whether trying again is useless.
+    /// Returns whether the queue is closed, so that another try is useless.
     pub const fn is_closed(&self) -> bool {
         matches!(self, Self::Closed(_))
     }
@@ -115,25 +115,30 @@ impl<T> Error for PushError<T> {
     }
 }
 
-/// The error of a flush: items stay in the producer's buffer, or in the vector of the caller, in order.
+/// The error of a flush, or of a push of many items: some items stay in the producer's buffer, or in the
+/// vector of the caller, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlushError {
-    /// The queue has no room for `left` of the items now.
+    /// The queue is full: it has no room now for the last `left` items of the flush or push.
     Full {
-        /// The number of items that stay.
+        /// The number of items that stay in the producer's buffer or, after a push of many items, with the
+        /// caller.
         left: usize,
     },
-    /// The queue is closed, or its consumer is gone.
+    /// The queue is closed, or its consumer is gone, so the queue accepts no more items.
     Closed {
-        /// The number of items that stay.
+        /// The number of items that stay in the producer's buffer or, after a push of many items, with the
+        /// caller.
         left: usize,
     },
-    /// The queue has no room for `left` of the items now, and the thread must not wait for it.
+    /// The queue has no room now for the last `left` items of the flush or push, and the thread must not wait
+    /// for room.
     WouldBlock {
-        /// The number of items that stay.
+        /// The number of items that stay in the producer's buffer or, after a push of many items, with the
+        /// caller.
         left: usize,
-        /// The reason why the thread must not wait.
+        /// The reason why the thread must not wait for room.
         why: WouldBlock,
     },
 }
@@ -159,8 +164,8 @@ impl Error for FlushError {
     }
 }
 
-/// The queue is closed and the consumer has handed out every item it accepted: no
-/// later drain hands out an item.
+/// The end of a queue: the queue is closed, and the consumer has handed out every item that the queue
+/// accepted. No later drain hands out an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
@@ -172,11 +177,11 @@ impl fmt::Display for Closed {
 
 impl Error for Closed {}
 
-/// The error of a consumer that received no item.
+/// The error of a consumer that waited for an item and received none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// The queue is closed and the consumer has handed out every item it accepted.
+    /// The queue is closed, and the consumer has handed out every item that the queue accepted.
     Closed,
     /// The queue holds no item now, and the thread must not wait for one.
     WouldBlock(WouldBlock),

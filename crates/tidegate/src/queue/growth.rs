@@ -1,29 +1,31 @@
-//! The size of a producer's buffer that sets its own size: a cheap rule, because a queue
-//! may have thousands of producers.
+//! The rule by which a producer's buffer sets its own size. The rule is cheap, because a queue may have
+//! thousands of producers.
 //!
-//! A buffer that fills up doubles, so that a busy producer soon shares the cost of each claim among enough
-//! items. An idle consumer fetches the items of a buffer at once, so a large buffer delays no item. A buffer
-//! that was not nearly full for a second halves.
+//! A buffer that fills up doubles its size, so that a busy producer soon shares the cost of each claim
+//! among enough items. An idle consumer fetches the items of a buffer at once, so a large buffer delays no
+//! item. A buffer halves its size if for a second no flush took more than a quarter of it.
 
 use crate::Time;
 
-/// The first size of a buffer, in items.
+/// The first size of a producer's buffer, in items.
 pub(super) const LEAST: u64 = 8;
-/// The largest size of a producer's buffer. Even an expensive claim then costs about a nanosecond an item.
+/// The largest size of a producer's buffer, in items. At this size even an expensive claim costs about a
+/// nanosecond an item.
 pub(super) const MOST: u64 = 256;
-/// How long a buffer keeps room that it does not need.
+/// The nanoseconds (one second) for which a buffer keeps a size that it does not need.
 const KEPT_NS: u64 = 1_000_000_000;
 
-/// The state of the rule that sets a buffer's size; see the [module](self).
+/// The state of the rule that sets the size of a buffer: see the [module](self).
 #[derive(Debug)]
 pub(super) struct Growth {
     most: u64,
-    /// The time since which no flush was large.
+    /// The time since which no flush of the producer took more than a quarter of its buffer. `None` after a
+    /// larger flush.
     small_since: Option<Time>,
 }
 
 impl Growth {
-    /// Starts the rule for a ring of `capacity` items.
+    /// Starts the rule for the buffer of a queue with `capacity` items in its ring.
     pub(super) fn new(capacity: u64) -> Self {
         Self {
             most: MOST.min(capacity),
@@ -35,8 +37,8 @@ impl Growth {
         LEAST.min(self.most)
     }
 
-    /// Counts a flush of `items`, made because the buffer was `full` or for another
-    /// reason. Returns the next limit.
+    /// Counts a flush of `items` items. `full` is true if the producer flushed because the buffer was full.
+    /// Returns the next size of the buffer.
     pub(super) fn flushed(
         &mut self,
         limit: u64,

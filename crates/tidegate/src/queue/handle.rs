@@ -1,4 +1,5 @@
-//! The queue's handle: it pushes without a buffer, makes producers, reads metrics and closes the queue.
+//! The handle of a queue: it pushes single items straight into the queue, creates producers (which gather
+//! items in a buffer of their own first), reads metrics and closes the queue.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -13,10 +14,10 @@ use crate::WouldBlock;
 use crate::blocking;
 use crate::controller::{Controller, IntoController};
 
-/// The producers' side of a queue. Every clone may push, from any thread or task.
+/// The producers' side of a queue. Every clone of a `Queue` may push, from any thread or task.
 ///
-/// Each push makes a claim, some 10 ns; a [`Producer`] with a buffer makes one claim for a batch. Dropping
-/// the last `Queue` and the last [`Producer`] closes the queue.
+/// Each push claims a position in the ring, which takes some 10 ns; a [`Producer`] with a buffer makes one
+/// claim for a batch. The drop of the last `Queue` or [`Producer`] of a queue closes the queue.
 ///
 /// ```
 /// let (queue, mut consumer) = tidegate::queue::bounded(4)?;
@@ -40,44 +41,44 @@ impl<T: Send> Queue<T> {
         Self { shared }
     }
 
-    /// Makes a producer without a buffer.
+    /// Makes a producer without a buffer, each push of which enters the ring at once.
     #[must_use]
     pub fn producer(&self) -> Producer<T> {
         Producer::direct(self.clone())
     }
 
-    /// Makes a producer with a buffer that sets its own size, up to 256 items. The rule costs nothing: the
-    /// buffer doubles when it is full, and halves when it was not nearly full for a second. The buffer
-    /// allocates its memory at the first item.
+    /// Makes a producer with a buffer that sets its own size, up to 256 items. The rule for the size costs
+    /// next to nothing: the buffer doubles when it is full, and halves if no flush takes more than a
+    /// quarter of it for a second. The buffer allocates its memory at the first item.
     #[must_use]
     pub fn buffered(&self) -> Producer<T> {
         Producer::growing(self.clone())
     }
 
-    /// Makes a producer that flushes its buffer at `limit` items.
+    /// Makes a producer that flushes its buffer each time it holds `limit` items.
     ///
     /// # Errors
-    /// A limit of 0 or above [`CAPACITY_MAX`](super::CAPACITY_MAX).
+    /// The limit is 0 or above [`CAPACITY_MAX`](super::CAPACITY_MAX).
     pub fn fixed(&self, limit: usize) -> Result<Producer<T>, QueueError> {
         Producer::with_buffer(self.clone(), limit, None)
     }
 
-    /// Makes a producer that flushes its buffer at the limit that `controller` decides, at most `limit_max`
-    /// (the buffer has memory for that many items).
+    /// Makes a producer that flushes its buffer at the number of items that `controller` decides, at most
+    /// `limit_max`. The buffer has memory for `limit_max` items.
     ///
     /// The producer asks the controller once a flush, never for an item. It reports each batch
-    /// ([`Event::Started`]), the cost of a claim for the first 64 and then one in 13 ([`Event::Done`]), and
-    /// that a batch could start ([`Event::Ready`]). It obeys the controller's limit in items. Let `limit_max`
-    /// be at least the controller's own ceiling: to a rule with a higher ceiling, a batch of `limit_max` does
-    /// not look full. The producer ignores a wait of the controller, because the safety linger bounds the
-    /// delay.
+    /// ([`Event::Started`]), the cost of a claim for the first 64 batches and then for one in 13
+    /// ([`Event::Done`]), and that a batch could start ([`Event::Ready`]). The producer obeys the
+    /// controller's limit in items. Let `limit_max` be at least the controller's own ceiling: to a rule
+    /// with a higher ceiling, a batch of `limit_max` does not look full. The producer ignores a wait of the
+    /// controller, because the safety linger bounds the delay.
     ///
     /// [`Event::Started`]: crate::controller::Event::Started
     /// [`Event::Done`]: crate::controller::Event::Done
     /// [`Event::Ready`]: crate::controller::Event::Ready
     ///
     /// # Errors
-    /// A `limit_max` of 0 or above [`CAPACITY_MAX`](super::CAPACITY_MAX).
+    /// The `limit_max` is 0 or above [`CAPACITY_MAX`](super::CAPACITY_MAX).
     pub fn controlled(
         &self,
         limit_max: usize,
@@ -90,12 +91,12 @@ impl<T: Send> Queue<T> {
         )
     }
 
-    /// Accepts `item` by one claim. Without room the push acts as the queue's [`Full`] setting says; by
-    /// default it waits.
+    /// Pushes `item` by one claim. If the queue is full, the push acts as the queue's [`Full`] setting
+    /// says; by default it blocks the thread until there is room.
     ///
     /// # Errors
-    /// [`PushError::Closed`] gives the item back; so do [`PushError::Full`], with [`Full::Reject`], and
-    /// [`PushError::WouldBlock`], where the thread must not wait.
+    /// [`PushError::Closed`] if the queue is closed; [`PushError::Full`] with [`Full::Reject`];
+    /// [`PushError::WouldBlock`] if the thread must not wait. Each error gives the item back.
     #[inline(always)]
     pub fn blocking_push(&self, item: T) -> Result<(), PushError<T>> {
         match self.shared.attempt(item) {
@@ -104,10 +105,11 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Accepts `item` if that needs no waiting, and never drops another item for it.
+    /// Pushes `item` without waiting, and never drops another item for it.
     ///
     /// # Errors
-    /// Gives the item back: [`PushError::Full`] or [`PushError::Closed`].
+    /// [`PushError::Full`] if the queue has no room; [`PushError::Closed`] if it is closed. Each error
+    /// gives the item back.
     #[inline]
     pub fn try_push(&self, item: T) -> Result<(), PushError<T>> {
         let outcome = self.shared.attempt(item);
@@ -118,15 +120,15 @@ impl<T: Send> Queue<T> {
         outcome
     }
 
-    /// Pushes as [`try_push`](Self::try_push) does, for a caller that then waits for room: this counts no
-    /// refusal.
+    /// Pushes `item` as [`try_push`](Self::try_push) does, but does not count a refusal in the metrics,
+    /// because the caller then waits for room.
     #[inline]
     pub(crate) fn push_now(&self, item: T) -> Result<(), PushError<T>> {
         self.shared.attempt(item)
     }
 
-    /// Accepts `item` if there is any room, the room of waiters in line included. So a refusal means that the
-    /// consumer has items to drain.
+    /// Pushes `item` if the ring has any free slot, even if the slot belongs to producers that wait in
+    /// line. So a refusal means that the consumer has items to drain.
     pub(crate) fn push_past_line(&self, item: T) -> Result<(), PushError<T>> {
         let mut item = item;
         loop {
@@ -137,20 +139,20 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Pushes `item` as a producer that the scheduler stops between its claim and the
-    /// publication, and runs `between` there.
+    /// Pushes `item` as a producer that the scheduler stops between its claim and the publication, and runs
+    /// `between` at that moment.
     #[cfg(test)]
     pub(crate) fn push_stopped(&self, item: T, between: impl FnOnce()) {
         assert!(self.shared.ring.push_stopped(item, between), "no room");
     }
 
-    /// Accepts all of `items`, in order, by as few claims as the room allows; other producers' items may come
-    /// in between. Without room the push acts as the queue's [`Full`] setting says. On an error the items not
-    /// accepted stay in `items`, in order.
+    /// Pushes all of `items`, in order, by as few claims as the room allows; items of other producers may
+    /// come in between. If the queue is full, the push acts as the queue's [`Full`] setting says. After an
+    /// error, the items not accepted stay in `items`, in order.
     ///
     /// # Errors
-    /// [`FlushError::Closed`]; [`FlushError::Full`], with [`Full::Reject`]; [`FlushError::WouldBlock`],
-    /// where the thread must not wait. The error says how many items stay.
+    /// [`FlushError::Closed`] if the queue is closed; [`FlushError::Full`] with [`Full::Reject`];
+    /// [`FlushError::WouldBlock`] if the thread must not wait. The error says how many items stay.
     #[inline]
     pub fn blocking_push_many(&self, items: &mut Vec<T>) -> Result<(), FlushError> {
         if self.shove(items) == Ok(()) && items.is_empty() {
@@ -159,11 +161,11 @@ impl<T: Send> Queue<T> {
         self.push_rest(items)
     }
 
-    /// Accepts copies of all `items`, in order, as [`blocking_push_many`](Self::blocking_push_many) does.
+    /// Pushes copies of all `items`, in order, as [`blocking_push_many`](Self::blocking_push_many) does.
     ///
     /// # Errors
-    /// As for [`blocking_push_many`](Self::blocking_push_many); the
-    /// error says how many of the last items the queue did not accept.
+    /// The same as for [`blocking_push_many`](Self::blocking_push_many). The error says how many items at
+    /// the end of `items` the queue did not accept.
     #[inline]
     pub fn blocking_push_slice(&self, items: &[T]) -> Result<(), FlushError>
     where
@@ -186,10 +188,11 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Accepts as many of `items` from the front as there is room for; the rest stays, in order.
+    /// Pushes items from the front of `items`, without waiting, until the queue is full. The other items
+    /// stay in `items`, in order.
     ///
     /// # Errors
-    /// The error says how many items stay.
+    /// The queue is full or closed. The error says how many items stay.
     pub fn try_push_many(&self, items: &mut Vec<T>) -> Result<(), FlushError> {
         let outcome = self.shove(items);
         let left = items.len();
@@ -204,12 +207,12 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Accepts `item` without ever waiting: into the ring, else into the overflow lane. One producer's items
-    /// keep their order on both ways.
+    /// Pushes `item` without waiting: into the ring or, if the ring is full, into the overflow lane. The
+    /// consumer hands out the items of one producer in order, even if some went through the lane.
     ///
     /// # Errors
-    /// [`PushError::Full`] gives the item back if the lane is full, too, or the queue has no lane; the
-    /// metrics count it as dropped there.
+    /// [`PushError::Full`] gives the item back if the lane is full, too, or the queue has no lane. The
+    /// metrics count the item as [`dropped_overflow`](Metrics::dropped_overflow).
     pub fn push_or_overflow(&self, item: T) -> Result<(), PushError<T>> {
         match self.shared.attempt(item) {
             Err(PushError::Full(item)) => {
@@ -220,12 +223,12 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Accepts `item`; waits for room as a task, if the queue's setting is [`Full::Wait`]. If the future is
-    /// dropped before it is done, the item is dropped, too.
+    /// Pushes `item`. If the queue is full and its setting is [`Full::Wait`], waits for room as a task. If
+    /// the future is dropped before the push is done, the item is dropped, too.
     ///
     /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push), but [`PushError::WouldBlock`]
-    /// only in the handler of the actor that reads this queue.
+    /// The same as for [`blocking_push`](Self::blocking_push), but [`PushError::WouldBlock`] only in the
+    /// handler of the actor that reads this queue.
     pub async fn push(&self, item: T) -> Result<(), PushError<T>> {
         let item = match self.shared.attempt(item) {
             Err(PushError::Full(item)) if self.shared.full == Full::Wait => item,
@@ -240,12 +243,12 @@ impl<T: Send> Queue<T> {
         self.push_waiting(&mut item).await
     }
 
-    /// Accepts the item in `slot`; waits for room as a task, if the queue's setting is
-    /// [`Full::Wait`] and `check` allows it. On an error, and if the future is dropped before it is
-    /// done, the item stays in `slot`.
+    /// Pushes the item in `slot`. If the queue is full, its setting is [`Full::Wait`] and `check` allows a
+    /// wait, waits for room as a task. After an error, and after a drop of the future before the push is
+    /// done, the item is still in `slot`.
     ///
     /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push).
+    /// The same as for [`blocking_push`](Self::blocking_push).
     pub(crate) async fn push_from(
         &self,
         slot: &mut Option<T>,
@@ -274,7 +277,8 @@ impl<T: Send> Queue<T> {
         })
     }
 
-    /// Accepts the item in `slot` once there is room. Until then the item stays in `slot`.
+    /// Waits in line until the queue has room, and pushes the item in `slot`. Until then the item stays in
+    /// `slot`.
     async fn push_waiting(&self, slot: &mut Option<T>) -> Result<(), PushError<T>> {
         add(&self.shared.rare.producer_waits, 1);
         let mut place = Place::new(&self.shared);
@@ -291,13 +295,14 @@ impl<T: Send> Queue<T> {
         .await
     }
 
-    /// Accepts all of `items`, in order, as [`blocking_push_many`](Self::blocking_push_many)
-    /// does; waits for room as a task, if the queue's setting is [`Full::Wait`]. Dropping
-    /// the future leaves the items not accepted in `items`.
+    /// Pushes all of `items`, in order, as [`blocking_push_many`](Self::blocking_push_many) does, but waits
+    /// for room as a task, if the queue's setting is [`Full::Wait`]. After a drop of the future, the items
+    /// not accepted are still in `items`.
     ///
     /// # Errors
-    /// As for [`blocking_push_many`](Self::blocking_push_many), but [`FlushError::WouldBlock`] only in the
-    /// handler of the actor that reads this queue. The items not accepted stay in `items`, in order.
+    /// The same as for [`blocking_push_many`](Self::blocking_push_many), but [`FlushError::WouldBlock`]
+    /// only in the handler of the actor that reads this queue. The items not accepted stay in `items`, in
+    /// order.
     pub async fn push_many(&self, items: &mut Vec<T>) -> Result<(), FlushError> {
         let shared = &*self.shared;
         if shared.full != Full::Wait {
@@ -318,7 +323,8 @@ impl<T: Send> Queue<T> {
             add(&shared.rare.producer_waits, 1);
             let place = place.get_or_insert_with(|| Place::new(shared));
             poll_fn(|cx| {
-                // The next turn notices a closed queue.
+                // A closed queue also ends the wait for room. The next pass of the loop then returns the
+                // error.
                 let moved = || (self.shove(items) != Err(Refused::Full)).then_some(());
                 let done = place.attempt(cx.waker(), moved);
                 done.map_or(Poll::Pending, Poll::Ready)
@@ -331,7 +337,7 @@ impl<T: Send> Queue<T> {
     }
 
     /// Closes the queue: it refuses every later push. The consumer still hands out the items accepted
-    /// before, and then sees the end.
+    /// before, and then finds the queue finished.
     pub fn close(&self) {
         self.shared.close();
     }
@@ -342,16 +348,17 @@ impl<T: Send> Queue<T> {
         self.shared.ring.is_closed()
     }
 
-    /// Returns the queue's counters so far. The call takes the lock of the list of buffers, and under it
-    /// the lock of each producer's buffer in turn. The consumer takes the same locks when it fetches
-    /// buffered items, and may wait for this call meanwhile: call it for dashboards, not for each item. The
-    /// queue has no `len`: [`Metrics::population`] counts the items that wait.
+    /// Returns the queue's counters since its creation. The call takes the lock of the list of producers'
+    /// buffers, and under it the lock of each buffer in turn. The consumer takes the same locks when it
+    /// fetches buffered items, and may wait for this call meanwhile: call it for dashboards, not for each
+    /// item. The queue has no `len`: [`Metrics::population`] counts the items that wait.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.shared.metrics()
     }
 
-    /// Identifies the queue's consumer for [`blocking`].
+    /// Returns the id of the actor that reads this queue. [`blocking`] uses the id to detect a handler that
+    /// would wait for its own actor.
     pub(crate) fn id(&self) -> blocking::ActorId {
         self.shared.id()
     }
@@ -366,7 +373,7 @@ impl<T: Send> Queue<T> {
         add(&self.shared.rare.insert_failures, 1);
     }
 
-    /// Pushes as many items as fit, by one claim.
+    /// Pushes as many items from the front of `items` as the ring has room for, by one claim.
     #[inline]
     fn shove(&self, items: &mut Vec<T>) -> Result<(), Refused> {
         if items.is_empty() {
@@ -443,7 +450,8 @@ impl<T: Send> Queue<T> {
                         let left = items.len();
                         return Err(FlushError::WouldBlock { left, why });
                     }
-                    // The next turn notices a closed queue.
+                    // A closed queue also ends the wait for room. The next pass of the loop then returns
+                    // the error.
                     shared
                         .wait_for_room(|| (self.shove(items) != Err(Refused::Full)).then_some(()));
                 }

@@ -1,8 +1,9 @@
-//! The overflow lane: a bounded side lane for producers that must not wait.
+//! The overflow lane: a bounded list beside the ring, for producers that must not wait.
 //!
-//! A producer appends an item with the ring position that is next to be claimed. The item is due when the
-//! consumer reaches that position: it takes the place it would have had in the ring. So the lane cannot
-//! starve while the ring stays full, and one producer's items keep their order, in the ring and in the lane.
+//! A producer appends an item to the lane together with the ring position that is next to be claimed. The
+//! item is due when the consumer reaches that position: it takes the place it would have had in the ring.
+//! So the lane does not starve while the ring stays full, and the items of one producer keep their order in
+//! the ring and in the lane.
 
 use std::collections::VecDeque;
 
@@ -10,8 +11,8 @@ use super::ring::Ring;
 use super::sync::{AtomicU64, Mutex, Relaxed, lock};
 
 pub(super) struct Lane<T> {
-    /// The position at which the first item is due; [`NEVER`] if the lane is empty. It changes only under the
-    /// lock.
+    /// The ring position at which the lane's first item is due; [`NEVER`] if the lane is empty. It changes
+    /// only under the lock.
     due: AtomicU64,
     limit: usize,
     inner: Mutex<Inner<T>>,
@@ -20,7 +21,7 @@ pub(super) struct Lane<T> {
 struct Inner<T> {
     items: VecDeque<(u64, T)>,
     closed: bool,
-    /// The number of items ever appended.
+    /// The number of items that producers appended to the lane since the queue's creation.
     total: u64,
 }
 
@@ -46,9 +47,10 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Returns the ring position that the consumer must not pass before it has emptied the lane up to there.
-    /// The consumer reads it after a stamp, and then sees the items that the claim's producer put into the
-    /// lane before that claim.
+    /// Returns the ring position at which the lane's first item is due. The consumer must not read the ring
+    /// beyond this position before it has taken the items that are due. The consumer calls this after it
+    /// read the stamp of a claim, so it sees the items that the producer of the claim put into the lane
+    /// before that claim.
     #[inline]
     pub(super) fn due(&self) -> u64 {
         self.due.load(Relaxed)
@@ -58,7 +60,7 @@ impl<T> Lane<T> {
         self.due() == NEVER
     }
 
-    /// Appends an item. Returns the position at which it is due.
+    /// Appends an item to the lane. Returns the ring position at which the item is due.
     pub(super) fn push(&self, ring: &Ring<T>, item: T) -> Result<u64, (T, NoLane)> {
         let mut inner = lock(&self.inner);
         if inner.closed {
@@ -67,7 +69,8 @@ impl<T> Lane<T> {
         if inner.items.len() >= self.limit {
             return Err((item, NoLane::Full));
         }
-        // The producer reads the position under the lock, so that positions in the lane never go back.
+        // The producer reads the next ring position under the lane's lock, so that the positions in the
+        // lane never decrease.
         let at = ring.claimed();
         if inner.items.is_empty() {
             self.due.store(at, Relaxed);
@@ -77,7 +80,8 @@ impl<T> Lane<T> {
         Ok(at)
     }
 
-    /// Moves up to `limit` items due at `head` to `out`.
+    /// Moves up to `limit` items that are due at ring position `head` or before to `out`. Returns their
+    /// number.
     pub(super) fn take_due(&self, head: u64, limit: usize, out: &mut VecDeque<T>) -> usize {
         let mut inner = lock(&self.inner);
         let mut taken = 0;
@@ -93,7 +97,7 @@ impl<T> Lane<T> {
         taken
     }
 
-    /// Counts the items due at `head` or before it.
+    /// Counts the items of the lane that are due at ring position `head` or before.
     pub(super) fn due_at(&self, head: u64) -> usize {
         lock(&self.inner)
             .items
@@ -105,13 +109,14 @@ impl<T> Lane<T> {
         lock(&self.inner).closed = true;
     }
 
-    /// Returns the number of items waiting, and of items ever appended.
+    /// Returns the number of items that wait in the lane, and the number of items that producers have ever
+    /// appended to it.
     pub(super) fn lens(&self) -> (usize, u64) {
         let inner = lock(&self.inner);
         (inner.items.len(), inner.total)
     }
 
-    /// Takes all items, due or not.
+    /// Takes all items out of the lane, due or not, because the consumer is gone.
     pub(super) fn take_all(&self) -> VecDeque<(u64, T)> {
         self.due.store(NEVER, Relaxed);
         std::mem::take(&mut lock(&self.inner).items)

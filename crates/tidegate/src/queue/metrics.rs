@@ -1,7 +1,7 @@
-//! The counters of a queue, read as a snapshot from any handle.
+//! The counters of a queue, which every handle can read as a snapshot.
 //!
-//! The queue does not count items one by one: the ring's positions are the counts. The thread that handles a
-//! batch counts it once a batch; the other counters change only on slow paths.
+//! The queue does not count items one by one: the positions in the ring are the counts. The thread that
+//! handles a batch counts it once a batch; the other counters change only on slow paths.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,16 +10,16 @@ use std::time::Duration;
 use crate::Time;
 use crate::controller::{Counts, Reason};
 
-/// The counters of a queue at one moment. A snapshot reads them one after the other,
-/// so they may be some items apart.
+/// The counters of a queue at one moment. A snapshot reads the counters one after the other, so two of them
+/// may be some items apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Metrics {
     /// The time of the snapshot, on the queue's own clock, which starts at the queue's creation.
     pub at: Time,
-    /// The number of items for which the ring has room.
+    /// The number of items for which the queue's ring has room.
     pub capacity: usize,
-    /// The number of items that wait: in the ring and in the overflow lane.
+    /// The number of items that wait in the ring and in the overflow lane.
     pub population: usize,
     /// The number of items in producers' buffers.
     pub buffered: usize,
@@ -27,51 +27,63 @@ pub struct Metrics {
     pub fetched: usize,
     /// The number of items that wait in the overflow lane.
     pub overflow: usize,
-    /// Items that arrived, without those still buffered: the sum of the items drained, dropped as the
-    /// oldest, `fetched`, and waiting.
+    /// The number of items that arrived since the queue's creation, without those still in producers'
+    /// buffers: the sum of the items that the consumer has drained or holds in its hand, that the queue
+    /// dropped as the oldest, and that wait.
     pub arrived: u64,
-    /// Items handed to the consumer, without the items of drains that panicked.
+    /// The number of items, since the queue's creation, that the consumer handed to its user, without the
+    /// items of drains that panicked.
     pub drained: u64,
-    /// Batches drained, by reason: [`Reason::Drained`] if no item was left,
-    /// [`Reason::Limit`] if the limit cut the batch.
+    /// The batches that the consumer drained since the queue's creation, by reason: [`Reason::Drained`] if no
+    /// item was left, [`Reason::Limit`] if the limit cut the batch.
     pub drains: Counts,
-    /// Batches flushed by buffered producers, by reason. With [`Reason::Linger`] the consumer fetched the
-    /// items itself.
+    /// The batches that left producers' buffers since the queue's creation, by reason. [`Reason::Linger`]
+    /// counts the batches that the consumer fetched itself.
     pub flushes: Counts,
-    /// Pushes and flushes that found no room (and waited, were rejected, or dropped something).
+    /// The number of pushes and flushes, since the queue's creation, that found the queue full. Each of them
+    /// waited, was rejected, or dropped items.
     pub insert_failures: u64,
-    /// Items given back for lack of room, by [`Full::Reject`](super::Full::Reject) or by a `try_` call.
+    /// The number of items, since the queue's creation, that the full queue gave back, by
+    /// [`Full::Reject`](super::Full::Reject) or to a `try_` call.
     pub rejected: u64,
-    /// Items dropped by [`Full::DropNewest`](super::Full::DropNewest).
+    /// The number of new items that the full queue dropped since its creation, by
+    /// [`Full::DropNewest`](super::Full::DropNewest).
     pub dropped_newest: u64,
-    /// Items dropped by [`Full::DropOldest`](super::Full::DropOldest).
+    /// The number of old items that the full queue dropped since its creation, by
+    /// [`Full::DropOldest`](super::Full::DropOldest).
     pub dropped_oldest: u64,
-    /// The number of items that the full overflow lane gave back.
+    /// The number of items, since the queue's creation, that the full overflow lane gave back to their
+    /// producers.
     pub dropped_overflow: u64,
-    /// Items that went through the overflow lane.
+    /// The number of items, since the queue's creation, that went through the overflow lane.
     pub overflowed: u64,
-    /// The number of items that the consumer fetched out of producers' buffers.
+    /// The number of items, since the queue's creation, that the consumer fetched out of producers' buffers.
     pub swept: u64,
-    /// How often a producer went to wait for room.
+    /// The number of times, since the queue's creation, that a producer began to wait for room.
     pub producer_waits: u64,
-    /// How often the consumer went to sleep.
+    /// The number of times, since the queue's creation, that the consumer went to sleep.
     pub consumer_waits: u64,
-    /// How often a producer woke the consumer.
+    /// The number of times, since the queue's creation, that a producer woke the sleeping consumer.
     pub consumer_wakes: u64,
-    /// How often the consumer woke up by itself to serve the safety linger: once each time it goes idle.
+    /// The number of times, since the queue's creation, that the consumer's sleeping thread woke up by a
+    /// timeout: to look once more into producers' buffers, or to check on producers that it called and that
+    /// pushed no item.
     pub linger_wakes: u64,
-    /// The number of producers' buffers, including those that dropped producers left with items in them.
+    /// The number of producers' buffers that exist now, including those that dropped producers left with
+    /// items in them.
     pub buffers: usize,
 }
 
 impl Metrics {
-    /// Returns the items a second that arrived since the queue was built; 0 at its first moment.
+    /// Returns the number of items a second that arrived since the queue was built; 0 if no time has
+    /// passed.
     #[must_use]
     pub fn arrival_rate_per_s(&self) -> f64 {
         self.arrival_rate_since(&Self::default())
     }
 
-    /// Returns the items a second that arrived since `earlier`; 0 if `earlier` is not earlier.
+    /// Returns the number of items a second that arrived between the snapshots `earlier` and `self`; 0 if
+    /// `earlier` is not earlier.
     #[must_use]
     pub fn arrival_rate_since(&self, earlier: &Self) -> f64 {
         match self.at.since(earlier.at) {
@@ -80,11 +92,11 @@ impl Metrics {
         }
     }
 
-    /// Returns how long an item waits on average, by Little's law from the arrivals since `earlier`:
-    /// population / arrival rate.
+    /// Returns how long an item waits in the queue on average, by Little's law from the arrivals since the
+    /// snapshot `earlier`: population / arrival rate.
     ///
     /// The result assumes that the queue is stable (as many items leave as arrive) and that the populations
-    /// at the two moments are typical of the time between. It is `None` if no item arrived.
+    /// at the two snapshots are typical of the time between. The result is `None` if no item arrived.
     #[must_use]
     pub fn sojourn_since(&self, earlier: &Self) -> Option<Duration> {
         let rate = self.arrival_rate_since(earlier);
@@ -93,8 +105,8 @@ impl Metrics {
         (rate > 0.0).then(|| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
-    /// Returns how long an item waits on average since the queue was built, with the present population as
-    /// the typical one.
+    /// Returns how long an item waits in the queue on average since the queue was built. Takes the present
+    /// population as the typical one. The result is `None` if no item arrived.
     #[must_use]
     pub fn sojourn(&self) -> Option<Duration> {
         let start = Self {
@@ -105,7 +117,7 @@ impl Metrics {
     }
 }
 
-/// The counters of the slow paths, to which several threads add.
+/// The counters of the queue's slow paths since its creation. Several threads add to each of them.
 #[derive(Default)]
 pub(super) struct Rare {
     pub(super) insert_failures: AtomicU64,
@@ -121,7 +133,7 @@ pub(super) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Relaxed);
 }
 
-/// The counters that only the consumer writes: plain stores that other threads may read.
+/// The counters that only the consumer writes, by plain stores. Other threads may read them.
 #[derive(Default)]
 pub(super) struct Drains {
     pub(super) drained: AtomicU64,
@@ -129,14 +141,15 @@ pub(super) struct Drains {
     by_limit: AtomicU64,
     items_max: AtomicU64,
     pub(super) swept: AtomicU64,
-    /// The number of items in the consumer's hand.
+    /// The number of items in the consumer's hand: taken out of buffers, the lane or, under a lock, the ring,
+    /// and not handed out yet.
     pub(super) held: AtomicU64,
     pub(super) waits: AtomicU64,
     pub(super) linger_wakes: AtomicU64,
 }
 
 impl Drains {
-    /// Counts a batch.
+    /// Counts a batch that the consumer drained, with the reason why it ended.
     #[inline]
     pub(super) fn batch(&self, items: u64, reason: Reason) {
         bump(&self.drained, items);
@@ -169,13 +182,13 @@ impl Drains {
     }
 }
 
-/// Adds to a counter that has one writer.
+/// Adds `n` to a counter that only one thread writes, by a load and a store.
 #[inline]
 pub(super) fn bump(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed) + n, Relaxed);
 }
 
-/// Counts a batch of `items` in `counts`.
+/// Adds a batch of `items` items to the counts of a producer's buffer.
 #[inline]
 pub(super) fn count(counts: &mut Counts, items: u64, reason: Reason) {
     counts.by_reason.add(reason, 1);
@@ -183,7 +196,7 @@ pub(super) fn count(counts: &mut Counts, items: u64, reason: Reason) {
     counts.items_max = counts.items_max.max(items);
 }
 
-/// Adds up the batches of several boundaries.
+/// Adds the counts `from` of one producer's buffer to the counts `into` of several.
 pub(super) fn sum(into: &mut Counts, from: &Counts) {
     into.by_reason += from.by_reason;
     into.items += from.items;

@@ -1,47 +1,52 @@
-//! The size of batches and the concurrency (`number`) while a backlog stays that fills all batches.
+//! Searches for the size of batches and the concurrency (`number`) while a backlog stays that fills all
+//! batches.
 //!
-//! The search compares the items that end in a given time, for any cost curve and any server. It tries more
-//! batches, smaller ones, larger ones and fewer in turn, each over whole turns of the batches. It repeats a
-//! step that pays. At first steps double or halve; once none of the four pays, they are shorter and ever more
-//! rare. Now and then the search tries a size that is far away, since throughput may have several peaks. A
-//! single batch goes first, and if it is expensive for its items, no other follows. Once the backlog is gone,
-//! the size and the concurrency found stay in force.
+//! The search compares the items that end in a given time, for any cost curve and any server. In turn it
+//! tries more batches at once, smaller batches, larger batches and fewer batches at once, each over whole
+//! turns of the batches. The search repeats a step that pays. At first steps double or halve; once none of
+//! the four ways pays, steps are shorter and ever more rare. Now and then the search tries a size that is far
+//! away, since throughput may have several peaks. A trial of a far larger size begins with a single batch; if
+//! that batch is expensive for its items, the trial ends. Once the backlog is gone, the size and the
+//! concurrency found stay in force.
 
 use super::pace::Pace;
 
-/// The share of starts at which the backlog must have filled all batches to count, as a moving average over
-/// [`OFTEN`] batches.
+/// The share of starts, as a moving average over [`OFTEN`] batches, at which the backlog must have been large
+/// enough to fill all batches. Then it counts as a backlog that stays.
 const STAYS: f64 = 0.8;
 const OFTEN: f64 = 16.0;
-/// The least difference of two rates, as a share, that counts.
+/// The least relative difference of two rates of items that counts as a gain or a loss.
 const WORTH: f64 = 0.03;
-/// The least and the most batches of a trial, and the error to which a trial measures the rate of items:
-/// while steps double, and later.
+/// The least and the greatest number of batches in a trial of a point, which is a concurrency and a size of
+/// batches.
 const BLOCK: (f64, f64) = (8.0, 128.0);
 const ROUGH: (f64, f64) = (0.1, 0.05);
-/// The least number of batches for a clear result.
+/// The least number of batches after which a trial may end early with a clear result.
 const CLEAR: u32 = 16;
-/// The factor on a trial's number of batches after which a trial without a result ends.
+/// A trial without a result ends after this many times the number of batches planned for it.
 const PATIENCE: u32 = 4;
-/// The factors of the steps in size, one for each round of the four ways, and the factor of later rounds. The
-/// concurrency steps by the first factor in the first round, and by `NEAR` later.
+/// The factors of the steps in batch size, one for each round in which the search tries all four ways to
+/// step; later rounds use `NEAR`. The concurrency steps by the first factor in the first round, and by `NEAR`
+/// later.
 const FAR: [f64; 7] = [2.0, 1.5, 1.5, 1.5, 4.0, 1.5, 8.0];
 const NEAR: f64 = 1.5;
-/// The largest step up, as a factor, that needs no single batch first.
+/// The largest factor by which a trial may raise the batch size without a single batch of that size first.
 const CAREFUL: u64 = 2;
-/// The least scatter of costs.
+/// The least scatter of single costs, as a share of the cost, that the search assumes.
 const NOISE: f64 = 0.05;
-/// The most rounds of rest between two searches.
+/// The largest factor on the rest of the search after a round in which no step paid. The factor doubles from
+/// round to round.
 const REST: u32 = 64;
 
-/// A concurrency and a size of batches.
+/// A concurrency, and a size of batches at that concurrency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Point {
     pub(super) number: u32,
     pub(super) limit: u64,
 }
 
-/// A way to step.
+/// A way in which the search steps to another point: more batches at once, smaller batches, larger batches,
+/// or fewer batches at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     More,
@@ -60,7 +65,8 @@ impl Way {
         }
     }
 
-    /// Returns the least ratio of the rates of items, after a step to before it, at which the step pays.
+    /// Returns the threshold above which a step of this way pays: the rate of items after the step, divided
+    /// by the rate before.
     const fn least(self) -> f64 {
         match self {
             Self::More | Self::Larger => 1.0 + WORTH,
@@ -70,37 +76,38 @@ impl Way {
     }
 }
 
-/// The single batch that goes first in a trial.
+/// The state of the single batch that goes first in a trial of a far larger size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
-    /// The trial needs no first batch, or the first batch did well.
+    /// The trial needs no single batch first, or the single batch did well.
     Passed,
     ToStart,
     Runs,
 }
 
-/// The search for size and concurrency.
+/// The state of the search for size and concurrency while a backlog stays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strain {
     on: bool,
-    /// The share of starts at which the backlog filled all batches.
+    /// The share of starts of batches at which the backlog was large enough to fill all batches, as a moving
+    /// average.
     filled: f64,
     at: Point,
     trial: Option<Point>,
     first: First,
-    /// How many more batches must end before only batches of the point in force run, so that its pace counts.
+    /// The number of batches that must end until only batches of the point in force run. Until then the pace
+    /// of items does not count.
     settling: u32,
     running: u32,
-    /// The pace of items at the point in force, and at the point on trial.
+    /// The rate at which items end at the point in force, and at the point on trial.
     pace: Pace,
     tried: Pace,
     /// The cost of an item at the point in force, in nanoseconds, as a moving average.
     each: f64,
-    /// The number of batches that ended while a trial waits for its first batch.
+    /// The number of batches that have ended while a trial waits for the result of its first batch.
     waited: u32,
     way: Way,
-    /// The number of ways that failed since a way last paid, and the number of rounds in which all ways
-    /// failed.
+    /// The number of ways to step that failed in a row, without a step that paid.
     vain: u32,
     rounds: u32,
     rest: u32,
@@ -136,8 +143,9 @@ impl Strain {
         self.on.then(|| trial.unwrap_or(self.at))
     }
 
-    /// Records that a batch of `items` starts and leaves `left`. `point` is in force where no backlog stayed
-    /// before, and the search begins only if `may`. Returns the point found once the backlog is gone.
+    /// Records that a batch of `items` starts and leaves `left` in the backlog. `point` is in force if no
+    /// backlog stayed before; the search begins only if `may` is true. If this batch ends the backlog,
+    /// returns the point that the search found; otherwise `None`.
     pub(super) fn started(
         &mut self,
         items: u64,
@@ -178,13 +186,13 @@ impl Strain {
         self.pace.pause();
     }
 
-    /// Records that a batch no longer runs: it ended, failed or is stuck.
+    /// Records that a batch no longer runs: it ended, failed or counts as stuck.
     pub(super) const fn gone(&mut self) {
         self.running = self.running.saturating_sub(1);
     }
 
-    /// Records that a batch of `items` took `cost_ns`, where single costs scatter by `noise`. No point is
-    /// beyond `most`, and no size below `least`.
+    /// Records that a batch of `items` took `cost_ns`, where single costs scatter by `noise`. The search
+    /// tries no point beyond `most`, and no size below `least`.
     pub(super) fn done(
         &mut self,
         now_ns: u64,
@@ -247,8 +255,8 @@ impl Strain {
         }
     }
 
-    /// Decides from the first batch of a trial whether others follow. None follows if that batch does not
-    /// end, or if other bounds keep batches smaller.
+    /// Decides from the first batch of a trial whether the trial goes on. The trial ends if that batch does
+    /// not end, or if other bounds keep batches smaller than the size on trial.
     fn look_at_first(&mut self, items: u64, each: f64, noise: f64) {
         let is_first = self.trial.is_some_and(|trial| trial.limit == items);
         if self.first != First::Runs || !is_first {
@@ -282,7 +290,7 @@ impl Strain {
         }
     }
 
-    /// Begins a trial of the next point.
+    /// Begins a trial of the next point: another concurrency or another size.
     fn step(&mut self, least: u64, most: Point) {
         let by = if self.rounds == 0 { FAR[0] } else { NEAR };
         let far = FAR.get(self.rounds as usize).copied().unwrap_or(NEAR);
@@ -377,7 +385,7 @@ mod tests {
     #[test]
     fn it_finds_a_size_that_is_best() {
         for best in [8.0, 200.0, 4_000.0] {
-            // A peak at `best` items.
+            // Throughput has its peak at batches of `best` items.
             let rate = |at: Point| 1e-6 / (at.limit as f64 / best + best / at.limit as f64);
             let (found, _) = found(rate, FROM, 3_000);
             let of_best = rate(found) / (1e-6 / 2.0);
@@ -387,7 +395,7 @@ mod tests {
 
     #[test]
     fn one_batch_tells_that_a_far_size_is_dear() {
-        // Beyond 100 items each item costs a hundred times as much.
+        // In a batch of more than 100 items, each item costs a hundred times as much.
         let rate = |at: Point| if at.limit > 100 { 1e-8 } else { 1e-6 };
         let ((found, largest), before) = (found(rate, FROM, 20_000), rate(FROM));
         assert!(
@@ -398,7 +406,8 @@ mod tests {
 
     #[test]
     fn a_first_batch_that_never_ends_or_is_cut_smaller_ends_its_trial() {
-        // The cost an item never rises, so only the bound on larger sizes can end the steps up.
+        // The first batch of a far larger size either hangs, or a bound cuts it smaller. The trial must end
+        // in both cases.
         for ends in [false, true] {
             let mut strain = Strain::new();
             let (mut now, mut firsts, mut settled) = (0, 0, 0);
@@ -414,7 +423,7 @@ mod tests {
                     strain.started(limit, u64::MAX, FROM, true);
                 }
                 firsts += u32::from(is_far && ends);
-                // Half as many items end in a time as the size doubles: no size pays.
+                // The cost of a batch grows with the square of its size, so no larger size pays.
                 now += 1_000 * items * items;
                 strain.done(now, items, (1_000 * items * items) as f64, 0.05, 1, MOST);
                 settled = match strain.first {

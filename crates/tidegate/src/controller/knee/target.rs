@@ -1,4 +1,4 @@
-//! The limit that the objective calls for, at the costs known.
+//! Computes the limit that the user's objective calls for, at the costs measured or given.
 
 use super::Knee;
 use super::buckets::Line;
@@ -13,7 +13,7 @@ impl Knee {
         }
     }
 
-    /// Puts the limit where the objective calls for it, at the costs known.
+    /// Puts the limit where the user's objective calls for it, at the costs measured or given.
     pub(super) fn retarget(&mut self) {
         let ceiling = self.ceiling as f64;
         let (mut target, mut binding) = match self.cost.fit.filter(|_| self.cost.identified) {
@@ -35,7 +35,8 @@ impl Knee {
             return;
         }
         self.reached = self.known || self.cost.top * self.growth() as f64 >= target;
-        // Known costs need no grid for a steady limit, and no caution beyond the sizes measured.
+        // Costs that the user gave need no grid to keep the limit steady, and no caution beyond the sizes
+        // measured.
         let c = match (self.known, self.on_grid) {
             (true, _) => target,
             (false, true) => nearest_kept(self.within_reach(target), self.limit),
@@ -50,8 +51,9 @@ impl Knee {
         self.binding = binding;
     }
 
-    /// Returns `limit`, or half more than the batches that took the whole backlog lately, so that chance does
-    /// not cut such batches. Returns `limit` if they were measured to be worse.
+    /// Returns `limit`, or one and a half times the usual size of batches that took the whole backlog lately,
+    /// so that chance does not cut such batches. Returns `limit` if batches of the usual size were measured
+    /// to be worse.
     pub(super) fn ample(&self, limit: f64) -> f64 {
         let may = self.asked
             && matches!(self.objective, Objective::Lean)
@@ -61,14 +63,16 @@ impl Knee {
         if !may || ample <= limit {
             return limit;
         }
-        // Solo costs of batches that ran beside others are too rough for this comparison.
+        // The comparison counts only where batches run alone: solo costs of batches that ran beside others
+        // are too rough for it.
         if self.flight.is_single() && self.cost.is_worse(self.natural, limit) {
             return limit;
         }
         limit.max(nearest(ample))
     }
 
-    /// Bounds `target` to [`GROW`] times the largest size measured.
+    /// Bounds `target` to `GROW` times the largest size measured (`GROW_BYTES` times for limits in bytes), or
+    /// to the limit in force if that is larger.
     pub(super) fn within_reach(&self, target: f64) -> f64 {
         target.min((self.cost.top * self.growth() as f64).max(self.limit))
     }
@@ -86,8 +90,8 @@ impl Knee {
         }
     }
 
-    /// Updates whether a latency budget is feasible: rate <= w (1 - 2.2 a/X) / b, where the server works at w
-    /// batches at once. During the climb of the concurrency, w is unknown.
+    /// Updates whether a latency budget X is feasible: rate <= w (1 - 2.2 a/X) / b, where the server works at
+    /// w batches at once. During the climb of the concurrency, w is unknown.
     pub(super) fn check_feasible(&mut self) {
         let (Objective::LatencyP99(x), Some(Line { a, b, .. })) = (self.objective, self.cost.fit)
         else {

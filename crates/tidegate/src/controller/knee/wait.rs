@@ -1,11 +1,12 @@
-//! The time until which the next batch is held back.
+//! Decides whether the controller holds the next batch back, and until which time.
 
 use super::{Knee, Unit};
 use crate::Time;
 use crate::controller::{Load, Objective, Reason};
 
 impl Knee {
-    /// Returns the time until which to hold the batch back, and the reason.
+    /// Returns the time until which to hold the next batch back, and the reason; `None` if the batch starts
+    /// at once.
     pub(super) fn wait(&mut self, now: Time, load: Load, oldest: Time) -> Option<(Time, Reason)> {
         if self.waiting_until.is_some_and(|t| now >= t) {
             return None;
@@ -54,7 +55,8 @@ impl Knee {
     }
 
     /// Returns the time until which a batch waits for an even share of the callers, while other batches run
-    /// in a closed loop. A few callers in a batch of their own would cost a flush and a place. The next batch
+    /// in a closed loop: zero if the share is already queued, and `None` without such a loop. A few callers
+    /// in a batch of their own would cost a flush and a place among the batches in flight. The next batch
     /// that ends returns more callers, so the time of one batch is enough.
     pub(super) fn share_to_come(&self, queued: u64) -> Option<Time> {
         let allowed = u64::from(self.flight.allowed());
@@ -70,9 +72,9 @@ impl Knee {
         Some(self.last_done.after(usual as u64))
     }
 
-    /// Returns the worth of a saved flush. While all batches have one size, no measurement tells a from b·n.
-    /// The whole cost then counts as saved; this makes the controller try a merge, after which it knows two
-    /// sizes.
+    /// Returns the worth of a saved flush, in nanoseconds; `None` before the first measurement. While all
+    /// batches have one size, no measurement tells a from b·n. The whole cost then counts as saved; so the
+    /// controller tries a merge, after which it knows two sizes.
     pub(super) fn flush_cost(&self) -> Option<f64> {
         let known = self.cost.fit.map(|f| f.a);
         let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);
@@ -81,7 +83,7 @@ impl Knee {
             false if self.cost.stale => self.cost.rough_a.or(measured),
             false => self.cost.rough_a.or(known).or(measured),
         };
-        // Where the costs do not follow a line, two measured sizes tell more than its intercept.
+        // If the costs do not follow a line, two measured sizes tell more than the line's intercept.
         match (fitted, self.cost.saved) {
             (Some(a), Some(saved)) => Some(a.max(saved)),
             (a, _) => a,

@@ -1,4 +1,4 @@
-//! The consumer's waits: it looks again for a while and then sleeps, as a thread or as a task. The
+//! The consumer's waits: it looks at the queue for a while and then sleeps, as a thread or as a task. The
 //! [module](super::super) says why the consumer misses no item while it sleeps.
 
 use std::future::poll_fn;
@@ -16,47 +16,49 @@ use crate::queue::shared::IDLING;
 use crate::queue::sync::{Relaxed, SeqCst, fence, lock, yield_now};
 use crate::queue::wait::{Backoff, Parker, Pass};
 
-/// The next step after a look that found nothing.
+/// The consumer's next step after it looked at the queue and found no item.
 pub(super) enum Next {
     Ready,
     Closed,
-    /// A producer will publish an item in a moment.
+    /// A producer has claimed a position in the ring and publishes its item in a moment, so the consumer does
+    /// not sleep but looks at the queue again.
     Soon,
-    /// No item arrives without a wake-up. With a timeout, the consumer looks again after that time in any
-    /// case.
+    /// The consumer may sleep, because a producer of any later item wakes it. With a timeout, the consumer
+    /// looks at the queue again after that time in any case.
     Sleep(Option<Duration>),
 }
 
-/// The way in which the consumer passed a wait.
+/// The way in which the consumer spent a wait for items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Passed {
-    /// The number of looks at the queue before the thread slept, or in all if it did not sleep.
+    /// The number of the consumer's looks at the queue, up to its sleep if it slept.
     pub(crate) looks: u32,
     pub(crate) slept: bool,
 }
 
 impl<T: Send> Consumer<T> {
-    /// Blocks the thread until something can be drained.
+    /// Blocks the thread until the consumer can drain an item.
     ///
     /// # Errors
-    /// [`RecvError::Closed`] once the consumer has handed out every item and no more can arrive;
-    /// [`RecvError::WouldBlock`] where the thread must not wait.
+    /// [`RecvError::Closed`] after the consumer has handed out every item of a closed queue;
+    /// [`RecvError::WouldBlock`] if the thread must not wait.
     pub fn blocking_wait(&mut self) -> Result<(), RecvError> {
         self.wait_deadline(None).map(|_| ())
     }
 
-    /// Waits as [`blocking_wait`](Self::blocking_wait) does, but not past `deadline`. Returns whether
-    /// something can be drained.
+    /// Waits as [`blocking_wait`](Self::blocking_wait) does, but not past `deadline`. Returns whether the
+    /// consumer can drain an item.
     ///
     /// # Errors
-    /// As for [`blocking_wait`](Self::blocking_wait).
+    /// The same as for [`blocking_wait`](Self::blocking_wait).
     pub fn blocking_wait_until(&mut self, deadline: Instant) -> Result<bool, RecvError> {
         self.wait_deadline(Some(deadline))
     }
 
-    /// Waits as [`blocking_wait_until`](Self::blocking_wait_until) does, on a thread that may block. If looks
-    /// cost too much (`!may_look`), [`Wait::Progressive`] sleeps at once. Returns how the consumer passed the
-    /// wait; other calls report the end of the queue.
+    /// Waits as [`blocking_wait_until`](Self::blocking_wait_until) does, on a thread that may block. Without
+    /// `may_look` the thread must not spend time on looks at the queue, so [`Wait::Progressive`] sleeps at
+    /// once. Returns how the consumer spent the wait, and no error at the end of the queue, which the caller
+    /// checks by itself.
     pub(crate) fn wait_counting(&mut self, deadline: Option<Instant>, may_look: bool) -> Passed {
         self.let_gather();
         let mut backoff = Backoff::new(match self.shared.wait {
@@ -73,12 +75,13 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Waits as [`blocking_wait`](Self::blocking_wait) does, for a stage that is itself a producer. Before it
-    /// waits, the stage flushes its `outputs`, so that the items that it made out of its last batch do not
-    /// stay in its buffers. A flush waits for room downstream, so stages must not form a circle.
+    /// Waits as [`blocking_wait`](Self::blocking_wait) does, for a stage that is the consumer of one queue
+    /// and a producer of others. Before the wait, the stage flushes its `outputs`, so that the items made
+    /// of its last batch do not stay in its buffers. A flush waits for room downstream, so stages must not
+    /// form a circle.
     ///
     /// # Errors
-    /// As for [`blocking_wait`](Self::blocking_wait).
+    /// The same as for [`blocking_wait`](Self::blocking_wait).
     pub fn blocking_wait_flushing(
         &mut self,
         outputs: &mut [&mut dyn Flush],
@@ -92,18 +95,19 @@ impl<T: Send> Consumer<T> {
         self.blocking_wait()
     }
 
-    /// Waits as a task until something can be drained. A drop of the future loses nothing.
+    /// Waits as a task until the consumer can drain an item. A drop of the future loses no item.
     ///
     /// # Errors
-    /// [`Closed`] once the consumer has handed out every item and no more can arrive.
+    /// [`Closed`] after the consumer has handed out every item of a closed queue.
     pub async fn wait(&mut self) -> Result<(), Closed> {
         poll_fn(|cx| self.poll_ready(cx)).await
     }
 
-    /// Returns whether something can be drained; if not, the queue wakes the task when that changes.
+    /// Returns ready if the consumer can drain an item. Otherwise the queue wakes the task of `cx` when an
+    /// item arrives or the queue ends.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait).
+    /// The same as for [`wait`](Self::wait).
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         if self.ready() {
             return Poll::Ready(Ok(()));
@@ -112,8 +116,9 @@ impl<T: Send> Consumer<T> {
             Next::Ready => return Poll::Ready(Ok(())),
             Next::Closed => return Poll::Ready(Err(Closed)),
             Next::Sleep(None) => bump(&self.shared.drains.waits, 1),
-            // A task has no timer of its own: after it went idle, it asks for another poll again and again,
-            // for one linger.
+            // A task has no timer of its own. For a short wait (the first millisecond after it went idle, a
+            // claim that is not published yet, or a producer that was woken for its turn and has not pushed),
+            // it asks to be polled again and again.
             Next::Soon | Next::Sleep(Some(_)) => {
                 if cfg!(loom) {
                     yield_now();
@@ -124,10 +129,10 @@ impl<T: Send> Consumer<T> {
         Poll::Pending
     }
 
-    // Inside.
+    // Private steps of a wait.
 
-    /// Pauses after a drain that ended with an empty ring. Another look at once would find an item or two,
-    /// and so would the next look, and both sides would spend their time on passing the same few cache lines.
+    /// Pauses after a drain that emptied the ring, so that items gather. Without the pause, each look would
+    /// find an item or two, and both ends would spend their time on passing the same few cache lines.
     #[inline]
     pub(super) fn let_gather(&mut self) {
         if std::mem::take(&mut self.caught_up) {
@@ -151,8 +156,8 @@ impl<T: Send> Consumer<T> {
         Ok(self.wait_longer(deadline)?)
     }
 
-    /// Waits after a look that found nothing: another look at once would only take the cache line away from
-    /// the producers.
+    /// Waits after a look at the queue that found no item, until `deadline` at most. Another look at once
+    /// would only take the cache line away from the producers.
     pub(super) fn wait_longer(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
         self.wait_by(&mut Backoff::new(self.shared.wait), deadline)
     }
@@ -202,7 +207,7 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Returns the parker where the consumer's thread sleeps, and its waker.
+    /// Returns the parker on which the consumer's thread sleeps, and the waker of that parker.
     fn parker(&mut self) -> (Handle<Parker>, Waker) {
         match &self.parker {
             Some((parker, waker)) => (parker.clone(), waker.clone()),
@@ -214,8 +219,9 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Prepares for sleep when nothing is ready: leaves `waker` and the mark, raises the flag for producers
-    /// with buffers, and looks everywhere once more.
+    /// Prepares the consumer's sleep after it found no item: leaves `waker` and the mark for producers,
+    /// raises the flag for producers with buffers, and looks at the ring, the lane and the buffers once
+    /// more.
     #[cold]
     fn settle_down(&mut self, waker: &Waker, patience_ns: u64) -> Next {
         self.shared.consumer.set(waker);
@@ -241,7 +247,8 @@ impl<T: Send> Consumer<T> {
         Next::Sleep(self.settled_in().into_iter().chain(line).min())
     }
 
-    /// Settles a closed queue: the consumer hands out the items accepted, and then the queue is finished.
+    /// Decides the next step of a consumer of a closed queue: it hands out the items accepted, and then the
+    /// queue is finished.
     #[cold]
     pub(super) fn settle_closed(&mut self) -> Next {
         if self.finished {
@@ -250,8 +257,8 @@ impl<T: Send> Consumer<T> {
         if self.ready() {
             return Next::Ready;
         }
-        // The consumer reads this before the last look, which finds all items of the producers that are gone
-        // by now.
+        // The consumer checks first whether all producers are gone, and looks at the buffers afterwards. So
+        // the look finds all items of producers that are gone.
         let deserted = self.shared.is_deserted();
         if self.shared.ring.claimed() != self.head() {
             return Next::Soon;
@@ -278,11 +285,11 @@ impl<T: Send> Consumer<T> {
         self.asleep = true;
     }
 
-    /// Returns the time until every producer with a buffer sees that the consumer may sleep; `None` if all of
-    /// them do.
+    /// Returns the time until every producer with a buffer sees the flag that the consumer may sleep;
+    /// `None` if all of them see it.
     ///
-    /// The consumer calls this after a sweep: a producer that registers later sees the flag from its
-    /// registration on.
+    /// The consumer calls this after a sweep of the buffers. A producer that registers its buffer later
+    /// sees the flag at once.
     fn settled_in(&mut self) -> Option<Duration> {
         if let Idle::Since(since) = self.idle {
             let passed = self.shared.clock.now().since(since);
