@@ -1,4 +1,5 @@
-//! A producer: the calls of its user. The producer's buffer, and the rules for flushing it, are in `own`.
+//! The producer of a queue, with the methods that its user calls. The module `own` holds the producer's
+//! buffer and the rules for flushing it.
 
 mod own;
 
@@ -18,21 +19,22 @@ use crate::Time;
 use crate::blocking;
 use crate::controller::{Controller, Reason, Snapshot};
 
-/// A producer, in most cases with its own buffer: the items of a batch enter the ring by one claim.
+/// A producer of a queue, in most cases with its own buffer: all items of a flush enter the ring by one
+/// claim.
 ///
-/// [`Queue::producer`] makes one without a buffer, [`Queue::buffered`] one with a buffer that finds its own
-/// size, [`Queue::fixed`] one with a constant limit, and [`Queue::controlled`] one with a controller that
-/// sets the limit. The queue has accepted every item in the buffer: the consumer hands it out, in order, even
-/// if the producer is dropped.
+/// [`Queue::producer`] makes a producer without a buffer, [`Queue::buffered`] one with a buffer that finds
+/// its own size, [`Queue::fixed`] one with a constant limit, and [`Queue::controlled`] one with a
+/// controller that sets the limit. The queue has accepted every item in the buffer: the consumer hands it
+/// out, in order, even if the producer is dropped.
 ///
-/// The producer flushes its buffer when the buffer holds as many items as the limit says, at each flush call,
-/// at once if the consumer is waiting, and when it is dropped. Items that do not fit stay in the buffer, in
-/// front of later ones. A consumer that finds the ring empty fetches the items of a quiet producer itself,
-/// and a busy consumer does so once a linger.
+/// The producer flushes its buffer when the buffer holds as many items as the limit says, at each flush
+/// call, at once if the consumer is waiting, and when it is dropped. Items that do not fit stay in the
+/// buffer, in front of later ones. A consumer that finds the ring empty fetches the items in producers'
+/// buffers itself, and a busy consumer does so once a linger.
 ///
-/// A drop never waits: if the ring is full, the buffer and its items stay until the consumer fetches them. A
-/// program that makes and drops many producers while the consumer stands still should call
-/// [`blocking_flush`](Self::blocking_flush) before each drop, or the buffers add up.
+/// The drop of a producer never waits: if the ring is full, the buffer and its items stay until the
+/// consumer fetches them. A program that makes and drops many producers while the consumer stands still
+/// should call [`blocking_flush`](Self::blocking_flush) before each drop, or the buffers add up.
 ///
 /// ```
 /// let (queue, mut consumer) = tidegate::queue::bounded(64)?;
@@ -52,11 +54,12 @@ pub struct Producer<T: Send> {
     own: Option<Own<T>>,
 }
 
-/// A producer of any item type that can flush: a stage flushes its outputs before it waits for input. See
+/// The trait of producers that can flush their buffer, for any item type. A stage flushes its outputs by this
+/// trait before it waits for input: see
 /// [`Consumer::blocking_wait_flushing`](super::Consumer::blocking_wait_flushing).
 pub trait Flush {
-    /// Flushes buffered items, and waits for room if the queue's setting says so. Items that a closed queue
-    /// refuses stay in the buffer; the next push returns the error.
+    /// Flushes the buffered items, and waits for room if the queue's setting says so. Items that a closed
+    /// queue refuses stay in the buffer; the producer's next push returns the error.
     fn blocking_flush_before_wait(&mut self);
 }
 
@@ -106,7 +109,7 @@ impl<T: Send> Producer<T> {
 
     pub(super) fn growing(queue: Queue<T>) -> Self {
         let growth = Growth::new(queue.shared.ring.capacity());
-        // The first item allocates the memory.
+        // The buffer has memory for one item at first. The first push allocates the memory for the limit.
         let (buffer, writer) = super::ring::Buffer::new(1);
         queue.shared.register(buffer);
         let own = Own {
@@ -122,13 +125,14 @@ impl<T: Send> Producer<T> {
         }
     }
 
-    /// Accepts `item`. A push into a buffer with room takes about 2 ns; each batch costs one claim.
+    /// Pushes `item`. A push into a buffer with room takes about 2 ns; each flushed batch costs one claim.
     ///
-    /// Without room the push acts as the queue's [`Full`] setting says; by default it waits.
+    /// If buffer and queue are full, the push acts as the queue's [`Full`] setting says; by default it
+    /// blocks the thread until there is room.
     ///
     /// # Errors
-    /// [`PushError::Closed`] gives the item back; so do [`PushError::Full`], with [`Full::Reject`], and
-    /// [`PushError::WouldBlock`], where the thread must not wait.
+    /// [`PushError::Closed`] if the queue is closed; [`PushError::Full`] with [`Full::Reject`];
+    /// [`PushError::WouldBlock`] if the thread must not wait. Each error gives the item back.
     #[inline(always)]
     pub fn blocking_push(&mut self, item: T) -> Result<(), PushError<T>> {
         let item = match &mut self.own {
@@ -141,7 +145,8 @@ impl<T: Send> Producer<T> {
         self.push_last(item)
     }
 
-    /// Accepts an item that fills the buffer or finds it full, and every item of a producer without a buffer.
+    /// Pushes an item that fills the buffer or finds it full, and every item of a producer without a
+    /// buffer.
     #[inline(never)]
     fn push_last(&mut self, item: T) -> Result<(), PushError<T>> {
         let Some(own) = &mut self.own else {
@@ -161,10 +166,11 @@ impl<T: Send> Producer<T> {
         own.put(&self.queue.shared, item)
     }
 
-    /// Accepts `item` if that needs no waiting, and never drops another item for it.
+    /// Pushes `item` without waiting, and never drops another item for it.
     ///
     /// # Errors
-    /// Gives the item back: [`PushError::Full`] or [`PushError::Closed`].
+    /// [`PushError::Full`] if buffer and queue have no room; [`PushError::Closed`] if the queue is closed.
+    /// Each error gives the item back.
     #[inline]
     pub fn try_push(&mut self, item: T) -> Result<(), PushError<T>> {
         let Some(own) = &mut self.own else {
@@ -181,12 +187,12 @@ impl<T: Send> Producer<T> {
         }
     }
 
-    /// Accepts all of `items`, in order, as [`blocking_push`](Self::blocking_push) does. On an error the
+    /// Pushes all of `items`, in order, as [`blocking_push`](Self::blocking_push) does. After an error, the
     /// items not accepted stay in `items`, in order.
     ///
     /// # Errors
-    /// [`FlushError::Closed`]; [`FlushError::Full`], with [`Full::Reject`]; [`FlushError::WouldBlock`],
-    /// where the thread must not wait. The error says how many items stay.
+    /// [`FlushError::Closed`] if the queue is closed; [`FlushError::Full`] with [`Full::Reject`];
+    /// [`FlushError::WouldBlock`] if the thread must not wait. The error says how many items stay.
     pub fn blocking_push_many(&mut self, items: &mut Vec<T>) -> Result<(), FlushError> {
         let Some(own) = &mut self.own else {
             return self.queue.blocking_push_many(items);
@@ -200,11 +206,11 @@ impl<T: Send> Producer<T> {
         })
     }
 
-    /// Accepts copies of all `items`, in order, as [`blocking_push_many`](Self::blocking_push_many) does.
+    /// Pushes copies of all `items`, in order, as [`blocking_push_many`](Self::blocking_push_many) does.
     ///
     /// # Errors
-    /// As for [`blocking_push_many`](Self::blocking_push_many); the
-    /// error says how many of the last items the queue did not accept.
+    /// The same as for [`blocking_push_many`](Self::blocking_push_many). The error says how many items at
+    /// the end of `items` the queue did not accept.
     pub fn blocking_push_slice(&mut self, items: &[T]) -> Result<(), FlushError>
     where
         T: Copy,
@@ -217,8 +223,8 @@ impl<T: Send> Producer<T> {
         outcome.map_err(|(out, back)| self.no_room(&out, back.len() + rest.len()))
     }
 
-    /// Accepts `item` without ever waiting: into the buffer or the ring, else
-    /// into the overflow lane, in order.
+    /// Pushes `item` without waiting: into the buffer or, if buffer and ring are full, by moving the
+    /// buffered items into the overflow lane first. The items keep their order.
     ///
     /// # Errors
     /// [`PushError::Full`] gives the item back if the lane is full, too, or the queue has no lane.
@@ -239,12 +245,12 @@ impl<T: Send> Producer<T> {
         own.put(shared, item)
     }
 
-    /// Accepts `item`; waits for room as a task, if the queue's setting is [`Full::Wait`]. If the future is
-    /// dropped before it is done, the item is dropped, too.
+    /// Pushes `item`. If buffer and queue are full and the queue's setting is [`Full::Wait`], waits for
+    /// room as a task. If the future is dropped before the push is done, the item is dropped, too.
     ///
     /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push), but [`PushError::WouldBlock`]
-    /// only in the handler of the actor that reads this queue.
+    /// The same as for [`blocking_push`](Self::blocking_push), but [`PushError::WouldBlock`] only in the
+    /// handler of the actor that reads this queue.
     pub async fn push(&mut self, item: T) -> Result<(), PushError<T>> {
         if let Some(own) = &mut self.own {
             let shared = &*self.queue.shared;
@@ -271,21 +277,23 @@ impl<T: Send> Producer<T> {
         self.queue.push(item).await
     }
 
-    /// Flushes all buffered items. Without room the flush waits, or acts as the queue's [`Full`] setting says
-    /// (with [`Full::DropNewest`] the buffer stays, because the queue has accepted its items).
+    /// Flushes all buffered items into the queue. If the queue is full, the flush waits, or acts as the
+    /// queue's [`Full`] setting says. With [`Full::DropNewest`] the items stay in the buffer, because the
+    /// queue has accepted them.
     ///
     /// # Errors
-    /// Says how many items stay in the buffer and why: [`FlushError::Closed`]; [`FlushError::Full`], with
-    /// [`Full::Reject`] or [`Full::DropNewest`]; [`FlushError::WouldBlock`], where the thread must not
-    /// wait. The consumer still hands these items out, in order, unless it is gone.
+    /// The error says how many items stay in the buffer and why: [`FlushError::Closed`] if the queue is
+    /// closed; [`FlushError::Full`] with [`Full::Reject`] or [`Full::DropNewest`];
+    /// [`FlushError::WouldBlock`] if the thread must not wait. The consumer still hands these items out, in
+    /// order, unless the consumer is gone.
     pub fn blocking_flush(&mut self) -> Result<(), FlushError> {
         self.flush_because(Reason::Asked)
     }
 
-    /// Flushes as many items as there is room for.
+    /// Flushes as many buffered items as the queue has room for, without waiting.
     ///
     /// # Errors
-    /// Says how many items stay.
+    /// Some items stay in the buffer. The error says how many.
     pub fn try_flush(&mut self) -> Result<(), FlushError> {
         let Some(own) = &mut self.own else {
             return Ok(());
@@ -294,13 +302,13 @@ impl<T: Send> Producer<T> {
         own.report(outcome)
     }
 
-    /// Flushes all buffered items; waits for room as a task, under every [`Full`] setting, unlike
-    /// [`blocking_flush`](Self::blocking_flush). If the future is dropped at any moment, the unflushed items
-    /// stay in the buffer.
+    /// Flushes all buffered items, and waits for room as a task. The flush waits under every [`Full`]
+    /// setting, unlike [`blocking_flush`](Self::blocking_flush). After a drop of the future at any moment,
+    /// the items not flushed are still in the buffer.
     ///
     /// # Errors
-    /// [`FlushError::Closed`], or, in the handler of the actor that reads this queue,
-    /// [`FlushError::WouldBlock`]. The error says how many items stay.
+    /// [`FlushError::Closed`] if the queue is closed; [`FlushError::WouldBlock`] in the handler of the
+    /// actor that reads this queue. The error says how many items stay.
     pub async fn flush(&mut self) -> Result<(), FlushError> {
         let Some(own) = &mut self.own else {
             return Ok(());
@@ -326,15 +334,14 @@ impl<T: Send> Producer<T> {
         .await
     }
 
-    /// Flushes if an earlier call saw the present items in the buffer at least a linger ago. If the
-    /// producer's user calls it every `d`, no item waits longer than the linger and `d`. Fails if it could
-    /// not flush every item due.
+    /// Flushes the buffer if an earlier call saw its present items at least one safety linger ago. If the
+    /// user calls this every `d`, no item waits in the buffer for longer than the linger and `d` together.
     ///
-    /// The call is optional. It is for producers that have a clock at hand and want to move their own items
+    /// The call is optional. It suits producers that have a clock at hand and want to pass their own items
     /// on before the consumer fetches them.
     ///
     /// # Errors
-    /// As for [`try_flush`](Self::try_flush).
+    /// The flush left items in the buffer, as for [`try_flush`](Self::try_flush).
     pub fn flush_if_due(&mut self, now: Time) -> Result<(), FlushError> {
         let linger = self.queue.shared.linger_ns;
         let Some(own) = &mut self.own else {
@@ -357,32 +364,33 @@ impl<T: Send> Producer<T> {
         }
     }
 
-    /// Returns the number of items in the buffer.
+    /// Returns the number of items in the producer's buffer.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.own.as_ref().map_or(0, |own| own.len() as usize)
     }
 
-    /// Returns how many items the buffer takes at present before a flush; 1 without a buffer.
+    /// Returns the number of items at which the producer flushes its buffer at present; 1 without a buffer.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.own.as_ref().map_or(1, |own| own.limit as usize)
     }
 
-    /// Returns the controller's state, if the producer has a controller.
+    /// Returns the state of the producer's controller, if it has one.
     #[must_use]
     pub fn controller(&self) -> Option<Snapshot> {
         let control = self.own.as_ref()?.control.as_ref()?;
         Some(control.snapshot())
     }
 
-    /// Returns the queue of this producer.
+    /// Returns the queue into which this producer pushes.
     #[must_use]
     pub const fn queue(&self) -> &Queue<T> {
         &self.queue
     }
 
-    /// Ends the producer and gives back the items that neither a flush nor the consumer took, in order.
+    /// Ends the producer, and gives back the buffered items that neither a flush nor the consumer has
+    /// taken, in order.
     #[must_use]
     pub fn into_unflushed(mut self) -> Vec<T> {
         self.own.take().map_or_else(Vec::new, |own| {
@@ -392,8 +400,8 @@ impl<T: Send> Producer<T> {
         })
     }
 
-    /// Returns the error for `left` items that the queue did not accept. The first of these items is counted
-    /// already, and this method counts the others.
+    /// Returns the error for `left` items that the queue did not accept. If the error is `Full`, also counts
+    /// these items as rejected, except the first of them, which is counted already.
     fn no_room(&self, out: &NoRoom, left: usize) -> FlushError {
         match *out {
             NoRoom::Closed => return FlushError::Closed { left },
@@ -422,7 +430,8 @@ impl<T: Send> Drop for Producer<T> {
         let _ = own.flush_once(shared, Reason::Closing);
         let buffer = own.writer.buffer();
         let mut taking = buffer.lock();
-        // The consumer fetches the items that did not fit, if it still exists.
+        // Items that did not fit into the ring stay in the buffer. The consumer, if it still exists, fetches
+        // them and then forgets this orphaned buffer.
         taking.orphan = true;
         let left = taking.len() > 0 && shared.flags.load(SeqCst) & GONE == 0;
         drop(taking);

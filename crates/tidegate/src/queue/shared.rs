@@ -1,4 +1,5 @@
-//! The state that both ends of the queue share, and the steps of a wait that concern both ends.
+//! The state that the producers and the consumer of a queue share, and the steps of a wait in which both take
+//! part.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -18,27 +19,31 @@ use crate::blocking::ActorId;
 use crate::controller::Counts;
 use std::sync::atomic::AtomicUsize as HintCount;
 
-/// The flag of a consumer that has been idle lately: a producer looks, after a push into its buffer, whether
-/// the consumer waits.
+/// The flag of a consumer that has been idle lately. While it is up, a producer checks, after each push
+/// into its buffer, whether the consumer waits.
 pub(super) const IDLING: u32 = 1;
 /// The flag of a closed queue, which refuses every push.
 pub(super) const CLOSED: u32 = 2;
-/// The flag of a closed queue without a consumer.
+/// The flag of a closed queue that has no consumer any more.
 pub(super) const GONE: u32 = 4;
 
 pub(super) struct Shared<T> {
     pub(super) ring: Ring<T>,
-    /// The flags `IDLING`, `CLOSED` and `GONE`: written now and then, read after every push into a buffer.
+    /// The flags `IDLING`, `CLOSED` and `GONE`. Producers read them after every push into a buffer; the
+    /// flags change rarely.
     pub(super) flags: Padded<AtomicU32>,
     pub(super) lane: Option<Lane<T>>,
     pub(super) consumer: WakerSlot,
     room: Waiters,
     pub(super) registry: Mutex<Registry<T>>,
-    /// The number of registered buffers; it changes under the registry's lock.
+    /// The number of producers' buffers in the registry. It changes only under the registry's lock. Other
+    /// threads read it without that lock, to see whether any buffer exists.
     buffers: HintCount,
-    /// The number of handles that may push.
+    /// The number of handles and producers of this queue that exist. The queue closes when the number falls
+    /// to 0.
     live: AtomicUsize,
-    /// The reader, if producers may take items out, too ([`Full::DropOldest`]).
+    /// The ring's reader, if producers may take items out of the ring, too ([`Full::DropOldest`]); otherwise
+    /// `None`, and the consumer owns the reader.
     pub(super) oldest: Option<Mutex<Reader>>,
     pub(super) wait: Wait,
     pub(super) full: Full,
@@ -48,22 +53,24 @@ pub(super) struct Shared<T> {
     pub(super) drains: Padded<Drains>,
 }
 
-/// The producers' buffers.
+/// The list of the producers' buffers.
 pub(super) struct Registry<T> {
     pub(super) buffers: Vec<Arc<Buffer<T>>>,
-    /// The counts of the buffers that are gone.
+    /// The batches that left the buffers which are no longer in the list, counted by reason, so that the
+    /// queue's metrics keep them.
     retired: Counts,
 }
 
 impl<T> Shared<T> {
-    /// Makes the shared part, and the reader if the consumer keeps it for itself.
+    /// Makes the shared state of a queue, and the ring's reader for the consumer. The reader is `None` with
+    /// [`Full::DropOldest`], because then producers share it.
     pub(super) fn new(built: &Builder) -> (Arc<Self>, Option<Reader>) {
         let (ring, reader) = Ring::new(built.capacity);
         let (own, oldest) = match built.full {
             Full::DropOldest => (None, Some(Mutex::new(reader))),
             _ => (Some(reader), None),
         };
-        // loom has no clock, so its models run with the flag settled (see `consumer`).
+        // loom has no clock, so its models run with the flag `IDLING` up all the time.
         let flags = if cfg!(loom) { IDLING } else { 0 };
         let shared = Self {
             ring,
@@ -88,18 +95,19 @@ impl<T> Shared<T> {
         (Arc::new(shared), own)
     }
 
-    /// Identifies the queue among those of the process, and the actor that consumes it.
+    /// Returns the id of this queue, which is unique in the process and also identifies the actor that
+    /// consumes the queue.
     pub(super) fn id(&self) -> ActorId {
         std::ptr::from_ref(self).addr()
     }
 
-    // Handles.
+    // The methods that count the handles that can push, and close the queue after the last.
 
     pub(super) fn enter(&self) {
         self.live.fetch_add(1, Relaxed);
     }
 
-    /// Drops a handle; the last one closes the queue.
+    /// Removes a handle that may push. The removal of the last handle closes the queue.
     pub(super) fn leave(&self) {
         if self.live.fetch_sub(1, AcqRel) == 1 {
             self.close();
@@ -121,9 +129,9 @@ impl<T> Shared<T> {
         self.room.call_all();
     }
 
-    // Pushing.
+    // The methods by which producers push items.
 
-    /// Makes one attempt to push, under each setting for a full queue.
+    /// Makes one attempt to push `item`. A full queue refuses the item, under every [`Full`] setting.
     #[inline(always)]
     pub(super) fn attempt(&self, item: T) -> Result<(), PushError<T>> {
         match self.ring.push(item) {
@@ -145,7 +153,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Puts an item into the overflow lane.
+    /// Appends an item to the overflow lane, and wakes the consumer if it waits.
     pub(super) fn push_lane(&self, item: T) -> Result<(), PushError<T>> {
         use super::lane::NoLane;
         let Some(lane) = &self.lane else {
@@ -165,8 +173,8 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Wakes the consumer if it waits. A producer calls this after it left an item in a place that does not
-    /// report the consumer's mark.
+    /// Wakes the consumer if it waits. A producer calls this after it put an item into a buffer or the
+    /// lane, because these, unlike a claim, do not show the consumer's mark.
     pub(super) fn wake_if_waiting(&self) {
         fence(SeqCst);
         if self.ring.consumer_waits() {
@@ -174,7 +182,8 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Drops up to `n` of the oldest items. The queue must have the setting [`Full::DropOldest`].
+    /// Drops up to `n` of the oldest items in the ring. Does nothing unless the queue has the setting
+    /// [`Full::DropOldest`].
     pub(super) fn drop_oldest(&self, n: u64) {
         let Some(oldest) = &self.oldest else { return };
         let mut dropped = Vec::new();
@@ -187,20 +196,22 @@ impl<T> Shared<T> {
             self.call_producers();
         }
         if n == 0 {
-            // No item could be dropped: all items are claimed and not yet published.
+            // The ring had no published item to drop. If it is still full, producers have claimed its
+            // positions and not published them yet, so this thread yields its core to them.
             yield_now();
         }
     }
 
-    // Waiting for room.
+    // The methods by which producers wait for room in the queue.
 
-    /// Repeats `attempt` until it returns a result, and sleeps while there is no room. The caller has checked
-    /// that its thread may block.
+    /// Repeats `attempt` until it returns a result, and sleeps while the queue has no room. The caller has
+    /// checked that its thread may block.
     #[cold]
     pub(super) fn wait_for_room<R>(&self, mut attempt: impl FnMut() -> Option<R>) -> R {
         add(&self.rare.producer_waits, 1);
         let mut backoff = Backoff::new(self.wait);
-        // While other producers wait in line, this one must not overtake them.
+        // This producer must not overtake other producers that wait in line. If there is a line, it joins the
+        // line at once.
         while !self.ring.has_line() {
             if let Some(done) = attempt() {
                 return done;
@@ -220,7 +231,8 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Calls waiting producers after the consumer freed slots.
+    /// Calls producers that wait for room, that is, wakes them for their turn, after the consumer freed
+    /// slots.
     #[cold]
     pub(super) fn call_producers(&self) {
         if self.room.call(self.ring.free(), self.ring.capacity()) {
@@ -228,7 +240,8 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Passes over the called producers, which leave the ring empty, and calls the next ones in line.
+    /// Passes over the producers that were called and still leave the ring empty, and calls the next ones
+    /// in line.
     pub(super) fn pass_over_called(&self) {
         let late = self.room.pass_over_called();
         if late > 0 {
@@ -238,7 +251,7 @@ impl<T> Shared<T> {
         self.call_producers();
     }
 
-    // Buffers.
+    // The methods that change the list of the producers' buffers, and take items out of them.
 
     pub(super) fn register(&self, buffer: Arc<Buffer<T>>) {
         let mut registry = lock(&self.registry);
@@ -246,15 +259,16 @@ impl<T> Shared<T> {
         self.buffers.store(registry.buffers.len(), Relaxed);
     }
 
-    /// Forgets a buffer.
+    /// Removes a producer's buffer from the registry.
     pub(super) fn unregister(&self, buffer: &Arc<Buffer<T>>) {
         let mut registry = lock(&self.registry);
         registry.forget(buffer);
         self.buffers.store(registry.buffers.len(), Relaxed);
     }
 
-    /// Moves the items of producers' buffers into `hand`, except where the ring still holds items of the same
-    /// producer. Returns whether such items were left. `head` is the reader's position.
+    /// Moves the items in producers' buffers into the consumer's hand. Leaves the items of a producer if
+    /// the ring or the lane holds earlier items of that producer. `head` is the reader's position in the
+    /// ring.
     pub(super) fn sweep(&self, head: u64, hand: &mut VecDeque<T>) -> Sweep {
         let mut registry = lock(&self.registry);
         let mut sweep = Sweep::default();
@@ -262,8 +276,8 @@ impl<T> Shared<T> {
         for i in 0..registry.buffers.len() {
             let mut taking = registry.buffers[i].lock();
             if taking.len() > 0 {
-                // The consumer reads `due` under the buffer's lock, so it sees the items that this producer
-                // put into the lane.
+                // The consumer reads `due` under the buffer's lock, so it sees the items that the producer
+                // of this buffer put into the lane.
                 let lane_first = self.lane.as_ref().is_some_and(|lane| lane.due() <= head);
                 if taking.ring_end > head || lane_first {
                     sweep.later = true;
@@ -283,12 +297,13 @@ impl<T> Shared<T> {
         sweep
     }
 
-    /// Returns whether there are buffers. The answer may miss a registration that happens at the same moment.
+    /// Returns whether any producer has a buffer. The answer may miss a registration that happens at the
+    /// same moment.
     pub(super) fn buffers_hint(&self) -> bool {
         self.buffers.load(Relaxed) > 0
     }
 
-    // Metrics.
+    // The method that reads the counters of the queue.
 
     pub(super) fn metrics(&self) -> Metrics {
         let rare = &*self.rare;
@@ -325,12 +340,13 @@ impl<T> Shared<T> {
     }
 }
 
-/// The result of a sweep.
+/// The result of a sweep, in which the consumer fetches items out of producers' buffers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sweep {
-    /// The number of items moved into the hand.
+    /// The number of items moved into the consumer's hand.
     pub(super) items: u64,
-    /// True if items of a producer stay in its buffer, because the ring holds earlier items of that producer.
+    /// True if items of a producer stay in its buffer, because the ring or the lane holds earlier items of
+    /// that producer.
     pub(super) later: bool,
 }
 
@@ -342,7 +358,7 @@ impl<T> Registry<T> {
         }
     }
 
-    /// Forgets the emptied buffers of producers that are gone.
+    /// Removes the empty buffers of producers that are gone.
     fn bury(&mut self) {
         let retired = &mut self.retired;
         self.buffers.retain(|buffer| {
@@ -367,13 +383,13 @@ impl<T> Registry<T> {
     }
 }
 
-/// A producer's place in the line for room. A drop gives the place up.
+/// A producer's place in the line for room in the ring. A drop gives the place up.
 ///
 /// While there is a line, the ring is closed to claims from outside it, and a waiter in its turn opens as
-/// many slots as its share of the capacity. So a producer that is served may push on, without the line, up to
-/// that share, and then stands at the end: one wake-up serves several items, and no producer gets far ahead
-/// of the others. A waiter has its turn when it is the first, when it was called, or when it belongs to the
-/// round and finds a share for each waiter before it. See [`Waiters`].
+/// many slots as its share of the capacity. So a producer in its turn may push on, outside the line, up to
+/// that share, and then joins the end of the line: one wake-up serves several items, and no producer gets
+/// far ahead of the others. A waiter has its turn when it is the first, when it was called, or when it
+/// belongs to the round and finds a share for each waiter before it. See [`Waiters`].
 pub(super) struct Place<'a, T> {
     shared: &'a Shared<T>,
     ticket: Option<u64>,
@@ -387,8 +403,8 @@ impl<'a, T> Place<'a, T> {
         }
     }
 
-    /// Puts the waiter into the line, and makes an attempt if it has its turn. `None` means that `waker` will
-    /// be called.
+    /// Puts the producer into the line, and makes an attempt if the producer has its turn. `None` means
+    /// that the producer must wait: the consumer or another producer will call `waker`.
     pub(super) fn attempt<R>(
         &mut self,
         waker: &Waker,
@@ -399,7 +415,8 @@ impl<'a, T> Place<'a, T> {
         if stand.joins {
             ring.line_grew();
         }
-        // The waiter sets the mark before the look below: a publication after the look reports the mark.
+        // The producer leaves its mark in the ring before it looks at the free slots. So if the consumer
+        // frees slots after that look, the consumer sees the mark and calls the producer.
         ring.mark_room_wanted();
         let share = share(ring.capacity(), stand.len);
         let room = || ring.free() > stand.ahead.saturating_mul(share);
@@ -407,7 +424,8 @@ impl<'a, T> Place<'a, T> {
         if !turn {
             return None;
         }
-        // A claim from outside may take the slots just opened.
+        // A claim from outside the line may take the slots that the waiter just opened, so the waiter opens
+        // them again.
         while ring.open(share) {
             if let Some(done) = attempt() {
                 return Some(done);
@@ -426,7 +444,8 @@ impl<T> Drop for Place<'_, T> {
             ring.line_shrank(1);
         }
         if others {
-            // The waiter may have been called and have left room, which belongs to the next waiter.
+            // The leaving producer may have been called and have left its room unused. That room belongs to
+            // the next producer in line.
             ring.mark_room_wanted();
             if ring.has_room() {
                 self.shared.call_producers();

@@ -1,8 +1,8 @@
-//! The primitives of which the queue is made: those of std, or those of loom when its models run (`--cfg
-//! loom`).
+//! The synchronization primitives of the queue: those of std, or those of loom if loom runs its models
+//! (`--cfg loom`).
 //!
-//! Counters for metrics use std in both cases: no decision rests on them, and every counter would multiply
-//! the states of a model.
+//! Counters for metrics use std in both cases: no decision depends on them, and every counter would
+//! multiply the states of a model.
 
 #[cfg(not(loom))]
 mod imp {
@@ -11,9 +11,9 @@ mod imp {
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub(crate) use std::thread::yield_now;
 
-    /// Keeps the compiler from moving a load before an earlier store. The linger covers the reordering that
-    /// the processor may still do (see "How the consumer never misses an item while it sleeps" in the
-    /// module's documentation).
+    /// Keeps the compiler from moving a load before an earlier store. The processor may still reorder them;
+    /// the consumer's second sweep, a millisecond after it raised its flag, makes up for that (see "How the
+    /// consumer never misses an item while it sleeps" in the module's documentation).
     #[inline(always)]
     pub(crate) fn light_barrier() {
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
@@ -35,7 +35,7 @@ mod imp {
 pub(super) use imp::*;
 pub(super) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-/// Locks `mutex` even after a panic of another holder: every critical section here keeps
+/// Locks `mutex`, even if another holder of the lock panicked: every critical section of the queue keeps
 /// its data consistent at each step.
 #[inline]
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -44,7 +44,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A value with cache lines of its own: two, because the adjacent-line prefetcher fetches pairs.
+/// A value with cache lines of its own, so that writes to other values do not slow it down. It takes two
+/// lines (128 bytes), because the prefetcher of the processor fetches lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Padded<T>(pub(super) T);

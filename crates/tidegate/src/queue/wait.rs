@@ -1,4 +1,5 @@
-//! Waiting: how a thread passes the time, and the line of producers to wake.
+//! The ways in which threads and tasks wait for the other end of the queue, and the line of producers that
+//! wait for room.
 //!
 //! Threads and tasks wait alike, by a [`Waker`]; the waker of a thread wakes a [`Parker`].
 
@@ -10,35 +11,41 @@ use std::time::Duration;
 use super::Wait;
 use super::sync::{Condvar, Mutex, lock, spin_loop, yield_now};
 
-/// The number of looks before the first yield: few, because the other side may need this very core.
+/// The number of looks at the queue before a waiting thread first yields its core: few, because the other
+/// end of the queue may need this very core.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 4 };
-/// The number of looks before sleep: some 20 us, so that a busy queue needs no wake-up, and a slow one wastes
-/// little.
+/// The number of looks at the queue before a waiting thread sleeps. They take some 20 us, so that a busy
+/// queue needs no wake-up, and a slow one wastes little time.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 48 };
-/// The number of pauses between two looks, after the first few. Each look takes a cache line away from the
-/// thread that writes to it; if no look disturbs that thread for a microsecond, it gets a batch ready.
+/// The number of pauses (spin-loop hints) between two looks at the queue. Each look takes a cache line away
+/// from the thread that writes to it. The pauses leave that thread undisturbed for about a microsecond, which
+/// is long enough for it to prepare a batch.
 const PAUSES: u32 = if cfg!(loom) { 0 } else { 64 };
 
-/// The number of looks that found nothing, and the next step after them.
+/// The progress of a thread's wait: the number of looks at the queue that found nothing. It decides the
+/// next step of the wait.
 #[derive(Debug)]
 pub(super) struct Backoff {
     wait: Wait,
     step: u32,
 }
 
-/// The result of [`Backoff::pass`].
+/// The next step of a thread that waits for the other end of the queue, as [`Backoff::pass`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
-    /// The waiter passed a moment: it looks again.
+    /// The thread has paused or yielded its core, and now looks at the queue again.
     Again,
-    /// The waiter passed one of many moments: it looks into the buffers, too.
+    /// The thread has paused or yielded its core 64 times since it last looked into the producers' buffers.
+    /// Now it looks at the queue and into these buffers.
     LookAround,
-    /// The waiter passed no time: it must sleep.
+    /// The thread must sleep now, because its setting is [`Wait::Park`] or it has looked at the queue often
+    /// enough.
     Sleep,
 }
 
 impl Wait {
-    /// Leaves the cache lines of the other side alone for a moment, if the strategy has such moments.
+    /// Pauses for a moment between two looks at the queue, so that the other end of the queue can use its
+    /// cache lines. Does nothing if the thread only yields or sleeps.
     pub(super) fn pause(self) {
         if matches!(self, Self::Spin | Self::Progressive) {
             for _ in 0..PAUSES {
@@ -53,7 +60,7 @@ impl Backoff {
         Self { wait, step: 0 }
     }
 
-    /// Returns the looks so far.
+    /// Returns the number of looks at the queue in this wait so far.
     pub(super) const fn looks(&self) -> u32 {
         match self.wait {
             Wait::Park => 0,
@@ -61,7 +68,8 @@ impl Backoff {
         }
     }
 
-    /// Passes a moment as the strategy says.
+    /// Pauses or yields the core, as the [`Wait`] setting says, and returns the thread's next step. Does
+    /// neither if that step is [`Pass::Sleep`].
     pub(super) fn pass(&mut self) -> Pass {
         self.step += 1;
         match self.wait {
@@ -84,7 +92,8 @@ impl Backoff {
     }
 }
 
-/// The place where a thread sleeps. Any thread may sleep there, and any holder of the waker wakes it.
+/// A place where a thread sleeps. Any thread may sleep there, and any holder of the parker's waker wakes
+/// it.
 pub(super) struct Parker {
     woken: Mutex<bool>,
     change: Condvar,
@@ -109,7 +118,7 @@ impl Parker {
         })
     }
 
-    /// Waits until woken, as `wait` says: asleep, or looking again and again.
+    /// Waits until the parker's waker is called: asleep or by repeated looks, as `wait` says.
     pub(super) fn pass(&self, wait: Wait) {
         match wait {
             Wait::Park | Wait::Progressive => {
@@ -124,8 +133,8 @@ impl Parker {
         }
     }
 
-    /// Sleeps until woken, or for `timeout`; may return early. Returns whether a waker woke the thread, also
-    /// before it slept.
+    /// Sleeps until the parker's waker is called, at most for `timeout`; may return early. Returns whether
+    /// the waker was called, even before the sleep.
     pub(super) fn park(&self, timeout: Option<Duration>) -> bool {
         let mut woken = lock(&self.woken);
         if !*woken {
@@ -144,7 +153,7 @@ impl Parker {
     }
 }
 
-/// The place where the one consumer leaves its waker.
+/// The place where the consumer leaves its waker for the producers.
 pub(super) struct WakerSlot(Mutex<Option<Waker>>);
 
 impl WakerSlot {
@@ -152,20 +161,20 @@ impl WakerSlot {
         Self(Mutex::new(None))
     }
 
-    /// Leaves `waker`, in place of the last one.
+    /// Stores `waker` in place of the consumer's last waker.
     pub(super) fn set(&self, waker: &Waker) {
         let mut slot = lock(&self.0);
         if slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
             return;
         }
         let old = slot.replace(waker.clone());
-        // A waker may own the task that it wakes, and the task may own anything. So the code drops wakers
-        // without the lock, here and below.
+        // A waker may own the task that it wakes, and the task may own an end of this queue, which takes
+        // locks in its drop. So the code drops wakers without the lock.
         drop(slot);
         drop(old);
     }
 
-    /// Takes the waker away.
+    /// Takes the consumer's waker out, to wake it.
     pub(super) fn take(&self) -> Option<Waker> {
         lock(&self.0).take()
     }
@@ -173,21 +182,21 @@ impl WakerSlot {
 
 /// The threads and tasks that wait for room in one line, first come first served.
 ///
-/// A waiter keeps its place until it is served or gives up. The consumer calls waiters as it frees room; each
-/// served waiter calls the next one while there is room. Within one round, called waiters take their turns in
-/// any order: a served waiter that stands in line again does not overtake the waiters that stood there before
-/// it. A called waiter that does not take its turn is *late* after a while, and delays no other waiter from
-/// then on. See [`Place`](super::shared::Place) for the shares.
+/// A waiter keeps its place until it has pushed its items or gives up. The consumer calls waiters as it frees
+/// room, that is, wakes them for their turn; each waiter that leaves calls the next one while there is room.
+/// Within one round, called waiters take their turns in any order. But a waiter that has had its turn and
+/// joins the line again does not overtake the waiters that stood there before it. A called waiter that does
+/// not take its turn is *late* after a while, and delays no other waiter from then on. See
+/// [`Place`](super::shared::Place) for the shares.
 pub(super) struct Waiters(Mutex<Line>);
 
 #[derive(Default)]
 struct Line {
-    /// All waiters but the late ones, by ticket, ascending.
+    /// All waiters in line except the late ones, ascending by ticket.
     waiting: VecDeque<Waiter>,
-    /// The late waiters by ticket.
+    /// The late waiters, which were called and did not take their turn in time, by ticket.
     late: BTreeMap<u64, Waker>,
-    /// The tickets of the waiters in `waiting` that neither the consumer nor a served waiter has called since
-    /// they last stood in line.
+    /// The tickets of those waiters in `waiting` that have not been called since they last stood in line.
     uncalled: BTreeSet<u64>,
     next: u64,
 }
@@ -197,18 +206,19 @@ struct Waiter {
     waker: Waker,
 }
 
-/// The standing of a waiter in the line.
+/// The position of a waiter in the line for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stand {
-    /// True if the waiter is new in line, or was late.
+    /// True if this call put the waiter into the line, because the waiter is new or was late. The ring then
+    /// counts one more producer in line.
     pub(super) joins: bool,
-    /// True if the waiter was called.
+    /// True if the waiter was called in line, so that it has its turn.
     pub(super) called: bool,
-    /// True if the waiter belongs to the present round.
+    /// True if the waiter belongs to the present round, in which each waiter has one turn.
     pub(super) in_round: bool,
-    /// The number of waiters ahead of this waiter.
+    /// The number of waiters that stand before this waiter in line.
     pub(super) ahead: u64,
-    /// The number of waiters in line.
+    /// The number of waiters in line, including this waiter.
     pub(super) len: u64,
 }
 
@@ -217,7 +227,8 @@ impl Waiters {
         Self(Mutex::new(Line::default()))
     }
 
-    /// Puts a waiter into the line with `waker`: at the end, or at the place that `ticket` keeps.
+    /// Puts a waiter into the line with `waker`: at the place that `ticket` keeps, or at the end if
+    /// `ticket` is `None`.
     pub(super) fn stand(&self, ticket: &mut Option<u64>, waker: &Waker) -> Stand {
         let mut line = lock(&self.0);
         let ticket = *ticket.get_or_insert_with(|| {
@@ -248,12 +259,14 @@ impl Waiters {
             len: line.waiting.len() as u64,
         };
         drop(line);
-        // A waker may own its task, so the code drops it without the lock.
+        // A waker may own its task, and the task may own an end of this queue, so the code drops the waker
+        // without the lock.
         drop(old);
         stand
     }
 
-    /// Takes a waiter out of the line. Returns whether others wait, and whether this waiter was late.
+    /// Takes a waiter out of the line. Returns whether other waiters are in line, and whether this waiter
+    /// was late.
     pub(super) fn leave(&self, ticket: u64) -> (bool, bool) {
         let mut line = lock(&self.0);
         let (left, late) = match line.place(ticket) {
@@ -270,9 +283,9 @@ impl Waiters {
         (others, late)
     }
 
-    /// Calls the first waiters of the round that were not called yet, while there is a share of the `free`
-    /// slots for each called one. Returns whether others wait uncalled. Costs O(log n) for each waiter that
-    /// it calls, among n in line.
+    /// Calls the first waiters of the round that were not called yet, as long as the `free` slots of the
+    /// ring hold one share for each of them and for the waiters before them. Returns whether uncalled
+    /// waiters are left. Costs O(log n) for each waiter that it calls, with n waiters in line.
     pub(super) fn call(&self, free: u64, capacity: u64) -> bool {
         let mut line = lock(&self.0);
         let share = share(capacity, line.waiting.len() as u64);
@@ -293,7 +306,8 @@ impl Waiters {
         more
     }
 
-    /// Marks all called waiters as late. Returns how many of them were not late before.
+    /// Marks all called waiters as late, because they did not take their turn. Returns how many waiters
+    /// became late.
     pub(super) fn pass_over_called(&self) -> usize {
         let mut line = lock(&self.0);
         let passed = line.waiting.len() - line.uncalled.len();
@@ -308,7 +322,7 @@ impl Waiters {
         passed
     }
 
-    /// Calls every waiter.
+    /// Calls every waiter, because the queue is closed.
     pub(super) fn call_all(&self) {
         let mut line = lock(&self.0);
         line.uncalled.clear();
@@ -320,7 +334,8 @@ impl Waiters {
 }
 
 impl Line {
-    /// Returns the index of this ticket in `waiting`, or the index at which it would stand.
+    /// Returns the index at which the waiter with this ticket stands in `waiting`, or the index at which it
+    /// would stand.
     fn place(&self, ticket: u64) -> Result<usize, usize> {
         self.waiting
             .binary_search_by_key(&ticket, |waiter| waiter.ticket)
@@ -337,15 +352,16 @@ impl Line {
         Some(left.waker)
     }
 
-    /// Returns the ticket after the last ticket of the round. A round has as many tickets, from the first
-    /// waiter on, as the line has waiters.
+    /// Returns the first ticket after the present round. A round has as many tickets as the line has
+    /// waiters, counted from the first waiter on.
     fn round_end(&self) -> u64 {
         let first = self.waiting.front();
         first.map_or(0, |first| first.ticket + self.waiting.len() as u64)
     }
 }
 
-/// Returns how many slots of `capacity` each of `len` waiters may take in its turn.
+/// Returns how many slots of `capacity` each of `len` waiters may take in its turn. With more waiters than
+/// slots, each waiter may take one slot.
 pub(super) const fn share(capacity: u64, len: u64) -> u64 {
     match capacity.checked_div(len) {
         None | Some(0) => 1,
@@ -361,10 +377,11 @@ mod tests {
 
     use super::*;
 
-    /// The same line, as a list that every operation searches.
+    /// A model of the line for room, which the tests compare with the line: a list that every operation
+    /// searches.
     #[derive(Default)]
     struct Model {
-        /// Ticket, called, late.
+        /// For each waiter in line: its ticket, true if it was called, and true if it is late.
         waiting: Vec<(u64, bool, bool)>,
         next: u64,
     }
@@ -411,7 +428,7 @@ mod tests {
             (self.len() > 0, late)
         }
 
-        /// Returns the called tickets too.
+        /// Calls waiters like [`Waiters::call`]. Also returns the tickets of the called waiters.
         fn call(&mut self, free: u64, capacity: u64) -> (bool, Vec<u64>) {
             let most = free.div_ceil(share(capacity, self.len())) as usize;
             let end = self.round_end();

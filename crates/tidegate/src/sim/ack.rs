@@ -1,33 +1,35 @@
-//! Cumulative acknowledgements: how often a receiver acknowledges all messages so far. Times are
-//! in microseconds.
+//! Simulates a receiver that sends cumulative acknowledgements, and shows how often it acknowledges all
+//! messages received so far. Times are in microseconds.
 
 use super::Rng;
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
-/// The microseconds to receive a message, and to send an acknowledgement.
+/// The time that the receiver takes to receive a message, in microseconds.
 const MESSAGE: f64 = 2.0;
 const ACK: f64 = 20.0;
 
-/// The cost of an acknowledgement in nanoseconds, for controllers with a known cost.
+/// The cost of an acknowledgement in nanoseconds, for controllers that know the cost from the start and need
+/// not learn it.
 pub const ACK_NS: f64 = ACK * 1e3;
 
-/// The result of a run.
+/// The result of a simulated run of a receiver that sends acknowledgements.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AckRun {
-    /// Acknowledgements a second.
+    /// The number of acknowledgements that the receiver sent in a second of simulated time.
     pub acks_per_s: f64,
-    /// The share of the time spent sending acknowledgements.
+    /// The share of the time that the receiver spent sending acknowledgements.
     pub share: f64,
-    /// Median lag from a message's receipt to its acknowledgement, in microseconds.
+    /// The median lag from a message's receipt to its acknowledgement, in microseconds.
     pub p50_us: f64,
-    /// The 99th percentile of that lag, in microseconds.
+    /// The 99th percentile of the lag from a message's receipt to its acknowledgement, in microseconds.
     pub p99_us: f64,
     /// The mean number of messages that one acknowledgement covers.
     pub messages: f64,
 }
 
-/// Simulates `n` Poisson messages at `rate` a microsecond; the controller `c` decides when to acknowledge.
+/// Simulates a receiver of `n` messages, which arrive as a Poisson process with `rate` messages a
+/// microsecond. The controller `c` decides when the receiver acknowledges all messages received so far.
 pub fn acknowledge(rate: f64, c: &mut dyn Controller, n: usize, seed: u32) -> AckRun {
     let mut rng = Rng::new(seed);
     let (mut t, mut now, mut acks) = (0.0, 0.0f64, 0u64);

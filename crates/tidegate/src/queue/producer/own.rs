@@ -1,5 +1,5 @@
-//! A producer's own buffer, and its present size: how items enter the buffer, when the producer flushes it,
-//! and where the items go if the ring has no room.
+//! The buffer that a producer owns, and its present size: how items enter the buffer, when the producer
+//! flushes it, and where the items go if the ring has no room.
 
 use crate::Time;
 use crate::WouldBlock;
@@ -14,20 +14,23 @@ use crate::queue::ring::{Refused, Writer};
 use crate::queue::shared::{CLOSED, IDLING, Shared};
 use crate::queue::sync::{Relaxed, SeqCst, fence, light_barrier};
 
-/// A buffer, and its present size.
+/// The buffer that a producer owns, with its present size.
 pub(super) struct Own<T> {
     pub(super) writer: Writer<T>,
     pub(super) limit: u64,
-    /// The reports to a controller. They are in a box, because they are large and most producers have none.
+    /// The reports to the producer's controller. They are in a box, because they are large and most
+    /// producers have no controller.
     pub(super) control: Option<Box<Control>>,
-    /// The rule of a buffer that sets its own size; the buffer's memory may be smaller than the limit.
+    /// The rule by which the buffer sets its own size; `None` if the buffer has another limit. The memory of
+    /// such a buffer may be smaller than its limit.
     pub(super) growth: Option<Growth>,
-    /// The time at which [`Producer::flush_if_due`](super::Producer::flush_if_due)
-    /// first saw the present items.
+    /// The time at which [`Producer::flush_if_due`](super::Producer::flush_if_due) first saw the items that
+    /// are now in the buffer; `None` if it has not seen them. The items are due a safety linger after this
+    /// time.
     pub(super) seen: Option<Time>,
 }
 
-/// The reasons why the buffer has no room for one more item.
+/// The reasons why a producer's buffer has no room for one more item.
 pub(super) enum NoRoom {
     Dropped,
     Full,
@@ -41,14 +44,16 @@ impl<T: Send> Own<T> {
         self.writer.buffer().lock().len()
     }
 
-    /// Allocates memory for the whole limit, if the buffer has put that off until it is needed.
+    /// Allocates memory for the whole limit of the buffer. A buffer that sets its own size puts this off
+    /// until it gets an item.
     pub(super) fn unfold(&mut self) {
         if self.growth.is_some() && self.writer.slots_len() < self.limit {
             self.writer.resize(self.limit);
         }
     }
 
-    /// Puts `item` into the buffer, which has room.
+    /// Puts `item` into the buffer, which must have room, and flushes the buffer if it is now full or the
+    /// consumer sleeps.
     #[inline]
     pub(super) fn put(&mut self, shared: &Shared<T>, item: T) -> Result<(), PushError<T>> {
         self.writer.push(item);
@@ -58,9 +63,10 @@ impl<T: Send> Own<T> {
         self.look_at_flags(shared)
     }
 
-    /// Puts all items that `items` yields into the buffer, and flushes the buffer as it fills. On an error
-    /// the last items put there may come back; the items that `items` has not yielded follow them. Returns
-    /// the reason for stopping.
+    /// Puts all items of `items` into the buffer, and flushes the buffer each time it fills. On an error,
+    /// returns the reason, and the items that it takes back: if the queue is closed, the last items in the
+    /// buffer that the consumer has not swept; otherwise none. The items left in `items` follow these in
+    /// order.
     #[inline]
     pub(super) fn extend(
         &mut self,
@@ -91,7 +97,8 @@ impl<T: Send> Own<T> {
         Ok(())
     }
 
-    /// Checks, after a push, the flags that the consumer sets.
+    /// Checks, after a push, the flags by which the consumer reports that it is idle or that the queue is
+    /// closed.
     #[inline(always)]
     pub(super) fn look_at_flags(&mut self, shared: &Shared<T>) -> Result<(), PushError<T>> {
         light_barrier();
@@ -101,7 +108,8 @@ impl<T: Send> Own<T> {
         self.look_up(shared)
     }
 
-    /// Acts on a push that filled the buffer, or after which the consumer's flags were set.
+    /// Acts on a push that filled the buffer, or after which the consumer's flags were set: flushes the
+    /// buffer if that is due. Gives the item back if the queue is closed.
     #[inline(never)]
     fn look_up(&mut self, shared: &Shared<T>) -> Result<(), PushError<T>> {
         light_barrier();
@@ -112,7 +120,8 @@ impl<T: Send> Own<T> {
         }
     }
 
-    /// Acts on the flags after `n` items went into the buffer. Returns the items that a closed queue refuses.
+    /// Acts on the consumer's flags after `n` items went into the buffer: flushes a full buffer, or any
+    /// buffer if the consumer sleeps. Returns the items that a closed queue refuses.
     #[inline]
     fn look_around(&mut self, shared: &Shared<T>, flags: u32, n: u64) -> Vec<T> {
         let outcome = if flags & CLOSED != 0 {
@@ -125,8 +134,8 @@ impl<T: Send> Own<T> {
             self.flush_once(shared, reason)
         } else if flags & IDLING != 0 {
             fence(SeqCst);
-            // The producer looks again: the consumer may have closed the queue and swept between the item and
-            // the first look.
+            // The producer reads the flags again: between its push and the first read, the consumer may
+            // have closed the queue and swept the buffers.
             if shared.flags.load(Relaxed) & CLOSED != 0 {
                 Err(Refused::Closed)
             } else if shared.ring.consumer_waits() {
@@ -138,14 +147,16 @@ impl<T: Send> Own<T> {
             Ok(())
         };
         if outcome == Err(Refused::Closed) {
-            // The consumer hands out the items it took meanwhile.
+            // The producer takes back only the items that the consumer has not swept. The consumer hands
+            // out the swept items.
             return self.writer.take_back(n);
         }
-        // Items that do not fit stay in the buffer; the next push flushes them.
+        // Items that do not fit into the ring stay in the buffer; the producer's next push flushes them.
         Vec::new()
     }
 
-    /// Flushes as many items as there is room for. Returns `Ok` if an item moved, or the buffer was empty.
+    /// Flushes, by one claim, as many items as the ring has room for. Returns `Ok` if an item moved or the
+    /// buffer was empty. Reports the flush to the controller or to the rule for the buffer's size.
     pub(super) fn flush_once(&mut self, shared: &Shared<T>, reason: Reason) -> Result<(), Refused> {
         let sample = self
             .control
@@ -181,8 +192,8 @@ impl<T: Send> Own<T> {
         if flushed + swept > 0 {
             self.seen = None;
             if let Some(control) = &mut self.control {
-                // The cost of waking the consumer does not depend on the size of the batch, so this flush is
-                // not measured.
+                // A flush that wakes the consumer is not measured, because the cost of the wake-up does not
+                // depend on the size of the batch.
                 let measured = (sample && !wake).then(|| (start, shared.clock.now()));
                 let limit = control.told(swept, flushed, left, reason, measured);
                 if limit != self.limit {
@@ -202,7 +213,8 @@ impl<T: Send> Own<T> {
         outcome
     }
 
-    /// Flushes until the buffer is empty, waiting or dropping as the queue's [`Full`] setting says.
+    /// Flushes until the buffer is empty. If the ring is full, waits, drops the oldest items or fails, as
+    /// the queue's [`Full`] setting says.
     pub(super) fn flush_all(
         &mut self,
         shared: &Shared<T>,
@@ -237,7 +249,7 @@ impl<T: Send> Own<T> {
         }
     }
 
-    /// Flushes until the buffer has room for one item. Returns `None` if that needs waiting.
+    /// Flushes until the buffer has room for one item, without waiting. Returns `None` if the ring is full.
     #[inline]
     pub(super) fn try_room(&mut self, shared: &Shared<T>) -> Option<Result<(), Refused>> {
         self.unfold();
@@ -255,7 +267,8 @@ impl<T: Send> Own<T> {
         Some(Ok(()))
     }
 
-    /// Makes room in a full buffer for one more item.
+    /// Makes room for one more item in a full buffer, as the queue's [`Full`] setting says: waits, drops
+    /// items or fails.
     #[cold]
     pub(super) fn make_room(&mut self, shared: &Shared<T>) -> Result<(), NoRoom> {
         loop {
@@ -283,8 +296,8 @@ impl<T: Send> Own<T> {
         }
     }
 
-    /// Moves the whole buffer into the overflow lane, as far as the lane accepts items. Returns whether there
-    /// is room in the buffer now.
+    /// Moves the items of the buffer into the overflow lane, as far as the lane accepts them. Returns
+    /// whether the buffer then has room.
     pub(super) fn spill(&mut self, shared: &Shared<T>) -> bool {
         let Some(lane) = &shared.lane else {
             return false;

@@ -1,5 +1,6 @@
-//! A producer's own buffer: its one [`Writer`], and the lock under which items leave it ([`Taking`]).
-//! `producer::own` decides how many items the buffer gathers and when it is emptied.
+//! The memory of a producer's own buffer: its one [`Writer`], and the lock under which items leave the
+//! buffer ([`Taking`]). `producer::own` decides how many items the buffer gathers and when the producer
+//! flushes it.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -10,41 +11,44 @@ use super::{Claim, Refused, Ring};
 use crate::controller::Counts;
 use crate::queue::sync::{Acquire, Arc, AtomicU64, Padded, Relaxed, Release};
 
-/// A producer's own buffer. Its one [`Writer`] writes items into it; the producer (flush) or the consumer
-/// (sweep) takes them out, under the lock.
+/// A producer's own buffer. Its one [`Writer`] writes items into it. The producer (by a flush) or the
+/// consumer (by a sweep) takes the items out, under the lock.
 pub(in crate::queue) struct Buffer<T> {
-    /// The position after the last item written.
+    /// The position after the last item written into the buffer.
     tail: Padded<AtomicU64>,
     taken: Padded<Lock<Taken>>,
-    /// The slots of the items. Only the writer replaces them, under the lock.
+    /// The slots of the buffer's items. Only the writer replaces them, under the lock.
     slots: UnsafeCell<Slots<T>>,
 }
 
-/// The record of the items that left a buffer.
+/// The record of the items that left a producer's buffer.
 #[derive(Default)]
 pub(in crate::queue) struct Taken {
     /// The position of the first item still in the buffer: all items before it were taken.
     head: u64,
-    /// The ring position after the last flushed item: the consumer may sweep the buffer only after it has
-    /// read the ring up to there, or this producer's items would overtake each other.
+    /// The ring position after the last flushed item. The consumer may sweep the buffer only after it has
+    /// read the ring up to this position, or the items of this producer would overtake each other.
     pub(in crate::queue) ring_end: u64,
-    /// The number of items that the consumer swept since the producer last looked.
+    /// The number of items that the consumer has swept since the producer's last flush. The next flush
+    /// reports them to the controller or to the rule that sets the buffer's size.
     pub(in crate::queue) swept: u64,
-    /// True if the producer is gone: the registry forgets the buffer once it is empty.
+    /// True if the producer is gone. The registry then forgets the buffer once the buffer is empty.
     pub(in crate::queue) orphan: bool,
-    /// Batches that left the buffer, by reason.
+    /// The batches that have left the buffer since its creation, counted by the reason of each flush or
+    /// sweep.
     pub(in crate::queue) counts: Counts,
 }
 
 // SAFETY: slots at or after `tail` belong to the writer; slots in `head..tail` to the holder of the lock.
-// `tail` is published with Release and read with Acquire; the writer learns of a new `head` through the
-// lock. Items move: `Send`.
+// The writer publishes `tail` with Release, and the holder of the lock reads it with Acquire; the writer
+// learns of a new `head` through the lock. Items move between threads, so `T` is `Send`.
 unsafe impl<T: Send> Sync for Buffer<T> {}
-// SAFETY: the buffer owns its items, so it may move to another thread if they may.
+// SAFETY: the buffer owns its items, so it may move to another thread if the items may.
 unsafe impl<T: Send> Send for Buffer<T> {}
 
 impl<T> Buffer<T> {
-    /// Makes a buffer for `len` items, with memory for the next power of two, and the buffer's one writer.
+    /// Makes a buffer for `len` items, with memory for the next power of two, and the one writer of the
+    /// buffer.
     pub(in crate::queue) fn new(len: usize) -> (Arc<Self>, Writer<T>) {
         let buffer = Arc::new(Self {
             tail: Padded(AtomicU64::new(0)),
@@ -58,18 +62,18 @@ impl<T> Buffer<T> {
         (buffer, writer)
     }
 
-    /// Returns the present slots.
+    /// Returns the present slots of the buffer.
     ///
     /// # Safety
     /// The caller is the writer, or holds the lock for as long as it uses the slots.
     #[inline(always)]
     const unsafe fn slots(&self) -> &Slots<T> {
-        // SAFETY: the writer alone replaces the slots, with the lock; the caller is that writer, or holds
-        // that lock.
+        // SAFETY: only the writer replaces the slots, and only under the lock; the caller is that writer,
+        // or holds that lock.
         unsafe { &*self.slots.get() }
     }
 
-    /// Locks the buffer: the right to take items out.
+    /// Locks the buffer. The holder of the lock may take items out.
     #[inline]
     pub(in crate::queue) fn lock(&self) -> Taking<'_, T> {
         Taking {
@@ -85,7 +89,7 @@ impl<T> Drop for Buffer<T> {
     }
 }
 
-/// A locked [`Buffer`].
+/// A locked [`Buffer`], out of which the holder of the lock may take items.
 pub(in crate::queue) struct Taking<'a, T> {
     taken: Locked<'a, Taken>,
     buffer: &'a Buffer<T>,
@@ -107,17 +111,18 @@ impl<T> std::ops::DerefMut for Taking<'_, T> {
 impl<T> Taking<'_, T> {
     #[inline(always)]
     const fn slots(&self) -> &Slots<T> {
-        // SAFETY: `self` holds the lock.
+        // SAFETY: `self` holds the lock of the buffer.
         unsafe { self.buffer.slots() }
     }
 
-    /// Returns the number of items waiting.
+    /// Returns the number of items that wait in the buffer.
     #[inline]
     pub(in crate::queue) fn len(&self) -> u64 {
         self.buffer.tail.load(Acquire) - self.taken.head
     }
 
-    /// Moves as many items as the ring has room for into `ring`, by one claim; the rest stays, in order.
+    /// Moves as many items as the ring has room for into `ring`, by one claim. The other items stay in the
+    /// buffer, in order.
     #[inline]
     pub(in crate::queue) fn flush_into(&mut self, ring: &Ring<T>) -> Result<Claim, Refused> {
         let len = self.len();
@@ -128,9 +133,9 @@ impl<T> Taking<'_, T> {
             let (from, run) = self
                 .slots()
                 .run(self.taken.head + moved, (claim.items - moved) as usize);
-            // SAFETY: the items are below `tail`, so they are written (Acquire), and ours under the lock; the
-            // claim makes the ring's slots ours. The items are moved: `head` passes them before the lock is
-            // released.
+            // SAFETY: the items are below `tail`, so they are written (Acquire), and the holder of the lock
+            // owns them. The claim gives the ring's slots to this thread. The items move: `head` passes
+            // them before the lock is released.
             unsafe { ring.slots.fill_from(claim.at + moved, from, run) };
             moved += run as u64;
         }
@@ -140,13 +145,13 @@ impl<T> Taking<'_, T> {
         Ok(claim)
     }
 
-    /// Moves all items to the end of `out`.
+    /// Moves all items of the buffer to the end of `out`. Returns their number.
     pub(in crate::queue) fn sweep_into(&mut self, out: &mut VecDeque<T>) -> u64 {
         let len = self.len();
         out.reserve(len as usize);
         for _ in 0..len {
-            // SAFETY: the item is below `tail`, so it is written (Acquire); it is ours under the lock, and
-            // `head` passes it at once.
+            // SAFETY: the item is below `tail`, so it is written (Acquire). The holder of the lock owns the
+            // item, and `head` passes the item at once.
             let item = unsafe { self.slots().read(self.taken.head) };
             self.taken.head += 1;
             out.push_back(item);
@@ -154,19 +159,20 @@ impl<T> Taking<'_, T> {
         len
     }
 
-    /// Passes items to `lane`, in order, until it gives an item back, which stays. `lane` returns the ring
-    /// position at which an item that it accepted is due.
+    /// Passes the items of the buffer to `lane`, in order, until `lane` gives one back; that item and all
+    /// later ones stay in the buffer. `lane` returns the ring position at which an accepted item is due.
     pub(in crate::queue) fn spill(&mut self, mut lane: impl FnMut(T) -> Result<u64, T>) {
         while self.len() > 0 {
             let at = self.taken.head;
-            // SAFETY: the item is below `tail`, so it is written (Acquire); it is ours under the lock, and
-            // `head` passes it at once.
+            // SAFETY: the item is below `tail`, so it is written (Acquire). The holder of the lock owns the
+            // item, and `head` passes the item at once.
             let item = unsafe { self.slots().read(at) };
             self.taken.head += 1;
             match lane(item) {
                 Ok(due) => self.taken.ring_end = due,
                 Err(item) => {
-                    // SAFETY: this is the slot just emptied, still ours under the lock.
+                    // SAFETY: this function has just read the item out of this slot, so the slot is empty,
+                    // and the holder of the lock still owns it.
                     unsafe { self.slots().write(at, item) };
                     self.taken.head = at;
                     return;
@@ -175,7 +181,7 @@ impl<T> Taking<'_, T> {
         }
     }
 
-    /// Takes all items, as a vector.
+    /// Takes all items out of the buffer, as a vector.
     pub(in crate::queue) fn take_all(&mut self) -> Vec<T> {
         let mut all = VecDeque::new();
         self.sweep_into(&mut all);
@@ -183,15 +189,16 @@ impl<T> Taking<'_, T> {
     }
 }
 
-/// The writing end of one [`Buffer`].
+/// The writing end of a producer's [`Buffer`].
 pub(in crate::queue) struct Writer<T> {
     buffer: Arc<Buffer<T>>,
-    /// The position at which the buffer counts as full: at most the buffer's length after a past `head`, and
-    /// not before `tail`.
+    /// The position at which the buffer counts as full. It is never before `tail`, and never more than the
+    /// buffer's number of slots after [`Taken::head`], so the slots from `tail` to this position are free.
     full_at: u64,
 }
 
-/// Items written at the end of a buffer, which its drop publishes, even if the caller's iterator unwinds.
+/// A guard over items written at the end of a buffer. Its drop publishes these items, even if the iterator
+/// of the user's code panics.
 struct Unpublished<'a, T> {
     at: u64,
     writer: &'a mut Writer<T>,
@@ -210,7 +217,8 @@ impl<T> Writer<T> {
         self.tail() >= self.full_at
     }
 
-    /// Returns the position after the last item written, which only this writer changes.
+    /// Returns the position after the last item written. Relaxed suffices, because only this writer changes
+    /// the position.
     #[inline(always)]
     fn tail(&self) -> u64 {
         self.buffer.tail.load(Relaxed)
@@ -220,7 +228,9 @@ impl<T> Writer<T> {
         &self.buffer
     }
 
-    /// Appends an item, unless it would fill the buffer or the buffer is full: then it gives the item back.
+    /// Appends an item to the buffer and returns `Ok`, if the buffer has room for at least two items.
+    /// Otherwise returns the item, because the item would fill the buffer, and the caller then has more to
+    /// do.
     #[inline(always)]
     pub(in crate::queue) fn push_early(&mut self, item: T) -> Result<(), T> {
         let tail = self.tail();
@@ -231,7 +241,7 @@ impl<T> Writer<T> {
         Ok(())
     }
 
-    /// Appends an item.
+    /// Appends an item to the buffer.
     ///
     /// # Panics
     /// If the buffer [is full](Self::is_full).
@@ -244,14 +254,15 @@ impl<T> Writer<T> {
 
     #[inline(always)]
     fn put(&mut self, tail: u64, item: T) {
-        // SAFETY: the callers saw `tail < full_at`, which is at most the number of slots after `head`, so
-        // this slot holds no item; slots from `tail` on are ours, and there is no other writer.
+        // SAFETY: the callers saw `tail < full_at`, and `full_at` is at most `head` plus the number of slots.
+        // So this slot holds no item. Slots from `tail` on belong to this writer, and the buffer has no other
+        // writer.
         unsafe { self.buffer.slots().write(tail, item) };
         self.buffer.tail.store(tail + 1, Release);
     }
 
-    /// Appends the items that `items` yields until the buffer is full, publishes them
-    /// together, and returns their number.
+    /// Appends the items that `items` yields until the buffer is full, and publishes all of them together.
+    /// Returns their number.
     #[inline]
     pub(in crate::queue) fn extend(&mut self, items: &mut impl Iterator<Item = T>) -> u64 {
         let first = self.tail();
@@ -262,42 +273,44 @@ impl<T> Writer<T> {
         while all.at < all.writer.full_at
             && let Some(item) = items.next()
         {
-            // SAFETY: as in `put`.
+            // SAFETY: `at < full_at`, which is at most the number of slots after `head`, so this slot holds
+            // no item. Slots from `tail` on belong to this writer.
             unsafe { all.writer.buffer.slots().write(all.at, item) };
             all.at += 1;
         }
         all.at - first
     }
 
-    /// Takes the last `n` items back, in order, except those that the consumer took first.
+    /// Takes the last `n` items out of the buffer again, in order, except those that the consumer has
+    /// swept.
     pub(in crate::queue) fn take_back(&mut self, n: u64) -> Vec<T> {
         let taking = self.buffer.lock();
         let n = taking.len().min(n);
         let tail = self.tail() - n;
         self.buffer.tail.store(tail, Relaxed);
-        // SAFETY: this writer wrote the items, and under the lock no other thread takes them; `tail` now ends
-        // before them.
+        // SAFETY: this writer wrote the items, and under the lock no other thread takes them; `tail` now
+        // ends before them.
         (tail..tail + n)
             .map(|at| unsafe { self.buffer.slots().read(at) })
             .collect()
     }
 
-    /// Returns the number of items the buffer has memory for.
+    /// Returns the number of items for which the buffer has memory.
     pub(in crate::queue) fn slots_len(&self) -> u64 {
-        // SAFETY: `self` is the writer.
+        // SAFETY: `self` is the buffer's only writer, and only the writer replaces the slots.
         unsafe { self.buffer.slots() }.len() as u64
     }
 
-    /// Moves the items into memory for at least `len` items, and for all items present. The buffer then
+    /// Moves the items into new memory, for at least `len` items and for all items present. The buffer then
     /// counts as full with `len` items.
     pub(in crate::queue) fn resize(&mut self, len: u64) {
         let taking = self.buffer.lock();
         let (head, tail) = (taking.taken.head, self.tail());
         let slots = Slots::new(len.max(tail - head).max(1).next_power_of_two() as usize);
         for at in head..tail {
-            // SAFETY: the item is below `tail`, so it is written, and ours under the lock; the new slots hold
-            // nothing yet, and there are as many as items. The old slots are dropped without their items,
-            // because slots do not drop items.
+            // SAFETY: the item is below `tail`, so it is written, and the holder of the lock owns it. The
+            // new slots hold no item yet, and they are at least as many as the items. The drop of the old
+            // slots drops no item, because slots never drop items.
             unsafe { slots.write(at, taking.slots().read(at)) };
         }
         // SAFETY: `self` is the writer, and no other thread reaches the slots without the lock.
@@ -307,20 +320,20 @@ impl<T> Writer<T> {
         self.set_limit_from(head, len);
     }
 
-    /// Sets the limit: from now on the buffer counts as full with `limit` items.
+    /// Sets the limit of the buffer: from now on it counts as full with `limit` items.
     pub(in crate::queue) fn set_limit(&mut self, limit: u64) {
         self.taking(limit, |_| ());
     }
 
-    /// Sets the limit from `head`, a recent value of [`Taken::head`].
+    /// Sets the limit of the buffer, counted from `head`, which is a recent value of [`Taken::head`].
     fn set_limit_from(&mut self, head: u64, limit: u64) {
         let limit = limit.clamp(1, self.slots_len());
-        // With more items than the limit, the buffer counts as full.
+        // A buffer with more items than the limit counts as full.
         self.full_at = (head + limit).max(self.tail());
     }
 
-    /// Locks the buffer, lets `f` take items, and sets the limit that `f` returns, from the position at which
-    /// the buffer then starts.
+    /// Locks the buffer, lets `f` take items, and sets the limit of the buffer to `limit` items, counted
+    /// from the buffer's new first position. Returns the result of `f`.
     #[inline]
     pub(in crate::queue) fn taking<R>(
         &mut self,

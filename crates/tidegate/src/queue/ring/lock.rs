@@ -1,13 +1,13 @@
-//! The lock of a buffer.
+//! The lock of a producer's buffer: a spin lock that yields, or loom's mutex in a build for loom.
 
 #[cfg(loom)]
 pub(super) use loomed::{Lock, Locked};
 #[cfg(not(loom))]
 pub(super) use spinning::{Lock, Locked};
 
-/// A lock for a few dozen instructions, taken once a batch. It costs half as much as a mutex, which needs a
-/// read-modify-write for its release, too. Producer and consumer rarely want the lock at the same time; a
-/// thread that finds it held yields.
+/// The lock of a producer's buffer. A thread holds it for a few dozen instructions, once a batch. The lock
+/// costs half as much as a mutex, which needs a read-modify-write for its release, too. Producer and
+/// consumer rarely want the lock at the same time; a thread that finds it held yields its core.
 #[cfg(not(loom))]
 mod spinning {
     use std::cell::UnsafeCell;
@@ -20,8 +20,8 @@ mod spinning {
         value: UnsafeCell<T>,
     }
 
-    // SAFETY: only the thread that changed `held` to true (Acquire) reaches the value,
-    // until it stores false (Release).
+    // SAFETY: only the thread that changed `held` to true (Acquire) reaches the value, until that thread
+    // stores false (Release).
     unsafe impl<T: Send> Sync for Lock<T> {}
 
     pub(crate) struct Locked<'a, T>(&'a Lock<T>);
@@ -60,7 +60,7 @@ mod spinning {
         type Target = T;
         #[inline(always)]
         fn deref(&self) -> &T {
-            // SAFETY: this guard holds the lock.
+            // SAFETY: this guard holds the lock, so no other thread reaches the value.
             unsafe { &*self.0.value.get() }
         }
     }
@@ -68,7 +68,8 @@ mod spinning {
     impl<T> DerefMut for Locked<'_, T> {
         #[inline(always)]
         fn deref_mut(&mut self) -> &mut T {
-            // SAFETY: this guard holds the lock, and is borrowed mutably.
+            // SAFETY: this guard holds the lock, so no other thread reaches the value. The caller has
+            // borrowed the guard mutably, so no other reference to the value exists.
             unsafe { &mut *self.0.value.get() }
         }
     }
@@ -81,7 +82,8 @@ mod spinning {
     }
 }
 
-/// loom's own lock, because loom understands how it waits.
+/// The lock of a producer's buffer in a build for loom. It is loom's own mutex, because loom understands
+/// how a thread waits for it.
 #[cfg(loom)]
 mod loomed {
     pub(crate) type Locked<'a, T> = loom::sync::MutexGuard<'a, T>;

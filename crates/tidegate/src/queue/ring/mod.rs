@@ -1,9 +1,9 @@
 //! The memory of the queue, and all of its `unsafe` code: the ring, and the buffers that producers fill. No
 //! other module may use `unsafe`.
 //!
-//! This file holds the state that both sides of the ring share. `claim` is the producers' side,
-//! `reader` the consumer's; a producer gathers items in a `buffer`, under its `lock`; `slots` is
-//! the memory of ring and buffers.
+//! This file holds the state that both sides of the ring share. The module `claim` is the producers' side
+//! of the ring, and `reader` the consumer's side. A producer gathers items in a `buffer`, under the `lock`
+//! of that buffer. The module `slots` is the memory of ring and buffers.
 //!
 //! # The ring
 //!
@@ -16,25 +16,25 @@
 //! stamp        11     .     .    12    14     .      three claims: 8..11, 11..12, 12..14
 //! ```
 //!
-//! The consumer's [`Reader`] stands at a claim's first position, or inside a claim it knows. A stamp above
-//! the position of its slot marks a published claim; a stamp at or below it is left over from an earlier lap:
-//! a claim is at most `capacity <= slots` long, so a stamp of one lap ago is at most the present position.
-//! The ring never resets stamps.
+//! The consumer's [`Reader`] stands at the first position of a claim, or inside a claim that it has already
+//! found published. A stamp above the position of its slot marks a published claim; a stamp at or below it
+//! is left over from an earlier lap: a claim is at most `capacity <= slots` long, so a stamp of one lap ago
+//! is at most the present position. The ring never resets stamps.
 //!
 //! # Marks
 //!
 //! Before it sleeps, a thread leaves a mark in the word that the other side must change to serve it: the
 //! consumer marks `tail`, a producer that found no room marks `head`. Both words change only by
-//! read-modify-write, so the other side cannot overlook the mark, and looking for it costs nothing: a marked
-//! `tail` reads as too large to have room, and leads into the slow path, which finds the mark. The same goes
-//! for the mark that says the queue is closed.
+//! read-modify-write, so the other side cannot overlook the mark. A claim needs no extra check for marks: a
+//! marked `tail` reads as too large to have room, and leads into the slow path, which finds the mark. The
+//! mark of a closed queue also lies in `tail` and works in the same way.
 //!
 //! # Lines fetched ahead
 //!
-//! The consumer read the slots that a producer writes next a lap ago, so their cache lines are in the
-//! consumer's core; and a claim, being a locked instruction, waits until every store before it is done. So a
-//! producer that publishes a claim prefetches the lines of the next claims, if there is room: between distant
-//! cores that makes small claims two to three times as fast.
+//! The slots that a producer writes next were read by the consumer one lap ago, so their cache lines are in
+//! the consumer's core. A claim is a locked instruction, and waits until every earlier store is done. So a
+//! producer that publishes a claim prefetches the lines of the next claims, if there is room. Between
+//! distant cores, the prefetch makes small claims two to three times as fast.
 //!
 //! # Invariants
 //!
@@ -64,21 +64,22 @@ const CLOSED: u64 = 1 << 63;
 const WAITING: u64 = 1 << 62;
 const POSITION: u64 = WAITING - 1;
 
-/// The reasons why a claim was refused.
+/// The reasons why the ring refused a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// No slot is free.
+    /// The ring has no free slot.
     Full,
     /// The queue is closed.
     Closed,
 }
 
-/// The ring. Producers share it by reference; the consumer reads it only through the one [`Reader`].
+/// The ring of a queue. Producers share it by reference; the consumer reads it only through the one
+/// [`Reader`].
 pub(super) struct Ring<T> {
     tail: Padded<Tail>,
     head: Padded<AtomicU64>,
-    /// The number of producers that wait in line for room. It is only a hint: no wake-up rests on it, so it
-    /// does not use loom's type.
+    /// The number of producers that wait in line for room. The number is only a hint, and no wake-up
+    /// depends on it, so it has std's type even in a build for loom.
     line: LineLen,
     capacity: u64,
     id: u64,
@@ -87,24 +88,24 @@ pub(super) struct Ring<T> {
 }
 
 struct Tail {
-    /// The next position to claim, and the marks `CLOSED` and `WAITING`.
+    /// The next position to claim, with the marks `CLOSED` and `WAITING`.
     at: AtomicU64,
-    /// A past value of `head`. Claims may trust it because it is at most `head`, so they do not read the
-    /// consumer's cache line while there is room. It lies on this cache line because a claim owns the line
-    /// anyway. While producers wait in line for room, claims do not advance it.
+    /// A past value of `head`. A claim may trust it, because it is at most `head`; so a claim does not read
+    /// the consumer's cache line while there is room. `head_seen` lies on this cache line, because a claim
+    /// owns the line anyway. While producers wait in line for room, claims do not advance `head_seen`.
     head_seen: AtomicU64,
 }
 
-// SAFETY: a slot is written only under the claim that covers it and read only by the reader after that
-// claim's stamp (Release/Acquire); it is claimed again only after `head` passed it (Release/Acquire). Items
-// move between threads: `Send`.
+// SAFETY: only the claim that covers a slot writes it, and only the reader reads it, after the stamp of
+// that claim (Release/Acquire). The slot is claimed again only after `head` passed it (Release/Acquire).
+// Items move between threads, so `T` is `Send`.
 unsafe impl<T: Send> Sync for Ring<T> {}
-// SAFETY: the ring owns its items, so it may move to another thread if they may.
+// SAFETY: the ring owns its items, so it may move to another thread if the items may.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// Makes a ring with room for exactly `capacity` items, and the ring's one reader. The ring's memory is
-    /// rounded up to a power of two.
+    /// Makes a ring with room for exactly `capacity` items, and the one reader of the ring. The memory of
+    /// the ring has room for the next power of two.
     pub(super) fn new(capacity: usize) -> (Self, Reader) {
         assert!(capacity > 0 && (capacity as u64) < POSITION / 4);
         static IDS: Ids = Ids::new(0);
@@ -129,31 +130,32 @@ impl<T> Ring<T> {
         self.capacity
     }
 
-    /// Returns the position of the next claim: the number of items ever claimed.
+    /// Returns the position of the next claim, which is the number of items ever claimed in the ring.
     pub(super) fn claimed(&self) -> u64 {
         self.tail.at.load(Acquire) & POSITION
     }
 
-    /// Returns the number of items ever taken out, as the reader published it.
+    /// Returns the number of items that the reader has taken out of the ring and published as taken.
     pub(super) fn taken(&self) -> u64 {
         self.head.load(Acquire) & POSITION
     }
 
-    /// Returns whether a claim would find room if no producer waited in line.
+    /// Returns whether the ring has a free slot, even if the slot belongs to producers that wait in line.
     pub(super) fn has_room(&self) -> bool {
         self.free() > 0
     }
 
-    /// Returns how many slots are free, whether open to claims or not.
+    /// Returns the number of free slots, including those that belong to producers that wait in line.
     pub(super) fn free(&self) -> u64 {
         let claimed = self.claimed();
         (self.taken() + self.capacity).saturating_sub(claimed)
     }
 
-    /// Opens up to `most` free slots to claims. Returns whether a claim would find room or the end of the
-    /// queue.
+    /// Opens up to `most` free slots to claims, while producers wait in line. Returns whether a claim would
+    /// find room or a closed queue.
     ///
-    /// The call sets the past value of `head` that claims trust to at most the present `head`: see [`Tail`].
+    /// The call sets `head_seen`, the past value of `head` that claims trust, to at most the present
+    /// `head`: see [`Tail`].
     pub(super) fn open(&self, most: u64) -> bool {
         let tail = self.tail.at.load(Acquire);
         if tail & CLOSED != 0 {
@@ -161,7 +163,8 @@ impl<T> Ring<T> {
         }
         let at = tail & POSITION;
         let head = self.head.load(Acquire) & POSITION;
-        // `at` may be older than `head`: fewer slots are open then.
+        // `at`, read first, may be older than `head`. Then `end` is too small, and fewer slots are open than
+        // the ring has free.
         let free = (head + self.capacity).saturating_sub(at);
         let end = at + free.min(most);
         self.tail
@@ -170,8 +173,8 @@ impl<T> Ring<T> {
         free > 0
     }
 
-    /// Returns whether producers wait in line for room. While they do, claims find only room that was
-    /// [opened](Self::open).
+    /// Returns whether producers wait in line for room. Meanwhile claims find only the slots that
+    /// [`open`](Self::open) opened.
     pub(super) fn has_line(&self) -> bool {
         self.line.load(Relaxed) > 0
     }
@@ -188,31 +191,34 @@ impl<T> Ring<T> {
         self.tail.at.load(Acquire) & CLOSED != 0
     }
 
-    /// Returns whether the consumer's mark is set.
+    /// Returns whether the consumer's mark is set, because the consumer sleeps or is about to sleep.
     pub(super) fn consumer_waits(&self) -> bool {
         self.tail.at.load(Acquire) & WAITING != 0
     }
 
-    /// Refuses every later claim. Returns whether the consumer waits.
+    /// Closes the ring: it refuses every later claim. Returns whether the consumer's mark is set.
     pub(super) fn close(&self) -> bool {
         self.tail.at.fetch_or(CLOSED, SeqCst) & WAITING != 0
     }
 
-    /// Leaves the mark of a producer that wants room: the next publication of the reader reports it.
+    /// Leaves the mark of a producer that waits for room. The reader finds the mark when it next frees
+    /// slots.
     pub(super) fn mark_room_wanted(&self) {
         self.head.fetch_or(WAITING, SeqCst);
     }
 
     #[inline(always)]
     fn stamp(&self, at: u64) -> &AtomicU64 {
-        // The mask is computed again from the length, so that the compiler sees that the index is in bounds.
+        // The mask is computed from the length each time, so that the compiler sees that the index is in
+        // bounds.
         &self.stamps[at as usize & (self.stamps.len() - 1)]
     }
 }
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
-        // No thread pushes or reads any more: every claim is published.
+        // No other thread pushes or reads while the ring drops, so every claim is published. The ring drops
+        // the items that the consumer has not read.
         let tail = self.tail.at.load(Acquire) & POSITION;
         let head = self.head.load(Acquire) & POSITION;
         for at in head..tail {

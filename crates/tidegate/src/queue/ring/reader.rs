@@ -1,25 +1,30 @@
-//! The consumer's side of the ring: its position, the slots it frees, and its mark.
+//! The consumer's side of the ring: the reader's position, the slots that it frees, and the consumer's
+//! mark.
 //!
-//! A slot is read once, before `head` passes it; the caller's code may unwind in between.
+//! The reader reads each slot once, before `head` passes the slot; the user's code may panic in between.
 
 use super::slots::taken_from;
 use super::{Ring, WAITING};
 use crate::queue::sync::{AcqRel, Acquire, Relaxed, SeqCst};
 
-/// The reading end of one ring: a position, not a reference, so that it can live together with the consumer.
+/// The reading end of a ring. It holds a position and no reference to the ring, so that the consumer can
+/// own both.
 pub(in crate::queue) struct Reader {
-    /// The number of the ring to which the reader belongs.
+    /// The id of the ring to which this reader belongs.
     ring: u64,
-    /// The next position to read.
+    /// The next ring position to read.
     head: u64,
-    /// The value of `head` last published.
+    /// The position that the reader last published as the ring's `head`: producers may reuse all slots before
+    /// it.
     freed: u64,
-    /// The end of the claims known to be published: at least `head`.
+    /// The position up to which the reader has found all claims published. Before this position it reads
+    /// items without another look at a stamp.
     known: u64,
 }
 
 impl Reader {
-    /// Creates the reader of the new ring `ring`: only [`Ring::new`] may call this.
+    /// Creates the reader of the new ring with the id `ring`. Only [`Ring::new`] may call this, so that a
+    /// ring has one reader.
     pub(super) const fn new(ring: u64) -> Self {
         Self {
             ring,
@@ -33,7 +38,7 @@ impl Reader {
         self.head
     }
 
-    /// Returns whether an item can be read.
+    /// Returns whether the ring holds a published item that the reader has not read.
     #[inline]
     pub(in crate::queue) fn ready<T>(&mut self, ring: &Ring<T>) -> bool {
         self.check(ring);
@@ -44,8 +49,8 @@ impl Reader {
         self.head < self.known
     }
 
-    /// Counts the items that can be read now, up to the first claim that is not published yet. The reader
-    /// reads each stamp once: later reads find the claims in `known`.
+    /// Counts the published items that the reader has not read, up to the first claim that is not published
+    /// yet. The reader reads each stamp once, because `known` keeps the result.
     #[inline]
     pub(in crate::queue) fn published<T>(&mut self, ring: &Ring<T>) -> u64 {
         self.check(ring);
@@ -60,8 +65,9 @@ impl Reader {
         self.known - self.head
     }
 
-    /// Passes up to `limit` items to `each`, and none at or after the position that `stop` returns after the
-    /// last look at the ring. If `each` panics, the items that it had not received remain.
+    /// Passes up to `limit` items of the ring to `each`. Does not read at or after the position that `stop`
+    /// returns; the reader calls `stop` after each look at a stamp. If `each` panics, the items that it has
+    /// not received remain in the ring. Returns the number of items.
     #[inline]
     pub(in crate::queue) fn each<T>(
         &mut self,
@@ -93,8 +99,8 @@ impl Reader {
             while at.head < end {
                 let (run, _) = ring.slots.run(at.head, (end - at.head) as usize);
                 for slot in run {
-                    // SAFETY: the slot is below `known`, so it is published (Acquire) and not read yet; the
-                    // reader counts it as read before it hands the item out.
+                    // SAFETY: the slot is below `known`, so it is published (Acquire) and not read yet. The
+                    // reader counts the slot as read before it hands the item out.
                     let item = unsafe { taken_from(slot) };
                     at.head += 1;
                     each(item);
@@ -105,7 +111,8 @@ impl Reader {
         self.head - first
     }
 
-    /// Moves up to `limit` items, in order, to the end of `out`, stopping as [`Reader::each`] does.
+    /// Moves up to `limit` items of the ring, in order, to the end of `out`. Stops at the position that
+    /// `stop` returns, as [`Reader::each`] does. Returns the number of items.
     #[inline]
     pub(in crate::queue) fn append<T>(
         &mut self,
@@ -123,8 +130,8 @@ impl Reader {
             }
             let n = (end - self.head) as usize;
             out.reserve(n);
-            // SAFETY: the slots are below `known`, so they are published (Acquire) and not read yet; there is
-            // room for `n` items behind those of `out`, and its length grows only when they are there.
+            // SAFETY: the slots are below `known`, so they are published (Acquire) and not read yet. `out`
+            // has room for `n` more items, and its length grows only after they are in place.
             unsafe {
                 ring.slots
                     .take(self.head, out.as_mut_ptr().add(out.len()), n);
@@ -135,7 +142,8 @@ impl Reader {
         self.head - first
     }
 
-    /// Gives the slots read since the last call back to the producers. Returns whether a producer wants room.
+    /// Gives the slots that the reader has read since the last call back to the producers. Returns whether
+    /// a producer waits for room.
     #[inline]
     pub(in crate::queue) fn publish<T>(&mut self, ring: &Ring<T>) -> bool {
         self.check(ring);
@@ -143,14 +151,16 @@ impl Reader {
             return false;
         }
         self.freed = self.head;
-        // Release: our reads come before a producer's next writes. Acquire: the producer
-        // left its waker before its mark.
+        // Release: the reader has read the slots before a producer writes to them again. Acquire: a
+        // producer leaves its waker before its mark, so the consumer that finds the mark also sees the
+        // waker.
         let before = ring.head.swap(self.head, AcqRel);
         before & WAITING != 0
     }
 
-    /// Leaves the consumer's mark, if no position is claimed: the next claim reports the mark. Returns false
-    /// if a position is claimed (and will be published in a moment), or the ring is closed.
+    /// Leaves the consumer's mark, if every claimed position is read: the next claim then finds the mark.
+    /// Returns false if a claimed position is not read yet (its item comes in a moment), or if the ring is
+    /// closed.
     pub(in crate::queue) fn mark_waiting<T>(&self, ring: &Ring<T>) -> bool {
         self.check(ring);
         ring.tail
@@ -160,7 +170,7 @@ impl Reader {
             || ring.tail.at.load(Relaxed) == self.head | WAITING
     }
 
-    /// Takes the consumer's mark back.
+    /// Removes the consumer's mark from the ring, because the consumer does not sleep.
     pub(in crate::queue) fn unmark<T>(&self, ring: &Ring<T>) {
         self.check(ring);
         ring.tail.at.fetch_and(!WAITING, SeqCst);
@@ -172,7 +182,8 @@ impl Reader {
     }
 }
 
-/// Keeps the reader's position right if the caller's code unwinds.
+/// A guard that keeps the position while the reader hands out items. Its drop stores the position in the
+/// reader, even if the user's code panics.
 struct At<'a> {
     head: u64,
     known: u64,

@@ -1,5 +1,5 @@
-//! Memory for items, addressed by position. The code that uses it keeps track of the owner of each position.
-//! Under loom each access is a separate step.
+//! Memory for items, addressed by position. The code that uses a slot must keep track of the owner of each
+//! position. In a build for loom, each access to a slot is a separate step.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -9,8 +9,8 @@ pub(super) type Cell<T> = std::cell::UnsafeCell<T>;
 #[cfg(loom)]
 pub(super) type Cell<T> = loom::cell::UnsafeCell<T>;
 
-/// A power of two of slots, addressed by position. `Slots` does not track ownership: the caller of every
-/// access must own the slot.
+/// A power of two of slots for items, addressed by position. `Slots` does not track ownership: the caller
+/// of every access must own the slot.
 pub(super) struct Slots<T>(Box<[Cell<MaybeUninit<T>>]>);
 
 impl<T> Slots<T> {
@@ -30,20 +30,21 @@ impl<T> Slots<T> {
     }
 
     /// # Safety
-    /// The caller owns the slot, which holds an item; the item moves out.
+    /// The caller owns the slot, and the slot holds an item.
     #[inline(always)]
     pub(super) unsafe fn read(&self, at: u64) -> T {
         // SAFETY: the caller owns the slot, as this function requires.
         unsafe { taken_from(&self.0[self.index(at)]) }
     }
 
-    /// Returns the place of a position's slot.
+    /// Returns the address of the slot of position `at`, for a prefetch.
     #[inline(always)]
     pub(super) fn place(&self, at: u64) -> *const Cell<MaybeUninit<T>> {
         self.0.as_ptr().wrapping_add(self.index(at))
     }
 
-    /// Returns the slots from `at` on that lie side by side, at most `n`.
+    /// Returns the slots of the positions from `at` on that lie side by side in memory, at most `n`, and
+    /// their number.
     #[inline(always)]
     pub(super) fn run(&self, at: u64, n: usize) -> (&[Cell<MaybeUninit<T>>], usize) {
         let i = self.index(at);
@@ -53,7 +54,7 @@ impl<T> Slots<T> {
 }
 
 /// # Safety
-/// The caller owns the slot, which holds an item; the item moves out.
+/// The caller owns the slot, and the slot holds an item.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(super) unsafe fn taken_from<T>(slot: &Cell<MaybeUninit<T>>) -> T {
@@ -67,7 +68,7 @@ pub(super) unsafe fn taken_from<T>(slot: &Cell<MaybeUninit<T>>) -> T {
     slot.with_mut(|slot| unsafe { (*slot).assume_init_read() })
 }
 
-/// Returns the items in `slots`, or the places for them.
+/// Returns the address of the first item in `slots`, or of the place for it.
 #[cfg(not(loom))]
 #[inline(always)]
 const fn items<T>(slots: &[Cell<MaybeUninit<T>>]) -> *mut T {
@@ -77,17 +78,17 @@ const fn items<T>(slots: &[Cell<MaybeUninit<T>>]) -> *mut T {
 #[cfg(not(loom))]
 impl<T> Slots<T> {
     /// # Safety
-    /// The caller owns the slot, which holds no item.
+    /// The caller owns the slot, and the slot holds no item.
     #[inline(always)]
     pub(super) unsafe fn write(&self, at: u64, item: T) {
-        // SAFETY: the caller owns the slot, as this function requires; the index is below a length that is
-        // never 0.
+        // SAFETY: the caller owns the slot, as this function requires; the index is below the number of
+        // slots, which is never 0.
         unsafe { (*self.0.get_unchecked(self.index(at)).get()).write(item) };
     }
 
     /// # Safety
-    /// The caller owns `n <= len` slots from `at`, and they hold no items. The `n` items at `from` move into
-    /// the slots, and lie elsewhere in memory.
+    /// The caller owns these slots, which hold no items; `n` is at most the number of slots. The items at
+    /// `from` lie outside of these slots.
     #[inline]
     pub(super) unsafe fn fill(&self, at: u64, from: *const T, n: usize) {
         let (slots, run) = self.run(at, n);
@@ -102,20 +103,23 @@ impl<T> Slots<T> {
     }
 
     /// # Safety
-    /// The same as for `fill`. The caller also owns the `n` slots `from`, which hold items, and these move.
+    /// The caller owns the slots from `at` on, which hold no items, and the `n` slots of `from`, which hold
+    /// items; `n` is at most the number of slots. The two lie apart in memory.
     #[inline]
     pub(super) unsafe fn fill_from(&self, at: u64, from: &[Cell<MaybeUninit<T>>], n: usize) {
-        // SAFETY: the caller owns both kinds of slots, as this function requires.
+        // SAFETY: the caller owns the slots that the items leave and those that they enter, as this
+        // function requires.
         unsafe { self.fill(at, items(from), n) }
     }
 
     /// # Safety
-    /// The caller owns `n <= len` slots from `at`, which hold items, and these move to the `n` places at
-    /// `to`.
+    /// The caller owns these slots, which hold items; `n` is at most the number of slots. The places at
+    /// `to` lie outside of these slots.
     #[inline]
     pub(super) unsafe fn take(&self, at: u64, to: *mut T, n: usize) {
         let (slots, run) = self.run(at, n);
-        // SAFETY: as in `fill`.
+        // SAFETY: the caller owns the slots, as this function requires. A cell of a `MaybeUninit<T>` is
+        // laid out like a `T`, and `run` of the cells are in bounds.
         unsafe {
             ptr::copy_nonoverlapping(items(slots), to, run);
             if run < n {
@@ -125,7 +129,8 @@ impl<T> Slots<T> {
     }
 }
 
-/// The moves of items in a build for loom, slot by slot, so that loom sees every access.
+/// The functions that move items in a build for loom: they move one slot at a time, so that loom sees every
+/// access.
 #[cfg(loom)]
 impl<T> Slots<T> {
     pub(super) unsafe fn write(&self, at: u64, item: T) {

@@ -1,5 +1,5 @@
-//! A generated world as a cell of the arena: it gives a controller time to learn, then measures it beside the
-//! best fixed settings on the same arrivals.
+//! A cell of the arena: a generated world in which controllers are measured. A cell gives a controller time
+//! to learn, then measures the controller beside the best fixed settings on the same arrivals.
 
 use super::oracle::{Setting, oracle};
 use super::premises::{Breach, Premises};
@@ -7,36 +7,42 @@ use super::run::{Outcome, Span, run};
 use super::world::{Demand, World};
 use crate::controller::Controller;
 
-/// The length of a cell's runs.
+/// The length of the runs of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// The most items in the part that counts, which lasts about L batches of the best fixed setting.
+    /// The greatest number of items in the part of a run that counts, which follows the time for learning;
+    /// only a run of a full queue may have more. This part lasts about L batches of the best fixed setting,
+    /// where L is the number of batches that learning may take.
     pub items_max: u64,
 }
 
-/// The seed of the runs that choose the best settings. Comparisons use [`SEEDS`].
+/// The seed of the runs that choose the best fixed settings of a cell. The runs that compare controllers use
+/// [`SEEDS`] instead.
 const CHOOSE: u32 = 7;
 
 /// The seeds of the runs that compare controllers, in this order.
 pub const SEEDS: [u32; 8] = [11, 12, 13, 14, 15, 16, 17, 18];
 
-/// The least items of a part that counts, where the load leaves [`SLACK_EASY`] of the capacity.
+/// The least number of items in the part of a run that counts, at a load that leaves the share [`SLACK_EASY`]
+/// of the capacity unused. A load that leaves less needs more items.
 const ITEMS_MIN: f64 = 20_000.0;
-/// The slack to which [`ITEMS_MIN`] refers.
+/// The share of the capacity that a load leaves unused in a run of at least [`ITEMS_MIN`] items.
 const SLACK_EASY: f64 = 0.3;
 
 /// The kind of load of a cell, which determines the figures that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A full queue: throughput counts.
+    /// A load that keeps the queue full: comparisons of controllers count the throughput.
     Saturated,
-    /// Callers that wait for their answers. Throughput counts, and the 99th percentile in comparison with
-    /// that of the setting with the highest throughput.
+    /// Callers that wait for their answers. Comparisons count throughput, and the 99th percentile of latency
+    /// beside that of the setting with the highest throughput.
     Closed,
-    /// Poisson arrivals at this percentage of the capacity: mean and 99th percentile count.
+    /// Poisson arrivals at this percentage of the capacity: comparisons count the mean and the 99th
+    /// percentile of latency.
     Open(u8),
-    /// Bursts: mean and 99th percentile count.
+    /// A load of arrivals in bursts: comparisons of controllers count the mean and the 99th percentile of
+    /// latency.
     Bursts,
 }
 
@@ -51,54 +57,58 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// A world that satisfies the premises.
+/// A generated world that satisfies the premises of the arena.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// The seed that made the world.
+    /// The seed from which the cell's world was generated.
     pub seed: u32,
-    /// The world.
+    /// The world in which the cell's controllers run: its costs, noise, server and load.
     pub world: World,
-    /// The figures of the world under the premises.
+    /// The world's capacity, its slack, and the time that learning may take in it.
     pub premises: Premises,
 }
 
-/// The best fixed settings of a cell.
+/// The fixed settings of a cell that are best by one figure each: throughput, mean latency, and 99th
+/// percentile of latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Best {
-    /// The setting with the highest throughput.
+    /// The setting with the highest throughput of all fixed settings.
     pub throughput: Setting,
-    /// The setting with the least mean latency.
+    /// The setting with the least mean latency of all fixed settings.
     pub mean: Setting,
-    /// The setting with the least 99th percentile of latency.
+    /// The setting with the least 99th percentile of latency of all fixed settings.
     pub p99: Setting,
 }
 
-/// The figures of the best fixed settings on one seed.
+/// The figures of the best fixed settings, from runs on one seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Marks {
-    /// Items a millisecond of the setting with the highest throughput.
+    /// The highest throughput of any fixed setting, in items a millisecond.
     pub throughput: f64,
-    /// The 99th percentile of latency of that setting, in milliseconds.
+    /// The 99th percentile of latency of the fixed setting with the highest throughput, in milliseconds.
     pub throughput_p99: f64,
-    /// The least mean latency, in milliseconds.
+    /// The least mean latency of any fixed setting, in milliseconds.
     pub mean: f64,
-    /// The least 99th percentile of latency, in milliseconds.
+    /// The least 99th percentile of latency of any fixed setting, in milliseconds.
     pub p99: f64,
 }
 
-/// A controller's figures as shares of the best fixed setting's figures.
+/// A controller's figures, each as a share of the same figure of the best fixed setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Regret {
-    /// The share in throughput, for full queues and closed loops: 1 is as good, below is worse.
+    /// The controller's throughput as a share of the best setting's: 1 is as good as the best setting, less
+    /// is worse. `None` except for full queues and closed loops.
     pub throughput: Option<f64>,
-    /// The share in mean latency, for open loops: 1 is as good, above is worse.
+    /// The controller's mean latency as a share of the best setting's: 1 is as good as the best setting, more
+    /// is worse. `None` except for open loops, bursts included.
     pub mean: Option<f64>,
-    /// The share in the 99th percentile of latency, unless the queue is full: 1 is as good, above is worse.
+    /// The controller's 99th percentile of latency as a share of the best setting's: 1 is as good as the best
+    /// setting, more is worse. `None` for a full queue.
     pub p99: Option<f64>,
 }
 
 impl Cell {
-    /// Returns the cell of `seed`.
+    /// Returns the cell with the world that `seed` generates.
     ///
     /// # Errors
     /// The premise that the world of this seed does not satisfy.
@@ -123,8 +133,8 @@ impl Cell {
         }
     }
 
-    /// Returns the arrival rate, in items a millisecond; for callers and full queues, the highest possible
-    /// one.
+    /// Returns the arrival rate of the cell's load, in items a millisecond; for callers and full queues, the
+    /// highest possible rate.
     #[must_use]
     pub fn rate(&self) -> f64 {
         let capacity = self.premises.capacity;
@@ -138,21 +148,22 @@ impl Cell {
         }
     }
 
-    /// Returns about how many items a run handles before the part that counts.
+    /// Returns the approximate number of items that a run handles while the controller learns, before the
+    /// part that counts.
     #[must_use]
     pub fn learning_items(&self) -> f64 {
         self.rate() * self.premises.warm_ms(&self.world)
     }
 
-    /// Lets `controller` serve the cell. The controller learns during the earlier modes and L batches in the
-    /// last one; then the part that counts begins.
+    /// Lets `controller` serve the cell. The part of the run that counts begins after the controller has
+    /// learned during the earlier modes and for L batches of the last mode.
     pub fn play(&self, seed: u32, effort: Effort, controller: &mut dyn Controller) -> Outcome {
         let span = self.span(self.premises.warm_ms(&self.world), self.items(effort));
         run(&self.world, seed, self.premises.capacity, span, controller)
     }
 
-    /// Lets `controller` serve the cell from cold until learning may end in the first mode, which measures
-    /// the price of learning.
+    /// Lets `controller` serve the cell from the start of the first mode until the time for learning in that
+    /// mode is over, and counts all of it. The outcome shows the price of learning.
     pub fn learning(&self, seed: u32, controller: &mut dyn Controller) -> Outcome {
         let items = (self.rate() * self.premises.learn_ms[0]).max(1.0) as u64;
         let span = self.span(0.0, items);
@@ -167,8 +178,9 @@ impl Cell {
         }
     }
 
-    /// Returns the number of items of the part that counts: as many as arrive while the best setting runs L
-    /// batches, and more where little slack makes consecutive latencies alike.
+    /// Returns the number of items in the part of a run that counts: as many as arrive while the best setting
+    /// runs L batches, or more if the load leaves little slack, because consecutive latencies are then alike.
+    /// `effort` bounds the number, except for a full queue.
     #[must_use]
     pub fn items(&self, effort: Effort) -> u64 {
         let slack = SLACK_EASY / self.premises.slack;
@@ -182,14 +194,14 @@ impl Cell {
         }
     }
 
-    /// Returns the items of ten of the largest batches for each batch that may run at once, because their
-    /// ends must not all coincide.
+    /// Returns the least number of items that count in a run of a full queue: those of ten of the largest
+    /// batches for each batch that may run at once. With fewer items the ends of all batches could coincide.
     fn full_items(&self) -> u64 {
         10 * self.world.items_max * u64::from(self.world.in_flight_max)
     }
 
-    /// Returns the best fixed settings of the last mode, chosen on another seed than those of the
-    /// comparisons.
+    /// Returns the best fixed settings for the last mode of the cell, chosen on a seed that no comparison
+    /// uses.
     #[must_use]
     pub fn best(&self, effort: Effort) -> Best {
         let last = self.world.modes() - 1;
@@ -204,8 +216,8 @@ impl Cell {
         }
     }
 
-    /// Returns the figures of the best settings in the last mode on `seed`: those that count for this kind of
-    /// load, and 0 for others. Earlier modes leave no backlog to these runs.
+    /// Returns the figures of the best fixed settings on `seed`, in runs that begin in the last mode, so that
+    /// earlier modes leave them no backlog. Figures that do not count for this kind of load are 0.
     #[must_use]
     pub fn marks(&self, best: &Best, seed: u32, effort: Effort) -> Marks {
         let last = self.world.modes() - 1;
@@ -236,7 +248,8 @@ impl Cell {
         }
     }
 
-    /// Returns the outcome as shares of `marks`, which have the same seed and effort.
+    /// Returns the figures of `outcome` as shares of `marks`. Both must come from runs with the same seed and
+    /// the same effort, or they do not compare.
     #[must_use]
     pub fn regret(&self, outcome: &Outcome, marks: &Marks) -> Regret {
         match self.kind() {

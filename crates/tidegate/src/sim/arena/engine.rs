@@ -1,4 +1,4 @@
-//! The simulator of a world: one queue, one server, one controller, in virtual time.
+//! Simulates a world in virtual time: one queue, one server and one controller.
 //!
 //! [`Sim`] moves one step at a time; `run` and `stability` measure it. Arrivals and noise come from two
 //! generators, so every controller meets the same arrivals on the same seed.
@@ -11,8 +11,8 @@ use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 use crate::sim::Rng;
 
-/// The bound on the backlog, past which a run ends: a controller that never catches up must not
-/// fill the memory.
+/// The largest backlog of a run, in items; a larger backlog ends the run. A controller that never catches up
+/// must not fill the memory.
 pub(super) const BACKLOG_MAX: usize = 1 << 21;
 
 enum What {
@@ -26,39 +26,39 @@ struct Running {
     members: Vec<(u64, u32)>,
 }
 
-/// The state of the simulation of one world: see the module.
+/// The simulation of one world, which moves from one event to the next.
 pub(super) struct Sim<'a> {
     world: &'a World,
     controller: &'a mut dyn Controller,
     rng: Rng,
     noise: Rng,
-    /// The time in nanoseconds since the start.
+    /// The virtual time since the start of the simulation, in nanoseconds.
     pub(super) now: u64,
     seq: u64,
-    /// The time of the next arrival of an open loop.
+    /// The time of the next arrival in an open loop, in nanoseconds; `None` if no arrival is left.
     arrival: Option<u64>,
-    /// The future ends of batches and returns of callers.
+    /// The events that the simulation has scheduled: ends of batches, and calls of callers in a closed loop.
     schedule: BinaryHeap<Reverse<(u64, u64, usize)>>,
     whats: Vec<Option<What>>,
     free: Vec<usize>,
-    /// The arrival and the caller of each item.
+    /// The arrival time, in nanoseconds, and the caller of each item that waits.
     pub(super) queue: VecDeque<(u64, u32)>,
     running: Vec<Option<Running>>,
     pub(super) in_flight: u32,
-    /// The number of batches that the last decision allowed.
+    /// The number of batches that the controller's last decision allowed to run at once.
     allowed: u32,
     slots: BinaryHeap<Reverse<u64>>,
     admitted: u64,
     rate: f64,
     next_id: u64,
     wake: Option<u64>,
-    /// True if the simulation records `latencies`.
+    /// True if the simulation records latencies, which it does once learning is over.
     pub(super) records: bool,
-    /// The recorded latencies in milliseconds.
+    /// The latencies of items recorded so far, in milliseconds.
     pub(super) latencies: Vec<f64>,
-    /// The number of items of finished batches.
+    /// The number of items in the batches that have ended so far.
     pub(super) finished: u64,
-    /// The number of finished batches.
+    /// The number of batches that have ended so far.
     pub(super) batches: u64,
     /// The number of items of the largest batch so far.
     pub(super) largest: u64,
@@ -69,7 +69,7 @@ fn ns(ms: f64) -> u64 {
 }
 
 impl<'a> Sim<'a> {
-    /// Creates the world at time 0. `items` is the number of items of a [`Demand::Backlog`].
+    /// Creates the simulation of `world` at time 0. `items` is the number of items of a [`Demand::Backlog`].
     pub(super) fn new(
         world: &'a World,
         seed: u32,
@@ -158,7 +158,8 @@ impl<'a> Sim<'a> {
         self.controller.on(Time::from_nanos(self.now), event)
     }
 
-    /// Moves to the next event. Returns false at the end of the world, or if the backlog passes its bound.
+    /// Moves the simulation to its next event. Returns false if no event is left, or if the backlog exceeds
+    /// [`BACKLOG_MAX`].
     pub(super) fn step(&mut self) -> bool {
         let scheduled = self.schedule.peek().map_or(u64::MAX, |r| r.0.0);
         let arrival = self.arrival.unwrap_or(u64::MAX);
@@ -220,7 +221,8 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Starts the batches that the controller allows.
+    /// Starts the batches that the controller allows now, or sets the time at which the simulation asks the
+    /// controller again.
     fn look(&mut self) {
         self.wake = None;
         let most = self.world.in_flight_max;

@@ -1,4 +1,5 @@
-//! Worlds made from a seed: the documentation of the [module](super) has the table of the draws.
+//! Generates worlds from seeds. The documentation of the [module](super) has a table of the distributions
+//! from which each part of a world is drawn.
 
 use super::premises::Premises;
 use super::world::{Curve, Demand, Noise, Server, World, grid_size};
@@ -8,29 +9,30 @@ use crate::sim::Rng;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Family {
-    /// Costs of the form a + b·n.
+    /// Costs of the form a + b·n for a batch of n items.
     Linear,
     /// Costs of the form n^p with p from 0.2 to 0.95, the square root (p = 0.5) in one case of three.
     Sublinear,
     /// Costs of batches that pay once for each distinct key, of 50 to 5000 keys.
     Duplicates,
-    /// Costs of the form a + c·n^p with p from 1.05 to 1.6, or items that cost up to 8 times as much beyond a
-    /// size.
+    /// Costs of the form a + c·n^p with p from 1.05 to 1.6, or costs where each item beyond some size costs
+    /// 1.5 to 8 times as much as the items before it.
     Superlinear,
-    /// Costs with a jump to 1.3 to 7 times the cost at a size from 16 to 3000.
+    /// Costs with one step: just above a size from 16 to 3000, a batch costs 1.3 to 7 times as much as a
+    /// batch of that size.
     Stepped,
     /// Costs of batches that are padded to a power of two, or to a multiple of 8, 32, 128 or 512.
     Padded,
-    /// Costs with a throughput by size that rises and falls up to three times.
+    /// Costs with which the throughput rises and falls up to three times as batches grow.
     Humps,
-    /// Costs that do not depend on the size.
+    /// Costs that do not depend on the number of items in the batch.
     Constant,
-    /// Costs where items beyond a size cost a tenth to a half of the other items.
+    /// Costs where each item beyond some size costs a tenth to a half as much as the items before it.
     Cheaper,
 }
 
 impl Family {
-    /// Every family.
+    /// Every family of cost curves.
     pub const ALL: [Self; 9] = [
         Self::Linear,
         Self::Sublinear,
@@ -43,7 +45,7 @@ impl Family {
         Self::Cheaper,
     ];
 
-    /// Returns the name of the family on command lines.
+    /// Returns the name of the family of cost curves on command lines.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -59,7 +61,7 @@ impl Family {
         }
     }
 
-    /// Returns the family of a curve.
+    /// Returns the family to which a cost curve belongs.
     #[must_use]
     pub fn of(curve: &Curve) -> Self {
         match curve {
@@ -143,7 +145,7 @@ impl std::str::FromStr for Family {
     }
 }
 
-/// The error that no family has this name.
+/// The error of a text that names no family of cost curves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFamily(String);
 
@@ -157,14 +159,14 @@ impl std::fmt::Display for UnknownFamily {
 impl std::error::Error for UnknownFamily {}
 
 impl World {
-    /// Returns the family of the world's costs at the start.
+    /// Returns the family of the world's cost curve at the start.
     #[must_use]
     pub fn family(&self) -> Family {
         Family::of(&self.curve)
     }
 
-    /// Makes the world of `seed`: the [module](super) has a table of the draws. Nearly all of them satisfy
-    /// the [premises](Premises::of).
+    /// Generates the world of `seed`: the [module](super) has a table of the distributions. Nearly all these
+    /// worlds satisfy the [premises](Premises::of).
     #[must_use]
     pub fn random(seed: u32) -> Self {
         let mut draw = Draw(Rng::new(seed));
@@ -198,7 +200,8 @@ impl World {
         world
     }
 
-    /// Gives each mode but the last `stretch` times the time that learning may take in it.
+    /// Sets the length of each mode except the last to `stretch` times the time that learning may take in
+    /// that mode.
     fn place_modes(&mut self, stretch: f64) {
         let mut from = 0.0;
         for i in 0..self.then.len() {
@@ -211,7 +214,7 @@ impl World {
 fn noise(draw: &mut Draw) -> Noise {
     match draw.below(4) {
         0 => Noise::None,
-        // This is the sigma of a coefficient of variation cv: sqrt(ln(1 + cv^2)).
+        // A log-normal distribution with the coefficient of variation cv has the sigma sqrt(ln(1 + cv^2)).
         1 | 2 => {
             let cv: f64 = draw.of(&[0.05, 0.2, 0.5, 1.0]);
             Noise::LogNormal((1.0 + cv * cv).ln().sqrt().min(0.8325))
@@ -281,7 +284,7 @@ impl Draw {
         low + (high - low) * self.0.random()
     }
 
-    /// Draws a value evenly on a logarithmic scale.
+    /// Draws a value between `low` and `high`, evenly on a logarithmic scale.
     fn between(&mut self, low: f64, high: f64) -> f64 {
         low * (high / low).powf(self.0.random())
     }

@@ -1,8 +1,9 @@
-//! Worlds for which no controller was designed: any cost curve, noise, server and load, in virtual time.
+//! Simulated worlds on which no controller was tuned: each has any cost curve, noise, server and load, and
+//! runs in virtual time.
 //!
-//! A [`World`] is a value. The named ones are cases that once failed; [`World::random`] makes one from a
-//! seed. [`run`] lets any controller serve a world and returns the callers' view of it. [`oracle`] finds the
-//! best fixed setting of limit, linger and number in flight on the same world with other seeds.
+//! A [`World`] is a value. The named worlds are cases that once failed; [`World::random`] makes a world from
+//! a seed. [`run`] lets any controller serve a world and returns the callers' view of it. [`oracle`] finds
+//! the best fixed setting of limit, linger and number in flight on the same world with other seeds.
 //!
 //! A [`Cell`] is a generated world that satisfies the premises. [`Cell::play`] gives a controller the time to
 //! learn and then measures it, [`Cell::regret`] compares it with the best fixed settings, and
@@ -23,8 +24,8 @@
 //!
 //! # Premises
 //!
-//! [`Premises::of`] names the first of these that a world does not satisfy. Under them, and after L batches
-//! of the best fixed setting, the default controller must keep the backlog stable:
+//! [`Premises::of`] names the first premise that a world does not satisfy. Under the premises, and after L
+//! batches of the best fixed setting, the default controller must keep the backlog stable:
 //!
 //! 1. The world is feasible: some setting of the grid completes at least 1.05 times the arrivals, in every
 //!    mode.
@@ -32,7 +33,7 @@
 //! 3. The coefficient of variation cv of the costs at one size is at most 1.
 //! 4. Costs depend on the size, the number in flight and the mode only.
 //! 5. A mode lasts at least 4 L batches, where learning may take L = 300 + 30 (cv/slack)² batches of the best
-//!    fixed setting, and at least the time of 30 of them one after the other.
+//!    fixed setting, and at least the time of 30 such batches one after the other.
 
 mod cell;
 mod engine;

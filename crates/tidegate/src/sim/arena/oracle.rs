@@ -1,4 +1,4 @@
-//! The best fixed setting of a world.
+//! Searches for the best fixed setting of a controller in a simulated world.
 
 use std::time::Duration;
 
@@ -6,14 +6,15 @@ use super::run::{Outcome, Span, run};
 use super::world::{Demand, Server, World, grid_size};
 use crate::controller::{Bounded, Controller, Fixed};
 
-/// A fixed setting of a controller.
+/// A fixed setting of a controller: limit, linger and number in flight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// The most items of a batch.
+    /// The greatest number of items that a batch may take.
     pub limit: u64,
-    /// The time that a smaller batch waits from the arrival of its oldest item, in milliseconds.
+    /// The time that a batch below the limit waits, counted from the arrival of its oldest item, in
+    /// milliseconds.
     pub linger: f64,
-    /// The most batches at once.
+    /// The greatest number of batches that may run at once.
     pub in_flight: u32,
 }
 
@@ -31,7 +32,7 @@ impl std::fmt::Display for Setting {
 }
 
 impl Setting {
-    /// Returns the setting with the largest batches, one at a time, without a linger.
+    /// Returns the setting with the largest batches of `world`, one at a time, without a linger.
     #[must_use]
     pub const fn greedy(world: &World) -> Self {
         Self {
@@ -41,8 +42,9 @@ impl Setting {
         }
     }
 
-    /// Returns whether the first round of the search includes this setting: every setting of a serial server,
-    /// else whole octaves.
+    /// Returns whether the search runs this setting in its first round: every setting on a serial server. On
+    /// a parallel server, the limit (unless it is the largest) and the number in flight must be powers of
+    /// two, and the linger 0 or half the cost of a batch of one.
     fn is_coarse(self, world: &World) -> bool {
         !world.server.is_parallel()
             || (self.in_flight.is_power_of_two()
@@ -50,15 +52,16 @@ impl Setting {
                 && (self.linger == 0.0 || self.linger == LINGERS[2] * world.curve.at(1)))
     }
 
-    /// Returns whether `other` is at most half an octave away in size and in number in flight.
+    /// Returns whether the limit and the number in flight of `other` each differ by at most half an octave
+    /// from those of this setting.
     fn is_near(self, other: Self) -> bool {
         let near = |a: f64, b: f64| (0.6..1.7).contains(&(a / b));
         near(self.limit as f64, other.limit as f64)
             && near(f64::from(self.in_flight), f64::from(other.in_flight))
     }
 
-    /// Returns the saturated throughput of the setting, in items a millisecond, from the mean costs at the
-    /// start.
+    /// Returns the throughput of the setting while a backlog fills every batch, in items a millisecond, from
+    /// the mean costs at the start of the world.
     #[must_use]
     pub fn saturated(self, world: &World) -> f64 {
         let flights = f64::from(self.in_flight);
@@ -72,7 +75,7 @@ impl Setting {
         self.limit as f64 * batches
     }
 
-    /// Returns the setting as a controller of `world`.
+    /// Returns a controller with this setting, for a run of `world`.
     #[must_use]
     pub fn controller(self, world: &World) -> impl Controller + use<> {
         let rule = Fixed::new(self.limit)
@@ -83,18 +86,18 @@ impl Setting {
             .unwrap_or_else(|_| unreachable!("a world's bounds are valid"))
     }
 
-    /// Runs the setting in `world`.
+    /// Runs a controller with this setting in `world`.
     #[must_use]
     pub fn run(self, world: &World, seed: u32, capacity: f64, span: Span) -> Outcome {
         run(world, seed, capacity, span, &mut self.controller(world))
     }
 }
 
-/// The lingers of the grid, as multiples of the cost of a batch of one.
+/// The lingers that the search tries, as multiples of the cost of a batch of one.
 const LINGERS: [f64; 4] = [0.0, 0.1, 0.5, 2.0];
 
-/// Returns every setting of the grid: sizes by half octaves, lingers around the cost of a batch of one,
-/// numbers in flight by octaves where the server runs several batches.
+/// Returns every setting of the grid of the search: limits by half octaves, lingers around the cost of a
+/// batch of one, and numbers in flight by octaves where the server runs several batches.
 #[must_use]
 pub fn grid(world: &World) -> Vec<Setting> {
     let mut out = Vec::new();
@@ -127,7 +130,8 @@ pub fn grid(world: &World) -> Vec<Setting> {
     out
 }
 
-/// Returns the best saturated throughput of the grid, in items a millisecond, from the mean costs: that of
+/// Returns the capacity of `world`: the best throughput that any setting of the grid has while a backlog
+/// fills every batch, in items a millisecond, from the mean costs. With several modes it is the throughput of
 /// the slowest mode, which every mode reaches.
 #[must_use]
 pub fn capacity(world: &World) -> f64 {
@@ -135,14 +139,15 @@ pub fn capacity(world: &World) -> f64 {
     modes.fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the setting without linger that has the highest throughput when saturated, and that throughput in
-/// items a millisecond, from the mean costs at the start.
+/// Returns the setting without linger that has the highest throughput while a backlog fills every batch, and
+/// that throughput in items a millisecond, from the mean costs at the start of the world.
 #[must_use]
 pub fn best_saturated(world: &World) -> (Setting, f64) {
     let mut best = (Setting::greedy(world), 0.0);
     for setting in grid(world).into_iter().filter(|s| s.linger == 0.0) {
         let rate = setting.saturated(world);
-        // Less than a ten-thousandth more is no gain, so the smaller of two such settings is the best.
+        // A setting replaces the best so far only if it gains a ten-thousandth or more, so the smaller of two
+        // equal settings stays.
         if rate > best.1 * 1.0001 {
             best = (setting, rate);
         }
@@ -150,11 +155,11 @@ pub fn best_saturated(world: &World) -> (Setting, f64) {
     best
 }
 
-/// Returns the settings with the highest throughput, the least mean latency and the least 99th
-/// percentile on `seed`.
+/// Returns the fixed settings of `world` with the highest throughput, the least mean latency and the least
+/// 99th percentile of latency on `seed`.
 ///
-/// Short runs screen the grid. On a parallel server they try every second size and number first, then the
-/// neighbours of the best of these. The best of the short runs then run for all of `span`.
+/// Short runs try the settings of the grid. On a parallel server they try every second size and number first,
+/// then the neighbours of the best of these. The best settings of the short runs then run for all of `span`.
 #[must_use]
 pub fn oracle(world: &World, seed: u32, capacity: f64, span: Span) -> [Setting; 3] {
     let mut search = Search {
@@ -180,20 +185,22 @@ pub fn oracle(world: &World, seed: u32, capacity: f64, span: Span) -> [Setting; 
     [0, 1, 2].map(|metric| search.ranked(metric).first().copied().unwrap_or(none))
 }
 
-/// The settings tried so far and their scores.
+/// The search for the best fixed settings of a world: the settings tried so far and their scores.
 struct Search<'a> {
     world: &'a World,
     seed: u32,
     capacity: f64,
     span: Span,
-    /// Settings with the scores to minimise: negative throughput, mean, 99th percentile.
+    /// The settings tried, each with the three scores to minimise: negative throughput, mean latency and 99th
+    /// percentile of latency.
     tried: Vec<(Setting, [f64; 3])>,
 }
 
 impl Search<'_> {
-    /// Tries settings. Their limits must rise for each number in flight.
+    /// Runs settings and records their scores. For each number in flight, the settings must come with rising
+    /// limits.
     fn screen<'s>(&mut self, settings: impl Iterator<Item = &'s Setting>) {
-        // If a limit cut no batch, a larger limit gives the same run.
+        // If a limit cut no batch, a larger limit gives the same run, so the search leaves it out.
         let mut enough: Vec<Setting> = Vec::new();
         for &setting in settings {
             let same = |s: &Setting| s.linger == setting.linger && s.in_flight == setting.in_flight;
@@ -209,7 +216,7 @@ impl Search<'_> {
         }
     }
 
-    /// Returns whether the setting can keep up with the load.
+    /// Returns whether batches of this setting can keep up with the load of the world.
     fn keeps_up(&self, setting: Setting) -> bool {
         let rate = setting.saturated(self.world);
         match self.world.demand {
@@ -228,7 +235,7 @@ impl Search<'_> {
         order.into_iter().map(|t| t.0).collect()
     }
 
-    /// Returns the best `n` settings by each score, in the order of the grid.
+    /// Returns the `n` best settings for each of the three scores, in the order of the grid.
     fn best(&self, n: usize) -> Vec<Setting> {
         let mut best: Vec<Setting> = Vec::new();
         for metric in 0..3 {

@@ -5,37 +5,39 @@ use super::oracle::{best_saturated, capacity};
 use super::run::Span;
 use super::world::{Demand, World, grid_size};
 
-/// The figures of a world that satisfies the premises.
+/// The figures of a world that satisfies the premises: capacity, slack, and the time that learning may take.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Premises {
-    /// The best saturated throughput of the slowest mode, in items a millisecond.
+    /// The best throughput of the slowest mode while a backlog fills every batch, in items a millisecond.
     pub capacity: f64,
-    /// The coefficient of variation of the costs at one size.
+    /// The coefficient of variation of the costs of batches of one size.
     pub cv: f64,
-    /// The share of the capacity that the load leaves.
+    /// The share of the capacity that the load leaves unused.
     pub slack: f64,
     /// L: the number of batches of the best fixed setting that learning may take.
     pub learn_batches: f64,
-    /// The time of L batches of the best fixed setting, and at least of 30 one after the other, in
-    /// milliseconds, by mode.
+    /// The time that learning may take in each mode, in milliseconds: the time of L batches of the best fixed
+    /// setting, and at least the time of 30 such batches one after the other.
     pub learn_ms: Vec<f64>,
-    /// The end of each mode, in milliseconds; the last one lasts 4 L.
+    /// The end of each mode, in milliseconds; the last mode lasts 4 L batches.
     pub ends_ms: Vec<f64>,
 }
 
-/// A premise that a world does not satisfy.
+/// The first premise that a world does not satisfy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Breach {
-    /// No setting completes 1.05 times the arrivals: the best one completes this share of them.
+    /// The world is infeasible: the best setting completes only this multiple of the arrivals, and at least
+    /// 1.05 is needed.
     Infeasible(f64),
     /// The costs of batches of these sizes, neighbours on the grid, differ more than 8-fold.
     Steep(u64, u64),
-    /// The costs at one size have this coefficient of variation.
+    /// The costs of batches of one size scatter too much: their coefficient of variation has this value, and
+    /// at most 1 is allowed.
     Noise(f64),
-    /// The costs swing with time.
+    /// The costs swing up and down with time.
     Swing,
-    /// This mode, counted from 0, is shorter than 4 L batches.
+    /// This mode, counted from 0, is shorter than 4 L batches, where learning may take L batches.
     ShortMode(usize),
 }
 
@@ -71,15 +73,16 @@ impl std::error::Error for Breach {}
 /// The number of batches of the run that measures the best setting's time from one batch to the next.
 const BATCHES: u64 = 200;
 
-/// The number of batch costs that learning may take at any number in flight: completions judge a number in
-/// flight, and 64 is six doublings away from one.
+/// The least time that learning may take, as a number of batches that run one after the other. The controller
+/// judges a number in flight by completed batches, and 64 in flight are six doublings away from one.
 const ROUNDS: f64 = 30.0;
 
-/// The slack of a load that leaves the server no idle time of its own: callers that wait, or a full queue.
+/// The share of the capacity that the premises assume to be free under a load without an arrival rate:
+/// callers that wait, or a full queue.
 const SLACK_CLOSED: f64 = 0.3;
 
 impl Premises {
-    /// Returns the figures of `world`.
+    /// Returns the figures of `world`, if it satisfies the premises.
     ///
     /// # Errors
     /// The first premise that the world does not satisfy.
@@ -134,7 +137,7 @@ impl Premises {
         batches.max(ROUNDS * run.in_flight) * run.batch_ms
     }
 
-    /// Returns the end of learning in the last mode, in milliseconds.
+    /// Returns the time at which learning in the last mode ends, in milliseconds.
     #[must_use]
     pub fn warm_ms(&self, world: &World) -> f64 {
         let last = world.modes() - 1;

@@ -1,47 +1,53 @@
-//! A run of a world, and the latency and throughput that its callers observe.
+//! Runs a simulated world, and measures the latency and throughput that its callers observe.
 
 use super::engine::Sim;
 use super::world::World;
 use crate::controller::Controller;
 
-/// The length of a run.
+/// The length of a simulated run: it ends after a number of batches or of items.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// The milliseconds at the beginning that the results leave out, for learning.
+    /// The time at the start of the run in which the controller learns, in milliseconds. The results leave
+    /// this time out.
     pub warm_ms: f64,
-    /// The number of batches after which the run ends, unless it reaches `items` first.
+    /// The number of batches after which the run ends, counted after the time for learning, unless the run
+    /// reaches `items` first.
     pub batches: u64,
-    /// The number of items after which the run ends, unless it reaches `batches` first.
+    /// The number of items after which the run ends, counted after the time for learning, unless the run
+    /// reaches `batches` first.
     pub items: u64,
 }
 
-/// The callers' view of a run, without the time for learning.
+/// The figures that the callers observe in a run, without the time for learning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// The throughput in items a millisecond.
+    /// The throughput in the part of the run that counts, after the time for learning, in items a
+    /// millisecond.
     pub throughput: f64,
-    /// Mean latency, from the arrival to the end of the batch, in milliseconds.
+    /// The mean latency of an item, from its arrival to the end of its batch, in milliseconds.
     pub mean: f64,
-    /// The 99th percentile of latency, in milliseconds.
+    /// The 99th percentile of the latency of an item, in milliseconds.
     pub p99: f64,
-    /// The number of batches in the part that counts.
+    /// The number of batches that ended in the part that counts, after the time for learning.
     pub batches: u64,
     /// The number of items in the largest batch of the part that counts.
     pub batch_max: u64,
-    /// The largest backlog of the whole run.
+    /// The largest backlog of the whole run, in items.
     pub backlog_max: u64,
-    /// The growth of the backlog over the part that counts, as a share of the arrivals in it.
+    /// The growth of the backlog over the part that counts, as a share of the items that were handled in that
+    /// part.
     pub slope: f64,
-    /// Mean number of running batches while at least one runs.
+    /// The mean number of running batches in the part that counts, over the time in which at least one runs.
     pub in_flight: f64,
-    /// Mean milliseconds from one batch to the next.
+    /// The mean time from the end of one batch to the end of the next in the part that counts, in
+    /// milliseconds.
     pub batch_ms: f64,
-    /// The end of the run, in milliseconds.
+    /// The virtual time at the end of the run, in milliseconds.
     pub end: f64,
 }
 
-/// Lets `controller` serve `world`, with arrivals and noise of `seed`. Shares of the load refer to
-/// `capacity`, in items a millisecond. O(items · log(running)) time, O(items) memory.
+/// Lets `controller` serve `world`, with arrivals and noise of `seed`. The load of the world is a share of
+/// `capacity`, in items a millisecond. Takes O(items · log(running)) time and O(items) memory.
 pub fn run(
     world: &World,
     seed: u32,
@@ -86,7 +92,8 @@ pub fn run(
     out.in_flight = held as f64 / busy.max(1) as f64;
     out.batch_ms = ms / (sim.batches - b0).max(1) as f64;
     out.end = sim.now as f64 / 1e6;
-    // Items in the queue have waited at least this long. Without them a growing queue would look better.
+    // The items in the queue count with the time that they have waited so far. Without these items a growing
+    // queue would look better.
     let now = sim.now;
     let mut l = std::mem::take(&mut sim.latencies);
     l.extend(sim.queue.iter().map(|(t, _)| (now - t) as f64 / 1e6));

@@ -1,9 +1,10 @@
-//! The promise of a stable backlog: from cold and after every change of mode, in every world that satisfies
-//! the [`Premises`](super::Premises).
+//! Checks the promise of a stable backlog. A controller must keep the promise from a cold start and after
+//! every change of mode, in every world that satisfies the [`Premises`](super::Premises).
 //!
 //! Over the second half of a mode the backlog grows by at most 1 % of the arrivals. The backlog never passes
-//! the arrivals in L batches of the best fixed setting, plus three times that setting's own peak. The slope
-//! is that of the straight line that fits the backlog best, with equal weight for each moment.
+//! the arrivals in L batches of the best fixed setting, plus three times that setting's own peak. L is the
+//! number of batches that learning may take. The growth is the slope of the straight line that fits the
+//! backlog best, with equal weight for each moment.
 
 use super::cell::Cell;
 use super::engine::Sim;
@@ -11,43 +12,46 @@ use super::oracle::best_saturated;
 use super::world::World;
 use crate::controller::Controller;
 
-/// The largest growth of the backlog, as a share of the arrivals.
+/// The largest growth of the backlog, as a share of the arrivals, with which a controller keeps the promise
+/// of a stable backlog.
 pub const SLOPE_MAX: f64 = 0.01;
 
-/// The backlog in one mode.
+/// The backlog of a controller in one mode of a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Backlog {
-    /// The growth of the backlog over the second half, as a share of the arrivals.
+    /// The growth of the backlog over the second half of the mode, as a share of the arrivals.
     pub slope: f64,
-    /// The largest backlog, in items.
+    /// The largest backlog in the mode, in items.
     pub peak: u64,
-    /// The mean batch over the second half, in items.
+    /// The mean number of items in a batch, over the second half of the mode.
     pub batch: f64,
-    /// The mean number of running batches while at least one runs, over the second half.
+    /// The mean number of running batches while at least one runs, over the second half of the mode.
     pub in_flight: f64,
     /// True if the run reached the end of the mode before the backlog passed the simulator's bound.
     pub ended: bool,
 }
 
-/// The backlog of a controller in one mode, beside that of the best fixed setting.
+/// The backlog of a controller in one mode, beside the backlog of the best fixed setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stability {
-    /// The controller's backlog.
+    /// The backlog of the controller under test.
     pub ours: Backlog,
-    /// The best fixed setting's backlog, in this mode alone.
+    /// The backlog of the best fixed setting, in a run of this mode alone.
     pub best: Backlog,
-    /// The largest peak that the promise allows.
+    /// The largest peak of the backlog that the promise allows, in items.
     pub peak_max: f64,
 }
 
 impl Stability {
-    /// Returns whether the controller keeps the promise.
+    /// Returns whether the controller keeps the promise: the growth and the peak of its backlog are within
+    /// the bounds.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.ours.ended && self.ours.slope <= SLOPE_MAX && self.ours.peak as f64 <= self.peak_max
     }
 
-    /// Returns whether chance alone breaks the promise: the best fixed setting breaks it as well.
+    /// Returns whether a breach of the promise says nothing about the controller, because in this mode even
+    /// the best fixed setting breaks the promise.
     #[must_use]
     pub fn is_unresolved(&self) -> bool {
         !self.best.ended || self.best.slope > SLOPE_MAX
@@ -93,8 +97,8 @@ fn backlogs(
     for &end in ends_ms {
         let mut line = Line::new((from + end) / 2.0, end);
         let mut backlog = Backlog::default();
-        // The items and batches done by the middle; since then, the time with a running batch and the time
-        // summed over all batches.
+        // Two counts at the middle of the part: the items and the batches done by then. And two times since
+        // the middle: the time with a running batch, and the running times of all batches together.
         let mut half = (0, 0, 0.0, 0.0);
         while runs && (sim.now as f64) < end * 1e6 {
             let (before, waiting) = (sim.now as f64 / 1e6, sim.queue.len());
@@ -125,7 +129,8 @@ fn backlogs(
 struct Line {
     from: f64,
     until: f64,
-    /// ∫ (t - middle) y dt.
+    /// The integral of (t - middle) · y over the time t, where y is the step function and `middle` is
+    /// half-way between `from` and `until`.
     moment: f64,
 }
 
@@ -173,7 +178,8 @@ mod tests {
     fn a_limit_that_is_too_small_breaks_the_promise_and_a_large_one_keeps_it() {
         let line = Curve::Linear { a: 1.0, b: 0.01 };
         let mut world = World::new("", line.clone(), Demand::Open(0.8));
-        // Twice as fast at first; in the second mode batches of 64 are too small.
+        // In the first mode the server is about twice as fast; in the second mode batches of 64 items are too
+        // small.
         world.curve = Curve::Linear { a: 0.1, b: 0.005 };
         let learn = Premises::learn_ms(&world, 0);
         world.then.push((5.0 * learn, line));

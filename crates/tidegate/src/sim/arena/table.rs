@@ -1,4 +1,5 @@
-//! The fixed cells, which tests replay, and the figures of their best settings as a line of text each.
+//! The fixed cells of the arena, which tests replay, and a line of text for each cell with the figures of its
+//! best settings.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,36 +7,39 @@ use std::str::FromStr;
 use super::cell::{Best, Cell, Effort, Kind, Marks, SEEDS};
 use super::oracle::Setting;
 
-/// The effort of the fixed cells.
+/// The length of the runs of the fixed cells.
 pub const FIXED_EFFORT: Effort = Effort {
     items_max: 1_000_000,
 };
 
-/// The most items of a fixed cell, including those of its learning: more would make tests too slow.
+/// The greatest number of items that a run of a fixed cell may have, with the items of its learning: more
+/// items would make tests too slow.
 const ITEMS_MAX: f64 = 500_000.0;
 
-/// The most items of a fixed cell at 95 % load, where learning takes long.
+/// The greatest number of items that a run of a fixed cell at 95 % load may have. At this load learning takes
+/// long.
 const ITEMS_MAX_FULL: f64 = 3_000_000.0;
 
-/// The number of fixed cells below 95 % load, and at 95 %, where few cells are short.
+/// The number of fixed cells below 95 % load, which come first, and of those at 95 %, where few cells are
+/// short.
 const FIXED: (usize, usize) = (180, 20);
 
 /// A fixed cell, the best fixed settings in it, and their figures on the first seed.
 ///
-/// The text has the seed, the settings by throughput, mean and 99th percentile as limit/linger/number in
-/// flight, then the four figures of [`Marks`].
+/// The text of an entry is one line: the seed, the settings by throughput, mean and 99th percentile as
+/// limit/linger/number in flight, then the four figures of [`Marks`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entry {
-    /// The seed of the cell.
+    /// The seed from which the cell's world is generated.
     pub seed: u32,
-    /// The best settings.
+    /// The best fixed settings in the cell.
     pub best: Best,
-    /// The figures of the best settings.
+    /// The figures of the best settings in a run with the first of the [`SEEDS`].
     pub marks: Marks,
 }
 
 impl Entry {
-    /// Returns the entry of `cell`.
+    /// Returns the entry of the table for `cell`.
     #[must_use]
     pub fn of(cell: &Cell) -> Self {
         let best = cell.best(FIXED_EFFORT);
@@ -47,8 +51,8 @@ impl Entry {
     }
 }
 
-/// Returns the fixed cells: the first seeds that satisfy the premises and are short, with those
-/// at 95 % load last.
+/// Returns the fixed cells of the arena: the cells of the first seeds that satisfy the premises and have
+/// short runs, with those at 95 % load last.
 pub fn fixed_cells() -> impl Iterator<Item = Cell> {
     let cells = || (0..).filter_map(|seed| Cell::of(seed).ok());
     let is_full = |cell: &Cell| cell.kind() == Kind::Open(95);
@@ -74,7 +78,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// The error of a line that is not an entry.
+/// The error of a line of text that is not an entry of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryError(String);
 
