@@ -94,8 +94,8 @@ impl Clock {
         Time::from_nanos(nanos(self.0.elapsed()))
     }
 
-    /// Converts `at` into the standard library's instant, for parking until then. Returns `None` for
-    /// [`Time::NEVER`], and for a moment that an `Instant` cannot express.
+    /// Converts `at` into an instant of the standard library, so that a thread can park until that moment.
+    /// Returns `None` for [`Time::NEVER`], and for a moment that an `Instant` cannot express.
     #[must_use]
     pub fn instant(&self, at: Time) -> Option<Instant> {
         // A timer that is set centuries ahead costs as much as any other timer, so the driver sets none for

@@ -1,5 +1,5 @@
-//! Worlds for which the default controller was not designed: cost curves other than lines, loads close to the
-//! capacity, noise, and callers that return. Each is a case in which an earlier default failed.
+//! Tests the default controller in worlds for which it was not designed: cost curves other than lines, loads
+//! close to the capacity, noise, and callers that return. An earlier default failed in each of these worlds.
 
 use tidegate::controller::{Bounded, Bounds, Controller, Greedy, Knee, Objective};
 use tidegate::sim::arena::{Curve, Demand, Noise, Outcome, Server, Span, World, capacity, run};

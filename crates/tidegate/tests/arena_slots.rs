@@ -1,4 +1,4 @@
-//! The number of batches that the default controller runs at once, against servers of which it knows nothing.
+//! Tests how many batches the default controller runs at once, with servers of which it knows nothing.
 
 use tidegate::controller::{Bounded, Bounds, Controller, Knee, Objective};
 use tidegate::sim::arena::{Curve, Demand, Noise, Outcome, Server, Setting, Span, World};
@@ -67,8 +67,9 @@ fn best(world: &World, numbers: &[u32]) -> f64 {
     numbers.iter().flat_map(of).fold(0.0, f64::max)
 }
 
-/// The goal is a share of 0.95, and at most one batch more than the slots. All but three of 27 cases reach
-/// the share. The worst has 0.89, because a few hundred batches are few where many callers share them.
+/// The goal is a throughput of 0.95 of the best fixed number of batches, and at most one batch more than the
+/// slots. All but three of 27 cases reach this throughput. The worst has 0.89, because a few hundred batches
+/// are few where many callers share them.
 #[test]
 fn as_many_batches_run_as_the_server_has_slots() {
     let mut shares = Vec::new();

@@ -1,4 +1,4 @@
-//! The promises of an actor, the same for both drivers.
+//! Tests the promises of an actor, with the driver on a thread and with the driver on a task.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
@@ -79,7 +79,7 @@ fn operations_arrive_in_order<D: Driver>() {
     assert_eq!(handle.stats().items, 6);
 }
 
-/// Tests gen_batch_server's options: 32..8192, exponential.
+/// Tests the defaults of gen_batch_server: limits of 32 to 8192 items, and the exponential rule.
 fn the_limit_doubles_when_full_and_halves_when_drained<D: Driver>() {
     let log = Log::default();
     let (handler, hold) = Scripted::held(&log);
@@ -305,7 +305,7 @@ fn inspection_sees_the_state_between_batches<D: Driver>() {
     hold.busy(&handle);
     handle.blocking_cast_many([1, 2, 3, 4]).unwrap();
     std::thread::scope(|s| {
-        // The queue is full. A visit needs no room in the queue, and does not wait for the items in it.
+        // The queue is full. An inspection needs no room in the queue, and does not wait for the items in it.
         let visit = s.spawn(|| handle.blocking_inspect(|h: &Scripted| h.sum));
         let again = s.spawn(|| block_on(handle.inspect(|h: &Scripted| h.sum)));
         hold.let_go();
@@ -335,7 +335,7 @@ fn idleness_is_told_once<D: Driver>() {
     for n in 1..=20 {
         handle.blocking_call(n).unwrap();
         until(|| log.count(&Saw::Idle) == 1 + n as usize);
-        // A visit is not a batch.
+        // An inspection is no batch, so the actor does not call `idle` again after it.
         handle.blocking_inspect(|_: &Scripted| ()).unwrap();
     }
     assert_eq!(log.count(&Saw::Idle), 21);
@@ -447,7 +447,7 @@ fn a_handler_that_never_returns_is_reported<D: Driver>() {
     assert_eq!(handle.blocking_stop("now", LONG).unwrap(), [1, 2]);
 }
 
-/// Adds up items; cuts each batch at a sum of 100.
+/// A fold that adds up items, and ends each batch at a sum of 100.
 struct Sums(Log);
 
 impl Fold for Sums {
@@ -624,7 +624,7 @@ fn a_linger_waits_for_company_and_not_longer<D: Driver>() {
     assert!(log.sizes().iter().all(|&n| n == 3), "{:?}", log.sizes());
 
     let log = Log::default();
-    // The linger is long enough that the actor looks before its end on any busy machine.
+    // The linger is so long that the actor looks at the queue before its end, even on a busy machine.
     rule.linger_ns = 200_000_000;
     let hasty = builder().controller(rule.controller()).bounds(bounds);
     let handle = D::start(hasty, Scripted::new(&log)).unwrap();

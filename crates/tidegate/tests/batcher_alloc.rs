@@ -1,5 +1,5 @@
-//! The allocations of an actor: none for a cast, one slot for a call, and large buffers only
-//! while it is busy.
+//! Tests the allocations of an actor: none for a cast, one slot for a call, and large buffers only while the
+//! actor is busy.
 //!
 //! The tests have a process of their own and run one after the other, because they count every
 //! allocation of the process.
@@ -89,11 +89,11 @@ fn a_cast_allocates_nothing_and_a_call_one_slot() {
             handle.blocking_call(n).unwrap();
         }
     };
-    // Runs until the buffers have the size that they need at any batches.
+    // Runs until the buffers are large enough for most batches.
     for _ in 0..200 {
         round(1);
     }
-    // The actor may still meet sizes of batches that it has not had, up to the largest.
+    // The actor may still gather larger batches than before, up to the limit, and allocate memory for them.
     let before = ALLOCATIONS.load(SeqCst);
     for _ in 0..100 {
         round(10);
@@ -105,14 +105,14 @@ fn a_cast_allocates_nothing_and_a_call_one_slot() {
         (calls..calls + 20).contains(&allocations),
         "2 M casts and {calls} calls: {allocations} allocations"
     );
-    // The actor frees all of it at its end.
+    // The actor frees all of its memory at its end.
     drop(caster);
     drop(handle);
     until(|| LIVE.load(SeqCst) < live + 16_384);
 }
 
-/// The actor frees the memory of a burst. (In other projects it was the memory of idle keys; this
-/// actor has no keys.)
+/// The actor frees the memory that a burst of items needed. (In other projects the memory of idle keys
+/// stayed; this actor has no keys.)
 #[test]
 fn regression_13_idle_memory_is_given_back() {
     let _alone = alone();
@@ -120,7 +120,7 @@ fn regression_13_idle_memory_is_given_back() {
         .controller(Greedy.controller())
         .spawn(Sum(0))
         .unwrap();
-    // A visitor blocks the actor, so that it finds the burst in one piece.
+    // An inspection blocks the actor, so that the actor finds the burst in one piece.
     let door = Arc::new(Barrier::new(2));
     let visiting = std::thread::spawn({
         let (handle, door) = (handle.clone(), Arc::clone(&door));

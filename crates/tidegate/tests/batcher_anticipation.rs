@@ -1,6 +1,6 @@
-//! A controller built by the user has everything the default has: it gets the events of arrivals and of
-//! callers that return, and anticipates. The tests run in virtual time, and through the batcher with a
-//! handler that waits at a gate.
+//! Tests that a controller which the user builds has the abilities of the default: it gets the events of
+//! arrivals and of callers that return, and anticipates. The tests run in virtual time, and through the
+//! batcher with a handler that waits at a gate.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
@@ -15,7 +15,7 @@ use tidegate::controller::{
     replay,
 };
 
-/// Returns every form of the default controller.
+/// Returns the default controller in every form in which a user can build it.
 fn forms() -> Vec<(&'static str, Box<dyn Controller>)> {
     let bounds = Bounds {
         bytes_max: 8 << 20,
@@ -160,8 +160,8 @@ fn a_rule_that_sees_batches_only_is_not_told_of_arrivals() {
     assert!(!recorder.log().iter().any(|e| told(&e.event)));
 }
 
-/// Checks the order of the events of the default's batches: the callers of a batch are expected
-/// right after it.
+/// Checks the order of the events of the default's batches: right after a batch, the driver reports that its
+/// callers will call again.
 #[test]
 fn the_default_is_recorded_in_the_batcher_and_replays_bit_for_bit() {
     let knee = || Knee::default().anticipating();

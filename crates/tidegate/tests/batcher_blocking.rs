@@ -1,4 +1,5 @@
-//! Blocking calls where a thread must not block: they return a typed error with the item, and never hang.
+//! Tests blocking calls where a thread must not block: they return a typed error with the item, and never
+//! hang.
 //!
 //! Before these errors existed, each test on a runtime of one thread hung for ever, because the actor's task
 //! never ran again.
@@ -247,7 +248,8 @@ fn sent<T: std::fmt::Debug>(error: SendError<T>) -> Option<WouldBlock> {
     }
 }
 
-/// Polls once, which is enough for such a future in a handler.
+/// Polls `future` once and returns its output. A future that must not wait in a handler is ready at its first
+/// poll.
 fn now<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     match future

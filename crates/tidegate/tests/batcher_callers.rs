@@ -1,4 +1,4 @@
-//! The controller counts each caller once, even if its answer arrives before the batch ends.
+//! Tests that the controller counts each caller once, even if its answer arrives before the batch ends.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use tidegate::controller::{Controller, Decision, Event, Reason, Snapshot, When};
 
 type Owned = OwnedBatch<u64, u64>;
 
-/// Takes the whole backlog, and counts the calls without an answer.
+/// A controller that takes the whole backlog, and counts the calls without an answer.
 #[derive(Default)]
 struct Count {
     open: u64,

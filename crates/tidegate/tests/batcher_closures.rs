@@ -1,4 +1,4 @@
-//! Handlers that fail, and handlers that are closures.
+//! Tests handlers that fail, and handlers that are closures.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
@@ -19,7 +19,7 @@ tests! {
     one_item_may_fail_by_itself
 }
 
-/// The handler's own error.
+/// The error that the handlers of these tests return for an odd item.
 #[derive(Debug, PartialEq)]
 struct Odd(u64);
 
@@ -45,7 +45,7 @@ fn cause<T: fmt::Debug>(answer: Result<T, CallError<u64>>) -> u64 {
     error.source().unwrap().downcast_ref::<Odd>().unwrap().0
 }
 
-/// A handler of one function.
+/// A handler that calls one function with each batch.
 struct Handling<F>(F);
 
 impl<F: FnMut(&mut Batch<u64, u64>) -> Handled + Send + 'static> Handler for Handling<F> {
@@ -101,7 +101,8 @@ fn an_error_leaves_answers_and_kept_replies_alone<D: Driver>() {
                 _ => {}
             }
         }
-        // The reply dropped before the failure has no cause, because the batch fails only now.
+        // The handler has already dropped a reply, before its batch fails. The caller of that reply gets no
+        // cause.
         if kept.is_empty() {
             Ok(Flow::Continue)
         } else {
@@ -180,7 +181,7 @@ fn closures_return_nothing_a_flow_or_a_result<D: Driver>() {
     let all = D::start(builder(), try_map_batch(all)).unwrap();
     assert_eq!(all.blocking_call(2).unwrap(), 2);
     assert_eq!(cause(all.blocking_call(3)), 3);
-    // The cause may also be a text.
+    // The cause of a failed batch may also be a text.
     let text = each_batch(|_: &mut Vec<u64>| Err::<(), _>("no"));
     let text = D::start(builder(), text).unwrap();
     let error = text.blocking_call(1).unwrap_err();

@@ -1,4 +1,4 @@
-//! Threads and tasks that wait for room in an actor bounded in bytes get about equal shares of it.
+//! Tests that threads and tasks that wait for room in an actor bounded in bytes get about equal shares of it.
 //!
 //! The test counts accepted items and stops at a total, so that a busy machine makes it slower and not wrong.
 #![cfg(feature = "tokio")]
@@ -16,10 +16,10 @@ use batcher_common::{LONG, until};
 use tidegate::batcher::{Builder, Handle, each_batch};
 use tidegate::controller::{Bounds, Fixed};
 
-/// The bound on bytes.
+/// The bound on the bytes that may wait for the actor.
 const BOUND: u64 = 1_000;
 
-/// The accepted items of a producer.
+/// The number and the bytes of a producer's accepted items.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     items: u64,
@@ -46,19 +46,20 @@ impl Count {
     }
 }
 
-/// The sizes of one producer's items.
+/// A function that returns the weight, in bytes, of the item with this number. No two producers use the same
+/// numbers.
 type Sizes = fn(u64) -> u64;
 
 const MIXED: Sizes = mixed;
 const LARGE: Sizes = large;
 
-/// Returns 1 to 100 bytes, in another order for each producer.
+/// Returns a weight of 1 to 100 bytes. The order of the weights differs from producer to producer.
 fn mixed(n: u64) -> u64 {
     let drawn = n.wrapping_mul(6_364_136_223_846_793_005) >> 33;
     [1, 3, 10, 30, 100][(drawn % 5) as usize]
 }
 
-/// Returns nearly the whole bound.
+/// Weighs every item with nine tenths of the bound, so that two items never fit.
 fn large(_: u64) -> u64 {
     BOUND * 9 / 10
 }

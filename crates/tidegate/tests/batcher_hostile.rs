@@ -1,5 +1,5 @@
-//! The batch actor against hostile users: items that panic when dropped, futures polled for ever, weights
-//! that starve others. The name of each test tells the defect that it once showed.
+//! Tests the batch actor against hostile users: items that panic when dropped, futures polled for ever,
+//! weights that starve others. The name of each test tells the defect that it once showed.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
@@ -115,7 +115,7 @@ fn a_message_that_panics_when_dropped_at_the_end_leaves_no_caller_waiting() {
     });
 }
 
-/// The payload of the panic panics when dropped.
+/// A test of a handler that panics with a payload which panics again when dropped.
 #[test]
 fn a_payload_that_panics_when_dropped_does_not_end_the_actor() {
     let mut first = true;
@@ -133,7 +133,7 @@ fn a_payload_that_panics_when_dropped_does_not_end_the_actor() {
     handle.blocking_call(2).unwrap();
 }
 
-/// The actor once caught no panic of the handler's code before its future.
+/// The actor once did not catch a panic in the handler's code before the first await.
 #[cfg(feature = "tokio")]
 #[test]
 fn a_panic_before_the_first_await_loses_only_its_batch() {
@@ -306,7 +306,7 @@ fn a_waker_that_polls_at_once() {
     assert_eq!(log.items(), [0, 10, 5]);
 }
 
-/// The actor once waited for company that the bound on bytes kept out.
+/// The actor once waited for further items that the bound on bytes kept out.
 #[test]
 fn no_linger_outlasts_the_room_for_bytes() {
     for full in [Full::Wait, Full::Reject] {
@@ -389,7 +389,8 @@ fn nothing_waits_after_the_end() {
     assert_eq!(handle.backlog(), Load::default());
 }
 
-/// The actor once took the waker of its wait out of the queue together with the waiting items.
+/// The actor once removed the entry by which an inspection wakes it from the queue, together with the waiting
+/// items. The inspection then waited as long as the actor did.
 #[test]
 fn a_look_at_an_actor_that_waits_for_company_does_not_wait() {
     let mut rule = Gbs::fixed(1 << 40);

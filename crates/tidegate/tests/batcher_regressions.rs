@@ -1,5 +1,5 @@
-//! Bugs of other projects that must not happen here, for both drivers. The numbers are those of
-//! docs/regressions.md.
+//! Tests that an actor, with each of its drivers, does not have the defects of other projects. The numbers
+//! are those of docs/regressions.md.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
@@ -29,7 +29,7 @@ tests! {
     regression_20_dropping_the_last_handle_drains
 }
 
-/// Cuts its batches after an item divisible by 5.
+/// A handler that ends its batch after each item divisible by 5.
 struct Fives(Scripted);
 
 impl Handler for Fives {

@@ -1,4 +1,4 @@
-//! Items that a handler gives back for another try. The actor hands them out first, their callers keep
+//! Tests items that a handler gives back for another try. The actor hands them out first, their callers keep
 //! waiting, and every end of an actor accounts for them, in each form of handler.
 #![allow(clippy::unwrap_used)]
 
@@ -86,7 +86,7 @@ fn tries_are_counted<D: Driver>() {
         batch.answer(answers);
         Flow::Continue
     });
-    // The default controller counts calls that arrive and callers that return.
+    // The actor has the default controller, which counts calls that arrive and callers that return.
     let handle = D::start(builder(), handler).unwrap();
     let requests: Vec<_> = (1..=9)
         .map(|n| handle.try_send_request(n).unwrap())

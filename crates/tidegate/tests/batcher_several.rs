@@ -1,6 +1,6 @@
-//! Several batches at once. A dispatcher gives each batch to the test, which finishes them in any order;
-//! shared handlers run as tasks and wait at gates. Every promise of the batcher holds with several
-//! batches in flight.
+//! Tests actors with several batches at once. A dispatcher gives each batch to the test, which finishes them
+//! in any order; shared handlers run as tasks and wait at gates. Every promise of the batcher holds with
+//! several batches in flight.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used)]
 
@@ -54,7 +54,7 @@ fn drain(handle: &H) -> Result<(), StopError> {
     handle.blocking_drain(LONG)
 }
 
-/// Asks for a drain without waiting for its end.
+/// Asks the actor for a drain without waiting for its end. Returns the error that the actor has not ended.
 fn ask_drain(handle: &H) -> StopError {
     handle.blocking_drain(Duration::ZERO).unwrap_err()
 }
@@ -239,7 +239,7 @@ fn a_drain_waits_for_every_batch_in_flight() {
 #[test]
 fn a_stop_lets_the_batches_in_flight_finish_and_gives_the_rest_back_in_order() {
     let (handle, batches) = dispatched(several(2, 2).key(|n: &u64| n % 10));
-    // 11 and 21 wait for the batch that holds 1.
+    // The items 11 and 21 have the key of item 1, so they wait for the batch that holds item 1.
     for n in [1, 2, 11, 3, 21, 4] {
         cast(&handle, n);
     }
@@ -515,8 +515,8 @@ impl Gate {
     }
 }
 
-/// Counts the batches inside, waits at the gate, and answers ten times each item. It panics at item 13, and
-/// returns an error at item 77.
+/// A handler that counts the batches it works on now, waits at the gate, and answers ten times each item. It
+/// panics at item 13, and returns an error at item 77.
 struct Gated {
     gate: Gate,
     inside: Arc<AtomicUsize>,
@@ -733,7 +733,7 @@ fn no_batch_at_once_is_refused() {
     }
 }
 
-/// Doubles each item, panics at every multiple of 50, and counts the batches inside.
+/// A handler that doubles each item, panics at every multiple of 50, and counts the batches it works on now.
 struct Hostile {
     inside: AtomicUsize,
     most: Arc<AtomicUsize>,

@@ -1,4 +1,4 @@
-//! Batches from a stream.
+//! Tests the adapter that gathers the items of a stream into batches.
 #![allow(clippy::unwrap_used)]
 #![cfg(feature = "futures")]
 
@@ -16,7 +16,7 @@ use tidegate::controller::{
     Bounds, BoundsError, Controller, Event, Fixed, Reason, Recorder, replay,
 };
 
-/// A stream that the test feeds.
+/// A stream to which the test adds items.
 #[derive(Clone, Default)]
 struct Source(Arc<Mutex<State>>);
 

@@ -1,4 +1,5 @@
-//! Batches that never end, or end much later than others: the default controller lets others run beside them.
+//! Tests batches that never end, or end much later than others: the default controller lets other batches run
+//! beside them.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Sends with a deadline: they wait for room until the deadline at most, and give their item back.
+//! Tests sends with a deadline: they wait for room until the deadline at most, and give their item back.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;

@@ -1,4 +1,4 @@
-//! gen_batch_server's behaviour through the actor: the batches of its benchmark, one by one.
+//! Tests that an actor behaves as gen_batch_server does: compares the batches of its benchmark, one by one.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;

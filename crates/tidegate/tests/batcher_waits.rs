@@ -1,6 +1,6 @@
-//! The waits of a task actor. It lets callers return before it takes the next batch, and spends waits that
-//! are too short for the runtime's timer without that timer. The runtime has one thread, so the order of
-//! tasks decides every outcome.
+//! Tests the waits of an actor that is a task. It lets callers return before it takes the next batch, and
+//! spends waits that are too short for the runtime's timer without that timer. The runtime has one thread, so
+//! the order of tasks decides every outcome.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use tidegate::controller::{Fixed, Greedy};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, yield_now};
 
-/// Handles a batch once the gate gives a permit for it.
+/// A handler that handles a batch once the gate gives it a permit.
 struct Gated {
     inner: Scripted,
     gate: Arc<Semaphore>,

@@ -1,4 +1,5 @@
-//! Every controller against a model of a boundary: random operations, with the invariants checked after each.
+//! Tests every controller against a model of a boundary: random operations, with the invariants checked after
+//! each operation.
 
 // Clippy recognizes tests by their attribute only; these helpers belong to tests, too.
 #![allow(clippy::unwrap_used)]
@@ -373,8 +374,8 @@ fn regression_5_an_early_byte_cut_does_not_grow_the_count_limit() {
     }
 }
 
-/// Regression 1: the queue grows for ever under a fixed limit below the need. The default finds a
-/// sufficient limit.
+/// Regression 1: under a fixed limit that is too small for the arrivals, the queue grows for ever. The
+/// default finds a sufficient limit.
 #[test]
 fn regression_1_a_limit_below_the_need_is_left_behind() {
     use tidegate::sim::{CAPACITY, Cost, Rng, poisson, serve};
@@ -440,7 +441,8 @@ fn regression_3_a_lone_item_saws_storms_rule_and_not_the_default() {
     assert_eq!(waits(Choice::KNEE), 0);
 }
 
-/// With a periodic tick Storm's rule moves between sqrt(2rT/3) and twice that, at any ceiling.
+/// With a tick every T and r items a second, Storm's rule moves between sqrt(2rT/3) and twice that, at any
+/// ceiling.
 #[test]
 fn storms_rule_settles_between_its_trough_and_its_peak() {
     let mut c = Choice::StormAimd { ceiling: 1000 }
@@ -473,7 +475,7 @@ fn storms_rule_settles_between_its_trough_and_its_peak() {
     );
 }
 
-/// The RabbitMQ stream client's form of the additive rule: another floor, ceiling and step.
+/// Tests the additive rule as the RabbitMQ stream client has it, with another floor, ceiling and step.
 #[test]
 fn additive_growth_takes_its_bounds() {
     let mut c = Choice::Aimd { step: 10 }
@@ -513,7 +515,8 @@ fn run_batch(c: &mut impl Controller, now: &mut Time, n: u64, end: Option<bool>)
     }
 }
 
-/// A driver that breaks the contract: it measures one batch in three and leaves out the `Done` of the others.
+/// Simulates a driver that breaks the contract: it measures one batch in three and leaves out the `Done` of
+/// the others.
 #[test]
 fn a_batch_that_was_never_done_does_not_take_the_cost_of_another() {
     let model = |unmeasured: Option<bool>| {
@@ -532,7 +535,7 @@ fn a_batch_that_was_never_done_does_not_take_the_cost_of_another() {
     assert!((told.b_ns - 1_000.0).abs() < 10.0, "{told:?}");
 }
 
-/// The default reports that it cannot meet a latency objective, and for how long.
+/// Tests that the default reports that it cannot meet a latency objective, and for how long.
 #[test]
 fn an_infeasible_latency_is_reported() {
     let mut k = Knee::new(
@@ -577,7 +580,7 @@ fn an_infeasible_latency_is_reported() {
 }
 
 /// Runs batches of one item each, which arrives at the end of the last batch and costs `cost_ns`. Returns
-/// whether the default reports the budget as infeasible.
+/// whether the default reports its cost budget as infeasible.
 fn infeasible_budget(share: f64, age_max: Duration, known: bool) -> bool {
     let bounds = Bounds {
         age_max,
@@ -615,7 +618,7 @@ fn infeasible_budget(share: f64, age_max: Duration, known: bool) -> bool {
     s.infeasible
 }
 
-/// The bound on waiting takes precedence over the share.
+/// The bound on the wait of an item takes precedence over the share of time in a cost budget.
 #[test]
 fn a_cost_budget_that_the_age_bound_breaks_is_reported() {
     for known in [false, true] {
@@ -626,7 +629,7 @@ fn a_cost_budget_that_the_age_bound_breaks_is_reported() {
     }
 }
 
-/// Eight slots serve a load that one slot cannot.
+/// Eight batches at once serve, within the latency objective, a load that one batch at a time cannot serve.
 #[test]
 fn a_latency_that_several_batches_at_once_meet_is_feasible() {
     use tidegate::sim::arena::{Curve, Demand, Server, Span, World, capacity, run};

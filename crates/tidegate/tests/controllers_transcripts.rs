@@ -1,4 +1,5 @@
-//! One short story for every controller: the answers are kept as event logs in `tests/transcripts`.
+//! Runs every controller through one short story of arrivals and batches, and compares its answers with event
+//! logs in `tests/transcripts`.
 //!
 //! Each test reads a transcript, replays it and compares it entry by entry, which also fixes the log format.
 //! After an intended change, `TRANSCRIPTS=write cargo test -p tidegate --test controllers_transcripts` writes

@@ -1,4 +1,5 @@
-//! Models of the queue: every interleaving of a few steps, weak memory included, up to a few preemptions.
+//! Checks models of the queue with loom: every interleaving of a few steps, weak memory included, up to a few
+//! preemptions.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p tidegate --release --test loom_queue`
 //!

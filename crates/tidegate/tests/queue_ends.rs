@@ -1,4 +1,5 @@
-//! The queue from outside: order, room, closing, waiting, panics, drops; one test for each promise.
+//! Tests the public behaviour of the queue: order, room, closing, waiting, panics and drops, with one test
+//! for each promise.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -280,8 +281,8 @@ fn closed_both_ways() {
     assert_eq!(queue.metrics().buffers, 0);
 }
 
-/// Storm's flush moves at least one item and may strand the rest. With two producers and batches of 1000, a
-/// run never ended.
+/// In Apache Storm, a flush moves at least one item and may strand the rest. With two producers and batches
+/// of 1000, a run of Storm never ended.
 #[test]
 fn two_producers_of_a_thousand_always_end() {
     for (capacity, limit) in [(64, 1000), (1024, 1000), (1, 1000), (1500, 1000)] {
@@ -501,7 +502,8 @@ fn a_stage_flushes_its_output_before_it_waits() {
     });
     input.blocking_push(21).unwrap();
     let mut got = None;
-    // The queue has no sweeps, so only a flush makes the item visible.
+    // The consumer of the second queue does not sweep buffers in this test, so only a flush makes the item
+    // visible.
     while to.backlog() == 0 {
         thread::yield_now();
     }
@@ -511,7 +513,7 @@ fn a_stage_flushes_its_output_before_it_waits() {
     stage.join().unwrap();
 }
 
-/// A rule that doubles its limit after each full batch and resets it after any other.
+/// A rule for tests that doubles its limit after each full batch and resets it after any other.
 struct Doubling(u64);
 impl Rule for Doubling {
     fn limit(&self) -> u64 {

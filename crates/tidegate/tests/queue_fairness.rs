@@ -1,4 +1,4 @@
-//! Threads and tasks that wait for room in one full queue get about equal shares of it.
+//! Tests that threads and tasks that wait for room in one full queue get about equal shares of it.
 //!
 //! The test counts accepted items and stops at a total, so that a busy machine makes it slower and not wrong.
 #![cfg(feature = "tokio")]

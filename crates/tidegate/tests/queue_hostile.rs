@@ -1,5 +1,5 @@
-//! The queue against hostile users: items and wakers that call back, lengths that no memory can hold, closing
-//! at the worst moment. The name of each test tells the defect that it once showed.
+//! Tests the queue against hostile users: items and wakers that call back, lengths that no memory can hold,
+//! closing at the worst moment. The name of each test tells the defect that it once showed.
 #![allow(clippy::unwrap_used)]
 
 use std::future::Future;
@@ -75,7 +75,8 @@ fn an_item_pushed_into_a_buffer_during_the_close_is_not_stranded() {
                     }
                     (pushed, producer)
                 });
-                // Idle for long enough that the consumer settles.
+                // The consumer waits idle for so long that it settles: it then relies on producers to wake
+                // it.
                 let mut got = 0;
                 let mut drop_it = |_| got += 1;
                 let idle = Duration::from_millis(3);
@@ -94,7 +95,8 @@ fn an_item_pushed_into_a_buffer_during_the_close_is_not_stranded() {
     }
 }
 
-/// The same for items that go straight into the ring: the close once reached the consumer before the ring.
+/// The queue once lost an item that a producer pushed directly into the ring during the close, because the
+/// close reached the consumer before the ring.
 #[test]
 fn an_item_pushed_into_the_ring_during_the_close_is_not_stranded() {
     let start = Instant::now();
@@ -252,7 +254,8 @@ fn a_waker_that_owns_the_last_producer() {
     }));
 }
 
-/// The same for the waker of a producer in the line for room.
+/// The queue once dropped the old waker of a producer in the line for room while it held the lock of the
+/// line.
 #[test]
 fn a_waker_that_owns_another_waiting_push() {
     assert!(ends(|| {
@@ -337,7 +340,7 @@ fn items_fetched_from_a_quiet_producer_are_part_of_what_is_left() {
     assert_eq!((m.arrived, m.drained, m.fetched), (2, 2, 0));
 }
 
-/// The locked drain once stopped after the lane's items and reported the queue as empty.
+/// A drain under the lock once stopped after the items of the overflow lane and reported the queue as empty.
 #[test]
 fn a_lane_beside_drop_oldest_does_not_end_a_batch() {
     let (queue, mut consumer) = Builder::new(4)
@@ -399,7 +402,7 @@ fn a_deadline_is_kept_beside_busy_threads() {
         late
     });
     for (wait, late) in late {
-        // The time of a few turns of the busy threads.
+        // This is the time of a few turns of the busy threads.
         assert!(late < Duration::from_millis(60), "{wait:?}: {late:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Random operations against a model of the accepted items, with the invariants of the queue
-//! checked after each.
+//! Tests the queue with random operations against a model of the accepted items, and checks the invariants of
+//! the queue after each operation.
 
 // The closures of the macro keep clippy from recognizing the test.
 #![allow(clippy::unwrap_used)]
@@ -38,7 +38,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The producer of an item, its number there, and a witness that it is dropped once.
+/// An item of the test: the number of its producer, its number among that producer's items, and a witness
+/// that the queue drops the item once.
 type Item = (usize, u64, Arc<()>);
 
 /// A rule with a limit that changes all the time.

@@ -1,4 +1,5 @@
-//! Bugs of other queues, with a test for each. The numbers are those of docs/regressions.md.
+//! Tests that the queue does not have the defects of other queues. The numbers are those of
+//! docs/regressions.md.
 
 use std::sync::Arc;
 use std::thread;
@@ -21,8 +22,8 @@ fn until<T: Send>(queue: &Queue<T>, f: impl Fn(&tidegate::queue::Metrics) -> boo
     }
 }
 
-/// No. 4: Without decay while idle, the first items after a lull waited a whole tick. Here they wake the
-/// consumer at once, at any limit of the producer.
+/// Defect 4 of other queues: without decay while idle, the first items after a lull waited a whole tick. In
+/// this queue they wake the consumer at once, at any limit of the producer.
 #[test]
 fn r04_the_first_item_after_a_lull_does_not_wait() {
     let (queue, mut consumer) = Builder::new(4096).wait(Wait::Park).build().unwrap();
@@ -45,7 +46,7 @@ fn r04_the_first_item_after_a_lull_does_not_wait() {
     assert_eq!(reader.join().unwrap(), 2501);
 }
 
-/// No. 6: A bulk insert exceeded the bound silently.
+/// Defect 6 of other queues: a bulk insert exceeded the bound silently.
 #[test]
 fn r06_many_items_never_exceed_the_capacity() {
     let (queue, mut consumer) = Builder::new(5).full(Full::Reject).build().unwrap();
@@ -65,7 +66,7 @@ fn r06_many_items_never_exceed_the_capacity() {
     assert_eq!(out, [0, 1, 2, 3, 4]);
 }
 
-/// No. 11: A timer made empty batches.
+/// Defect 11 of other queues: a timer made empty batches.
 #[test]
 fn r11_no_batch_is_empty() {
     let (queue, mut consumer) = bounded::<u8>(4).unwrap();
@@ -82,7 +83,7 @@ fn r11_no_batch_is_empty() {
     assert_eq!((m.drains.batches(), m.flushes.batches()), (0, 0));
 }
 
-/// No. 12: Shutdown lost the last partial batch, or items pushed during the shutdown.
+/// Defect 12 of other queues: a shutdown lost the last partial batch, or items pushed during the shutdown.
 #[test]
 fn r12_closing_loses_nothing_that_was_taken() {
     for round in 0..200 {
@@ -119,8 +120,8 @@ fn r12_closing_loses_nothing_that_was_taken() {
     }
 }
 
-/// Nos. 13 and 14: Buffers outlived their producers or their queue, and the queue silently discarded
-/// the items in them.
+/// Defects 13 and 14 of other queues: buffers outlived their producers or their queue, and the queue silently
+/// discarded the items in them.
 #[test]
 fn r13_r14_buffers_go_with_their_producers_and_their_queue() {
     let witness = Arc::new(());
@@ -169,7 +170,7 @@ fn r13_r14_buffers_go_with_their_producers_and_their_queue() {
     assert_eq!(Arc::strong_count(&witness), 1);
 }
 
-/// No. 15: The items that a partial accept left over lost their order or their count.
+/// Defect 15 of other queues: the items that a partial accept left over lost their order or their count.
 #[test]
 fn r15_leftovers_keep_order_and_count() {
     let (queue, mut consumer) = bounded(3).unwrap();
@@ -193,7 +194,8 @@ fn r15_leftovers_keep_order_and_count() {
     assert_eq!(out, (0..11).collect::<Vec<_>>());
 }
 
-/// No. 19: Low rates took whole cores. Here the consumer sleeps, and after one linger only an item wakes it.
+/// Defect 19 of other queues: low rates took whole cores. In this queue the consumer sleeps, and after one
+/// linger only an item wakes it.
 #[test]
 fn r19_an_idle_queue_causes_no_wake_ups() {
     let (queue, mut consumer) = Builder::new(64)
@@ -213,7 +215,7 @@ fn r19_an_idle_queue_causes_no_wake_ups() {
         (m.consumer_waits, m.linger_wakes, m.consumer_wakes),
         (2, 1, 0)
     );
-    // A slow stream costs one wake-up for each item and no more lingers.
+    // A slow stream of items costs one wake-up for each item, and no further wake-up after a linger.
     for i in 0..20 {
         pass(Duration::from_millis(2));
         producer.blocking_push(i).unwrap();

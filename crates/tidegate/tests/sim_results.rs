@@ -1,5 +1,5 @@
-//! The simulator against the executable model that the controllers were designed on, and against the targets
-//! of the controllers.
+//! Compares the simulator with the executable model that the controllers were designed on, and the
+//! controllers with their targets.
 //!
 //! The figures are the model's own: `RESULTS` has its printed output, `SEEDS` and `COMMITS` the means of
 //! twelve seeds run through it. Both draw arrivals and noise alike (see `Rng`), so agreement is close to
@@ -39,9 +39,10 @@ fn close(what: &str, ours: f64, theirs: f64, share: f64) {
     );
 }
 
-// ---- no noise: exactly the model's figures
+// ---- scenarios without noise: exactly the model's figures
 
-/// gen_batch_server's pull 29 without noise. Batches and largest batch are exact.
+/// Runs the workload of gen_batch_server's pull 29 without noise. The number of batches and the largest batch
+/// are exactly the model's.
 #[test]
 fn pull_29_has_exactly_its_batches() {
     let expected = [
@@ -71,7 +72,7 @@ fn pull_29_has_exactly_its_batches() {
     }
 }
 
-// ---- with noise: within 2 % over twelve seeds
+// ---- scenarios with noise: within 2 % of the model over twelve seeds
 
 /// Runs one seed of a workload under one controller.
 fn run(case: &str, seed: u32, c: &mut dyn Controller) -> Run {
@@ -107,7 +108,7 @@ fn run(case: &str, seed: u32, c: &mut dyn Controller) -> Run {
     }
 }
 
-/// Returns the mean of twelve seeds, and the largest batch of any.
+/// Returns the mean figures of the runs with twelve seeds, and the largest batch of any of these runs.
 fn mean(case: &str, name: &str) -> Run {
     let mut sum = Run::default();
     for seed in 1..=SEEDS_N {
@@ -178,9 +179,9 @@ fn twelve_seeds_of_group_commit_agree_with_the_model() {
 #[derive(Clone, Copy)]
 enum Wait {
     Greedy,
-    /// Anticipation with a known cost of a flush.
+    /// The controller anticipates callers, and knows the cost of a flush from the start.
     Known,
-    /// Anticipation that has to learn the cost.
+    /// The controller anticipates callers, and has to learn the cost of a flush.
     Learned,
 }
 
@@ -207,10 +208,10 @@ fn mean_commit(callers: Callers, wait: Wait) -> CommitRun {
     })
 }
 
-// ---- the targets
+// ---- the targets of the default controller
 
-/// T1: with 100,000 items queued, at least 97 % of exponential's throughput at no more than half its largest
-/// batch, from cold.
+/// Target T1: with 100,000 items queued, the default has at least 97 % of the throughput of the exponential
+/// rule, from a cold start, and its largest batch is at most half as large.
 #[test]
 fn t1_exponentials_throughput_at_half_its_peak() {
     let (exponential, knee) = (mean("backlog", "exponential"), mean("backlog", "knee"));
@@ -221,8 +222,9 @@ fn t1_exponentials_throughput_at_half_its_peak() {
     assert!(knee.batch_max * 2 <= exponential.batch_max);
 }
 
-/// T2: Poisson at 10, 50 and 90 %: the p99 is no more than AIMD's and 98, 92, 94 % of exponential's, and the
-/// largest batch is no larger than that of exponential.
+/// Target T2: under Poisson arrivals at 10, 50 and 90 % of the capacity, the default's p99 is at most that of
+/// AIMD and 98, 92 and 94 % of that of the exponential rule. Its largest batch is no larger than that of the
+/// exponential rule.
 #[test]
 fn t2_lower_tails_than_both_seeds_at_every_load() {
     for (case, share) in [
@@ -244,9 +246,9 @@ fn t2_lower_tails_than_both_seeds_at_every_load() {
     }
 }
 
-/// T3: bursts, clumps, spikes: mean and p99 are no more than exponential's x 1.02. The spikes use the model's
-/// own seeds only. Over twelve others the p99 is 1.4 times exponential's, which happens to run small batches
-/// when a spike multiplies one.
+/// Target T3: under bursts, clumps and spikes, the default's mean and p99 are at most 1.02 times those of the
+/// exponential rule. The spikes use the model's own seeds only. Over twelve others the default's p99 is 1.4
+/// times that of the exponential rule, which happens to run small batches when a spike multiplies one.
 #[test]
 fn t3_no_worse_than_exponential_under_disturbance() {
     let spikes = |name| {
@@ -275,8 +277,8 @@ fn t3_no_worse_than_exponential_under_disturbance() {
     }
 }
 
-/// T4: convex costs: at least 95 % of the throughput of the best fixed size, so at least twice
-/// that of exponential.
+/// Target T4: under convex costs the default has at least 95 % of the throughput of the best fixed size, so
+/// at least twice that of the exponential rule.
 #[test]
 fn t4_convex_costs_are_found() {
     let knee = mean("convex", "knee");
@@ -291,8 +293,8 @@ fn t4_convex_costs_are_found() {
     assert!(knee.ops_per_s >= 2.0 * mean("convex", "exponential").ops_per_s);
 }
 
-/// T5: the cost of a batch rises to four times: the p99 is within 1.1 of that of the best fixed size known in
-/// advance, and the limit is back at the knee within ten batches.
+/// Target T5: if the cost of a batch rises to four times, the default's p99 is within 1.1 times that of the
+/// best fixed size known in advance, and the limit is back at the knee within ten batches.
 #[test]
 fn t5_a_step_in_costs_is_followed() {
     let best = ["fixed 1024", "fixed 2048", "fixed 4096"].map(|n| mean("step", n).p99_ms);
@@ -347,9 +349,9 @@ fn t5_a_step_in_costs_is_followed() {
     assert_eq!(batch(12_000_000, 11_719), 16_384);
 }
 
-/// T6: in a closed loop with think times up to a/5 and 2 to 64 callers, at least 15 % more than greedy, also
-/// with a cost that the controller has to learn. With one caller and with open arrivals, the mean is within 2
-/// % and the p99 within 10 %.
+/// Target T6: in a closed loop with think times up to a/5 and 2 to 64 callers, where a is the cost of a
+/// flush, the default serves at least 15 % more than the greedy rule, also if it has to learn the cost. With
+/// one caller and with open arrivals, the mean is within 2 % and the p99 within 10 % of the greedy rule's.
 #[test]
 fn t6_anticipation_pays_in_a_closed_loop_and_costs_nothing_elsewhere() {
     for wait in [Wait::Known, Wait::Learned] {
@@ -386,8 +388,8 @@ fn t6_anticipation_pays_in_a_closed_loop_and_costs_nothing_elsewhere() {
     }
 }
 
-/// T8: a producer's p99 at light load is within twice the unbatched one, and its saturated throughput is at
-/// least AIMD's, also with a cost that the controller has to learn.
+/// Target T8: a producer with the default has a p99 at light load within twice that of a producer without
+/// batches, and a saturated throughput of at least that of AIMD, also if the default has to learn the cost.
 #[test]
 fn t8_a_producer_is_prompt_when_idle_and_fast_when_not() {
     let run = |rate, n, c: &mut dyn Controller, idle| produce(rate, c, n, idle, 9);
@@ -410,8 +412,8 @@ fn t8_a_producer_is_prompt_when_idle_and_fast_when_not() {
     }
 }
 
-/// The model's printed output for a producer of known cost: (offered M/s, throughput M/s, p99 us,
-/// items an insertion).
+/// Compares a producer with a known cost with the model's printed output: offered M/s, throughput M/s, p99 in
+/// us, items an insertion.
 #[test]
 fn a_producer_of_known_cost_agrees_with_the_model() {
     for (rate, mops, p99, batch) in [

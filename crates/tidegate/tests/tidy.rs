@@ -92,7 +92,7 @@ fn impure<'a>(text: &str, banned: &[&'a str]) -> Option<(usize, &'a str)> {
     })
 }
 
-/// The purity test also checks the code after a test module.
+/// Tests that the purity test also checks the code behind a test module.
 #[test]
 fn code_behind_a_test_module_is_checked() {
     let text = "\
@@ -337,7 +337,8 @@ fn the_map_lists_every_module() {
         .map(|(name, _)| name)
         .filter(|name| name.starts_with("crates/") && name.contains("/src/"))
         .filter(|name| !name.ends_with("/tests.rs") && !name.contains("/tests/"))
-        // One helper, and a file for each fuzz target.
+        // Each of these two crates stands in the tree as a whole: one has a single helper, the other a file
+        // for each fuzz target.
         .filter(|name| !name.starts_with("crates/tidegate-testing/"))
         .filter(|name| !name.starts_with("crates/tidegate-fuzz/"))
         .filter(|name| !listed.contains(name) && !summed_up(name))
@@ -358,8 +359,8 @@ fn every_file_says_what_it_owns() {
     );
 }
 
-/// A file past a thousand lines needs a reason, and fails the test. A file past five hundred should perhaps
-/// be split, and is only printed.
+/// A file past a thousand lines fails the test. A file past five hundred should perhaps be split, and is only
+/// printed.
 #[test]
 fn files_stay_readable() {
     for (name, text) in ours() {

@@ -1,8 +1,8 @@
-//! A pipelining client on one connection: callers, a writer, a server and a reader, each busy with one
-//! batch at a time.
+//! A model of a pipelining client on one connection: callers, a writer, a server and a reader, each busy with
+//! one batch at a time.
 //!
-//! In the model all callers with replies that arrive together wake together. Real runtimes wake them one by
-//! one, which makes a short delay look better than in this model. Times are in microseconds.
+//! In the model all callers with replies that arrive together wake together. Real runtimes wake callers one
+//! by one, so that a short delay gains more there than in this model. Times are in microseconds.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,38 +11,38 @@ use super::Rng;
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, When};
 
-/// The microseconds for a batch and for each of its items, of writer, server and reader.
+/// The time that the writer takes for a batch, and for each of its items, in microseconds.
 const WRITE: (f64, f64) = (5.0, 0.15);
 const SERVE: (f64, f64) = (6.0, 0.6);
 const READ: (f64, f64) = (4.0, 0.15);
 /// The mean think time of a caller, in microseconds.
 const THINK: f64 = 2.0;
 
-/// The result of a run.
+/// The result of a simulated run of a pipelining client.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClientRun {
-    /// Requests a second.
+    /// The number of requests that the client completed in a second of simulated time.
     pub ops_per_s: f64,
-    /// Median latency, in microseconds.
+    /// The median latency of a request, in microseconds.
     pub p50_us: f64,
-    /// The 99th percentile of latency, in microseconds.
+    /// The 99th percentile of the latency of a request, in microseconds.
     pub p99_us: f64,
-    /// The number of flushes for a thousand requests.
+    /// The number of flushes for each thousand requests.
     pub flushes: f64,
-    /// The client's CPU time for a request, in microseconds.
+    /// The processor time that the client used for a request, in microseconds.
     pub client_cpu_us: f64,
-    /// The server's CPU time for a request, in microseconds.
+    /// The processor time that the server used for a request, in microseconds.
     pub server_cpu_us: f64,
-    /// The mean number of requests of a flush.
+    /// The mean number of requests in a flush.
     pub batch_mean: f64,
 }
 
-/// The source of the requests.
+/// The source of the requests that the simulated client sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Requests {
-    /// This many callers, each with one request at a time.
+    /// A number of callers in a closed loop, each with one request at a time.
     Closed(u32),
-    /// Poisson arrivals, this many a microsecond on average.
+    /// Requests that arrive as a Poisson process, at this rate in requests a microsecond.
     Open(f64),
 }
 
@@ -53,7 +53,8 @@ struct Item {
     batch: u64,
 }
 
-/// The steps of the simulation, ordered by time and then by the order in which they were scheduled.
+/// The events of the simulation. They happen in the order of their times, and at equal times in the order of
+/// scheduling.
 enum Scheduled {
     Request,
     Timer(u64),
@@ -72,7 +73,8 @@ struct Sim<'a> {
     schedule: BinaryHeap<Reverse<(u64, u64)>>,
     steps: Vec<Option<Scheduled>>,
     queue: Vec<Item>,
-    /// The first time at which the queue could have been flushed.
+    /// The time, in microseconds, since which the client could flush the queue: the queue holds a request,
+    /// and no write is in progress.
     since: f64,
     writing: bool,
     timer: u64,
@@ -98,7 +100,7 @@ impl Sim<'_> {
         Time::from_nanos((t * 1e3).round() as u64)
     }
 
-    /// Flushes the queue or arms a timer, as the controller decides.
+    /// Flushes the client's queue of requests or arms a timer, as the controller decides.
     fn decide(&mut self) {
         if self.writing || self.queue.is_empty() {
             return;
@@ -228,7 +230,8 @@ impl Sim<'_> {
     }
 }
 
-/// Runs until `n` requests have their replies, over a link with a round trip of `rtt_us`.
+/// Runs the model of a client until `n` requests have their replies, over a link with a round trip of
+/// `rtt_us`. The controller `c` decides when the client writes.
 pub fn pipeline(
     requests: Requests,
     rtt_us: f64,

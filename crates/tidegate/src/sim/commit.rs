@@ -1,4 +1,5 @@
-//! Group commit in a closed loop: a caller sends its next item some time after the last one was done.
+//! A model of group commit: callers send items to a log, and one flush of the log serves all items of a
+//! batch. In a closed loop a caller sends its next item some time after its last item was done.
 //!
 //! The unit of time is the cost `a` of a flush, simulated as a millisecond; one more item costs a/256.
 
@@ -9,36 +10,36 @@ use super::Rng;
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
-/// The number of nanoseconds of the unit.
+/// The number of nanoseconds of simulated time that stand for the unit of time, which is the cost of a flush.
 const UNIT: f64 = 1e6;
 
-/// The source of the items.
+/// The source of the items that the simulated log commits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Callers {
     /// Callers that each think for an exponential time of this mean between two calls.
     Closed {
-        /// The number of callers.
+        /// The number of callers in the closed loop.
         callers: u32,
-        /// The mean think time, in units.
+        /// The mean time that a caller thinks between two calls, in units of a flush's cost.
         think: f64,
     },
-    /// Poisson arrivals at this rate, independent of the answers.
+    /// Poisson arrivals at this rate, which do not depend on the answers.
     Open {
-        /// The mean number of arrivals in a unit.
+        /// The mean number of arrivals in a unit of time.
         rate: f64,
     },
 }
 
-/// The result of a run, in units of a flush's cost.
+/// The result of a run of group commit. The unit of its times is the cost of a flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CommitRun {
-    /// The number of items in a unit.
+    /// The mean number of items done in a unit of time.
     pub throughput: f64,
-    /// The mean latency, in units.
+    /// The mean latency of an item, in units of a flush's cost.
     pub mean: f64,
-    /// The 99th percentile of latency, in units.
+    /// The 99th percentile of the latency of an item, in units of a flush's cost.
     pub p99: f64,
-    /// The number of flushes for an item.
+    /// The number of flushes divided by the number of items.
     pub flushes: f64,
     /// The number of items of the largest batch.
     pub batch_max: u64,
@@ -47,7 +48,8 @@ pub struct CommitRun {
 struct Loop {
     callers: Callers,
     rng: Rng,
-    /// Future arrivals, as (bits of the time, caller): times are positive, so their bits have the same order.
+    /// The arrivals to come, each as the bits of its time and its caller. Times are positive, so their bits
+    /// have the same order as the times.
     coming: BinaryHeap<Reverse<(u64, u32)>>,
     next_open: f64,
 }
@@ -91,7 +93,7 @@ impl Loop {
             .map_or(f64::INFINITY, |Reverse((t, _))| f64::from_bits(*t))
     }
 
-    /// Moves the arrivals up to `upto` into the batch and reports each to the controller.
+    /// Moves the arrivals up to the time `upto` into the batch, and reports each arrival to the controller.
     fn take(&mut self, upto: f64, batch: &mut Vec<(f64, u32)>, c: &mut dyn Controller) {
         while self.peek() <= upto {
             let Some(Reverse((t, caller))) = self.coming.pop() else {
@@ -108,8 +110,8 @@ fn at(t: f64) -> Time {
     Time::from_nanos((t * UNIT).round() as u64)
 }
 
-/// Commits `items` items in batches without a limit, each batch started at the decision of `c`. `sigma` is
-/// the lognormal noise of a flush.
+/// Simulates the commits of `items` items. A batch has no limit on items, and `c` decides when each batch
+/// starts. `sigma` is the lognormal noise of a flush's cost.
 pub fn commit(
     callers: Callers,
     c: &mut dyn Controller,
@@ -179,7 +181,7 @@ pub fn commit(
     }
 }
 
-/// Holds the batch back as long as the controller decides, and adds the arrivals of that time to it.
+/// Holds the batch back as long as the controller decides, and adds the arrivals of that time to the batch.
 fn hold(mut start: f64, batch: &mut Vec<(f64, u32)>, l: &mut Loop, c: &mut dyn Controller) -> f64 {
     loop {
         let backlog = Load::items(batch.len() as u64);

@@ -1,15 +1,17 @@
-//! Arrivals and the cost of a batch: the inputs of a scenario.
+//! The inputs of the simulator's scenarios: the arrivals of messages, and the cost of a batch.
 //!
-//! Times are in milliseconds, as in the model they come from; [`ns`] turns them into nanoseconds. Unless a
-//! scenario says otherwise, a batch costs 3 ms plus 3 ms a MiB of 4 KiB messages, so a/b is 256 messages.
+//! Times are in milliseconds, as in the executable model from which these inputs come; [`ns`] turns them into
+//! nanoseconds. Unless a scenario says otherwise, a batch costs 3 ms plus 3 ms a MiB of 4 KiB messages, so
+//! the fixed part of the cost equals the cost of 256 messages.
 
 use super::Rng;
 
-/// The milliseconds that a batch costs at any size.
+/// The part of a batch's cost that does not depend on its size, in milliseconds.
 pub const A_MS: f64 = 3.0;
-/// The milliseconds that one more message costs.
+/// The time that one more message in a batch costs, in milliseconds.
 pub const B_MS: f64 = 3.0 / 256.0;
-/// The messages a millisecond that the server handles in batches of 8192; a scenario's load is a multiple.
+/// The messages a millisecond that the server handles in batches of 8192; the load of a scenario is a
+/// multiple of this capacity.
 pub const CAPACITY: f64 = 8192.0 / (A_MS + B_MS * 8192.0);
 
 /// Returns `ms` milliseconds in nanoseconds, rounded.
@@ -18,7 +20,8 @@ pub(super) fn ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
 }
 
-/// Returns Poisson arrivals at `rate` a millisecond from `from` for `span` milliseconds, in milliseconds.
+/// Returns the times, in milliseconds, of Poisson arrivals at `rate` a millisecond, for `span` milliseconds
+/// from the time `from` on.
 pub fn poisson(rate: f64, span: f64, rng: &mut Rng, from: f64) -> Vec<f64> {
     let mut out = Vec::new();
     let mut t = from;
@@ -31,7 +34,8 @@ pub fn poisson(rate: f64, span: f64, rng: &mut Rng, from: f64) -> Vec<f64> {
     }
 }
 
-/// Returns 20 bursts: each has 150 ms at twice the capacity, then 350 ms at a tenth of it.
+/// Returns the arrival times, in milliseconds, of 20 bursts: each has 150 ms of arrivals at twice the
+/// capacity, then 350 ms at a tenth of it.
 #[must_use]
 pub fn bursts(seed: u32) -> Vec<f64> {
     let mut rng = Rng::new(seed);
@@ -45,7 +49,8 @@ pub fn bursts(seed: u32) -> Vec<f64> {
     out
 }
 
-/// Returns 100 clumps of 2000 messages at once, every 100 ms.
+/// Returns the arrival times, in milliseconds, of 100 clumps, one every 100 ms: the 2000 messages of a clump
+/// arrive at once.
 #[must_use]
 pub fn clumps() -> Vec<f64> {
     (0..100)
@@ -53,7 +58,7 @@ pub fn clumps() -> Vec<f64> {
         .collect()
 }
 
-/// The cost of a batch.
+/// The costs of the batches of a scenario, with their noise.
 #[derive(Clone, Debug)]
 pub struct Cost {
     a: f64,
@@ -67,20 +72,21 @@ pub struct Cost {
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     Linear,
-    /// The costs change to others at a time.
+    /// At the time `at_ms` the costs change to `a` milliseconds a batch plus `b` milliseconds a message.
     Step {
         at_ms: f64,
         a: f64,
         b: f64,
     },
-    /// Beyond a size every message costs three times as much.
+    /// In a batch, each message past the first `beyond` messages costs three times as much.
     Convex {
         beyond: f64,
     },
 }
 
 impl Cost {
-    /// Creates costs of 3 ms and 3 ms a MiB, with lognormal noise of `sigma` (0: none).
+    /// Creates costs of 3 ms a batch plus 3 ms for each MiB of messages, with lognormal noise of `sigma`; 0
+    /// is no noise.
     #[must_use]
     pub fn linear(sigma: f64, seed: u32) -> Self {
         Self {
@@ -93,7 +99,8 @@ impl Cost {
         }
     }
 
-    /// Creates the costs of [`Cost::linear`] until `at_ms`, then of `a` and `b` milliseconds.
+    /// Creates the costs of [`Cost::linear`] until the time `at_ms`; from then on a batch costs `a`
+    /// milliseconds plus `b` milliseconds a message.
     #[must_use]
     pub fn step(at_ms: f64, a: f64, b: f64, sigma: f64, seed: u32) -> Self {
         Self {
@@ -121,7 +128,7 @@ impl Cost {
         }
     }
 
-    /// Draws the milliseconds for a batch of `n` messages that starts at `t_ms`.
+    /// Draws the cost, in milliseconds, of a batch of `n` messages that starts at `t_ms`.
     pub fn draw(&mut self, n: u64, t_ms: f64) -> f64 {
         let n = n as f64;
         let mut y = match self.shape {

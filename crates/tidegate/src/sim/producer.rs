@@ -1,34 +1,35 @@
-//! A producer that inserts into a shared queue: each insertion costs a claim plus a little for each item.
-//! Times are in microseconds.
+//! A model of a producer that inserts into a shared queue: each insertion costs a claim plus a little for
+//! each item. Times are in microseconds.
 
 use super::Rng;
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason};
 
-/// The microseconds of work before each item.
+/// The time that the producer works before each item, in microseconds.
 const WORK: f64 = 0.10;
-/// The microseconds that an insertion costs, and those that each of its items costs.
+/// The time that an insertion into the queue costs at any number of items, in microseconds.
 const CLAIM: f64 = 0.25;
 const ITEM: f64 = 0.01;
-/// The flush tick, in microseconds.
+/// The interval of the tick on which the producer flushes its buffer, in microseconds.
 const TICK: f64 = 1000.0;
 
-/// The result of a run.
+/// The result of a simulated run of a producer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProducerRun {
-    /// The throughput in million items a second.
+    /// The throughput of the producer, in million items a second.
     pub mops: f64,
-    /// Median time from an item's arrival to its insertion, in microseconds.
+    /// The median time from an item's arrival to its insertion into the queue, in microseconds.
     pub p50_us: f64,
-    /// The 99th percentile of that time, in microseconds.
+    /// The 99th percentile of the time from an item's arrival to its insertion, in microseconds.
     pub p99_us: f64,
-    /// The mean number of items of an insertion.
+    /// The mean number of items in an insertion into the queue.
     pub batch_mean: f64,
-    /// The number of insertions.
+    /// The number of insertions into the queue.
     pub batches: u64,
 }
 
-/// The cost of a claim and of an item in nanoseconds, for controllers with a known cost.
+/// The cost of an insertion at any number of items, and of each item, in nanoseconds, for controllers that
+/// know the cost from the start and need not learn it.
 pub const COST_NS: (f64, f64) = (CLAIM * 1e3, ITEM * 1e3);
 
 struct Producer<'a> {
@@ -45,8 +46,8 @@ impl Producer<'_> {
         Time::from_nanos((self.now * 1e3).round() as u64)
     }
 
-    /// Inserts items. At the threshold it asks the controller, which may insert fewer items on purpose. A
-    /// flush for any other reason inserts the whole buffer.
+    /// Inserts items. If the buffer is at its threshold, the controller decides how many, and may choose
+    /// fewer items on purpose. A flush for any other reason inserts the whole buffer.
     fn flush(&mut self, reason: Reason) {
         let n = self.buffer.len() as u64;
         if n == 0 {
@@ -90,9 +91,9 @@ impl Producer<'_> {
     }
 }
 
-/// Simulates `items` Poisson arrivals at `rate` a microsecond, through a buffer with a threshold that `c`
-/// decides. The producer flushes the buffer at the threshold, on a tick of 1 ms, and, if `flushes_idle`,
-/// before it blocks because it has no item.
+/// Simulates a Poisson process of `rate` arrivals a microsecond, `items` arrivals in all, through a buffer
+/// with a threshold that `c` decides. The producer flushes the buffer at the threshold, on a tick of 1 ms,
+/// and, if `flushes_idle` is true, before it blocks because it has no item.
 pub fn produce(
     rate: f64,
     c: &mut dyn Controller,

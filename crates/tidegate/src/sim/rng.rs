@@ -8,7 +8,7 @@
 const N: usize = 624;
 const M: usize = 397;
 
-/// A seeded generator.
+/// A seeded generator of random numbers: the Mersenne Twister.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: [u32; N],
@@ -108,7 +108,7 @@ fn wrap(s: &mut [u32; N], i: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Drawn with CPython 3.11:
+    /// The expected numbers come from CPython 3.11:
     /// `r = Random(7); r.random(), r.random(), r.expovariate(2.0), r.gauss(0, 1), r.gauss(0, 1)`.
     #[test]
     fn it_draws_what_cpython_draws() {

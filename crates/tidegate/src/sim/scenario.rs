@@ -1,4 +1,4 @@
-//! The named workloads, and the controllers that run on each.
+//! The named workloads of the simulator, and the controllers that run on each of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use crate::controller::{
     Ruled, StormAimd,
 };
 
-/// A workload with a name.
+/// A simulated workload with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scenario {
@@ -21,36 +21,40 @@ pub enum Scenario {
     Backlog,
     /// The workload of [`Scenario::Backlog`] with 5 % noise, and once more with a million messages.
     BacklogNoise,
-    /// Poisson arrivals at 10, 50 and 90 % of the capacity.
+    /// Poisson arrivals at 10, 50 and 90 % of the server's capacity.
     Poisson,
-    /// 150 ms at twice the capacity, then 350 ms at a tenth of it, repeatedly.
+    /// Bursts: 150 ms of arrivals at twice the capacity, then 350 ms at a tenth of it, repeatedly.
     Bursts,
-    /// 2000 messages at once every 100 ms.
+    /// Clumps of 2000 messages that arrive at once, one clump every 100 ms.
     Clumps,
-    /// Poisson at 60 %; half-way the cost of a batch rises to four times and that of a message falls to half.
+    /// Poisson arrivals at 60 % of the capacity; half-way, the cost of a batch rises to four times and the
+    /// cost of a message falls to half.
     Step,
-    /// 600,000 messages queued; the costs change during the run.
+    /// A backlog of 600,000 messages from the start; the costs of batches change during the run.
     StepSaturated,
-    /// 600,000 messages queued; messages beyond 2048 in a batch cost three times as much.
+    /// A backlog of 600,000 messages from the start; in a batch, each message past the 2048th costs three
+    /// times as much.
     Convex,
-    /// Poisson at 50 %; one batch in a hundred takes ten times as long.
+    /// Poisson arrivals at 50 % of the capacity; one batch in a hundred takes ten times as long.
     Spikes,
-    /// Poisson at 50 and 90 % under latency objectives.
+    /// Poisson arrivals at 50 and 90 % of the capacity, for controllers with latency objectives.
     Latency,
-    /// Thresholds of 1 to 20 items: the loads at which waiting for company beats serving at once.
+    /// Servers without a controller that start a batch once a threshold of 1 to 20 items wait. The results
+    /// show at which loads this wait for company beats serving at once.
     Gate,
-    /// Group commit: callers in a closed loop, and open arrivals.
+    /// A log with group commit, for callers in a closed loop and for callers that arrive as a Poisson
+    /// process.
     Commit,
-    /// A pipelining client on one connection.
+    /// A client that pipelines requests on one connection.
     Client,
-    /// A producer that inserts into a queue.
+    /// A producer that inserts batches of items into a shared queue.
     Producer,
     /// A receiver that sends cumulative acknowledgements.
     Ack,
 }
 
 impl Scenario {
-    /// Every scenario.
+    /// Every scenario of the simulator.
     pub const ALL: [Self; 15] = [
         Self::Backlog,
         Self::BacklogNoise,
@@ -69,7 +73,7 @@ impl Scenario {
         Self::Ack,
     ];
 
-    /// Returns the name of the scenario.
+    /// Returns the name of the scenario on command lines.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -149,7 +153,7 @@ impl FromStr for Scenario {
     }
 }
 
-/// The error that no scenario has this name.
+/// The error of a text that names no scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownScenario(pub String);
 
@@ -178,12 +182,13 @@ fn knee(objective: Objective) -> Knee {
     Knee::new(objective, Bounds::items(32, 8192)).unwrap_or_default()
 }
 
-/// Puts gen_batch_server's bounds around a controller that has none of its own.
+/// Puts bounds of 1 to 8192 items around a controller that lacks such bounds.
 fn bounded<C: Controller>(c: C) -> Bounded<C> {
     Bounded::new(c, Bounds::items(1, 8192)).unwrap_or_else(|_| unreachable!("valid bounds"))
 }
 
-/// Returns every controller that makes sense at a mailbox, with fixed limits from `fixed_min` up.
+/// Returns every controller that makes sense at an actor's mailbox. Leaves out the fixed limits below
+/// `fixed_min`.
 fn mailbox(fixed_min: u64) -> Vec<Named> {
     let mut all: Vec<Named> = Vec::new();
     for n in [32, 256, 1024, 4096, 8192] {
@@ -253,7 +258,8 @@ fn backlog(n: usize, sigma: f64, seed: u32) -> Table {
 
 fn poisson_load((load, span): (f64, f64)) -> Table {
     let at = poisson(load * CAPACITY, span, &mut Rng::new(11), 0.0);
-    // A fixed limit below the load would build an endless queue.
+    // `fixed_min` leaves out the limits that are too small for the load: with them the queue would grow for
+    // ever.
     let stable = |n: &u64| *n as f64 / (A_MS + B_MS * *n as f64) >= load * CAPACITY;
     let fixed_min = [32, 256, 1024, 4096]
         .into_iter()
@@ -288,8 +294,8 @@ fn step_saturated(a: f64, b: f64) -> Table {
 
 fn convex() -> Table {
     let at = vec![0.0; 600_000];
-    // All controllers draw from one stream of noise, as in the executable model with which tests compare
-    // this.
+    // All controllers draw from one stream of noise, as in the executable model with which tests compare the
+    // results.
     let mut cost = Cost::convex(0.05, 5);
     let rows = mailbox(1024)
         .into_iter()
@@ -341,7 +347,8 @@ fn latency(load: f64) -> Table {
     }
 }
 
-/// Runs thresholds with no limit on the batch. The unit is the cost of a flush, simulated as a millisecond.
+/// Simulates servers that start a batch once a threshold of 1 to 20 items wait, and then take all waiting
+/// items. The unit of time is the cost of a flush, simulated as a millisecond.
 fn gate() -> Table {
     let mut rows = Vec::new();
     for load in [0.2, 1.0, 3.0, 10.0, 50.0] {
@@ -369,7 +376,8 @@ fn gate() -> Table {
     }
 }
 
-/// The default controller for group commit, which has no limit of its own: a batch takes all gathered items.
+/// Returns the default controller for group commit. It has no limit of its own: a batch takes all gathered
+/// items.
 fn anticipating() -> Knee {
     let bounds = Bounds::items(1, 1 << 20);
     Knee::new(Objective::Lean, bounds)

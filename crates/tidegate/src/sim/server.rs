@@ -1,29 +1,33 @@
-//! One server, one queue, one controller: the mailbox boundary in virtual time.
+//! Simulates one server with one queue and one controller, such as an actor with its mailbox, in virtual
+//! time.
 
 use super::load::{Cost, ns};
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
-/// The result of a run. Latencies count from an item's arrival to the end of its batch, in milliseconds.
+/// The result of a simulated run of one server. Latencies count from an item's arrival to the end of its
+/// batch, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Run {
-    /// The items a second, from the first arrival to the last completion.
+    /// The number of items that the server handled in a second, from the first arrival to the last
+    /// completion.
     pub ops_per_s: f64,
-    /// Mean latency.
+    /// The mean latency of an item, in milliseconds.
     pub mean_ms: f64,
-    /// Median latency.
+    /// The median latency of an item, in milliseconds.
     pub p50_ms: f64,
-    /// 99th percentile.
+    /// The 99th percentile of the latency of an item, in milliseconds.
     pub p99_ms: f64,
-    /// The 99.9th percentile of latency.
+    /// The 99.9th percentile of the latency of an item, in milliseconds.
     pub p999_ms: f64,
-    /// The largest latency.
+    /// The largest latency of an item, in milliseconds.
     pub max_ms: f64,
-    /// The number of batches.
+    /// The number of batches that the server ran.
     pub batches: u64,
     /// The number of items of the largest batch.
     pub batch_max: u64,
-    /// The share of the time during which the server was busy.
+    /// The share of the time, from the first arrival to the last completion, during which the server ran a
+    /// batch.
     pub busy: f64,
 }
 
@@ -75,8 +79,8 @@ pub fn serve(arrivals: &[f64], controller: &mut dyn Controller, cost: &mut Cost,
     run
 }
 
-/// Moves the time to the start of the next batch. Returns its limit, the reason, and the end of the
-/// arrivals so far.
+/// Moves the time `t` to the start of the next batch. Returns the limit of the batch, the reason that the
+/// controller gives, and the index after the last item that has arrived by then.
 fn ready(
     at: &[u64],
     i: usize,

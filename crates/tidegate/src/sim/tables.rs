@@ -1,34 +1,35 @@
-//! Results as rows, in one form for every scenario.
+//! The results of the simulator's scenarios as rows, in one form for every scenario.
 
-/// The rows of one workload.
+/// The results of one simulated workload, with a row for each controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
     /// The name of the workload.
     pub case: String,
-    /// One row a controller.
+    /// The figures of each controller.
     pub rows: Vec<Row>,
 }
 
-/// The figures of one controller. Figures that the scenario does not measure are `None`.
+/// The figures of one controller in a simulated workload. Figures that the scenario does not measure are
+/// `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Row {
     /// The name of the controller.
     pub controller: String,
-    /// Items a second.
+    /// The number of items that the server handled in a second.
     pub ops_per_s: f64,
-    /// Mean latency, in microseconds.
+    /// The mean latency of an item, in microseconds.
     pub mean_us: Option<f64>,
-    /// Median latency.
+    /// The median latency of an item, in microseconds.
     pub p50_us: Option<f64>,
-    /// 99th percentile.
+    /// The 99th percentile of the latency of an item, in microseconds.
     pub p99_us: Option<f64>,
-    /// Batches.
+    /// The number of batches that the controller ran.
     pub batches: Option<u64>,
-    /// Mean batch, in items.
+    /// The mean number of items in a batch.
     pub batch_mean: Option<f64>,
-    /// Largest batch.
+    /// The number of items of the largest batch.
     pub batch_max: Option<u64>,
-    /// The figures that only this scenario measures, by name.
+    /// The figures that only this scenario measures, as names and values.
     pub extra: Vec<(&'static str, f64)>,
 }

@@ -1,14 +1,15 @@
-//! The promise of a stable backlog, in the fixed cells with an open loop.
+//! Tests that the default controller keeps the promise of a stable backlog, in the fixed cells of the arena
+//! with an open loop.
 
 use tidegate::sim::arena::{Cell, Kind, Stability};
 
 use super::{in_parallel, ours, seeds, table};
 
-/// The seeds of cells with one batch at a time in which the default controller breaks the
-/// promise. Goal: none.
+/// The seeds of the cells with one batch at a time in which the default controller breaks the promise. The
+/// goal is none.
 const BROKEN: &[u32] = &[340];
 
-/// The number of runs of cells with several batches at once that may break the promise. Goal: none.
+/// The number of runs of cells with several batches at once that may break the promise. The goal is none.
 const BROKEN_SEVERAL: usize = 57;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Two hundred fixed cells of the arena: the default controller beside the best fixed settings in
-//! `table.txt`, and the promise of a stable backlog.
+//! Tests the default controller in two hundred fixed cells of the arena: beside the best fixed settings in
+//! `table.txt`, and by the promise of a stable backlog.
 //!
 //! `tidegate-bench arena --write-table` writes the table again after a change of the worlds or of the
 //! simulator.
@@ -26,13 +26,14 @@ fn ours(world: &World) -> Box<dyn Controller> {
     Choice::KNEE.build(world.bounds()).unwrap()
 }
 
-/// Returns the seeds for a world. Where several batches run at once, a single seed is not significant.
+/// Returns the seeds of the runs in a world. Where several batches run at once, a single run is not
+/// significant.
 fn seeds(world: &World) -> &'static [u32] {
     let many = if world.in_flight_max > 1 { 4 } else { 1 };
     &SEEDS[..many]
 }
 
-/// Returns the results of `of` for 0 to `n`, in this order, computed on several threads.
+/// Returns the results of `of` for the numbers from 0 to `n` - 1, in this order, computed on several threads.
 fn in_parallel<T: Send>(n: usize, of: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let mut results: Vec<(usize, T)> = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The same tests for both drivers.
+//! Runs the same tests with both drivers of an actor: the driver on a thread and the driver on a task.
 
 use tidegate::batcher::{Builder, Handle, Handler, SpawnError};
 

@@ -64,13 +64,14 @@ impl Log {
 
 type Script = Box<dyn FnMut(&mut B) -> Flow + Send>;
 
-/// Logs each call and runs a script for each batch. The default script answers ten times each item.
+/// A handler that logs each call and runs a script for each batch. The default script answers ten times each
+/// item.
 pub struct Scripted {
     pub log: Log,
     pub init: Option<Init>,
     pub script: Script,
     pub recover: Recover,
-    /// State for replies given later and for inspection.
+    /// State of the handler for replies that it gives later, and for inspections.
     pub sum: u64,
 }
 
@@ -185,7 +186,7 @@ pub struct Gbs {
     pub limit: u64,
     pub min: u64,
     pub max: u64,
-    /// Items added after a full batch; 0 doubles the limit instead.
+    /// The number of items by which the limit grows after a full batch; 0 doubles the limit instead.
     pub step: u64,
     pub linger_ns: u64,
 }
@@ -264,7 +265,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Panics without a message on the test's output.
+/// Panics without a message in the output of the test.
 pub fn quiet_panic() -> ! {
     std::panic::resume_unwind(Box::new("on purpose"))
 }

@@ -1,4 +1,4 @@
-//! The import graph of a crate: which file uses items of which other file, and where that goes in a circle.
+//! The import graph of a crate: which file uses items of which other file, and which imports form a circle.
 //!
 //! A file may use the items of the modules it lies in: a child and its parent count as one unit in that
 //! direction. Tests, and items compiled for tests only, do not count.
@@ -83,7 +83,7 @@ impl Imports {
         found
     }
 
-    /// One line for each file that imports: the file, and the files it imports.
+    /// Returns a line for each file that imports: the file, and the files that it imports.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.edges.iter().map(|(from, to)| {
             let to: Vec<_> = to.iter().map(|m| &*self.files[m]).collect();
@@ -92,7 +92,7 @@ impl Imports {
     }
 }
 
-/// True if `inner` is `outer` or lies in it.
+/// Returns whether `inner` is `outer` or lies in it.
 fn contains(outer: &str, inner: &str) -> bool {
     outer.is_empty() || inner == outer || inner.starts_with(&format!("{outer}::"))
 }
@@ -150,7 +150,7 @@ fn paths(text: &str) -> Vec<String> {
     found
 }
 
-/// Adds each leaf of a tree of `use`.
+/// Adds to `out` the path of each leaf of a tree of `use`.
 fn leaves(prefix: &str, tree: &str, out: &mut Vec<String>) {
     let tree = tree.trim();
     let Some((head, inner)) = tree.split_once('{') else {
@@ -179,7 +179,7 @@ fn resolve(files: &BTreeMap<String, String>, from: &str, path: &str) -> Option<S
     match first {
         "crate" => base.clear(),
         "self" | "super" => {}
-        // A path may begin at a child.
+        // A path may begin with the name of a child module.
         child => {
             let module = [&base[..], &[child]].concat().join("::");
             files.get(&module)?;
@@ -224,7 +224,7 @@ fn circles(edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
     found
 }
 
-/// Adds what `node` reaches to `order`, each after its own targets.
+/// Adds `node` and all nodes that it reaches to `order`, each after the nodes that it imports.
 fn visit(
     edges: &BTreeMap<String, BTreeSet<String>>,
     node: &String,

@@ -1,70 +1,74 @@
-//! The parts of a world.
+//! The parts of a simulated world: the costs, the noise, the server and the load.
 
 use crate::controller::Bounds;
 use crate::sim::Rng;
 
-/// The mean cost of a batch of n items, in milliseconds.
+/// The mean cost of a batch of n items, in milliseconds, as a function of n.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Curve {
-    /// Costs of the form a + b·n.
+    /// Costs of the form a + b·n for a batch of n items.
     Linear {
-        /// Milliseconds a batch.
+        /// The part of the cost that does not depend on the number of items, in milliseconds.
         a: f64,
-        /// Milliseconds an item.
+        /// The cost of each item, in milliseconds.
         b: f64,
     },
-    /// Costs of the form a + c·n^p, from 0.2 (nearly constant) over 0.5 (square root) to 1.6.
+    /// Costs of the form a + c·n^p for a batch of n items, with p from 0.2 (nearly constant) over 0.5 (square
+    /// root) to 1.6.
     Power {
-        /// Milliseconds a batch.
+        /// The part of the cost that does not depend on the number of items, in milliseconds.
         a: f64,
-        /// Milliseconds of one item.
+        /// The factor of the power of the number of items, in milliseconds.
         c: f64,
-        /// The exponent.
+        /// The exponent of the number of items.
         p: f64,
     },
-    /// Costs of a + b for each distinct key among n draws from `keys` equally likely ones: last-write-wins
-    /// upserts.
+    /// Costs of `a` for the batch, plus `b` for each distinct key among n draws from `keys` equally likely
+    /// keys: such as upserts, where the batch applies only the last write to a key.
     Distinct {
-        /// Milliseconds a batch.
+        /// The part of the cost that does not depend on the keys, in milliseconds.
         a: f64,
-        /// Milliseconds a distinct key.
+        /// The cost of each distinct key in the batch, in milliseconds.
         b: f64,
-        /// The number of keys.
+        /// The number of keys that items can have.
         keys: f64,
     },
-    /// Costs of a + b·n with n rounded up to a multiple of `to`, or to a power of two where `to` is 0.
+    /// Costs of a + b·n for a batch of n items, with n rounded up to a multiple of `to`, or to a power of two
+    /// where `to` is 0.
     Padded {
-        /// Milliseconds a batch.
+        /// The part of the cost that does not depend on the number of items, in milliseconds.
         a: f64,
-        /// Milliseconds an item.
+        /// The cost of each item of the padded batch, in milliseconds.
         b: f64,
-        /// The multiple.
+        /// The server pads a batch to a multiple of this number of items; 0 pads it to a power of two.
         to: u64,
     },
-    /// Costs of a + b·n, plus `more` beyond `at` items.
+    /// Costs of a + b·n for a batch of n items, plus `more` once for a batch of more than `at` items.
     Step {
-        /// Milliseconds a batch.
+        /// The part of the cost that does not depend on the number of items, in milliseconds.
         a: f64,
-        /// Milliseconds an item.
+        /// The cost of each item, in milliseconds.
         b: f64,
-        /// The largest size without the step.
+        /// The greatest number of items of a batch that does not cost `more`.
         at: u64,
-        /// The additional milliseconds of a larger batch.
+        /// The additional cost of a batch of more than `at` items, in milliseconds.
         more: f64,
     },
-    /// Costs of a + b·n; items beyond `at` cost `times` b.
+    /// Costs of a + b·n for a batch of n items, but each item after the first `at` items costs `times` · b
+    /// instead of b.
     Bend {
-        /// Milliseconds a batch.
+        /// The part of the cost that does not depend on the number of items, in milliseconds.
         a: f64,
-        /// Milliseconds an item.
+        /// The cost of each of the first `at` items, in milliseconds.
         b: f64,
-        /// The size at which the slope changes.
+        /// The number of items after which each further item has another cost.
         at: u64,
-        /// The factor of the slope: above 1 is convex, below 1 concave.
+        /// The factor on the cost of an item beyond the size `at`: above 1 the curve is convex, below 1
+        /// concave.
         times: f64,
     },
-    /// The cost at each size of the half-octave grid, with straight lines between.
+    /// Costs by a table: the cost at each size of the half-octave grid, with straight lines between.
     Table(Vec<f64>),
 }
 
@@ -94,7 +98,8 @@ impl Curve {
     }
 }
 
-/// Returns the grid size with the index `i`, of the sizes {2^e, 1.5·2^e}: 1, 2, 3, 4, 6, 8, ...
+/// Returns the number of items at index `i` of the half-octave grid, which has the numbers 2^e and 1.5·2^e:
+/// 1, 2, 3, 4, 6, 8, ...
 #[must_use]
 pub(super) fn grid_size(i: usize) -> u64 {
     match i {
@@ -114,27 +119,27 @@ fn interpolate(costs: &[f64], x: f64) -> f64 {
     costs[i] + (costs[i + 1] - costs[i]) * t
 }
 
-/// The scatter of single costs around the mean, as factors with mean 1.
+/// The scatter of the costs of single batches around the mean cost, as factors with mean 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Noise {
-    /// No scatter.
+    /// No scatter: every batch has the mean cost.
     None,
-    /// Log-normal scatter with this sigma.
+    /// Log-normal scatter, with this sigma of the logarithm of a cost.
     LogNormal(f64),
-    /// Two kinds of batches: a share of them costs a multiple of the others.
+    /// Two kinds of batches: a share of the batches costs a multiple of the rest.
     Bimodal {
-        /// The share of the expensive batches.
+        /// The share of the expensive batches among all batches.
         share: f64,
-        /// The factor of their costs.
+        /// The cost of an expensive batch as a multiple of the cost of the other batches.
         times: f64,
     },
-    /// Exponential scatter: a coefficient of variation of 1.
+    /// Exponential scatter, which has a coefficient of variation of 1.
     Exponential,
 }
 
 impl Noise {
-    /// Draws a factor for a mean cost.
+    /// Draws a factor by which the cost of one batch differs from the mean cost.
     pub fn draw(self, rng: &mut Rng) -> f64 {
         match self {
             Self::None => 1.0,
@@ -151,7 +156,7 @@ impl Noise {
         }
     }
 
-    /// Returns the coefficient of variation of the scatter.
+    /// Returns the coefficient of variation of the factors.
     #[must_use]
     pub fn cv(self) -> f64 {
         match self {
@@ -166,7 +171,7 @@ impl Noise {
     }
 }
 
-/// The server of a world.
+/// The way in which the server of a simulated world runs batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Server {
@@ -178,65 +183,68 @@ pub enum Server {
     /// A server that runs any number of batches at once, but each other running batch makes a batch more
     /// expensive by this share.
     Contended(f64),
-    /// A server that admits a batch each time this many milliseconds have passed, at any number that run. The
-    /// cost includes the wait.
+    /// A server that admits one batch each time this many milliseconds have passed, at any number of running
+    /// batches. The cost of a batch includes its wait for admission.
     Admits(f64),
 }
 
 impl Server {
-    /// Returns whether more than one batch may run at once.
+    /// Returns whether the server can run more than one batch at once.
     #[must_use]
     pub const fn is_parallel(self) -> bool {
         !matches!(self, Self::Serial)
     }
 }
 
-/// The source of the items.
+/// The load of a simulated world: the source of its items.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Demand {
-    /// Poisson arrivals at this share of the capacity.
+    /// Poisson arrivals at this share of the server's capacity.
     Open(f64),
-    /// Alternating spans of this many milliseconds, at the first and at the second share of the capacity.
+    /// Poisson arrivals that alternate between two rates. Each rate lasts for the first number, in
+    /// milliseconds. The second and the third number are the rates, as shares of the server's capacity.
     OnOff(f64, f64, f64),
     /// Callers that think for an exponential time of this mean, in milliseconds, between two calls.
     Closed {
-        /// The number of callers.
+        /// The number of callers in the closed loop.
         callers: u32,
-        /// The mean think time in milliseconds.
+        /// The mean think time of a caller between two calls, in milliseconds.
         think: f64,
     },
-    /// All items at once, and none later.
+    /// All items arrive at once at the start, and none later.
     Backlog,
-    /// Saturated: blocked producers keep this many items in the queue at all times.
+    /// Blocked producers keep this many items in the queue at all times.
     Full(u64),
 }
 
-/// A world.
+/// A simulated world: costs, noise, server and load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
-    /// The name of the world, or the seed that made it.
+    /// The name of the world; for a generated world it names the seed.
     pub name: String,
-    /// The costs.
+    /// The mean costs of batches at the start.
     pub curve: Curve,
-    /// The later cost curves, each with the time in milliseconds from which it holds.
+    /// The cost curves that later take the place of `curve`, each with the time in milliseconds from which it
+    /// holds.
     pub then: Vec<(f64, Curve)>,
-    /// The scatter of the costs.
+    /// The scatter of the costs of batches around the mean.
     pub noise: Noise,
-    /// Costs swing by this share, with this period in milliseconds.
+    /// The share by which the costs swing up and down around the mean, and the period of the swing in
+    /// milliseconds; `None` if the costs do not swing.
     pub swing: Option<(f64, f64)>,
-    /// The server.
+    /// The way in which the server runs batches.
     pub server: Server,
-    /// The load.
+    /// The source of the items.
     pub demand: Demand,
-    /// The most items in a batch.
+    /// The greatest number of items that a batch may take.
     pub items_max: u64,
-    /// The most batches at once.
+    /// The greatest number of batches that a controller may run at once.
     pub in_flight_max: u32,
 }
 
 impl World {
-    /// Creates a serial world without noise or change.
+    /// Creates a world with a serial server, without noise or changes of the costs.
     #[must_use]
     pub fn new(name: &str, curve: Curve, demand: Demand) -> Self {
         Self {
@@ -252,13 +260,13 @@ impl World {
         }
     }
 
-    /// Replaces the noise.
+    /// Replaces the noise of the costs.
     #[must_use]
     pub fn noise(self, noise: Noise) -> Self {
         Self { noise, ..self }
     }
 
-    /// Replaces the server, with up to `in_flight_max` batches at once.
+    /// Replaces the server. A controller may then run at most `in_flight_max` batches at once.
     #[must_use]
     pub fn on(self, server: Server, in_flight_max: u32) -> Self {
         Self {
@@ -268,7 +276,8 @@ impl World {
         }
     }
 
-    /// Returns the mean cost of a batch of `n` started at `t_ms` while `running` others run, in milliseconds.
+    /// Returns the mean cost, in milliseconds, of a batch of `n` items that starts at `t_ms` while `running`
+    /// others run.
     #[must_use]
     pub fn mean(&self, n: u64, t_ms: f64, running: u32) -> f64 {
         let mut curve = &self.curve;
@@ -287,7 +296,7 @@ impl World {
         y
     }
 
-    /// Returns the bounds of a controller that serves the world.
+    /// Returns the bounds for a controller that serves this world.
     #[must_use]
     pub const fn bounds(&self) -> Bounds {
         Bounds {
@@ -313,7 +322,7 @@ impl World {
         1 + self.then.len()
     }
 
-    /// Returns the start of mode `i`, in milliseconds.
+    /// Returns the time at which mode `i` starts, in milliseconds.
     #[must_use]
     pub fn mode_start(&self, i: usize) -> f64 {
         match i.checked_sub(1) {
@@ -322,7 +331,8 @@ impl World {
         }
     }
 
-    /// Returns the same world with the costs of mode `i` throughout; past the last mode, those of the last.
+    /// Returns the same world with the costs of mode `i` throughout; past the last mode, with the costs of
+    /// the last mode.
     #[must_use]
     pub fn mode(&self, i: usize) -> Self {
         let curve = match i.min(self.then.len()).checked_sub(1) {
