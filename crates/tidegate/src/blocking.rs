@@ -33,7 +33,7 @@ impl fmt::Display for WouldBlock {
                  `spawn_blocking`"
             }
             Self::InHandler => {
-                "the call waits for the actor whose handler makes it: send with a `try_` form, or wait \
+                "the handler of an actor calls its own actor and would wait for itself: send with a `try_` form, or wait \
                  outside the handler"
             }
         })

@@ -56,6 +56,7 @@ fn operations_arrive_in_order<D: Driver>() {
     hold.busy(&handle);
     handle.blocking_cast(1).unwrap();
     handle.blocking_info("timer").unwrap();
+    handle.try_info("again").unwrap();
     let call = handle.blocking_send_request(2).unwrap();
     assert_eq!(handle.blocking_cast_many([3, 4]).unwrap(), 2);
     hold.let_go();
@@ -66,6 +67,7 @@ fn operations_arrive_in_order<D: Driver>() {
         "cast 0",
         "cast 1",
         "info timer",
+        "info again",
         "call 2",
         "cast 3",
         "cast 4",
@@ -76,7 +78,7 @@ fn operations_arrive_in_order<D: Driver>() {
         [1, 4],
         "an info has a place, but is no item here"
     );
-    assert_eq!(handle.stats().items, 6);
+    assert_eq!(handle.stats().items, 7);
 }
 
 /// Tests the defaults of gen_batch_server: limits of 32 to 8192 items, and the exponential rule.
@@ -172,7 +174,11 @@ fn full_refuses_or_waits<D: Driver>() {
         handle.blocking_info("no").map_err(SendError::into_item),
         Err("no")
     );
-    assert_eq!(handle.stats().rejected, 4);
+    assert_eq!(
+        handle.try_info("no").map_err(SendError::into_item),
+        Err("no")
+    );
+    assert_eq!(handle.stats().rejected, 5);
     hold.let_go();
     handle.blocking_drain(LONG).unwrap();
     assert_eq!(log.items(), [0, 1, 2]);

@@ -275,8 +275,10 @@ proptest! {
         }
         let limit = b.controller.snapshot().limit as f64;
         let knee = 16.0 * a as f64 / per as f64;
-        // A doubling is worth 3 % up to 22.5 units of a/b, and the search tries a doubling first.
-        prop_assert!(limit >= knee / 1.6 && limit <= knee * 22.5 / 16.0 * 2.0, "limit {} for a knee at {}", limit, knee);
+        // Garbage in the mean cost of a size may make the double of that size look worth its 3 %. The search
+        // leaves the double for a third of it where the third loses less than 1.5 % a grid step, less 1 %
+        // for noise. That is so beyond 57 units of a/b; the knee has 16 units.
+        prop_assert!(limit >= knee / 1.6 && limit <= knee * 57.0 / 16.0, "limit {} for a knee at {}", limit, knee);
     }
 
     /// A higher price of a flush makes batches larger; a looser objective makes them smaller.

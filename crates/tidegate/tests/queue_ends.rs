@@ -211,6 +211,19 @@ fn a_buffer_leaves_when_full_when_asked_and_when_dropped() {
 }
 
 #[test]
+fn an_ended_producer_gives_back_what_no_flush_took() {
+    let (queue, mut consumer) = bounded::<u8>(8).unwrap();
+    let mut producer = queue.fixed(4).unwrap();
+    for n in 0..6 {
+        producer.blocking_push(n).unwrap();
+    }
+    assert_eq!(producer.into_unflushed(), [4, 5]);
+    assert_eq!(queue.metrics().buffers, 0);
+    queue.close();
+    assert_eq!(rest(&mut consumer), [0, 1, 2, 3]);
+}
+
+#[test]
 fn a_rejecting_queue_gives_the_item_back() {
     let (queue, mut consumer) = Builder::new(2).full(Full::Reject).build().unwrap();
     let mut producer = queue.fixed(2).unwrap();

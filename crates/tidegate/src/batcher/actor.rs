@@ -554,6 +554,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
     }
 
     /// Completes a wait in `step` that [`prepare_wait`](Self::prepare_wait) began and that ended at `now`.
+    /// After a rest of a second, frees the memory of large buffers.
     pub(super) fn waited(&mut self, step: DriverStep, now: Time, until: Time) {
         if let DriverStep::Hold { items, .. } = step {
             // An inspection wakes the actor by an entry in the queue. That entry is no item, so the actor

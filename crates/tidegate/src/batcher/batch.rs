@@ -107,11 +107,6 @@ impl<T, R, M> Batch<T, R, M> {
         &self.ops
     }
 
-    /// Returns the operations not taken out yet, to change them in place.
-    pub fn ops_mut(&mut self) -> &mut [Op<T, R, M>] {
-        &mut self.ops
-    }
-
     /// Adds an operation to the batch, for use in [`Handler::append`](super::Handler::append).
     #[inline]
     pub fn push(&mut self, op: Op<T, R, M>) {

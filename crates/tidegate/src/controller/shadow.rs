@@ -150,6 +150,7 @@ mod tests {
         }
         let k = c.comparison();
         assert_eq!((k.decisions, k.smaller, k.larger, k.waits), (3, 2, 0, 0));
+        assert_eq!((c.snapshot().limit, c.shadow_snapshot().limit), (10, 4));
         let (active, shadow) = c.clone().into_inner();
         assert_eq!((active.snapshot().limit, shadow.snapshot().limit), (10, 4));
         assert_eq!(c.swap().snapshot().limit, 4);

@@ -202,3 +202,25 @@ pub(super) fn sum(into: &mut Counts, from: &Counts) {
     into.items += from.items;
     into.items_max = into.items_max.max(from.items_max);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn littles_law_from_two_snapshots() {
+        let at = |s: u64, arrived, population| Metrics {
+            at: Time::from_nanos(s * 1_000_000_000),
+            arrived,
+            population,
+            ..Metrics::default()
+        };
+        let (start, later) = (at(2, 100, 10), at(4, 140, 30));
+        assert_eq!(start.arrival_rate_per_s(), 50.0);
+        assert_eq!(start.sojourn(), Some(Duration::from_millis(200)));
+        assert_eq!(later.arrival_rate_since(&start), 20.0);
+        assert_eq!(later.sojourn_since(&start), Some(Duration::from_secs(1)));
+        assert_eq!(start.sojourn_since(&later), None);
+        assert_eq!(Metrics::default().sojourn(), None);
+    }
+}

@@ -7,6 +7,7 @@ use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
 /// The time that the receiver takes to receive a message, in microseconds.
 const MESSAGE: f64 = 2.0;
+/// The time that the receiver takes to send an acknowledgement, in microseconds.
 const ACK: f64 = 20.0;
 
 /// The cost of an acknowledgement in nanoseconds, for controllers that know the cost from the start and need

@@ -13,7 +13,9 @@ use crate::controller::{BatchId, Controller, Event, Load, When};
 
 /// The time that the writer takes for a batch, and for each of its items, in microseconds.
 const WRITE: (f64, f64) = (5.0, 0.15);
+/// The time that the server takes for a batch, and for each of its requests, in microseconds.
 const SERVE: (f64, f64) = (6.0, 0.6);
+/// The time that the reader takes for a batch, and for each of its replies, in microseconds.
 const READ: (f64, f64) = (4.0, 0.15);
 /// The mean think time of a caller, in microseconds.
 const THINK: f64 = 2.0;

@@ -9,6 +9,7 @@ use crate::controller::{BatchId, Controller, Event, Load, Reason};
 const WORK: f64 = 0.10;
 /// The time that an insertion into the queue costs at any number of items, in microseconds.
 const CLAIM: f64 = 0.25;
+/// The time that each item of an insertion costs, in microseconds.
 const ITEM: f64 = 0.01;
 /// The interval of the tick on which the producer flushes its buffer, in microseconds.
 const TICK: f64 = 1000.0;

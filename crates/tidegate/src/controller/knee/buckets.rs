@@ -20,11 +20,13 @@ pub(super) struct Bucket {
     pub(super) count: u32,
     /// The mean size of the bucket's batches, in items.
     pub(super) n: f64,
+    /// The mean cost of the bucket's batches, in nanoseconds.
     pub(super) y: f64,
     /// The number of outliers in a row among the bucket's batches, negative if their costs were too low.
     pub(super) streak: i8,
     /// The sequence number of the batch that gave the bucket's last sample.
     last: u64,
+    /// The sequence number of the batch that gave the bucket's first sample.
     first: u64,
     /// The number of samples for which the bucket counts in the fit: halved for every [`AGE`] batches since
     /// its last sample.

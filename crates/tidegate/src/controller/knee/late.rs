@@ -23,6 +23,7 @@ const PASSED: u32 = 4;
 pub(super) struct Late {
     /// The time from which the batch is late if later batches have passed it.
     passed_at: Time,
+    /// The time from which the batch is late even if no later batch has passed it.
     at: Time,
     passed: u32,
     is_stuck: bool,

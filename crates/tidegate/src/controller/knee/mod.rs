@@ -58,6 +58,7 @@ use crate::Time;
 
 /// The initial limit of a controller that counts items, in items; the bounds may change it.
 const START_ITEMS: u64 = 32;
+/// The initial limit of a controller that counts bytes, in bytes; the bounds may lower it.
 const START_BYTES: u64 = 64 << 10;
 /// The factor by which the limit grows after a saturated batch until the sizes span enough to tell a from b.
 /// The limit also never exceeds the largest size measured by more than this factor.
@@ -138,6 +139,7 @@ pub struct Knee {
     natural: f64,
     /// The time at which the oldest item of the backlog arrived, as the driver reported it last.
     oldest: Time,
+    /// The time at which the last batch ended.
     freed: Time,
     /// True if the limit has reached the target that the costs give: the sizes measured so far do not hold it
     /// back.

@@ -23,6 +23,7 @@ pub(super) struct Profile {
     completions: u64,
     /// The sum of `mean`, apart from rounding: no wait can bring more arrivals than this number.
     total: f64,
+    /// The sum of `current`: the arrivals since the last completion.
     came: f64,
     /// True once an item has arrived. Until then all slots are zero.
     any: bool,

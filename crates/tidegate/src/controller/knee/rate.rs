@@ -13,6 +13,7 @@ pub(super) struct Rate {
     seen: u64,
     /// The number of arrivals that the decayed sums do not contain yet.
     items: f64,
+    /// The time, in nanoseconds, up to which the decayed sums reach.
     looked: Option<u64>,
     fast: Decayed,
     slow: Decayed,
@@ -103,11 +104,13 @@ pub(super) fn drain_chunk(a: f64, b: f64, rate: f64, backlog: f64) -> f64 {
 pub(super) struct Drain {
     /// The size of the backlog in progress when its first part was taken; 0 without a backlog.
     whole: u64,
+    /// The number of items (or bytes) taken so far out of the backlog in progress.
     taken: u64,
     parts: u32,
     /// The number of backlogs that the controller takes in one go after the next failure of cutting, before
     /// it cuts again.
     skips: u32,
+    /// The number of backlogs still to take in one go before the controller cuts a backlog again.
     left: u32,
 }
 

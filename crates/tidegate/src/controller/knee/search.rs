@@ -34,6 +34,9 @@ const NEAR: usize = 2;
 /// The bound on the loss of a trial, as a multiple of the expected loss. A larger loss counts as this much
 /// against the budget.
 const DEAREST: f64 = 64.0;
+/// The greatest cost of an item in a batch of the largest size, as a multiple of the cost at the limit, that
+/// the search expects where no more than one recent batch tells the cost. That batch may have hung.
+const DOUBTED: f64 = 8.0;
 /// The number of batches after which the search may try a size again that cost more than [`DEAREST`] allows.
 const REHEAR: u32 = 1024;
 /// The greatest number of batches of other sizes during a trial, taken because the backlog did not reach the
@@ -102,6 +105,8 @@ pub(super) struct Search {
     largest: (f64, f64),
     /// The sum of the costs of the batches that the limit cut, in nanoseconds.
     bound_ns: f64,
+    /// The time that trials of worse sizes lost, in nanoseconds, as a part of `bound_ns`: first for sizes
+    /// below the limit, then for sizes above it.
     spent_ns: [f64; 2],
 }
 
@@ -115,6 +120,7 @@ struct Backlog {
     grows: bool,
     /// The backlog, in items, when the previous batch was taken; `None` after a trial.
     last: Option<u64>,
+    /// The change of the backlog from one batch to the next, as a moving average in items.
     trend: f64,
     /// The last change of the backlog, in items.
     change: f64,
@@ -456,7 +462,10 @@ impl Search {
         let (top, dearest) = self.largest;
         let dearer = sizes.rate_of(top as u64).map_or(0.0, |(of, weight)| {
             let error = noise / weight.max(1.0).sqrt();
-            1.0 / (of * (1.0 + error)) - 1.0 / rate
+            let item = 1.0 / (of * (1.0 + error));
+            // The weight of a size halves while no batch has that size, so old batches count as few.
+            let most = if weight > 1.0 { item } else { DOUBTED / rate };
+            item.min(most) - 1.0 / rate
         });
         let room = self.spent_ns.map(|spent| share * self.bound_ns - spent);
         for index in order.into_iter().flatten() {
@@ -514,26 +523,42 @@ fn lean(i: usize, at: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Serves a constant backlog at costs of `ns(n)`, and returns the sizes taken.
-    fn sizes(mut search: Search, start: u64, batches: usize, ns: impl Fn(u64) -> f64) -> Vec<u64> {
-        let (mut buckets, mut limit, mut taken) = (Buckets::new(), start, Vec::new());
+    /// Runs the search on a backlog that stays constant, where a batch of `n` items costs `ns(n)`
+    /// nanoseconds. Returns the sizes of the batches.
+    fn sizes(search: Search, start: u64, batches: usize, ns: impl Fn(u64) -> f64) -> Vec<u64> {
+        sizes_after(search, Buckets::new(), start, batches, ns)
+    }
+
+    /// Runs the search as [`sizes`] does, but after the batches in `buckets`.
+    fn sizes_after(
+        mut search: Search,
+        mut buckets: Buckets,
+        start: u64,
+        batches: usize,
+        ns: impl Fn(u64) -> f64,
+    ) -> Vec<u64> {
+        let (mut limit, mut taken) = (start, Vec::new());
         for _ in 0..batches {
             let n = search.on_trial().unwrap_or(limit);
             buckets.add(n, ns(n), 0.01);
             buckets.scan(0.01);
-            let cut = Cut {
-                n,
-                cost_ns: ns(n),
-                backlog: 1 << 20,
-                left: (1 << 20) - n,
-                arriving: 0.0,
-                suspect: false,
-            };
-            search.cut(cut, limit, (1, 8192), &buckets, 0.01);
+            search.cut(cut(n, ns(n)), limit, (1, 8192), &buckets, 0.01);
             limit = search.found().unwrap_or(limit);
             taken.push(n);
         }
         taken
+    }
+
+    /// Returns a batch of `n` items of a backlog that stays constant.
+    const fn cut(n: u64, cost_ns: f64) -> Cut {
+        Cut {
+            n,
+            cost_ns,
+            backlog: 1 << 20,
+            left: (1 << 20) - n,
+            arriving: 0.0,
+            suspect: false,
+        }
     }
 
     #[test]
@@ -554,6 +579,23 @@ mod tests {
             let tries = taken.iter().filter(|&&n| n == size).count();
             assert!(tries <= 1, "{size} was tried {tries} times");
         }
+    }
+
+    #[test]
+    fn one_larger_batch_that_hung_does_not_delay_the_next_trial() {
+        let ns = |n: u64| 100.0 + n as f64;
+        let first_trial = |batches: usize| {
+            let (mut search, mut buckets) = (Search::new(), Buckets::new());
+            let hung = 40.0 * ns(512);
+            for _ in 0..batches {
+                buckets.add(512, hung, 0.01);
+                search.reached(512.0, hung);
+            }
+            let taken = sizes_after(search, buckets, 64, 6000, ns);
+            taken.iter().position(|&n| n == 128).unwrap()
+        };
+        let (one, several) = (first_trial(1), first_trial(8));
+        assert!(one < 400 && several > 2 * one, "{one} {several}");
     }
 
     #[test]

@@ -20,6 +20,8 @@ const WORTH: f64 = 0.03;
 /// The least and the greatest number of batches in a trial of a point, which is a concurrency and a size of
 /// batches.
 const BLOCK: (f64, f64) = (8.0, 128.0);
+/// The relative error of the rate of items at which a trial ends: the first while steps double, the second
+/// later.
 const ROUGH: (f64, f64) = (0.1, 0.05);
 /// The least number of batches after which a trial may end early with a clear result.
 const CLEAR: u32 = 16;
@@ -109,6 +111,7 @@ pub(super) struct Strain {
     way: Way,
     /// The number of ways to step that failed in a row, without a step that paid.
     vain: u32,
+    /// The number of rounds in which all four ways to step failed.
     rounds: u32,
     rest: u32,
 }

@@ -29,6 +29,8 @@ impl<T> Slots<T> {
         at as usize & (self.0.len() - 1)
     }
 
+    /// Moves the item out of the slot of position `at`.
+    ///
     /// # Safety
     /// The caller owns the slot, and the slot holds an item.
     #[inline(always)]
@@ -53,6 +55,8 @@ impl<T> Slots<T> {
     }
 }
 
+/// Moves the item out of `slot`.
+///
 /// # Safety
 /// The caller owns the slot, and the slot holds an item.
 #[cfg(not(loom))]
@@ -77,6 +81,8 @@ const fn items<T>(slots: &[Cell<MaybeUninit<T>>]) -> *mut T {
 
 #[cfg(not(loom))]
 impl<T> Slots<T> {
+    /// Moves `item` into the slot of position `at`.
+    ///
     /// # Safety
     /// The caller owns the slot, and the slot holds no item.
     #[inline(always)]
@@ -86,6 +92,8 @@ impl<T> Slots<T> {
         unsafe { (*self.0.get_unchecked(self.index(at)).get()).write(item) };
     }
 
+    /// Moves the `n` items at `from` into the slots of the positions from `at` on.
+    ///
     /// # Safety
     /// The caller owns these slots, which hold no items; `n` is at most the number of slots. The items at
     /// `from` lie outside of these slots.
@@ -102,6 +110,8 @@ impl<T> Slots<T> {
         }
     }
 
+    /// Moves the items in the first `n` slots of `from` into the slots of the positions from `at` on.
+    ///
     /// # Safety
     /// The caller owns the slots from `at` on, which hold no items, and the `n` slots of `from`, which hold
     /// items; `n` is at most the number of slots. The two lie apart in memory.
@@ -112,6 +122,8 @@ impl<T> Slots<T> {
         unsafe { self.fill(at, items(from), n) }
     }
 
+    /// Moves the items in the slots of the `n` positions from `at` on to the `n` places at `to`.
+    ///
     /// # Safety
     /// The caller owns these slots, which hold items; `n` is at most the number of slots. The places at
     /// `to` lie outside of these slots.

@@ -69,6 +69,7 @@ pub(super) struct Start {
     /// The number of changes of the concurrency before the batch started, to find out later whether another
     /// change followed.
     turn: u32,
+    /// True if the concurrency was in force for so long that no batch of another concurrency ran any more.
     is_steady: bool,
 }
 
@@ -121,6 +122,7 @@ pub(super) struct Flight {
     up: bool,
     /// The number of changes of the concurrency so far, trials included.
     turn: u32,
+    /// The number of batches that must end until all running batches belong to the present concurrency.
     settling: u32,
     running: u32,
     /// The number of items in running batches.
