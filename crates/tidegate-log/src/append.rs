@@ -16,6 +16,7 @@ use tidegate::{Clock, Time};
 
 use crate::batch::{BATCH_HEADER, batch_bytes};
 use crate::driver::{Done, Pending};
+use crate::duty::Duty;
 use crate::planner::{NoSegment, Place, Planner};
 use crate::shared::Shared;
 use crate::writer::Accepted;
@@ -170,6 +171,23 @@ impl Appender {
         }
     }
 
+    /// Asks the log thread for the duty of writing, or withdraws the wish. The log thread offers the duty
+    /// after its next sync and calls the waker; [`take_duty`](Self::take_duty) then takes it.
+    pub fn want_duty(&self, wants: bool) {
+        self.shared.passing.want(wants);
+    }
+
+    /// Takes the duty of writing, if the log thread offers it. After an offer the log thread writes nothing
+    /// until the duty has been taken and dropped, or the wish is withdrawn.
+    #[must_use]
+    pub fn take_duty(&self) -> Option<Duty> {
+        match &self.now {
+            Now::Clock(clock) => Duty::take(&self.shared, *clock),
+            #[cfg(feature = "sim")]
+            Now::Told(_) => None,
+        }
+    }
+
     fn admit(&mut self, records: &[Record], bytes: u64) -> Result<Place, AppendError> {
         if records.is_empty() {
             return Err(AppendError::Empty);
@@ -292,6 +310,7 @@ impl Appender {
     }
 
     fn end(&mut self) {
+        self.want_duty(false);
         self.queue.close();
         for thread in self.threads.drain(..) {
             // If a callback panicked and so ended the log's thread, the panic hook has printed the panic

@@ -74,6 +74,8 @@ pub(crate) struct Driver {
     /// marker. The log thread writes a marker `marker_after` later. The arrival of a batch sets the field to
     /// `None`.
     idle: Option<Time>,
+    /// True if the end of a sync calls the log's waker; false while the thread that appends has the duty.
+    waking: bool,
 }
 
 impl Driver {
@@ -93,12 +95,29 @@ impl Driver {
             waiting: VecDeque::new(),
             running: None,
             idle: None,
+            waking: true,
         }
     }
 
-    /// Runs on a thread of its own until every appender is gone and everything is durable, or until something
-    /// fails.
-    pub(crate) fn run(mut self, clock: Clock) {
+    /// Sets whether the end of a sync calls the log's waker.
+    pub(crate) const fn set_waking(&mut self, waking: bool) {
+        self.waking = waking;
+    }
+
+    /// Returns the time after which the log needs its next step: none if batches wait already, and otherwise
+    /// the time until the log notes on the disk that it is idle. The caller calls this function after a sync.
+    pub(crate) fn next_step(&mut self, now: Time) -> Duration {
+        if !self.waiting.is_empty() {
+            return Duration::ZERO;
+        }
+        self.idle = Some(now);
+        self.marker_after
+    }
+
+    /// Runs the log thread until the appender is dropped and all batches are durable, or until a write or a
+    /// sync fails. After a failure the thread fails all batches that still arrive. After each sync the thread
+    /// passes the duty of writing to the caller, if the caller wants it ([`Duty`](crate::Duty)).
+    pub(crate) fn run(mut self: Box<Self>, clock: Clock) {
         let _end = End(Arc::clone(&self.shared));
         // The controller may hold a batch for only some microseconds, but by default the kernel ends a timed
         // wait up to 50 microseconds late. So the log thread asks for a slack of 1 microsecond. If the kernel
@@ -106,8 +125,19 @@ impl Driver {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1_000));
         let mut ended = false;
         let outcome = loop {
+            if let Some(failure) = self.shared.failure() {
+                // The caller had the duty, and a write or a sync of the caller failed.
+                break Err(failure.clone());
+            }
             let next = match self.step(clock.now(), ended) {
-                Ok(Next::Sync) => self.sync(&clock),
+                Ok(Next::Sync) => {
+                    let synced = self.sync(&clock);
+                    if synced.is_ok() && self.shared.passing.is_wanted() {
+                        let shared = Arc::clone(&self.shared);
+                        self = shared.passing.offer(self, || shared.wake());
+                    }
+                    synced
+                }
                 Ok(Next::Wait(until)) => {
                     let at = until.and_then(|at| clock.instant(at));
                     ended = self.wait(at).is_err();
@@ -125,7 +155,8 @@ impl Driver {
         }
     }
 
-    fn sync(&mut self, clock: &Clock) -> Result<(), Failure> {
+    /// Syncs the written batches, and writes and syncs those of the same decision in later segments.
+    pub(crate) fn sync(&mut self, clock: &Clock) -> Result<(), Failure> {
         loop {
             let synced = self.sync_written();
             if !self.handle_synced(clock.now(), synced)? {
@@ -239,7 +270,10 @@ impl Driver {
         for (call, place) in running.done {
             call(outcome.as_ref().map(|()| place).map_err(Clone::clone));
         }
-        shared.wake();
+        match self.waking {
+            true => shared.wake(),
+            false => shared.wake_waiters(),
+        }
         self.receive();
         self.gather.handle_done(now, outcome.is_ok());
         *lock(&self.shared.snapshot) = self.gather.snapshot();

@@ -32,6 +32,7 @@ mod batch;
 mod catalog;
 mod disk;
 mod driver;
+mod duty;
 mod error;
 mod examine;
 mod gather;
@@ -61,12 +62,15 @@ mod writer;
 pub use append::{Append, Appended, Appender};
 pub use batch::batch_bytes;
 pub use disk::Disk;
+pub use duty::{Committed, Duty};
 pub use error::{AppendError, Failure, OpenError, ReadError, ReleaseError};
-pub use examine::{GroupReport, Report, SegmentReport, inspect, verify};
+pub use examine::{
+    GroupReport, Report, SegmentReport, inspect, inspect_records, verify, verify_records,
+};
 pub use group_index::GroupIndex;
 pub use index::RecordInfo;
 pub use load::{Damage, DamageKind, SegmentDamage};
-pub use log::{Log, SegmentInfo, Stats, compaction_candidate};
+pub use log::{Log, Progress, SegmentInfo, Stats, compaction_candidate};
 pub use lsn::Lsn;
 pub use open::{Opened, Recovery};
 pub use options::Options;

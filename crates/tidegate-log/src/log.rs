@@ -63,6 +63,18 @@ pub struct Stats {
     pub controller: Snapshot,
 }
 
+/// The counters of a log that a caller may read after each append, because that takes no lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// The number of syncs, as in [`Stats::syncs`].
+    pub syncs: u64,
+    /// The total time of writes and syncs in nanoseconds, as in [`Stats::sync_ns`].
+    pub sync_ns: u64,
+    /// The number of batches that the log has accepted and that are not durable yet.
+    pub pending_batches: usize,
+}
+
 impl Log {
     pub(crate) const fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
@@ -174,7 +186,18 @@ impl Log {
         self.shared.errands.ask(|errand| errand.top_up = true);
     }
 
-    /// Returns the counters since the log was opened.
+    /// Returns how far the log's syncs are.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let counters = &self.shared.counters;
+        Progress {
+            syncs: counters.syncs.load(Ordering::Relaxed),
+            sync_ns: counters.sync_ns.load(Ordering::Relaxed),
+            pending_batches: self.shared.pending_batches.load(Ordering::Acquire),
+        }
+    }
+
+    /// Returns the counters of the log since this process opened it.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let c = &self.shared.counters;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use tidegate::controller::Snapshot;
 
+use crate::duty::Passing;
 use crate::options::Waker;
 use crate::record::Seed;
 use crate::segment::SegmentHeader;
@@ -100,6 +101,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) snapshot: Mutex<Snapshot>,
     pub(crate) errands: Errands,
+    /// The place at which the log thread and the appender's thread pass the duty of writing to each other.
+    pub(crate) passing: Passing,
     durable: AtomicU64,
     failed: OnceLock<Failure>,
     waiters: AtomicUsize,
@@ -121,6 +124,7 @@ impl Shared {
             counters: Counters::default(),
             snapshot: Mutex::default(),
             errands: Errands::default(),
+            passing: Passing::default(),
             durable: AtomicU64::new(durable.get()),
             failed: OnceLock::new(),
             waiters: AtomicUsize::new(0),
@@ -156,14 +160,19 @@ impl Shared {
 
     /// Wakes the threads that wait for a change of the log's state, and calls the waker.
     pub(crate) fn wake(&self) {
-        // A waiter counts itself before it looks at the state, and this thread stores
-        // the state before it looks for waiters; the fences keep this order.
+        self.wake_waiters();
+        (self.waker)();
+    }
+
+    /// Wakes the threads that wait for a change of the log's state.
+    pub(crate) fn wake_waiters(&self) {
+        // A waiting thread counts itself in `waiters` before it reads the state. This thread has stored the
+        // state before it reads `waiters`. The fences keep this order, so that no thread misses its wake-up.
         fence(Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
             drop(lock(&self.waiting));
             self.changed.notify_all();
         }
-        (self.waker)();
     }
 
     /// Blocks until `done` returns true for the log's state, or the deadline passes. Returns false if the

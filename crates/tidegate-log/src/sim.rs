@@ -114,18 +114,8 @@ impl SimDisk {
         self.state().now_ns
     }
 
-    /// Advances the disk's virtual time to `ns`.
-    pub fn advance_to(&self, ns: u64) {
-        let mut state = self.state();
-        state.now_ns = state.now_ns.max(ns);
-    }
-
-    /// Sets the cost of the disk's work from now on.
-    pub fn set_cost(&self, cost: Cost) {
-        self.state().cost = cost;
-    }
-
-    /// Bounds the bytes of all files together; `None` for no bound.
+    /// Sets the greatest number of bytes that all files together may take; `None` is no bound. Beyond the
+    /// bound, writes fail because the disk is full.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
     }
@@ -144,7 +134,14 @@ impl SimDisk {
         state.fail_writes_from = Some(state.counts.writes + more);
     }
 
-    /// Returns the number of changes so far: writes, syncs, reservations, and changes of names.
+    /// Cancels the failures that a test planned: from now on, syncs and writes succeed.
+    pub fn fail_no_more(&self) {
+        let mut state = self.state();
+        (state.fail_syncs_from, state.fail_writes_from) = (None, None);
+    }
+
+    /// Returns the number of changes of the disk since its creation: writes, syncs, reservations, and changes
+    /// of file names.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.state().changes
