@@ -144,7 +144,7 @@ impl fmt::Display for AppendError {
             ),
             Self::Full { missing_bytes } => write!(
                 f,
-                "too much waits to be written ({missing_bytes} bytes over the bound): try again when something became durable"
+                "too many accepted batches are not durable yet ({missing_bytes} bytes over the bound): try again once more are durable"
             ),
             Self::NotReady => {
                 f.write_str("the next segment is being allocated: try again at the next wake-up")
@@ -186,12 +186,11 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotDurable { durable } => {
-                write!(
-                    f,
-                    "nothing durable is there: the log is durable up to {durable}"
-                )
+                write!(f, "the log is not durable there yet, only up to {durable}")
             }
-            Self::Released => f.write_str("its segment was released: read only retained entries"),
+            Self::Released => {
+                f.write_str("the log has released the record's segment: read only retained records")
+            }
             Self::Damaged { at } => write!(
                 f,
                 "no readable record at {at}: verify the log, or give a position that an append or an index gave"

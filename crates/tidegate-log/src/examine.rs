@@ -47,6 +47,9 @@ pub struct SegmentReport {
     pub groups: BTreeMap<u32, GroupReport>,
     /// The number of bytes in the segment that placeholders take, with which a repair replaced lost records.
     pub lost_bytes: u64,
+    /// True if the segment's file is shorter than at its creation. In the last segment of a log, durable
+    /// bytes may have stood in the missing part.
+    pub shortened: bool,
 }
 
 /// The content of one segment for one group.
@@ -70,29 +73,61 @@ pub struct GroupReport {
 /// Another process uses the log, a newer version of this crate wrote it, or the system cannot read it. Damage
 /// is not an error: the report lists it.
 pub fn inspect(storage: &dyn Storage) -> Result<Report, OpenError> {
-    examine(storage, true)
+    inspect_records(storage, |_| ())
 }
 
 /// Reports as [`inspect`] does, and calls `visit` with every record of the log, in the order in which the log
 /// wrote them.
 ///
 /// # Errors
-/// As for [`inspect`].
-pub fn verify(storage: &dyn Storage) -> Result<Report, OpenError> {
-    examine(storage, false)
+/// The same errors as those of [`inspect`].
+pub fn inspect_records(
+    storage: &dyn Storage,
+    mut visit: impl FnMut(&RecordInfo),
+) -> Result<Report, OpenError> {
+    examine(storage, true, &mut visit)
 }
 
-fn examine(storage: &dyn Storage, by_index: bool) -> Result<Report, OpenError> {
+/// Reports the content of the log in `storage` as [`inspect`] does, but reads and checks every byte of the
+/// log.
+///
+/// # Errors
+/// The same errors as those of [`inspect`].
+pub fn verify(storage: &dyn Storage) -> Result<Report, OpenError> {
+    verify_records(storage, |_| ())
+}
+
+/// Reports as [`verify`] does, and calls `visit` with every record of the log, in the order in which the log
+/// wrote them.
+///
+/// # Errors
+/// The same errors as those of [`inspect`].
+pub fn verify_records(
+    storage: &dyn Storage,
+    mut visit: impl FnMut(&RecordInfo),
+) -> Result<Report, OpenError> {
+    examine(storage, false, &mut visit)
+}
+
+fn examine(
+    storage: &dyn Storage,
+    by_index: bool,
+    visit: &mut dyn FnMut(&RecordInfo),
+) -> Result<Report, OpenError> {
     if !storage
         .lock()
         .map_err(OpenError::io("locking the log's directory"))?
     {
         return Err(OpenError::InUse);
     }
-    examine_locked(storage, by_index)
+    examine_locked(storage, by_index, visit)
 }
 
-pub(crate) fn examine_locked(storage: &dyn Storage, by_index: bool) -> Result<Report, OpenError> {
+pub(crate) fn examine_locked(
+    storage: &dyn Storage,
+    by_index: bool,
+    visit: &mut dyn FnMut(&RecordInfo),
+) -> Result<Report, OpenError> {
     let mut report = Report {
         segments: Vec::new(),
         spares: 0,
@@ -106,21 +141,24 @@ pub(crate) fn examine_locked(storage: &dyn Storage, by_index: bool) -> Result<Re
     let used = used(&files);
     report.spares = files.spares();
     for (n, (header, file)) in used.iter().enumerate() {
+        let file_bytes = file
+            .bytes()
+            .map_err(OpenError::io("reading a segment's length"))?;
         let mut segment = SegmentReport {
             segment: header.segment,
             range: header.base..header.base,
             records: 0,
             indexed: false,
-            file_bytes: file
-                .bytes()
-                .map_err(OpenError::io("reading a segment's length"))?,
+            file_bytes,
             epoch: 0,
             groups: BTreeMap::new(),
             lost_bytes: 0,
+            shortened: file_bytes < header.bytes,
         };
         let follows = follows(&used, n);
         let content = read_segment(*header, &**file, follows, by_index, &mut |e| {
-            segment.count(&e)
+            segment.count(&e);
+            visit(&e);
         })?;
         let indexed = match by_index {
             true => !content.scanned,

@@ -66,7 +66,7 @@ impl fmt::Display for Damage {
                 DamageKind::Missing => "is missing",
                 DamageKind::Header => "has an unreadable header",
                 DamageKind::Batches => "has unreadable batches",
-                DamageKind::Shortened => "is shorter than it was made",
+                DamageKind::Shortened => "is shorter than at its creation",
             };
             write!(f, "segment {} {what}", damage.segment)?;
             for lost in &damage.lost {

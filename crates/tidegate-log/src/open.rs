@@ -94,7 +94,7 @@ impl Log {
     ) -> Result<Opened, OpenError> {
         let clock = Clock::start();
         let mut parts = Parts::open(storage, options, Now::Clock(clock), &mut visit)?;
-        let (driver, keeper) = (parts.driver, parts.keeper);
+        let (driver, keeper) = (Box::new(parts.driver), parts.keeper);
         parts.opened.appender.threads = vec![
             spawn("log", move || driver.run(clock))?,
             spawn("log-keeper", move || keeper.run())?,
@@ -114,12 +114,14 @@ pub(crate) struct Parts {
 impl Parts {
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
-        options: Options,
+        mut options: Options,
         now: Now,
         visit: &mut dyn FnMut(RecordInfo),
     ) -> Result<Self, OpenError> {
         let io = OpenError::io;
         options.check()?;
+        let boundary = Boundary::new(options.take_controller()?, options.bounds());
+        let boundary = boundary.map_err(|_| OpenError::Options("impossible bounds"))?;
         if !storage.lock().map_err(io("locking the log's directory"))? {
             return Err(OpenError::InUse);
         }
@@ -154,22 +156,26 @@ impl Parts {
             following += 1;
         }
         force_catalog(&*storage, &catalog).map_err(io("writing the catalog"))?;
-        assemble(storage, options, now, (catalog, following), loaded)
+        assemble(
+            storage,
+            (options, boundary),
+            now,
+            (catalog, following),
+            loaded,
+        )
     }
 }
 
 /// Builds the appender, the log thread's driver and the keeper around the loaded segments.
 fn assemble(
     storage: Arc<dyn Storage>,
-    mut options: Options,
+    (mut options, mut boundary): (Options, Boundary),
     now: Now,
     (catalog, following): (Catalog, u64),
     loaded: Loaded,
 ) -> Result<Parts, OpenError> {
     let epoch = catalog.epoch;
     let end = loaded.recovery.end;
-    let boundary = Boundary::new(options.take_controller()?, options.bounds());
-    let mut boundary = boundary.map_err(|_| OpenError::Options("impossible bounds"))?;
     if let Some(log) = options.decisions.take() {
         boundary.log_to(&log, "sync");
     }

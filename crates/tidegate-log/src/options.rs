@@ -182,6 +182,11 @@ impl Options {
                 "spares, pending_batches_max and sync_bytes_max must be at least 1",
             ));
         }
+        if self.pending_batches_max > tidegate::queue::CAPACITY_MAX {
+            return Err(OpenError::Options(
+                "pending_batches_max must be at most 2^30",
+            ));
+        }
         Ok(())
     }
 

@@ -107,7 +107,7 @@ pub fn repair(storage: &dyn Storage, quarantine: &dyn Storage) -> Result<Repaire
     }
     let mut done = Repaired::default();
     for _ in 0..PASSES {
-        let report = examine_locked(storage, false)?;
+        let report = examine_locked(storage, false, &mut |_| ())?;
         let Some(damage) = report.damage else {
             done.lost.sort_by_key(|lost| lost.start);
             return Ok(done);
@@ -125,10 +125,13 @@ pub fn repair(storage: &dyn Storage, quarantine: &dyn Storage) -> Result<Repaire
         mending.mend(&files, &damage)?;
         done.damage.push(damage);
     }
-    let left = examine_locked(storage, false)?.damage;
+    let left = examine_locked(storage, false, &mut |_| ())?.damage;
     match left {
         Some(damage) => Err(RepairError::Unrepaired(Box::new(damage))),
-        None => Ok(done),
+        None => {
+            done.lost.sort_by_key(|lost| lost.start);
+            Ok(done)
+        }
     }
 }
 
