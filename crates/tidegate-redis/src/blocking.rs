@@ -20,7 +20,8 @@ use tidegate::{Clock, nanos};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Notify, oneshot};
 
-use crate::client::{Client, Reply};
+use crate::call::Reply;
+use crate::client::Client;
 use crate::config::Config;
 use crate::error::{CommandError, ConnectError};
 use crate::policy::Policy;

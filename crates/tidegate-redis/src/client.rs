@@ -3,18 +3,14 @@
 //! Other modules add its methods: `commands` the everyday commands, `run` pipelines and transactions, and
 //! `pool` dedicated connections. `call` has the futures of replies.
 
-use std::future::Future;
-use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
+use crate::call::{Reply, retried, submission, within};
 use crate::command::{Args, Cmd, Kind, encode};
 use crate::config::{Config, Shared};
 use crate::conn::{Conn, Pending};
-use crate::error::{CommandError, ConnectError, Executed};
-use crate::pipeline::{Answer, Outcome, Submission};
+use crate::error::{CommandError, ConnectError};
+use crate::pipeline::{Answer, Submission};
 use crate::pool::{Dedicated, Pool};
 use crate::pubsub::registry::Registry;
 use crate::reply::{FromReply, Value};
@@ -102,12 +98,9 @@ impl Client {
     /// server may execute it before or after them.
     pub fn send<T: FromReply>(&self, cmd: Cmd) -> Reply<T> {
         match cmd.needs_own_connection() {
-            Some(Kind::Stateful) => Reply {
-                state: State::Refused(Box::new(CommandError::NotShared(
-                    "this command changes its connection: use a transaction, a subscription or a dedicated connection",
-                ))),
-                _type: PhantomData,
-            },
+            Some(Kind::Stateful) => Reply::refused(CommandError::NotShared(
+                "this command changes its connection: use a transaction, a subscription or a dedicated connection",
+            )),
             Some(Kind::Blocking) => self.send_apart(cmd, true),
             None if cmd.hints.bulk => self.send_apart(cmd, false),
             None => self.send_shared(cmd),
@@ -165,12 +158,9 @@ impl Client {
             own: false,
             answer: Answer::Replies,
         };
-        Reply {
-            state: State::Pending(Pending::new(Arc::clone(conn), what, |out| {
-                encode(out, &write)
-            })),
-            _type: PhantomData,
-        }
+        Reply::pending(Pending::new(Arc::clone(conn), what, |out| {
+            encode(out, &write)
+        }))
     }
 
     /// Submits a command on a connection of the pool. The client waits for the reply for the command's own
@@ -195,102 +185,4 @@ impl Client {
     pub fn stats(&self) -> Stats {
         self.inner.conn.stats()
     }
-}
-
-/// The future of one command's reply, as a `T`. If it is dropped, the server still
-/// executes the command and the client discards the reply.
-#[must_use = "a command was submitted; await its reply, or use `forget`"]
-pub struct Reply<T = Value> {
-    state: State,
-    _type: PhantomData<fn() -> T>,
-}
-
-enum State {
-    Pending(Pending),
-    /// A command with its own timeout or a retry, or a command that waits for a connection of the pool.
-    Boxed(Pin<Box<dyn Future<Output = Result<Value, CommandError>> + Send>>),
-    Refused(Box<CommandError>),
-    Done,
-}
-
-impl<T: FromReply> Reply<T> {
-    /// Submits `cmd` on this connection.
-    pub(crate) fn on(conn: Arc<Conn>, cmd: Cmd) -> Self {
-        let what = submission(&cmd, true);
-        let bound = cmd.timeout;
-        let pending = Pending::new(conn, what, |out| cmd.encode(out));
-        match bound {
-            None => Self {
-                state: State::Pending(pending),
-                _type: PhantomData,
-            },
-            Some(bound) => Self::boxed(within(bound, only(pending))),
-        }
-    }
-
-    fn boxed(reply: impl Future<Output = Result<Value, CommandError>> + Send + 'static) -> Self {
-        Self {
-            state: State::Boxed(Box::pin(reply)),
-            _type: PhantomData,
-        }
-    }
-}
-
-impl<T: FromReply> Future for Reply<T> {
-    type Output = Result<T, CommandError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let value = match &mut self.state {
-            State::Pending(pending) => match ready!(pending.poll_outcome(cx))? {
-                Some(Outcome::One(value)) => value,
-                _ => return Poll::Ready(Err(CommandError::Closed)),
-            },
-            State::Boxed(reply) => {
-                let value = ready!(reply.as_mut().poll(cx));
-                self.state = State::Done;
-                value?
-            }
-            State::Refused(e) => return Poll::Ready(Err((**e).clone())),
-            State::Done => return Poll::Ready(Err(CommandError::Closed)),
-        };
-        Poll::Ready(T::from_reply(value).map_err(CommandError::from))
-    }
-}
-
-fn submission(cmd: &Cmd, wanted: bool) -> Submission {
-    Submission {
-        commands: 1,
-        wanted,
-        urgent: cmd.hints.urgent,
-        own: false,
-        answer: Answer::Replies,
-    }
-}
-
-/// Returns the reply of a single command.
-async fn only(pending: Pending) -> Result<Value, CommandError> {
-    match pending.await? {
-        Some(Outcome::One(value)) => Ok(value),
-        _ => Err(CommandError::Closed),
-    }
-}
-
-/// Submits the command now, and once more if the connection breaks.
-fn retried(conn: Arc<Conn>, cmd: Cmd) -> impl Future<Output = Result<Value, CommandError>> {
-    let first = Reply::<Value>::on(Arc::clone(&conn), cmd.clone());
-    async move {
-        match first.await {
-            Err(CommandError::Lost { .. }) => Reply::on(conn, cmd).await,
-            other => other,
-        }
-    }
-}
-
-async fn within(
-    bound: Duration,
-    reply: impl Future<Output = Result<Value, CommandError>>,
-) -> Result<Value, CommandError> {
-    tokio::time::timeout(bound, reply)
-        .await
-        .unwrap_or(Err(CommandError::TimedOut(Executed::Maybe)))
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::client::{Client, Reply};
+use crate::call::Reply;
+use crate::client::Client;
 use crate::command::{Args, ToArgs};
 use crate::reply::FromReply;
 

@@ -44,6 +44,7 @@
 //! [`Client::stats`] has the measurements.
 
 mod blocking;
+mod call;
 mod client;
 mod command;
 mod commands;
@@ -71,7 +72,8 @@ mod url;
 mod wire;
 
 pub use blocking::BlockingClient;
-pub use client::{Client, Reply, connect};
+pub use call::Reply;
+pub use client::{Client, connect};
 pub use command::{Args, Cmd, ToArgs, cmd};
 pub use commands::SetOptions;
 pub use config::{Address, Config, Protocol, WhenFull};

@@ -393,29 +393,59 @@ impl Pipeline {
         wakers: &mut Vec<Waker>,
     ) -> Option<Time> {
         let now = self.tick(now);
-        let mut due = Vec::new();
-        let mut next: Option<Time> = None;
-        let flight = (&mut self.flight, Executed::Maybe);
-        for (entries, executed) in [flight, (&mut self.queued, Executed::No)] {
-            for entry in entries {
-                let at = entry.since.after(timeout_ns);
-                if at > now {
-                    next = Some(next.map_or(at, |n| n.min(at)));
-                    break;
-                }
-                // The slot may serve another caller before the reply comes, so the entry gives
-                // up the slot, and the pipeline then discards the reply.
-                let slot = std::mem::replace(&mut entry.slot, NO_SLOT);
-                due.push((slot, executed));
-            }
+        let is_overdue = |entry: &&Entry| entry.since.after(timeout_ns) <= now;
+        let flying = self.flight.iter().take_while(is_overdue).count();
+        let waiting = self.queued.iter().take_while(is_overdue).count();
+        for entry in self.flight.iter_mut().take(flying) {
+            // The entry gives up its slot, so that the pipeline discards a late reply: by then the slot may
+            // serve another caller.
+            let slot = std::mem::replace(&mut entry.slot, NO_SLOT);
+            let failure = Failure::TimedOut(Executed::Maybe);
+            self.slots.fail(slot, failure, wakers);
         }
-        for (slot, executed) in due {
-            self.slots.fail(slot, Failure::TimedOut(executed), wakers);
+        let next = [self.flight.get(flying), self.queued.get(waiting)];
+        let next = next.into_iter().flatten();
+        let next = next.map(|entry| entry.since.after(timeout_ns)).min();
+        if self.queued.iter().take(waiting).any(|e| e.slot != NO_SLOT) {
+            self.remove_overdue(waiting, wakers);
         }
         next
     }
 
-    /// Returns the time at which the oldest command is overdue.
+    /// Removes those of the first `overdue` queued entries for which a caller waits. The others stay, because
+    /// no caller learns the fate of a command if the client discards its reply.
+    fn remove_overdue(&mut self, overdue: usize, wakers: &mut Vec<Waker>) {
+        let behind = self.queued.split_off(overdue);
+        let entries = std::mem::take(&mut self.queued);
+        let bytes = entries.iter().map(|entry| entry.bytes as usize).sum();
+        let mut front = Wire::default();
+        self.out.move_front(bytes, &mut front);
+        let (front, mut at) = (front.to_vec(), 0);
+        let mut out = Wire::default();
+        for entry in entries {
+            let end = at + entry.bytes as usize;
+            if entry.slot == NO_SLOT {
+                out.block().extend_from_slice(&front[at..end]);
+                self.queued.push_back(entry);
+            } else {
+                let failure = Failure::TimedOut(Executed::No);
+                self.slots.fail(entry.slot, failure, wakers);
+                self.queued_load.items -= u64::from(entry.commands);
+                self.queued_load.bytes -= u64::from(entry.bytes);
+            }
+            at = end;
+        }
+        out.append(&self.out);
+        self.out = out;
+        self.queued.extend(behind);
+        self.urgent = self.urgent && !self.queued.is_empty();
+        if let Some(first) = self.queued.front() {
+            self.oldest = first.since;
+        }
+        self.make_room(wakers);
+    }
+
+    /// Returns the time at which the oldest command is overdue, queued or in flight.
     pub(crate) fn due(&self, timeout_ns: u64) -> Option<Time> {
         let oldest = self.flight.front().or_else(|| self.queued.front());
         oldest.map(|entry| entry.since.after(timeout_ns))

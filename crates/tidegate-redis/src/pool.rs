@@ -10,14 +10,13 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::client::Reply;
+use crate::call::Reply;
 use crate::command::{Cmd, Kind, ToArgs, cmd};
 use crate::config::Shared;
 use crate::conn::Conn;
 use crate::error::{CommandError, Executed};
 use crate::policy::Policy;
 use crate::reply::FromReply;
-use crate::run::Transaction;
 
 pub(crate) struct Pool {
     shared: Shared,
@@ -128,11 +127,6 @@ impl Dedicated {
     /// the keys before.
     pub fn watch(&mut self, keys: impl ToArgs) -> Reply<()> {
         self.send(cmd("WATCH").arg(keys))
-    }
-
-    /// Starts a transaction on this connection. After [`watch`](Self::watch), ask `exec` for an `Option`.
-    pub fn transaction(&mut self) -> Transaction<'_> {
-        Transaction::on(self)
     }
 }
 

@@ -200,6 +200,14 @@ async fn within<T>(
         .unwrap_or(Err(CommandError::TimedOut(Executed::Maybe)))
 }
 
+impl Dedicated {
+    /// Starts a transaction on this connection. After [`watch`](Self::watch), ask `exec` for an `Option`: it
+    /// is `None` if a watched key changed.
+    pub fn transaction(&mut self) -> Transaction<'_> {
+        Transaction::on(self)
+    }
+}
+
 impl Client {
     /// Starts a pipeline, without commands at first.
     pub fn pipeline(&self) -> Pipeline {

@@ -47,6 +47,8 @@ pub(crate) struct Trial {
     apart: u32,
     /// The time at which the current spell, in which the trial measures one arm, began.
     began: Time,
+    /// The time from which on the current spell counts answered commands, after the first part that it does
+    /// not count.
     counts_from: Time,
     answered: u64,
     /// The commands answered in the current trial and the time for them: of the arm in use, then of the other

@@ -205,6 +205,21 @@ proptest! {
     }
 }
 
+/// A queued submission in the model.
+struct Waiting {
+    id: i64,
+    commands: u32,
+    bytes: usize,
+    since: Time,
+}
+
+impl Waiting {
+    /// Returns the bytes that stand for the submission on the wire.
+    fn encoded(&self) -> Vec<u8> {
+        vec![self.id as u8; self.bytes]
+    }
+}
+
 /// A submission in the model, with a number that identifies its replies.
 struct Caller {
     id: i64,
@@ -219,7 +234,7 @@ fn run(policy: Policy, ops: Vec<Op>) {
     let mut next_id = 0;
     let mut callers: Vec<Caller> = Vec::new();
     // The wire in the server's order: one number for each command.
-    let mut queued: VecDeque<(i64, u32)> = VecDeque::new();
+    let mut queued: VecDeque<Waiting> = VecDeque::new();
     let mut server: VecDeque<i64> = VecDeque::new();
     let mut wakers = Vec::new();
     for op in ops {
@@ -228,7 +243,7 @@ fn run(policy: Policy, ops: Vec<Op>) {
             Op::Submit { commands, bytes } => {
                 let before = p.commands();
                 match p.submit(now, what(commands), |out| {
-                    out.block().extend(vec![b'x'; bytes])
+                    out.block().extend(vec![(next_id + 1) as u8; bytes])
                 }) {
                     Ok((slot, _)) => {
                         next_id += 1;
@@ -238,7 +253,12 @@ fn run(policy: Policy, ops: Vec<Op>) {
                             commands,
                             slot,
                         });
-                        queued.push_back((next_id, commands));
+                        queued.push_back(Waiting {
+                            id: next_id,
+                            commands,
+                            bytes,
+                            since: now,
+                        });
                     }
                     Err(full) => {
                         assert_eq!(full.commands, before);
@@ -250,9 +270,12 @@ fn run(policy: Policy, ops: Vec<Op>) {
                 if let Next::Write(entries, reason) = p.poll_flush(now) {
                     let mut out = Wire::default();
                     p.take(now, entries, reason, &mut out);
-                    assert!(entries > 0 && !out.is_empty());
-                    for (id, commands) in queued.drain(..entries as usize) {
-                        server.extend(std::iter::repeat_n(id, commands as usize));
+                    assert!(entries > 0);
+                    let written: Vec<_> = queued.drain(..entries as usize).collect();
+                    let encoded: Vec<_> = written.iter().flat_map(Waiting::encoded).collect();
+                    assert_eq!(out.to_vec(), encoded);
+                    for one in written {
+                        server.extend(std::iter::repeat_n(one.id, one.commands as usize));
                     }
                     p.written(now, 100, true);
                 }
@@ -281,7 +304,10 @@ fn run(policy: Policy, ops: Vec<Op>) {
                 let caller = callers.swap_remove(i % callers.len());
                 p.abandon(caller.slot);
             }
-            Op::Expire(timeout) => drop(p.expire(now, timeout, &mut wakers)),
+            Op::Expire(timeout) => {
+                p.expire(now, timeout, &mut wakers);
+                queued.retain(|one| one.since.after(timeout) > now);
+            }
             Op::Lose => {
                 p.lost(&"test".into(), &mut wakers);
                 server.clear();
@@ -289,7 +315,7 @@ fn run(policy: Policy, ops: Vec<Op>) {
             Op::Wait(ns) => now = now.after(ns),
             Op::Poll(_) | Op::Abandon(_) => {}
         }
-        let queued_commands: u64 = queued.iter().map(|(_, n)| u64::from(*n)).sum();
+        let queued_commands: u64 = queued.iter().map(|one| u64::from(one.commands)).sum();
         assert_eq!(p.queued(), queued_commands);
         assert!(p.commands() <= ROOM.commands_max || p.queued() + p.in_flight() <= 4);
         assert!(p.slots.len() as u64 <= 2 * ROOM.commands_max + callers.len() as u64);

@@ -109,6 +109,14 @@ async fn commands_without_a_server_fail_in_time_and_were_not_executed() {
     until("the loss to be noticed", || !c.stats().connected).await;
     let e = soon("the timeout", c.incr("n")).await.unwrap_err();
     assert!(matches!(e, CommandError::TimedOut(Executed::No)), "{e}");
+    redis.restart();
+    until("a connection", || c.stats().connected).await;
+    let stored = soon("the counter", c.get::<Option<Bytes>>("n")).await;
+    assert_eq!(
+        stored.unwrap(),
+        None,
+        "the client said that it had not counted"
+    );
 }
 
 #[tokio::test]
