@@ -28,7 +28,7 @@ pub enum ConfigError {
     },
     /// The server's window is too small for frames of the largest size.
     #[error(
-        "a window of {window} bytes holds no frame of {frame_max}: give a window of at least {least}"
+        "a window of {window} bytes holds fewer than two frames of {frame_max} bytes: give a window of at least {least}"
     )]
     WindowBelowFrame {
         /// The server's window in bytes, as the program set it.
@@ -47,9 +47,6 @@ pub enum ConfigError {
     /// The program asked for a setting that the plain protocol does not have.
     #[error("the plain protocol has no {0}: use a session")]
     PlainHasNo(&'static str),
-    /// A controller that cannot be built.
-    #[error("the controller: {0}")]
-    Controller(String),
 }
 
 /// The reasons why a client did not connect to its server.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// The TLS settings of a client: the certificates it trusts, and the name that the server must prove.
@@ -78,7 +78,10 @@ impl ServerTls {
             .map_err(|e| TlsError::Rejected(e.to_string()))?
             .with_no_client_auth()
             .with_single_cert(chain, key)
-            .map_err(|e| TlsError::Rejected(e.to_string()))?;
+            .map_err(|e| match e {
+                Error::InconsistentKeys(_) => TlsError::KeyMismatch,
+                e => TlsError::Rejected(e.to_string()),
+            })?;
         Ok(Self(Arc::new(config)))
     }
 
@@ -113,7 +116,10 @@ pub enum TlsError {
     /// The server name that the program gave is neither a DNS name nor an IP address; holds the name.
     #[error("`{0}` is no server name: give a DNS name or an IP address")]
     Name(String),
-    /// rustls does not accept the material.
+    /// The private key belongs to another certificate.
+    #[error("the private key does not belong to the certificate: give the key of this certificate")]
+    KeyMismatch,
+    /// rustls does not accept the certificate or key that the program gave; holds rustls' reason.
     #[error("the certificate or key was not accepted: {0}")]
     Rejected(String),
 }

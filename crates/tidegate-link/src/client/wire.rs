@@ -174,7 +174,9 @@ impl Wire {
         };
         self.active = self.clock.now();
         bump(&self.counters.reads);
+        let before = self.sender.acks();
         let taken = self.sender.handle_read(self.active, &self.buffer[..n]);
+        add(&self.counters.acks, self.sender.acks() - before);
         taken.map_err(Cut::Rules)
     }
 

@@ -58,7 +58,10 @@ pub struct Sender {
     /// The number of the message that the server's last acknowledgement on this connection named.
     previous: Seq,
     acked: Seq,
-    /// The messages given up, until the server has confirmed that it skips them.
+    /// The number of acknowledgements that the server has sent, on all connections.
+    acks: u64,
+    /// The range of messages that the client gave up and the server has not yet confirmed to skip; `None` if
+    /// there are none.
     dropped: Option<Doubt>,
     epoch: u64,
     window: u64,
@@ -120,6 +123,7 @@ impl Sender {
             input: Vec::new(),
             previous: Seq::NONE,
             acked: Seq::NONE,
+            acks: 0,
             dropped: None,
             epoch: 0,
             window: config.plain_window,
@@ -445,7 +449,14 @@ impl Sender {
         self.acked
     }
 
-    /// Returns the last message that the client pushed.
+    /// Returns the number of acknowledgements that the server has sent. One acknowledgement covers any number
+    /// of messages.
+    #[must_use]
+    pub const fn acks(&self) -> u64 {
+        self.acks
+    }
+
+    /// Returns the number of the last message that the client pushed.
     #[must_use]
     pub fn last(&self) -> Seq {
         self.outbox.last()

@@ -171,6 +171,7 @@ impl Sender {
             return Err(SenderError::Missing { latest, expected });
         }
         self.previous = latest;
+        self.acks += 1;
         self.dropped = self.dropped.filter(|d| latest < d.last);
         self.acknowledge(now, latest);
         Ok(())
