@@ -265,20 +265,8 @@ impl Taker {
         }
     }
 
-    /// Notes that the log has moved a message of this member's own streams from `from` to `to`.
-    pub fn handle_relocated(
-        &mut self,
-        stream: StreamNumber,
-        seq: StreamSeq,
-        from: Place,
-        to: Place,
-    ) {
-        if let Phase::Messages(coming) = &mut self.phase {
-            coming.streams.relocate(stream, seq, from, to);
-        }
-    }
-
-    /// Returns whether the state is complete, with all its messages.
+    /// Returns whether the fetched state is complete: the taker has examined all messages of the state, and
+    /// waits for no answer.
     #[must_use]
     pub fn is_done(&self) -> bool {
         matches!(&self.phase, Phase::Messages(coming) if coming.through && self.asked.is_none())

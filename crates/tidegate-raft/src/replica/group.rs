@@ -178,7 +178,7 @@ pub enum ProposeError {
     /// The leader has too many bytes of entries in flight: the caller tries again once more of them are
     /// committed.
     #[error(
-        "too much waits to be committed ({missing_bytes} bytes over the bound): try again when something was committed"
+        "too many bytes of entries wait for their commit ({missing_bytes} over the bound): try again once more are committed"
     )]
     Full {
         /// The number of bytes by which the refused entry would exceed the bound on the bytes of entries in

@@ -57,9 +57,11 @@ pub enum StepError {
         /// A text that names the contradiction in the message.
         what: &'static str,
     },
-    /// Too many bytes wait to be written, so this member takes no more entries. The leader sends the entries
-    /// again.
-    #[error("too much waits to be written: entries are taken again once some of it was")]
+    /// Too many bytes of this group's entries wait to be written, so this member takes no more entries for
+    /// now. The leader sends the entries again.
+    #[error(
+        "too many bytes of entries wait to be written: the leader sends these entries again later"
+    )]
     Full,
 }
 
@@ -121,10 +123,15 @@ pub(super) fn check(
             let of = message.get_snapshot().get_metadata();
             let sound =
                 (1..=NUMBER_MAX).contains(&of.index) && (1..=message.term).contains(&of.term);
-            if sound {
-                Ok(())
-            } else {
-                impossible("a snapshot of nothing")
+            // The log returns term 0 for an entry that it does not have, such as a compacted entry.
+            let contradicts = of.index <= log.committed
+                && log
+                    .term(of.index)
+                    .is_ok_and(|term| term != 0 && term != of.term);
+            match (sound, contradicts) {
+                (true, false) => Ok(()),
+                (true, true) => impossible("a snapshot that contradicts a committed entry"),
+                (false, _) => impossible("a snapshot of nothing"),
             }
         }
         MessageType::MsgRequestVoteResponse

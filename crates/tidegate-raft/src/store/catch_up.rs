@@ -51,11 +51,12 @@ pub enum InstallError {
     /// The member no longer needs the state, because its log now has all entries up to the state, or the
     /// store gave up the catch-up.
     #[error(
-        "this node has the entries up to that state, or has given it up: ask whether it is still needed"
+        "this node has all entries up to that state, or has given up the takeover: ask if the state is still needed"
     )]
     Unneeded,
-    /// The store has to finish another write first.
-    #[error("something else is being written: try again at the next wake-up")]
+    /// The store must first finish the write of another checkpoint or of records. The caller tries again
+    /// after the next wake-up.
+    #[error("the store is writing another checkpoint or records: try again at the next wake-up")]
     Busy,
 }
 

@@ -78,23 +78,32 @@ impl Naming {
     /// Returns `true` if the file is a finished checkpoint of the group, `false` if it is an unfinished one,
     /// and `None` for all other files.
     fn is_finished(self, name: &str) -> Option<bool> {
-        let rest = name.strip_prefix(PREFIX)?;
-        let number = |text: &str| text.parse::<u64>().is_ok();
-        // The first group may have been the only group of the directory earlier, so names without a group
-        // belong to it.
-        let parts: Vec<&str> = match rest.split('-').collect::<Vec<_>>()[..] {
-            [group, ref rest @ ..] if !rest.is_empty() => {
-                (group == self.group.to_string()).then(|| rest.to_vec())?
-            }
-            [one] => (self.group == ALL).then(|| vec![one])?,
-            _ => return None,
-        };
-        match parts[..] {
-            [NEW] => Some(false),
-            [index] | [index, _] if !number(index) => None,
-            [_] | [_, _] => Some(true),
-            _ => None,
+        let (group, finished) = group_of(name)?;
+        (group == self.group).then_some(finished)
+    }
+}
+
+/// Returns the group of the checkpoint in the file of this name, and whether the checkpoint is finished;
+/// `None` for all other files.
+pub(super) fn group_of(name: &str) -> Option<(GroupId, bool)> {
+    let rest = name.strip_prefix(PREFIX)?;
+    let number = |text: &str| text.parse::<u64>().is_ok();
+    let parts: Vec<&str> = rest.split('-').collect();
+    let (group, parts) = match parts[..] {
+        [group, ref rest @ ..] if !rest.is_empty() => {
+            let id = GroupId::new(group.parse().ok()?);
+            // Other spellings of the number, such as 01, are no names of checkpoints.
+            (group == id.to_string()).then_some((id, rest))?
         }
+        // The first group may have been the only group of the directory in an earlier run, so names without a
+        // group belong to it.
+        ref one => (ALL, one),
+    };
+    match *parts {
+        [NEW] => Some((group, false)),
+        [index] | [index, _] if !number(index) => None,
+        [_] | [_, _] => Some((group, true)),
+        _ => None,
     }
 }
 
@@ -351,15 +360,11 @@ impl Out<'_> {
 /// Returns a group that has a finished checkpoint among these file names, and that `known` does not know. The
 /// log may have no record of this group any more, so only the file shows that the node was its member.
 pub(super) fn stranger(names: &[String], known: impl Fn(GroupId) -> bool) -> Option<GroupId> {
-    let group = |name: &String| {
-        let (group, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
-        let naming = Naming {
-            group: group.parse().ok().map(GroupId::new)?,
-            alone: false,
-        };
-        (naming.is_finished(name) == Some(true)).then_some(naming.group)
-    };
-    names.iter().filter_map(group).find(|g| !known(*g))
+    let mut finished = names.iter().filter_map(|name| match group_of(name)? {
+        (group, true) => Some(group),
+        (_, false) => None,
+    });
+    finished.find(|g| !known(*g))
 }
 
 /// Returns the group's intact checkpoints, oldest first. Removes a checkpoint file that a crash left
@@ -396,7 +401,7 @@ pub(super) fn look(storage: &dyn Storage, naming: Naming) -> Result<Vec<Kept>, O
             }
             Err(error) => {
                 tracing::warn!(
-                    "the checkpoint {file} is unusable, and the start uses another checkpoint if there is one: {error}"
+                    "the server cannot use the checkpoint file {file}, and starts from another checkpoint, or from the log alone if there is none: {error}"
                 )
             }
         }
@@ -435,7 +440,7 @@ pub(super) fn part(
     Ok(bytes)
 }
 
-fn read(storage: &dyn Storage, file: &str) -> Result<Vec<u8>, OpenError> {
+pub(super) fn read(storage: &dyn Storage, file: &str) -> Result<Vec<u8>, OpenError> {
     let read = || {
         let file = storage.open(file)?;
         let bytes = usize::try_from(file.bytes()?).map_err(|_| io::ErrorKind::FileTooLarge)?;

@@ -172,7 +172,7 @@ impl Store {
                 // The store cannot read the message, so it makes no copy. The log keeps the segment because
                 // of that message.
                 Err(_) => tracing::error!(
-                    "the compaction cannot read message {} of stream {}, so the log keeps the segment of that message",
+                    "the server cannot read message {} of the stream with number {} to copy it out of an old file of the log, so the log keeps that file",
                     message.seq,
                     message.stream
                 ),

@@ -4,7 +4,8 @@ use std::io;
 
 use thiserror::Error;
 use tidegate_cluster::groups::GroupId;
-use tidegate_log::{AppendError, Failure};
+use tidegate_cluster::members::MembersError;
+use tidegate_log::{AppendError, Failure, Lsn};
 
 /// The reason why the store cannot open a data directory.
 #[derive(Debug, Error)]
@@ -46,15 +47,18 @@ pub enum OpenError {
     NewerRecord {
         /// The kind of the record.
         kind: u8,
-        /// The position of the record.
-        at: tidegate_log::Lsn,
+        /// The log position of the record of unknown kind.
+        at: Lsn,
     },
     /// The file `version` of the data directory does not hold a version number.
     #[error(
-        "the file `version` of the data directory holds no version: restore it; this version writes {}",
+        "the file `version` of the data directory holds no version: restore it, or run `tidegate log repair`; this version writes {}",
         super::VERSION
     )]
     Version,
+    /// The members' file cannot be read. Only a check finds this error: the server itself reads the file.
+    #[error(transparent)]
+    Members(MembersError),
     /// The store cannot open the log.
     #[error("{0}")]
     Log(#[from] tidegate_log::OpenError),
@@ -89,8 +93,30 @@ impl OpenError {
         use tidegate_log::OpenError as Log;
         matches!(
             self,
-            Self::Damaged(_) | Self::Version | Self::Log(Log::Damaged(_) | Log::Gone)
+            Self::Damaged(_)
+                | Self::Version
+                | Self::Members(MembersError::Damaged)
+                | Self::Log(Log::Damaged(_) | Log::Gone)
         )
+    }
+
+    /// The error of a log that ends before a checkpoint.
+    pub(super) fn ends_early(end: Lsn, checkpoint: Lsn) -> Self {
+        Self::Damaged(format!(
+            "the log ends at {end}, and the checkpoint covers it up to {checkpoint}"
+        ))
+    }
+
+    /// The error of a log that has lost its end. This node may have acknowledged the lost records to other
+    /// members, so it must not vote without them.
+    pub(super) fn shortened() -> Self {
+        Self::Damaged("the last segment of the log has lost its end".to_owned())
+    }
+
+    /// The error of a log that lacks records which this node may have acknowledged to other members.
+    pub(super) fn lacks_entries() -> Self {
+        let text = "the log lacks entries that other members may count on, so this node must not go on with it";
+        Self::Damaged(text.to_owned())
     }
 
     pub(super) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
@@ -101,8 +127,11 @@ impl OpenError {
 /// The reason why the store did not accept an entry. A refused entry has changed nothing.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// Too many bytes wait to be written or committed.
-    #[error("too much waits to be written: try again at the next wake-up")]
+    /// Too many bytes of entries wait to be written or committed. The caller tries again after the next
+    /// wake-up.
+    #[error(
+        "too many bytes of entries wait to be written or committed: try again at the next wake-up"
+    )]
     Full,
     /// The entry needs the next segment of the log, for which the disk has no space.
     #[error("no space on the disk: make some, or delete messages, and try again")]

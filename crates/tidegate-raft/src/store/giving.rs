@@ -47,7 +47,7 @@ impl Store {
             }),
             Err(error) => {
                 tracing::error!(
-                    "this node cannot read a checkpoint that another node has asked for, and sends nothing: {error}"
+                    "another node has asked for a checkpoint of this node, but this node cannot read the checkpoint, and sends nothing: {error}"
                 );
                 None
             }

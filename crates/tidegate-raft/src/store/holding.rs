@@ -48,7 +48,7 @@ impl Store {
         }
         let member = &mut self.members[at];
         tracing::warn!(
-            "this node gives up the fetch of a group's state from another node and starts the fetch again, because the log keeps {held} bytes of other groups' entries until the fetch ends"
+            "this node gives up the fetch of a group's state from another node, because the log can free no disk space before the fetch ends, and other groups have already written {held} bytes: the node writes a checkpoint and then starts the fetch again"
         );
         let heard = member.catching_up.begun.is_none();
         member.catching_up.forget();

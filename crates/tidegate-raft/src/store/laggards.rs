@@ -75,7 +75,7 @@ impl Store {
             }
             Err(error) => {
                 tracing::error!(
-                    "this node cannot read entry {index} for another node, which gets the whole state instead: {error}"
+                    "this node cannot read entry {index} of its log to send the entry to another node, so that node must fetch the whole state instead: {error}"
                 );
                 group.handle_unreadable(index);
                 return None;

@@ -30,6 +30,12 @@ pub struct Live {
     removed_bytes: u64,
     /// True if a segment has lost its last live byte since the store last reviewed the segments.
     emptied: bool,
+    /// The messages that the store has subtracted in parts since the last [`take_reclaimed`], which a
+    /// simulation counts.
+    ///
+    /// [`take_reclaimed`]: Self::take_reclaimed
+    #[cfg(feature = "sim")]
+    reclaimed: u64,
 }
 
 impl Live {
@@ -108,13 +114,23 @@ impl Live {
             };
             // A message of a stream that is only in memory has no place in the log, and was never counted.
             let nowhere = Place::default();
+            #[cfg(feature = "sim")]
+            {
+                self.reclaimed += part.len();
+            }
             for (_, place, bytes) in part.iter().filter(|(_, place, _)| *place != nowhere) {
                 self.removed(place, bytes);
             }
         }
     }
 
-    /// Returns whether messages that were removed together are still counted.
+    /// Returns the number of messages that the store has subtracted in parts since the last call.
+    #[cfg(feature = "sim")]
+    pub(super) const fn take_reclaimed(&mut self) -> u64 {
+        std::mem::replace(&mut self.reclaimed, 0)
+    }
+
+    /// Returns whether the counts still include messages that streams have removed together.
     pub(super) fn is_reclaiming(&self) -> bool {
         !self.reclaiming.is_empty()
     }

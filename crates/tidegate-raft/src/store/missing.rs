@@ -15,6 +15,7 @@ use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Streams};
 
+use super::checkpoint;
 use super::{OpenError, Opening, Options, Replaying};
 use crate::replica::Index;
 
@@ -83,6 +84,17 @@ pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
         missing.streams.extend(lying(&streams, lost));
     }
     Ok(missing)
+}
+
+/// Returns the messages in the range `lost` of the log that a checkpoint's streams have.
+///
+/// # Errors
+/// The file is not a checkpoint, or its state cannot be read.
+pub fn missing_from(checkpoint: &[u8], lost: &Range<Lsn>) -> Result<Vec<MissingIn>, OpenError> {
+    let damaged = |error: &dyn std::fmt::Display| OpenError::Damaged(error.to_string());
+    let (_, state) = checkpoint::decode(checkpoint).map_err(|e| damaged(&e))?;
+    let streams = Streams::restore(state, AccountLimits::NONE).map_err(|e| damaged(&e))?;
+    Ok(lying(&streams, std::slice::from_ref(lost)))
 }
 
 fn lying(streams: &Streams, lost: &[Range<Lsn>]) -> Vec<MissingIn> {

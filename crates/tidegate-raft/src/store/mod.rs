@@ -18,6 +18,7 @@
 
 mod applying;
 mod catch_up;
+mod check;
 pub mod checkpoint;
 mod checkpoints;
 mod chunks;
@@ -51,7 +52,7 @@ use bytes::Bytes;
 use tidegate_cluster::groups::ALL;
 use tidegate_cluster::slots::PerGroup;
 use tidegate_log::{
-    Append, AppendError, Appended, Appender, Failure, Log, Lsn, Record, Storage, batch_bytes,
+    Append, AppendError, Appended, Appender, Duty, Failure, Log, Lsn, Record, Storage, batch_bytes,
 };
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -62,13 +63,14 @@ use crate::replica::{Committed, ENTRY_BYTES_MAX, EntryId, Group, ProposeError, T
 
 pub use applying::{Replaying, account, relocate};
 pub use catch_up::{Fetched, InstallError};
+pub use check::{Check, CheckpointFile, MEMBERS_FILE};
 pub use checkpoints::Parts;
 pub use compaction::LyingIn;
 pub use error::{OpenError, WriteError};
 pub use giving::{Part, read_given};
 pub use live::Live;
-pub use missing::{Missing, MissingIn, missing};
-pub use open::{Opening, Options, REPAIRED_FILE, VERSION_FILE, claim};
+pub use missing::{Missing, MissingIn, missing, missing_from};
+pub use open::{Opening, Options, REPAIRED_FILE, VERSION_FILE, claim, write_version};
 pub use reading::{Fetch, Peeked};
 pub use scrub::Scrubbed;
 pub use staged::Staged;
@@ -350,8 +352,16 @@ impl Store {
         &mut self.members[at].live
     }
 
-    /// Does one job of each of the store's threads, for simulations without threads. Returns whether there
-    /// was a job.
+    /// Returns the number of messages removed together, such as by a purge, that the store has subtracted
+    /// from their segments since the last call.
+    #[cfg(feature = "sim")]
+    pub fn take_reclaimed(&mut self) -> u64 {
+        let members = self.members.iter_mut();
+        members.map(|m| m.live.take_reclaimed()).sum()
+    }
+
+    /// Does one job of each of the store's threads on the calling thread, for simulations without threads.
+    /// Returns whether a job waited.
     #[cfg(feature = "sim")]
     pub fn work(&mut self) -> bool {
         #[cfg(feature = "lab")]
@@ -370,7 +380,31 @@ impl Store {
         self.second_write.as_ref().map_or(0, SecondWrite::syncs)
     }
 
-    /// Returns the log for inspection.
+    /// Asks the log thread for the duty of writing the log, or withdraws the wish
+    /// ([`Appender::want_duty`]).
+    pub fn want_duty(&self, wants: bool) {
+        self.appender.want_duty(wants);
+    }
+
+    /// Takes the duty of writing the log, if the log thread offers it ([`Appender::take_duty`]).
+    #[must_use]
+    pub fn take_duty(&self) -> Option<Duty> {
+        self.appender.take_duty()
+    }
+
+    /// Returns the log position behind the last appended batch.
+    #[must_use]
+    pub const fn appended(&self) -> Lsn {
+        self.end
+    }
+
+    /// Returns the number of the log's segment that holds the last appended batch.
+    #[must_use]
+    pub const fn segment(&self) -> u64 {
+        self.segment
+    }
+
+    /// Returns the log of the store, so that the caller can look at it.
     #[must_use]
     pub const fn log(&self) -> &Log {
         &self.log
@@ -404,7 +438,7 @@ impl Store {
         for member in self.members {
             if let Err(error) = member.checkpoints.finish() {
                 tracing::warn!(
-                    "the server ends without its last checkpoint, and the next start replays more entries: {error}"
+                    "the server ends, but could not write its last checkpoint, so the next start replays more entries of the log: {error}"
                 );
             }
         }

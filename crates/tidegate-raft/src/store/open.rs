@@ -316,10 +316,7 @@ impl Opening {
             write_version(&*storage)?;
         }
         if opened.recovery.shortened && found.iter().any(|f| f.of.members.len() > 1) {
-            // This node may have acknowledged the lost records to other members, and must not vote without
-            // them.
-            let text = "the last segment of the log has lost its end";
-            return Err(OpenError::Damaged(text.to_owned()));
+            return Err(OpenError::shortened());
         }
         let segments = opened.log.segments();
         let holes = segments
@@ -509,10 +506,7 @@ impl Found {
             (self.header, self.state) = (header, Some(state));
         }
         if self.header.next > end {
-            return Err(OpenError::Damaged(format!(
-                "the log ends at {end}, and the checkpoint covers it up to {}",
-                self.header.next
-            )));
+            return Err(OpenError::ends_early(end, self.header.next));
         }
         self.seen.follow(&self.header, repaired)
     }
@@ -538,9 +532,7 @@ impl Replayed {
     fn begin(found: Found) -> Result<Self, OpenError> {
         let alone = found.of.members.len() == 1;
         if !alone && (!found.seen.missing().is_empty() || found.seen.lost()) {
-            // This node may have acknowledged the missing records to other members.
-            let text = "the log lacks entries that other members may count on, so this node must not go on with it";
-            return Err(OpenError::Damaged(text.to_owned()));
+            return Err(OpenError::lacks_entries());
         }
         let committed = match alone {
             true => found.seen.last().index,
@@ -719,21 +711,13 @@ pub fn claim(dir: &Path) -> Result<Disk, OpenError> {
     }
 }
 
-/// Returns whether the directory has a version file. Returns an error for any version other than [`VERSION`].
-fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
-    let io = OpenError::io;
-    let read = || match storage.open(VERSION_FILE) {
-        Ok(file) => {
-            let mut text = vec![0; 32];
-            let bytes = file.read_at(&mut text, 0)?;
-            text.truncate(bytes);
-            Ok(text)
-        }
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(e) => Err(e),
-    };
-    let text = read().map_err(io("reading the data directory's version"))?;
-    // A crash of an earlier release may have left the file empty; the log has no records then.
+/// Returns whether the data directory has a version file. Returns an error for any version other than
+/// [`VERSION`].
+pub(super) fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
+    let text = read_file(storage, VERSION_FILE);
+    let text = text.map_err(OpenError::io("reading the data directory's version"))?;
+    let text = text.unwrap_or_default();
+    // A crash of an earlier release may have left the version file empty; the log has no records then.
     if text.is_empty() {
         return Ok(false);
     }
@@ -747,7 +731,25 @@ fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
     }
 }
 
-fn write_version(storage: &dyn Storage) -> Result<(), OpenError> {
+/// Returns the content of a small file, at most 64 KiB of it; `None` if the directory has no such file.
+pub(super) fn read_file(storage: &dyn Storage, name: &str) -> std::io::Result<Option<Vec<u8>>> {
+    let file = match storage.open(name) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let bytes = usize::try_from(file.bytes()?).unwrap_or(usize::MAX);
+    let mut text = vec![0; bytes.min(1 << 16)];
+    let read = file.read_at(&mut text, 0)?;
+    text.truncate(read);
+    Ok(Some(text))
+}
+
+/// Writes the version file, durably.
+///
+/// # Errors
+/// The operating system refuses an operation.
+pub fn write_version(storage: &dyn Storage) -> Result<(), OpenError> {
     let write = || {
         // The store writes a separate file and renames it, so that a crash cannot leave a version file that
         // is empty or holds zeros.

@@ -95,12 +95,16 @@ impl Store {
     /// the log. An entry that frees space may use the reserve, and an entry that may free some a part of the
     /// reserve; all others must leave it free.
     pub(super) fn room_to_propose(&self, entry: &Bytes, bytes: u64) -> Room {
-        match self.look_for_room(&[bytes], self.reserve_bytes()) {
-            Room::Enough => Room::Enough,
-            _ if Entry::decode(entry).is_ok_and(|e| e.makes_space()) => {
-                self.look_for_room(&[bytes], 0)
+        let room = self.look_for_room(&[bytes], self.reserve_bytes());
+        if room == Room::Enough {
+            return room;
+        }
+        match Entry::decode(entry) {
+            Ok(entry) if entry.makes_space() => self.look_for_room(&[bytes], 0),
+            Ok(entry) if entry.may_make_space() => {
+                self.look_for_room(&[bytes], self.reserve_bytes_led_elsewhere())
             }
-            room => room,
+            _ => room,
         }
     }
 

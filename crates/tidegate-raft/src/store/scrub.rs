@@ -128,7 +128,7 @@ impl Scrub {
             Err(ReadError::Released) => {}
             Err(error) => {
                 tracing::warn!(
-                    "the scrub cannot read a part of the log, and starts again at the log's beginning: {error}"
+                    "the scrub, which searches the log for damage, cannot read a part of the log, and starts again at the log's beginning: {error}"
                 );
                 // The scrub goes back to the beginning of the log, so that it does not retry the unreadable
                 // part forever.

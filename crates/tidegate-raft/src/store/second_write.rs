@@ -58,7 +58,7 @@ impl SecondWrite {
         let worker = Worker::start(by, "second-write", 1, move |entry: Bytes| {
             if let Err(error) = pen.write(&entry) {
                 tracing::error!(
-                    "the server cannot write an entry a second time, as a flag of `tidegate-bench raft` demands, and goes on: {error}"
+                    "the server cannot write an entry to its second file, to which `--raft-step a` writes each entry again, and goes on without that write: {error}"
                 );
             }
             through.fetch_add(1, Ordering::Release);

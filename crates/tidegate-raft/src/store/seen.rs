@@ -148,7 +148,7 @@ impl Seen {
                     return Err(OpenError::Damaged(text));
                 }
                 tracing::warn!(
-                    "{text}, because an earlier repair of the log gave up these entries: the streams lack the changes in these entries"
+                    "{text}, because an earlier `tidegate log repair` gave up these entries: the streams lack the changes in these entries"
                 );
                 self.missing.push(from..gap.end);
             }
