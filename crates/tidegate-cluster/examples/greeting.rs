@@ -20,6 +20,7 @@ fn node(id: u64, secret: &str) -> Roster {
         streams: true,
         shards: 1,
         client_url: format!(":{}", 4221 + id),
+        tags: Vec::new(),
         secret: Secret::new(secret),
     };
     Roster::new(me, 2, None)

@@ -42,20 +42,20 @@ pub enum ChannelError {
     /// The peer sent a frame at the wrong time, or a frame that this kind of channel does not carry: for
     /// example a message during the greeting, or a Raft frame on a channel for routes.
     #[error(
-        "a frame that does not belong on this channel: use versions of tidegate that go together"
+        "the peer sent a frame that does not belong on this channel: run the same version of tidegate on all nodes"
     )]
     Order,
-    /// The peer sent nothing for too long.
-    #[error("nothing was heard for {} seconds", SILENCE_MAX.as_secs())]
+    /// The peer sent no byte for longer than `SILENCE_MAX`.
+    #[error("the peer sent nothing for {} seconds", SILENCE_MAX.as_secs())]
     Silent,
-    /// The peer did not complete the TLS handshake in time.
-    #[error("no TLS handshake within {0:?}")]
+    /// The peer did not complete the TLS handshake in the allowed time.
+    #[error("the peer completed no TLS handshake within {0:?}")]
     Handshake(Duration),
-    /// The peer did not complete the greeting in time.
-    #[error("no greeting within {} seconds", GREETING_MAX.as_secs())]
+    /// The peer did not complete the greeting within `GREETING_MAX`.
+    #[error("the peer completed no greeting within {} seconds", GREETING_MAX.as_secs())]
     Late,
-    /// The peer read no bytes for too long.
-    #[error("it read nothing for {0:?}")]
+    /// The peer read no bytes for the write deadline, although bytes waited for it.
+    #[error("the peer read nothing for {0:?}")]
     Deaf(Duration),
 }
 
@@ -316,6 +316,7 @@ mod tests {
             streams: false,
             shards: 1,
             client_url: ":4222".into(),
+            tags: Vec::new(),
             secret: Secret::new("s"),
         };
         Roster::new(me, 1, None::<Members>)

@@ -180,7 +180,7 @@ impl Formation {
         let missing = self.routes.iter().filter(|r| r.is_none()).count();
         if missing > 0 {
             return Some(format!(
-                "{missing} of {} routes led nowhere yet",
+                "this node has reached no node over {missing} of its {} routes yet",
                 self.routes.len()
             ));
         }
@@ -199,7 +199,7 @@ impl Formation {
                 told.names(),
                 mine.names()
             ),
-            None => "not every node has followed all its routes yet".into(),
+            None => "not every node has reached a node over each of its routes yet".into(),
         })
     }
 }

@@ -17,6 +17,8 @@ const MAGIC: &[u8; 8] = b"tidepeer";
 const STREAMS: u8 = 1;
 const REJOINS: u8 = 2;
 const URL_BYTES_MAX: usize = 512;
+/// The most bytes that the tags of a node may have together, with a byte between two of them.
+pub const TAGS_BYTES_MAX: usize = 2048;
 
 /// The facts about itself that a node sends in a greeting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub struct Introduction {
     /// peer takes the address at which it sees the node. If the text is empty, the node advertises no
     /// address.
     pub client_url: String,
+    /// The tags that the operator gives the node, in lower case. No tag has a comma.
+    pub tags: Vec<String>,
 }
 
 impl Introduction {
@@ -73,7 +77,12 @@ impl Introduction {
             out.extend_from_slice(&n.to_le_bytes());
         }
         out.extend_from_slice(nonce);
-        for text in [&self.cluster, &self.name, &self.client_url] {
+        // A node without tags writes none, as versions without tags do.
+        let tags = Some(self.tags.join(",")).filter(|tags| !tags.is_empty());
+        for text in [&self.cluster, &self.name, &self.client_url]
+            .into_iter()
+            .chain(&tags)
+        {
             out.extend_from_slice(&(text.len() as u32).to_le_bytes());
             out.extend_from_slice(text.as_bytes());
         }
@@ -104,7 +113,16 @@ impl Introduction {
             Ok::<_, Cut>(text.to_owned())
         };
         let (cluster, name, client_url) = (text()?, text()?, text()?);
-        let sound = raft <= 1 && id != 0 && is_name(&cluster) && is_name(&name);
+        let tags = match f.0 {
+            [] => String::new(),
+            _ => std::str::from_utf8(f.text()?).map_err(|_| Cut)?.to_owned(),
+        };
+        let sound = raft <= 1
+            && id != 0
+            && is_name(&cluster)
+            && is_name(&name)
+            && tags.len() <= TAGS_BYTES_MAX
+            && !tags.contains(char::is_control);
         if !sound || client_url.len() > URL_BYTES_MAX || client_url.contains(char::is_control) {
             return Err(GreetingError::Stranger);
         }
@@ -120,6 +138,11 @@ impl Introduction {
             cluster,
             name,
             client_url,
+            tags: tags
+                .split(',')
+                .filter(|tag| !tag.is_empty())
+                .map(str::to_owned)
+                .collect(),
         })
     }
 }
@@ -253,6 +276,7 @@ impl Greeting {
     /// the frames for the peer, a refusal among them, to `out`.
     ///
     /// # Errors
+    ///
     /// The greeting failed. The caller sends the frames in `out`, then closes the channel.
     pub fn handle(
         &mut self,
@@ -353,6 +377,7 @@ mod tests {
                 cluster: "tide".into(),
                 name: name.into(),
                 client_url: ":4222".into(),
+                tags: Vec::new(),
                 streams: true,
                 ..Introduction::default()
             },

@@ -43,9 +43,9 @@ pub mod roster;
 pub mod slots;
 pub mod wire;
 
-/// The version of the protocol between nodes.
-pub const VERSION: u16 = 3;
-/// The most nodes of a cluster besides this one.
+/// The version of the protocol between nodes, which both nodes of a channel must speak.
+pub const VERSION: u16 = 5;
+/// The greatest number of nodes that a cluster may have besides this node.
 pub const PEERS_MAX: usize = 31;
 /// The greatest length of the name of a cluster or a node, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;

@@ -156,6 +156,7 @@ pub struct MembersFile {
     /// This node's name and id.
     pub me: Member,
     /// The term from which this node takes part again, after it lost its disk; see [`rejoin`](super::rejoin).
+    /// `None` if the node never lost its disk, or has fetched the state of all its groups since.
     pub rejoined: Option<u64>,
     /// True if the node has a log, and may have promised other nodes that records of this log are durable.
     pub log_begun: bool,

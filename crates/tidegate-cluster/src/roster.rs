@@ -41,7 +41,9 @@ pub struct Me {
     pub shards: u8,
     /// The address to which this node's clients connect, see [`Introduction::client_url`].
     pub client_url: String,
-    /// The secret that all nodes know.
+    /// The tags that the operator gives the node, see [`Introduction::tags`].
+    pub tags: Vec<String>,
+    /// The secret that all nodes of the cluster know.
     pub secret: Secret,
 }
 
@@ -91,6 +93,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The address to which the peer's clients connect.
     pub client_url: String,
+    /// The tags that the operator gives the peer.
+    pub tags: Vec<String>,
     /// True if the peer lost its disk, and asks the members for its former place.
     pub rejoins: bool,
     /// True for each kind of channel that the peer dialled and that is open.
@@ -216,6 +220,7 @@ impl Roster {
             life: theirs.life,
             address,
             client_url: String::new(),
+            tags: Vec::new(),
             rejoins: theirs.rejoins,
             heard: [false; 2],
             told: [false; 2],
@@ -228,6 +233,7 @@ impl Roster {
             *peer = fresh;
         }
         peer.address = address;
+        peer.tags.clone_from(&theirs.tags);
         peer.client_url = match theirs.client_url.strip_prefix(':') {
             Some(port) if address.is_ipv6() => format!("[{}]:{port}", address.ip()),
             Some(port) => format!("{}:{port}", address.ip()),
@@ -247,7 +253,13 @@ impl Roster {
         }
     }
 
-    /// Returns the addresses to which the clients of connected peers connect, in order.
+    /// Returns the tags of this node and of each peer that has been connected, with the nodes' ids.
+    pub fn tags(&self) -> impl Iterator<Item = (u64, &[String])> {
+        let me = (self.me.id, &*self.me.tags);
+        std::iter::once(me).chain(self.peers.iter().map(|peer| (peer.id, &*peer.tags)))
+    }
+
+    /// Returns the addresses to which the clients of connected peers connect, in ascending order.
     #[must_use]
     pub fn client_urls(&self) -> Vec<String> {
         let connected = self.peers.iter().filter(|p| p.is_connected());
@@ -320,6 +332,7 @@ impl Judge for Roster {
             cluster: self.me.cluster.clone(),
             name: self.me.name.clone(),
             client_url: self.me.client_url.clone(),
+            tags: self.me.tags.clone(),
         }
     }
 
@@ -401,6 +414,7 @@ mod tests {
             streams,
             shards: 1,
             client_url: ":4222".into(),
+            tags: vec!["here".into()],
             secret: Secret::new("s"),
         };
         Roster::new(me, 2, formed)
@@ -415,6 +429,7 @@ mod tests {
             cluster: "tide".into(),
             name: name.into(),
             client_url: ":4223".into(),
+            tags: vec!["there".into()],
             ..Introduction::default()
         }
     }
@@ -459,6 +474,12 @@ mod tests {
                 .contains("already connected from 127.0.0.1")
         );
         assert_eq!(roster.client_urls(), ["127.0.0.1:4223"]);
+        let tags: Vec<&str> = roster
+            .tags()
+            .flat_map(|(_, tags)| tags)
+            .map(String::as_str)
+            .collect();
+        assert_eq!(tags, ["here", "there"]);
         roster.handle_over(FIRST, Side::Dialled, Kind::Route);
         assert!(roster.client_urls().is_empty());
         roster.admits(Side::Dialled, &second).unwrap();

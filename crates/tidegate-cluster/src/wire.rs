@@ -15,7 +15,7 @@ use crate::groups::GroupId;
 use bytes::Bytes;
 use tidegate_nats::outbox::Outbox;
 use tidegate_nats::parse::Publish;
-use tidegate_nats::subject;
+use tidegate_nats::{subject, system};
 
 use super::interest::InterestUpdate;
 
@@ -246,7 +246,7 @@ fn body(kind: u8, body: &[u8]) -> Result<Option<Frame<'_>>, Cut> {
             let members = f.u32()?;
             let pattern = f.text()?;
             let queue = f.rest();
-            if !subject::is_pattern(pattern) {
+            if !subject::is_pattern(system::outer(pattern)) {
                 return Err(Cut);
             }
             Frame::Interest(InterestUpdate {
