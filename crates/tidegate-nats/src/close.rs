@@ -41,6 +41,8 @@ pub enum CloseReason {
     Shutdown,
     /// The server reloaded its configuration, which no longer admits the client's credentials.
     AuthenticationExpired,
+    /// An operator asked the server to close this connection.
+    Kicked,
 }
 
 impl CloseReason {
@@ -65,6 +67,7 @@ impl CloseReason {
             Self::Io => "Read or Write Error",
             Self::Shutdown => "Server Shutdown",
             Self::AuthenticationExpired => "Credentials No Longer Valid",
+            Self::Kicked => "Kicked",
         }
     }
 

@@ -34,7 +34,10 @@ pub struct Info {
     /// also enable features by this level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_lvl: Option<u32>,
-    /// The connection's number.
+    /// The JetStream domain of the server; `None` if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// The number of the connection over which the server sends this INFO to the client.
     pub client_id: u64,
     /// The client's address as the server sees it.
     pub client_ip: String,
@@ -63,6 +66,12 @@ pub struct Info {
     /// PING; false in the INFO with which a connection starts.
     #[serde(skip_serializing_if = "is_false")]
     pub connect_info: bool,
+    /// The name of the client's account; the server only tells clients of the system account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_account: Option<String>,
+    /// True if the client belongs to the system account.
+    #[serde(skip_serializing_if = "is_false")]
+    pub acc_is_sys: bool,
 }
 
 // The parameter is a reference, because serde calls this function with a reference to the field.

@@ -42,3 +42,6 @@ pub mod session;
 pub mod settings;
 pub mod subject;
 pub mod sublist;
+pub mod system;
+pub mod transform;
+pub mod url;

@@ -21,9 +21,10 @@ use super::op::{self, text};
 use super::outbox::Outbox;
 use super::parse::{Op, ParseError, ParseLimits, Parser, Publish};
 use super::permissions::{Permissions, Responses};
-use super::settings::{Credentials, SessionSettings, User};
+use super::settings::{Account, Credentials, SessionSettings, User};
 use super::subject;
 use super::sublist::SubKey;
+use super::system;
 use crate::collections::ByteMap;
 
 /// The time that a client has to read the last bytes of a closing connection.
@@ -117,8 +118,12 @@ pub struct Session {
     pub subs: ByteMap<SubKey>,
     /// True if TLS protects the connection.
     pub secured: bool,
+    /// True once the server has admitted the client by its CONNECT.
+    pub admitted: bool,
     user: Option<Arc<User>>,
-    /// The user that the client becomes if the password being checked is right.
+    /// True from the admission of the client by its CONNECT until the node has asked for it.
+    newly_admitted: bool,
+    /// The user that the client becomes if the password that the node is checking is right.
     claimed: Option<Arc<User>>,
     responses: Responses,
     parser: Parser,
@@ -161,7 +166,9 @@ impl Session {
             out: Outbox::default(),
             subs: ByteMap::default(),
             secured: false,
+            admitted: false,
             user: None,
+            newly_admitted: false,
             claimed: None,
             responses: Responses::default(),
             parser: Parser::default(),
@@ -392,17 +399,25 @@ impl Session {
         self.user.as_ref().map(|u| u.name.as_str())
     }
 
-    /// Returns whether changed settings still admit this connection, and adopts changed permissions. The
-    /// caller checks the connection's subscriptions.
+    /// Returns whether the server has admitted the client by its CONNECT since the last call.
+    #[inline]
+    pub fn take_newly_admitted(&mut self) -> bool {
+        std::mem::take(&mut self.newly_admitted)
+    }
+
+    /// Returns the account of the client.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        self.user.as_ref().map_or(Account::Global, |u| u.account)
+    }
+
+    /// Returns whether reloaded settings still admit the client, and adopts its changed permissions. The
+    /// caller then checks the client's subscriptions against the new permissions.
     pub fn readmit(&mut self, settings: &SessionSettings) -> bool {
         let Some(old) = &self.user else {
-            return !settings.needs_credentials();
+            return settings.is_open();
         };
-        let new = settings
-            .users
-            .iter()
-            .find(|u| u.name == old.name && u.secret == old.secret);
-        self.user = new.cloned();
+        self.user = settings.admits_still(old);
         self.user.is_some()
     }
 
@@ -497,6 +512,8 @@ impl Session {
         settings: &SessionSettings,
     ) -> Action<'static> {
         self.user = user;
+        self.newly_admitted = !self.admitted;
+        self.admitted = true;
         self.phase = Phase::Open;
         self.due = settings.ping_due(now);
         self.ok();
@@ -510,7 +527,10 @@ impl Session {
         if message.headers.is_some() && !self.options.headers {
             return Action::Close(CloseReason::ParseError);
         }
-        if self.options.pedantic && !subject::is_literal(message.subject) {
+        // A client cannot name a subject of the other account, for a message or for its answers.
+        let apart =
+            system::is_inner(message.subject) || message.reply.is_some_and(system::is_inner);
+        if apart || self.options.pedantic && !subject::is_literal(message.subject) {
             op::err(&mut self.out, text::INVALID_PUBLISH_SUBJECT);
             return Action::Done;
         }

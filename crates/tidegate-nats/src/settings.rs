@@ -77,6 +77,24 @@ impl Secret {
 }
 
 impl Secret {
+    /// Returns whether the secret has the prefix of a bcrypt hash and not its form, so that no password
+    /// matches it.
+    #[must_use]
+    pub fn is_malformed(&self) -> bool {
+        let Self::Bcrypt(hash) = self else {
+            return false;
+        };
+        let cost = hash.get(4..6).and_then(|cost| cost.parse::<u8>().ok());
+        let digits = hash.get(7..).unwrap_or_default().bytes();
+        let good = hash.len() == 60
+            && cost.is_some_and(|cost| (4..=31).contains(&cost))
+            && hash.as_bytes()[6] == b'$'
+            && digits
+                .into_iter()
+                .all(|b| b.is_ascii_alphanumeric() || b"./".contains(&b));
+        !good
+    }
+
     /// Returns whether the secret is empty, so that it keeps no client out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -90,7 +108,17 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// A user who may connect.
+/// The account of a user: messages of one account never reach the clients of another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Account {
+    /// The account of all clients that have no other, `$G`. The streams belong to it.
+    #[default]
+    Global,
+    /// The system account, `$SYS`: its clients watch and control the servers.
+    System,
+}
+
+/// A user that may log in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The name with which the user logs in; empty for the user that stands for all clients with the token.
@@ -99,9 +127,29 @@ pub struct User {
     pub secret: Secret,
     /// The permissions of the user; `None` allows every subject.
     pub permissions: Option<Permissions>,
+    /// The account of the user.
+    pub account: Account,
 }
 
-/// The result of checking the credentials of a CONNECT.
+impl User {
+    /// Creates the user that stands for all clients with the token.
+    fn of_token(token: &Secret) -> Self {
+        Self {
+            name: String::new(),
+            secret: token.clone(),
+            permissions: None,
+            account: Account::Global,
+        }
+    }
+
+    /// Returns whether the user stands for all clients with the token. Users with a name of their own never
+    /// have an empty one.
+    const fn is_of_token(&self) -> bool {
+        self.name.is_empty()
+    }
+}
+
+/// The result of checking the credentials that a client sent in its CONNECT.
 #[derive(Debug)]
 pub enum Credentials {
     /// The configuration has neither users nor a token, so the server needs no credentials.
@@ -136,8 +184,14 @@ impl SessionSettings {
         if self.users.iter().any(|u| u.name.is_empty()) {
             return Err(CredentialsError::Name);
         }
-        match self.users.iter().find(|u| u.secret.is_empty()) {
-            Some(user) => Err(CredentialsError::Password(user.name.clone())),
+        if let Some(user) = self.users.iter().find(|u| u.secret.is_empty()) {
+            return Err(CredentialsError::Password(user.name.clone()));
+        }
+        if self.token.as_ref().is_some_and(Secret::is_malformed) {
+            return Err(CredentialsError::TokenHash);
+        }
+        match self.users.iter().find(|u| u.secret.is_malformed()) {
+            Some(user) => Err(CredentialsError::PasswordHash(user.name.clone())),
             None => Ok(()),
         }
     }
@@ -148,7 +202,15 @@ impl SessionSettings {
         self.token.is_some() || !self.users.is_empty()
     }
 
-    /// Checks the credentials that a client gave.
+    /// Returns whether the server admits a client without credentials as a client without a user: the
+    /// configuration has no token and no users but those of the system account.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        let system = |user: &Arc<User>| user.account == Account::System;
+        self.token.is_none() && self.users.iter().all(system)
+    }
+
+    /// Checks the credentials that a client sent: a user's name and password, or a token.
     #[must_use]
     pub fn check(
         &self,
@@ -161,12 +223,7 @@ impl SessionSettings {
         }
         let find = |name: &str| self.users.iter().find(|u| u.name == name);
         if let (Some(secret), Some(given)) = (&self.token, token) {
-            let user = User {
-                name: String::new(),
-                secret: secret.clone(),
-                permissions: None,
-            };
-            return compare(&Arc::new(user), given);
+            return compare(&Arc::new(User::of_token(secret)), given);
         }
         match (name, &self.no_auth_user) {
             (Some(name), _) => match (find(name), password) {
@@ -176,12 +233,28 @@ impl SessionSettings {
             (None, Some(name)) => find(name)
                 .cloned()
                 .map_or(Credentials::Wrong, Credentials::Good),
+            (None, None) if self.is_open() => Credentials::NotNeeded,
             (None, None) => Credentials::Wrong,
         }
     }
 
-    /// Returns the time at which the server sends a PING to a connection that was silent since `since`. This
-    /// time is a little late, so that the timers of many connections expire together.
+    /// Returns the user in these settings for a client that logged in as `old` under earlier settings; `None`
+    /// if these settings no longer admit the client.
+    #[must_use]
+    pub fn admits_still(&self, old: &User) -> Option<Arc<User>> {
+        if old.is_of_token() {
+            let token = self.token.as_ref().filter(|token| **token == old.secret);
+            return token.map(|token| Arc::new(User::of_token(token)));
+        }
+        let same = |u: &&Arc<User>| {
+            u.name == old.name && u.secret == old.secret && u.account == old.account
+        };
+        self.users.iter().find(same).cloned()
+    }
+
+    /// Returns the time at which the server sends a PING to a connection that was silent since `since`.
+    /// Rounds the time up to a multiple of a 64th of the ping interval, so that the timers of many
+    /// connections expire together.
     #[must_use]
     pub fn ping_due(&self, since: Time) -> Time {
         let grid = tidegate::nanos(self.ping_interval / 64).max(1);
@@ -209,6 +282,16 @@ pub enum CredentialsError {
         "the password of the user `{0}` is empty, so it is no credential: give one (--pass, TIDEGATE_PASS, authorization.password), or leave the user out"
     )]
     Password(String),
+    /// The token begins like a bcrypt hash and is none.
+    #[error(
+        "the token begins like a bcrypt hash, and is none: give `$2a$`, a cost from 04 to 31, `$` and 53 letters or digits, or a token with another beginning (--auth, TIDEGATE_AUTH, authorization.token)"
+    )]
+    TokenHash,
+    /// The password of this user begins like a bcrypt hash and is none.
+    #[error(
+        "the password of the user `{0}` begins like a bcrypt hash, and is none: give `$2a$`, a cost from 04 to 31, `$` and 53 letters or digits, or a password with another beginning (--pass, TIDEGATE_PASS, authorization.password)"
+    )]
+    PasswordHash(String),
 }
 
 fn compare(user: &Arc<User>, given: String) -> Credentials {

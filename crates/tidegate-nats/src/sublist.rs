@@ -17,6 +17,7 @@ use foldhash::fast::RandomState;
 
 use super::collections::{ByteMap, ChunkedSlab};
 use super::subject::{has_wildcard, tokens};
+use super::system::is_inner;
 
 /// The number by which the caller names a subscription. The sublist keeps a table indexed by these numbers,
 /// so they should be small and dense.
@@ -585,9 +586,12 @@ impl Walk {
         if tokens(subject).any(<[u8]>::is_empty) {
             return;
         }
+        // A wildcard of another account does not match the first token of the system account's subjects.
+        let apart = is_inner(subject);
         let mut next = Some((ROOT, 0));
         while let Some((at, from)) = next {
             let node = &nodes[at as usize];
+            let wild = at != ROOT || !apart;
             if from > subject.len() {
                 self.take(at, node, out);
                 next = self.branches.pop();
@@ -595,11 +599,11 @@ impl Walk {
             }
             let rest = &subject[from..];
             let token = &rest[..memchr::memchr(b'.', rest).unwrap_or(rest.len())];
-            if node.rest != NONE {
+            if wild && node.rest != NONE {
                 self.take(node.rest, &nodes[node.rest as usize], out);
             }
             let after = from + token.len() + 1;
-            let any = (node.any != NONE).then_some((node.any, after));
+            let any = (wild && node.any != NONE).then_some((node.any, after));
             // A subject may contain a token that looks like a wildcard, because the session checks subjects
             // only if the client asks for that. The lookup of a literal child does not find such a token.
             let literal = node.literal(token).map(|n| (n, after));
