@@ -1,31 +1,47 @@
-//! A set of 256 bits. A block of an index uses it for the messages that the block holds.
+//! A set of 256 bits: one bit for each message that a block of a stream's index can hold.
 
-/// The number of bits of a set.
-pub(super) const LEN: usize = 256;
+/// The number of bits in a set.
+pub(crate) const LEN: usize = 256;
 
-/// A set of bits numbered from 0 to 255.
+/// A set of 256 bits with the numbers 0 to 255.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Bits(pub(super) [u64; 4]);
+pub(crate) struct Bits(pub(crate) [u64; 4]);
 
 impl Bits {
-    pub(super) const fn has(&self, i: usize) -> bool {
+    pub(crate) const fn has(&self, i: usize) -> bool {
         self.0[i / 64] & (1 << (i % 64)) != 0
     }
 
-    pub(super) const fn set(&mut self, i: usize) {
+    pub(crate) const fn set(&mut self, i: usize) {
         self.0[i / 64] |= 1 << (i % 64);
     }
 
-    pub(super) const fn clear(&mut self, i: usize) {
+    pub(crate) const fn clear(&mut self, i: usize) {
         self.0[i / 64] &= !(1 << (i % 64));
     }
 
-    pub(super) fn count(&self) -> usize {
+    /// Returns the set of the bits of this set that are not in `other`.
+    pub(crate) fn without(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] & !other.0[word]))
+    }
+
+    /// Returns the set of the bits of this set from `from` to `to` - 1.
+    pub(crate) fn within(&self, from: usize, to: usize) -> Self {
+        Self(std::array::from_fn(|word| {
+            let below = |end: usize| match end.saturating_sub(word * 64) {
+                n if n >= 64 => u64::MAX,
+                n => (1 << n) - 1,
+            };
+            self.0[word] & below(to) & !below(from)
+        }))
+    }
+
+    pub(crate) fn count(&self) -> usize {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Returns how many bits below `i` are set.
-    pub(super) fn rank(&self, i: usize) -> usize {
+    /// Returns the number of set bits below bit `i`.
+    pub(crate) fn rank(&self, i: usize) -> usize {
         let word = i / 64;
         let whole: u32 = self.0[..word].iter().map(|w| w.count_ones()).sum();
         let part = match self.0.get(word) {
@@ -35,8 +51,8 @@ impl Bits {
         (whole + part) as usize
     }
 
-    /// Returns the first bit set at `from` or above.
-    pub(super) fn next(&self, from: usize) -> Option<usize> {
+    /// Returns the lowest set bit that is at `from` or above; `None` if there is none.
+    pub(crate) fn next(&self, from: usize) -> Option<usize> {
         let mut word = from / 64;
         let mut rest = self.0.get(word)? & (u64::MAX << (from % 64));
         while rest == 0 {
@@ -46,8 +62,8 @@ impl Bits {
         Some(word * 64 + rest.trailing_zeros() as usize)
     }
 
-    /// Returns the last bit set at `to` or below.
-    pub(super) fn prev(&self, to: usize) -> Option<usize> {
+    /// Returns the highest set bit that is at `to` or below; `None` if there is none.
+    pub(crate) fn prev(&self, to: usize) -> Option<usize> {
         let mut word = to / 64;
         let mut rest = self.0[word] & (u64::MAX >> (63 - to % 64));
         while rest == 0 {
@@ -57,11 +73,11 @@ impl Bits {
         Some(word * 64 + 63 - rest.leading_zeros() as usize)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + use<> {
         self.iter_from(0)
     }
 
-    pub(super) fn iter_from(&self, from: usize) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn iter_from(&self, from: usize) -> impl Iterator<Item = usize> + use<> {
         let bits = *self;
         let mut at = bits.next(from);
         std::iter::from_fn(move || {
@@ -90,6 +106,11 @@ mod tests {
             prop_assert_eq!(bits.prev(at), set.range(..=at).next_back().copied());
             prop_assert_eq!(bits.iter().collect::<Vec<_>>(), set.iter().copied().collect::<Vec<_>>());
             prop_assert_eq!(bits.next(LEN), None);
+            let within: Vec<_> = set.range(at..).copied().take_while(|i| *i < at + 70).collect();
+            let part = bits.within(at, at + 70);
+            prop_assert_eq!(part.iter().collect::<Vec<_>>(), within);
+            prop_assert_eq!(bits.without(&part).count(), set.len() - part.count());
+            prop_assert_eq!(bits.within(0, LEN), bits);
         }
     }
 }
