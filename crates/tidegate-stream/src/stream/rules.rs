@@ -5,12 +5,16 @@
 //! streams; [`crate::api`] refuses features that this server lacks. The texts of errors are the same as in
 //! nats-server.
 
+mod origins;
+
 use tidegate_nats::subject;
 
+pub(super) use self::origins::has_cycle;
 use super::Stream;
 use super::consumers::StreamConsumer;
+use super::mapping;
 use crate::convert::or_zero;
-use crate::schema::config::{Discard, Retention, Storage, StreamConfig};
+use crate::schema::config::{Discard, PersistMode, Retention, Storage, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
@@ -81,13 +85,29 @@ pub fn check(config: &StreamConfig) -> Result<StreamConfig, ApiError> {
             }
         }
     }
+    if config.persist_mode == PersistMode::Async {
+        if config.storage != Storage::File {
+            return invalid("async persist mode is only supported on file storage");
+        }
+        if config.num_replicas > 1 {
+            return invalid("async persist mode is not supported on replicated streams");
+        }
+        if config.allow_atomic {
+            return invalid("async persist mode is not supported with atomic batch publish");
+        }
+    }
+    if !config.placement.preferred.is_empty() {
+        return invalid("preferred server not permitted in placement");
+    }
     if config.first_seq > FIRST_SEQ_MAX {
         return invalid("first sequence is too large, maximum allowed is 4611686018427387904");
     }
-    if config.subjects.is_empty() {
+    origins::check(&config)?;
+    if config.subjects.is_empty() && !config.has_origins() {
         config.subjects.push(config.name.clone());
     }
     check_subjects(&config)?;
+    mapping::check(&mut config)?;
     Ok(config)
 }
 
@@ -99,6 +119,10 @@ pub fn check(config: &StreamConfig) -> Result<StreamConfig, ApiError> {
 pub fn check_update(old: &StreamConfig, new: &StreamConfig) -> Result<StreamConfig, ApiError> {
     let invalid = |why: &str| Err(ApiError::invalid_config(why));
     let mut new = check(new)?;
+    // A mirror keeps its origin, or becomes a stream without one.
+    if new.mirror.is_some() && new.mirror != old.mirror {
+        return Err(ApiError::MIRROR_NOT_UPDATABLE);
+    }
     if new.name != old.name {
         return invalid("stream configuration name must match original");
     }
@@ -123,7 +147,11 @@ pub fn check_update(old: &StreamConfig, new: &StreamConfig) -> Result<StreamConf
     if old.allow_msg_ttl && !new.allow_msg_ttl {
         return invalid("message TTL status can not be disabled");
     }
-    // A sealed stream stores no new message and removes none, so these settings are fixed.
+    if old.persist_mode != new.persist_mode {
+        return invalid("stream configuration update can not change persist mode");
+    }
+    // A sealed stream stores no new message and removes none, so the settings for removals and limits have
+    // fixed values.
     if new.sealed {
         new.max_age = 0;
         new.discard = Discard::New;
@@ -195,6 +223,10 @@ fn check_texts(config: &StreamConfig) -> Result<(), ApiError> {
 
 fn check_window(config: &mut StreamConfig) -> Result<(), ApiError> {
     let invalid = |why: &str| Err(ApiError::invalid_config(why));
+    // As in nats-server, a stream with origins looks for duplicates only if a client asks for it.
+    if config.duplicate_window == 0 && config.has_origins() {
+        return Ok(());
+    }
     if config.duplicate_window == 0 {
         config.duplicate_window = match config.max_age {
             0 => DEDUP_NS,
@@ -348,6 +380,27 @@ mod tests {
         let mut events = config("S");
         events.subjects = vec!["$JS.EVENT.ADVISORY.>".into()];
         assert!(check(&events).is_ok());
+    }
+
+    #[test]
+    fn an_asynchronous_stream_is_in_files_on_one_node() {
+        let wanted = |change: fn(&mut StreamConfig)| {
+            refusal(|c| {
+                c.persist_mode = PersistMode::Async;
+                change(c);
+            })
+        };
+        assert!(wanted(|c| c.storage = Storage::Memory).contains("file storage"));
+        assert!(wanted(|c| c.num_replicas = 3).contains("replicated"));
+        assert!(wanted(|c| c.allow_atomic = true).contains("atomic"));
+        assert!(refusal(|c| c.placement.preferred = "n1".into()).contains("preferred"));
+        let mut config = config("S");
+        config.persist_mode = PersistMode::Async;
+        let kept = check(&config).unwrap();
+        let mut update = kept.clone();
+        update.persist_mode = PersistMode::Default;
+        let refused = check_update(&kept, &update).unwrap_err();
+        assert!(refused.description.contains("persist mode"), "{refused:?}");
     }
 
     #[test]
