@@ -1,16 +1,18 @@
 //! A block of a stream's index: the places in the log of up to 256 successive messages, with the time, size
 //! and subject of each message, in 20 bytes a message.
 //!
-//! A block keeps positions and times as differences from its first message. A message with a difference that
-//! does not fit ends the block early ([`Block::fits`]); if the log has moved a message far away since, a
-//! separate list holds the message's position. A removed message leaves a hole. The index packs a closed
-//! block with mostly holes, so that a message that outlives its neighbours does not keep the memory of their
-//! rows.
+//! A block keeps log positions and times as differences from its first message. A message with a difference
+//! that does not fit ends the block early ([`Block::fits`]). If the compaction of the log later moves a
+//! message too far away, a separate list holds the message's position. A removed message leaves a hole. The
+//! index packs a closed block that is mostly holes, so that a message that outlives its neighbours does not
+//! keep the memory of their rows.
 
-use super::bits::{self, Bits};
+use std::ops::Range;
+
 use super::command::Place;
 use super::wire::RestoreError;
 use super::wire::{Reader, put_len, put_u32, put_u64};
+use crate::bits::{self, Bits};
 use crate::schema::sequence::StreamSeq;
 
 /// The unit of log positions in a row of the block, in bytes. Records of the log begin at multiples of this
@@ -292,31 +294,94 @@ impl Block {
     /// Returns whether most rows of the block belong to removed messages, so that packing frees enough
     /// memory.
     pub(super) fn is_sparse(&self) -> bool {
-        self.rows.len() >= PACK_ROWS_MIN && self.live.count() * 2 <= self.rows.len()
+        is_sparse(self.rows.len(), &self.live)
     }
 
     /// Frees the memory of the rows of removed messages, and the spare capacity of the block's lists.
     pub(super) fn pack(&mut self) {
-        let live = self.live;
-        if live != self.rows_of {
-            let mut bits = self.rows_of.iter();
-            let mut kept = Vec::with_capacity(live.count());
-            let mut subjects = Vec::with_capacity(live.count());
-            for (row, subject) in self.rows.iter().zip(&self.subjects) {
-                if bits.next().is_some_and(|bit| live.has(bit)) {
-                    kept.push(*row);
-                    subjects.push(*subject);
-                }
-            }
-            (self.rows, self.subjects, self.rows_of) = (kept, subjects, live);
-            self.far.retain(|(bit, _)| live.has(usize::from(*bit)));
-            self.dues.retain(|(bit, _)| live.has(usize::from(*bit)));
+        if self.live != self.rows_of {
+            *self = self.packed(self.live);
         }
         self.rows.shrink_to_fit();
         self.subjects.shrink_to_fit();
     }
 
-    /// Returns the size of the block in memory, in bytes.
+    /// Returns a copy of the block without the messages in `gone`, which the block must hold. The copy is
+    /// packed if most of its rows would belong to removed messages.
+    pub(super) fn without(&self, gone: &Bits) -> Self {
+        let live = self.live.without(gone);
+        if is_sparse(self.rows.len(), &live) {
+            return self.packed(live);
+        }
+        let mut rest = self.clone();
+        rest.live = live;
+        rest
+    }
+
+    /// Returns a copy of the block that has only rows of the messages in `live`.
+    fn packed(&self, live: Bits) -> Self {
+        let len = live.count();
+        let (mut rows, mut subjects) = (Vec::with_capacity(len), Vec::with_capacity(len));
+        for ((bit, row), subject) in self.rows_of.iter().zip(&self.rows).zip(&self.subjects) {
+            if live.has(bit) {
+                rows.push(*row);
+                subjects.push(*subject);
+            }
+        }
+        let kept = |list: &[(u8, u64)]| {
+            let kept = list.iter().filter(|(bit, _)| live.has(usize::from(*bit)));
+            kept.copied().collect()
+        };
+        Self {
+            first: self.first,
+            lsn_base: self.lsn_base,
+            time_base: self.time_base,
+            rows_of: live,
+            live,
+            subjects,
+            rows,
+            far: kept(&self.far),
+            dues: kept(&self.dues),
+        }
+    }
+
+    /// Returns the messages in a range of the block's bits for which `want` returns true; `want` gets the
+    /// number of the message and the number of its subject.
+    pub(super) fn mask_where(
+        &self,
+        range: Range<usize>,
+        mut want: impl FnMut(StreamSeq, u32) -> bool,
+    ) -> Bits {
+        let mut mask = Bits::default();
+        for (bit, subject) in self.subjects_from(range.start) {
+            if bit >= range.end {
+                break;
+            }
+            if want(self.seq(bit), subject) {
+                mask.set(bit);
+            }
+        }
+        mask
+    }
+
+    /// Calls `each` with the number, the size in bytes, the flags, and the number of the subject of each
+    /// message in `of`, in rising order. The block must have rows of these messages. One pass over the rows
+    /// costs less than a search for each message.
+    pub(super) fn for_each(&self, of: &Bits, mut each: impl FnMut(StreamSeq, u32, Flags, u32)) {
+        for ((bit, row), subject) in self.rows_of.iter().zip(&self.rows).zip(&self.subjects) {
+            if of.has(bit) {
+                let flags = Flags::from_bits(row.bytes);
+                each(
+                    self.seq(bit),
+                    row.bytes & MESSAGE_BYTES_MAX,
+                    flags,
+                    *subject,
+                );
+            }
+        }
+    }
+
+    /// Returns the size of the block of the index in memory, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.rows.capacity() * size_of::<Row>()
@@ -397,4 +462,10 @@ impl Block {
         let stray = (0..4).any(|w| self.live.0[w] & !self.rows_of.0[w] != 0);
         assert!(!stray, "a message without a row");
     }
+}
+
+/// Returns whether most of a block's rows, which are this many, do not belong to the messages in `live`, so
+/// that packing frees enough memory.
+fn is_sparse(rows: usize, live: &Bits) -> bool {
+    rows >= PACK_ROWS_MIN && live.count() * 2 <= rows
 }

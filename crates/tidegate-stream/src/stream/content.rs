@@ -10,18 +10,21 @@
 //! stream stores and removes. For a stream in memory, the content also holds the bytes of the messages; for a
 //! stream in the log, it holds only their places.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::bits::LEN;
-use super::block::{Flags, Slot};
+use super::block::{Block, Flags, Slot};
 use super::command::Place;
+use super::discarded::Discarded;
 use super::filter::{Filter, Reach};
+use super::foreseen::Foreseen;
 use super::index::{Bulk, Index};
 use super::subjects::{Name, Subjects};
+use crate::bits::{Bits, LEN};
+use crate::consumer::Run;
 use crate::schema::sequence::StreamSeq;
 
 /// The messages of one stream.
@@ -38,16 +41,30 @@ pub(super) struct Content {
     pub(super) last_seq: StreamSeq,
     /// The time at which the stream stored its last message, in microseconds since 1970.
     pub(super) last_time_us: u64,
-    /// The messages with their own time to live, by the time at which they expire.
-    pub(super) dues: BTreeSet<(u64, StreamSeq)>,
-    /// The number below which every message is gone or never expires by age. The search for aged messages
-    /// starts there.
+    /// The messages with their own time to live, ordered by the time at which they expire, in microseconds
+    /// since 1970. Messages that the stream removed may still be here, see `stale_dues`.
+    dues: BTreeSet<(u64, StreamSeq)>,
+    /// The number of removed messages that are still in `dues`.
+    stale_dues: usize,
+    /// The number below which every message is removed or never expires by age. The search for messages
+    /// beyond the age limit starts at this number.
     aged_from: StreamSeq,
-    /// The commands that stored the messages, if the stream is in memory.
-    bodies: Option<HashMap<StreamSeq, Bytes, RandomState>>,
+    /// For a stream in memory, the publish command of each message, by the message's number; `None` for a
+    /// stream in the log. Messages that the stream removed may still be here.
+    bodies: Option<Bodies>,
+    /// The messages that commands removed together, and that may still be in `dues` and `bodies`.
+    unreclaimed: VecDeque<Bulk>,
+    /// The collections of earlier contents, which the node frees in parts.
+    discarded: Discarded,
 }
 
-/// A removed message.
+/// The publish commands of a stream's messages by the messages' numbers.
+pub(super) type Bodies = HashMap<StreamSeq, Bytes, RandomState>;
+
+/// The greatest number of subjects that one call of [`Content::reclaim`] looks at.
+const RECLAIMED_SUBJECTS: usize = if cfg!(test) { 2 } else { 256 };
+
+/// A message that the stream has just removed: the caller reports it in an effect.
 #[derive(Clone, Debug)]
 pub(super) struct Gone {
     pub(super) place: Place,
@@ -67,8 +84,11 @@ impl Content {
             last_seq: first_seq.prev(),
             last_time_us: 0,
             dues: BTreeSet::new(),
+            stale_dues: 0,
             aged_from: first_seq,
             bodies: in_memory.then(HashMap::default),
+            unreclaimed: VecDeque::new(),
+            discarded: Discarded::default(),
         }
     }
 
@@ -141,6 +161,16 @@ impl Content {
         (seq, id, name)
     }
 
+    /// Gives the stream's next number to a message that the stream does not keep, and returns the number.
+    pub(super) fn pass_over(&mut self, time_us: u64) -> StreamSeq {
+        self.last_seq = self.last_seq.next();
+        self.last_time_us = self.last_time_us.max(time_us);
+        if self.messages == 0 {
+            self.first_seq = self.last_seq.next();
+        }
+        self.last_seq
+    }
+
     pub(super) fn remove(&mut self, seq: StreamSeq) -> Option<Gone> {
         let slot = self.index.get(seq)?;
         self.index.remove(seq);
@@ -162,31 +192,218 @@ impl Content {
         want: impl FnMut(StreamSeq, u32) -> bool,
     ) -> Bulk {
         let bulk = self.index.remove_where(from, to, want);
-        for (seq, slot) in bulk.slots() {
-            self.forget(seq, &slot);
+        self.forget_all(&bulk);
+        bulk
+    }
+
+    /// Removes the messages in these runs for which `want` returns true; `want` gets a message's number and
+    /// subject. The runs must rise.
+    pub(super) fn remove_runs(
+        &mut self,
+        runs: &[Run],
+        mut want: impl FnMut(StreamSeq, &[u8]) -> bool,
+    ) -> Bulk {
+        let (Some(first), Some(last)) = (runs.first(), runs.last()) else {
+            return Bulk::default();
+        };
+        let (subjects, mut rest) = (&self.subjects, runs);
+        let bulk = self
+            .index
+            .remove_masked(*first.start(), *last.end(), |block, range| {
+                let (low, end) = (block.seq(range.start), block.seq(range.end));
+                rest = after_runs(rest, low);
+                if rest.first().is_none_or(|run| *run.start() >= end) {
+                    return (Bits::default(), None);
+                }
+                let mask = block.mask_where(range, |seq, id| {
+                    rest = after_runs(rest, seq);
+                    rest.first().is_some_and(|run| run.contains(&seq))
+                        && subjects.name(id).is_some_and(|name| want(seq, name))
+                });
+                (mask, None)
+            });
+        self.forget_all(&bulk);
+        bulk
+    }
+
+    /// Removes the messages up to number `to` that the filter of `foreseen` passes, with the results that
+    /// this node has prepared.
+    pub(super) fn remove_foreseen(&mut self, mut foreseen: Foreseen, to: StreamSeq) -> Bulk {
+        if !matches!(foreseen.reach(self), Reach::Patterns) {
+            return self.remove_matching(&mut foreseen.into_filter(), to, 0);
         }
-        self.renew_first();
+        let subjects = &self.subjects;
+        let choose = |block: &Block, range| foreseen.choose(block, range, subjects);
+        let bulk = self.index.remove_masked(StreamSeq::ZERO, to, choose);
+        self.forget_all(&bulk);
+        bulk
+    }
+
+    /// Removes the messages up to number `to` that the filter passes, except the `keep` newest of all
+    /// messages that it passes.
+    pub(super) fn remove_matching(
+        &mut self,
+        filter: &mut Filter,
+        to: StreamSeq,
+        keep: u64,
+    ) -> Bulk {
+        let subjects = &self.subjects;
+        let reach = filter.reach(subjects);
+        if let (Reach::All, 0) = (reach, keep) {
+            return self.remove_range(StreamSeq::ZERO, to);
+        }
+        let mut most = match keep {
+            0 => u64::MAX,
+            keep => {
+                let wanted: u64 = match reach {
+                    Reach::All => self.messages,
+                    Reach::One(id) => id.map_or(0, |id| subjects.stat(id).count.into()),
+                    Reach::Patterns => {
+                        let counts = subjects.counts();
+                        let wanted = counts.filter(|(id, _)| filter.wants(subjects, *id));
+                        wanted.map(|(_, count)| count).sum()
+                    }
+                };
+                wanted.saturating_sub(keep)
+            }
+        };
+        let (from, to) = match reach {
+            Reach::One(None) => return Bulk::default(),
+            Reach::One(Some(id)) => {
+                let stat = subjects.stat(id);
+                (stat.first, to.min(stat.last))
+            }
+            Reach::All | Reach::Patterns => (StreamSeq::ZERO, to),
+        };
+        if most == 0 {
+            return Bulk::default();
+        }
+        let bulk = self.index.remove_where(from, to, |_, id| {
+            let wanted = match reach {
+                Reach::All => true,
+                Reach::One(one) => one == Some(id),
+                Reach::Patterns => filter.wants(subjects, id),
+            };
+            let goes = most > 0 && wanted;
+            most -= u64::from(goes);
+            goes
+        });
+        self.forget_all(&bulk);
+        bulk
+    }
+
+    /// Removes the messages numbered `from` to `to`.
+    pub(super) fn remove_range(&mut self, from: StreamSeq, to: StreamSeq) -> Bulk {
+        let bulk = self.index.remove_range(from, to);
+        self.forget_all(&bulk);
         bulk
     }
 
     pub(super) fn remove_all(&mut self) -> Bulk {
-        let names = self.subjects.clear();
-        self.dues.clear();
-        if let Some(bodies) = &mut self.bodies {
-            *bodies = HashMap::default();
-        }
+        let (names, chains) = self.subjects.clear();
+        self.discarded.add_chains(chains);
+        self.discarded.add_dues(std::mem::take(&mut self.dues));
+        self.discarded
+            .add_bodies(self.bodies.as_mut().map(std::mem::take));
+        self.stale_dues = 0;
+        self.unreclaimed.clear();
         (self.messages, self.bytes) = (0, 0);
         self.first_seq = self.last_seq.next();
         self.index.remove_all().with_names(names)
     }
 
-    /// Skips numbers, so that the next message is `first_seq`; the stream must have no messages.
+    /// Subtracts from the totals the messages that the index has just removed together.
+    fn forget_all(&mut self, bulk: &Bulk) {
+        let (mut bytes, mut dues) = (0, 0);
+        let subjects = &mut self.subjects;
+        bulk.for_each(|seq, size, flags, subject| {
+            bytes += u64::from(size);
+            dues += usize::from(flags.has(Flags::TTL));
+            subjects.take_of_many(subject, seq);
+        });
+        self.messages -= bulk.len();
+        self.bytes -= bytes;
+        self.stale_dues += dues;
+        if dues > 0 || (self.in_memory() && !bulk.is_empty()) {
+            self.unreclaimed.push_back(bulk.clone());
+        }
+        self.renew_first();
+    }
+
+    /// Returns whether [`Content::reclaim`] has work left.
+    pub(super) fn is_reclaiming(&self) -> bool {
+        self.subjects.is_reclaiming() || !self.unreclaimed.is_empty() || !self.discarded.is_empty()
+    }
+
+    /// Does a part of the work that removals of many messages have left: looks at up to 256 messages and 256
+    /// subjects. Has no effect on queries, except that times of expiry may be known again
+    /// ([`Content::next_own_due`]).
+    pub(super) fn reclaim(&mut self) {
+        self.subjects.reclaim(RECLAIMED_SUBJECTS);
+        self.discarded.free_part();
+        let Some(bulk) = self.unreclaimed.front_mut() else {
+            return;
+        };
+        let Some(part) = bulk.take_part() else {
+            self.unreclaimed.pop_front();
+            return;
+        };
+        for (seq, slot) in part.slots() {
+            if slot.flags.has(Flags::TTL) && self.dues.remove(&(slot.due_us, seq)) {
+                self.stale_dues -= 1;
+            }
+            if let Some(bodies) = &mut self.bodies {
+                bodies.remove(&seq);
+            }
+        }
+    }
+
+    /// Takes the collections of earlier contents, which the caller frees in parts, because it drops this
+    /// content.
+    pub(super) fn take_discarded(&mut self) -> Discarded {
+        std::mem::take(&mut self.discarded)
+    }
+
+    /// Replaces this content by one without messages. Its collections stay, and the node frees them in parts.
+    pub(super) fn begin_anew(&mut self, mut fresh: Self) {
+        fresh.discarded = self.take_discarded();
+        *self = fresh;
+    }
+
+    /// Returns the earliest time at which a message expires by its own time to live, in microseconds since
+    /// 1970. Returns `None` if no message does, and also while `dues` still has removed messages.
+    pub(super) fn next_own_due(&self) -> Option<u64> {
+        match self.stale_dues {
+            0 => self.dues.first().map(|(due, _)| *due),
+            _ => None,
+        }
+    }
+
+    /// Iterates over the messages that expire by their own time to live at `now_us` (microseconds since 1970)
+    /// or before, in the order of these times.
+    pub(super) fn own_due(&self, now_us: u64) -> impl Iterator<Item = StreamSeq> {
+        let due = self.dues.range(..=(now_us, StreamSeq::MAX));
+        let held = due.filter(|(_, seq)| self.stale_dues == 0 || self.index.get(*seq).is_some());
+        held.map(|(_, seq)| *seq)
+    }
+
+    /// Skips message numbers, so that the stream's next message gets the number `first_seq`; the stream must
+    /// be empty.
     pub(super) const fn skip_to(&mut self, first_seq: StreamSeq) {
         self.first_seq = first_seq;
         self.last_seq = first_seq.prev();
     }
 
-    /// Subtracts a message that the index no longer holds from the totals, and returns its subject.
+    /// Skips message numbers, so that the stream's next message gets the number `seq`, which must be higher
+    /// than the number of the last message.
+    pub(super) const fn go_to(&mut self, seq: StreamSeq) {
+        match self.messages {
+            0 => self.skip_to(seq),
+            _ => self.last_seq = seq.prev(),
+        }
+    }
+
+    /// Subtracts from the totals a message that the index no longer holds, and returns the message's subject.
     fn forget(&mut self, seq: StreamSeq, slot: &Slot) -> Name {
         if slot.flags.has(Flags::TTL) {
             self.dues.remove(&(slot.due_us, seq));
@@ -240,18 +457,20 @@ impl Content {
         match filter.reach(&self.subjects) {
             Reach::One(id) => self.last_of(id?),
             _ => {
-                let wanted = self
-                    .subjects
-                    .iter()
-                    .filter(|(_, name, _)| filter.matches(name));
-                let mut bounds: Vec<_> = wanted.map(|(id, _, stat)| (stat.last, id)).collect();
-                bounds.sort_unstable_by(|a, b| b.cmp(a));
+                // The subjects with the highest numbers mostly have the latest messages, and a subject needs
+                // a look at its name only if it may have a later message than those before.
                 let mut best = None;
-                for (bound, id) in bounds {
+                for (id, bound) in self.subjects.bounds_back() {
                     if best.is_some_and(|best| best >= bound) {
-                        break;
+                        continue;
                     }
-                    best = best.max(self.last_of(id));
+                    if self
+                        .subjects
+                        .name(id)
+                        .is_some_and(|name| filter.matches(name))
+                    {
+                        best = best.max(self.last_of(id));
+                    }
                 }
                 best
             }
@@ -299,9 +518,27 @@ impl Content {
         }
     }
 
+    /// Counts the messages from number `from` to below number `end` with subjects that the filter passes.
+    pub(super) fn count_between(
+        &self,
+        from: StreamSeq,
+        end: StreamSeq,
+        filter: &mut Filter,
+    ) -> u64 {
+        let subjects = &self.subjects;
+        let blocks = self.index.blocks_from(from);
+        let counts = blocks.take_while(|block| block.first() < end).map(|block| {
+            let bit =
+                |seq: StreamSeq| seq.saturating_distance(block.first()).min(LEN as u64) as usize;
+            let wanted = block.mask_where(bit(from)..bit(end), |_, id| filter.wants(subjects, id));
+            wanted.count() as u64
+        });
+        counts.sum()
+    }
+
     fn count_where(&self, seq: StreamSeq, to: StreamSeq, mut want: impl FnMut(u32) -> bool) -> u64 {
         let blocks = self.index.blocks_from(seq).take_while(|b| b.first() <= to);
-        let here = |block: &super::block::Block| {
+        let here = |block: &Block| {
             let from = seq.saturating_distance(block.first()).min(LEN as u64) as usize;
             let wanted = block.subjects_from(from).filter(|(_, s)| want(*s));
             wanted.count() as u64
@@ -309,19 +546,8 @@ impl Content {
         blocks.map(here).sum()
     }
 
-    /// Returns the last message of each subject that passes the filter, by number.
-    pub(super) fn last_per_subject(&self, filter: &Filter) -> Vec<StreamSeq> {
-        let wanted = self
-            .subjects
-            .iter()
-            .filter(|(_, name, _)| filter.matches(name));
-        let mut seqs: Vec<StreamSeq> = wanted.filter_map(|(id, ..)| self.last_of(id)).collect();
-        seqs.sort_unstable();
-        seqs
-    }
-
-    /// Starts the search for aged messages at the first message again, because imports added messages in
-    /// another order than the home group stored them.
+    /// Makes the search for messages beyond the age limit start at the first message again, because a move
+    /// has filled this copy of a stream.
     pub(super) const fn age_anew(&mut self) {
         self.aged_from = self.first_seq;
     }
@@ -339,6 +565,14 @@ impl Content {
             }
             seq = seq.next();
         }
+    }
+
+    /// Returns the messages that the stream holds with their own time to live, by the time at which they
+    /// expire. Only tests call this.
+    #[cfg(test)]
+    pub(super) fn held_dues(&self) -> Vec<(u64, StreamSeq)> {
+        let held = |(_, seq): &&(u64, StreamSeq)| self.index.get(*seq).is_some();
+        self.dues.iter().filter(held).copied().collect()
     }
 
     pub(super) fn check_invariants(&self) {
@@ -363,7 +597,9 @@ impl Content {
             }
         }
         assert_eq!((messages, bytes), (self.messages, self.bytes));
-        assert_eq!(dues, self.dues.len());
+        assert_eq!(dues + self.stale_dues, self.dues.len());
+        let left: u64 = self.unreclaimed.iter().map(Bulk::len).sum();
+        assert!(self.stale_dues as u64 <= left);
         let counted: u64 = self
             .subjects
             .iter()
@@ -377,7 +613,15 @@ impl Content {
                 .unwrap_or_else(|| self.last_seq.next())
         );
         if let Some(bodies) = &self.bodies {
-            assert_eq!(bodies.len() as u64, messages);
+            assert_eq!(bodies.len() as u64, messages + left);
         }
     }
+}
+
+/// Returns the runs without those that end before message `seq`.
+fn after_runs(mut runs: &[Run], seq: StreamSeq) -> &[Run] {
+    while let Some((_, rest)) = runs.split_first().filter(|(run, _)| *run.end() < seq) {
+        runs = rest;
+    }
+    runs
 }

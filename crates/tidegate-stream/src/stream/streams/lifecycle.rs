@@ -3,15 +3,16 @@
 
 use tidegate_cluster::groups::ALL;
 
-use super::super::command::{Command, Commands, EntryError};
+use super::super::command::{Command, Commands, EntryError, Kind};
 use super::super::home::Home;
 use super::super::moving::{self, Cursor, Import, Transit};
 use super::super::outcome::{Effect, Outcome};
 use super::super::placement::{Course, Filling, Moving, Placement, Renewal, Thaw};
 use super::super::publish::Refusal;
+use super::super::restoring::Part;
 use super::super::rules;
 use super::super::single::Stream;
-use super::{Context, Streams, check_here, entry_of, parse};
+use super::{Context, Streams, Totals, check_here, entry_of, parse};
 use crate::schema::config::StreamConfig;
 use crate::schema::error::ApiError;
 use crate::schema::number::StreamNumber;
@@ -44,7 +45,7 @@ impl Streams {
             out.extend(std::iter::repeat_n(refused, messages.len() + 1));
             return Ok(());
         };
-        let before = stream.content.bytes;
+        let before = Totals::of(stream);
         self.tally.remove(stream);
         let keep = |stream: &Stream, command: &Command<'_>| context.keep(stream, command);
         let taken = stream.take_import(read, &messages, keep, effects);
@@ -68,6 +69,7 @@ impl Streams {
             self.schedule.renew(stream);
         }
         self.held.count(before, stream);
+        self.reclaiming.note(stream);
         self.tally.add(stream);
         Ok(())
     }
@@ -80,7 +82,18 @@ impl Streams {
     ) -> Result<Outcome, Refusal> {
         let placement = Placement::decode(command.subject)?;
         let kept = placement.home();
-        let config = self.may_create(&parse(command.payload)?)?;
+        let config: StreamConfig = parse(command.payload)?;
+        let restores = command.kind == Kind::CreateRestoring;
+        if !restores && Kind::creating(&config) != command.kind {
+            return Err(ApiError::BAD_REQUEST.into());
+        }
+        let config = match restores {
+            true => self.may_restore(&config)?,
+            false => self.may_create(&config)?,
+        };
+        if !matches!(kept, Home::Of(_)) {
+            self.check_cycle(&config)?;
+        }
         if let Some(stream) = self.by_name(&config.name) {
             let there = self.get(stream).map(Stream::home);
             // An existing stream of the same name with another directory number is a different stream. This
@@ -94,26 +107,89 @@ impl Streams {
         self.last_id = id;
         let in_memory = self.limits.puts_in_memory(&config);
         let is_copy = matches!(placement, Placement::Copy { .. });
-        if is_copy && in_memory {
+        if (is_copy || restores) && in_memory || is_copy && restores {
             return Err(ApiError::BAD_REQUEST.into());
         }
-        let mut stream = Stream::new(id, config, now, in_memory);
+        let mut stream = match restores {
+            true => Stream::to_restore(id, config, now),
+            false => Stream::new(id, config, now, in_memory),
+        };
         stream.kept = kept;
         if let Placement::Copy { r#move, .. } = placement {
             stream.moves = r#move;
             stream.transit = Transit::Filling(Cursor::START);
+        }
+        if restores {
+            stream.transit = Transit::Restoring(0);
         }
         self.insert(stream);
         effects.push(Effect::StreamCreated { stream: id });
         Ok(Outcome::Created { stream: id })
     }
 
-    /// Returns the configuration to store, unless another stream conflicts with it. If a stream of this name
-    /// exists, it must have the same configuration.
+    /// Applies a part of a backup, with the messages that follow it in the entry, to a stream that is being
+    /// restored.
+    pub(super) fn restore_part(
+        &mut self,
+        context: Context<'_>,
+        command: &Command<'_>,
+        commands: &mut Commands<'_>,
+        out: &mut Vec<Outcome>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), EntryError> {
+        let id = command.stream;
+        let (part, messages) = Part::read(command.payload, commands)?;
+        let stream = entry_of(&mut self.streams, command, context.past_log);
+        let (Ok(part), Ok(stream)) = (part, stream) else {
+            let error = ApiError::BAD_REQUEST;
+            let refused = Outcome::Refused { stream: id, error };
+            out.extend(std::iter::repeat_n(refused, messages.len() + 1));
+            return Ok(());
+        };
+        let before = Totals::of(stream);
+        self.tally.remove(stream);
+        let keep = |stream: &Stream, command: &Command<'_>| context.keep(stream, command);
+        let taken = stream.take_part(part, &messages, context.now, keep, effects);
+        let outcome = match taken {
+            true => Outcome::Done,
+            false => Outcome::Refused {
+                stream: id,
+                error: ApiError::BAD_REQUEST,
+            },
+        };
+        out.extend(std::iter::repeat_n(outcome, messages.len() + 1));
+        if taken && stream.transit == Transit::None {
+            self.changes += 1;
+            effects.push(Effect::StreamFilled { stream: id });
+            self.schedule.renew(stream);
+        }
+        self.held.count(before, stream);
+        self.reclaiming.note(stream);
+        self.tally.add(stream);
+        Ok(())
+    }
+
+    /// Checks that the group may restore a stream with this configuration: no stream has its name.
+    pub(super) fn may_restore(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
+        let config = rules::check(config)?;
+        if self.by_name(&config.name).is_some() {
+            return Err(ApiError::STREAM_NAME_EXISTS_RESTORE);
+        }
+        if self.limits.puts_in_memory(&config) {
+            return Err(ApiError::restore_failed(
+                "this server restores no stream with storage in memory",
+            ));
+        }
+        self.check_overlap(&config, None)?;
+        Ok(config)
+    }
+
+    /// Checks that the group may create a stream with this configuration, and returns the configuration to
+    /// store. If a stream of this name exists, it must have the same configuration.
     pub(super) fn may_create(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let config = rules::check(config)?;
         match self.by_name(&config.name).and_then(|id| self.get(id)) {
-            Some(stream) if stream.config == config => Ok(config),
+            Some(stream) if stream.config == config && !stream.is_restoring() => Ok(config),
             Some(_) => Err(ApiError::STREAM_NAME_EXISTS),
             None => {
                 self.check_overlap(&config, None)?;
@@ -155,6 +231,13 @@ impl Streams {
         };
         let config = self.may_update(id, &parse(command.payload)?, calls_off)?;
         let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
+        if Kind::updating(&old.config, &config) != command.kind {
+            return Err(ApiError::BAD_REQUEST.into());
+        }
+        if !matches!(old.kept, Home::Of(_)) {
+            self.check_cycle(&config)?;
+            self.check_takers(&old.config, &config)?;
+        }
         match course {
             Course::Instead { r#move, .. } if old.moving().is_none_or(|m| m.number != r#move) => {
                 return Err(ApiError::stream_update(
@@ -169,7 +252,7 @@ impl Streams {
         let mut stream = stream.expect("the checks found the stream");
         self.patterns.remove(id, &stream.config.subjects);
         self.tally.remove(&stream);
-        let before = stream.content.bytes;
+        let before = Totals::of(&stream);
         if calls_off {
             stream.call_off(effects);
         }
@@ -178,6 +261,7 @@ impl Streams {
             stream.begin_move(to);
         }
         self.held.count(before, &stream);
+        self.reclaiming.note(&stream);
         self.schedule.renew(&mut stream);
         self.patterns.insert(id, &stream.config.subjects);
         self.tally.add(&stream);
@@ -198,12 +282,13 @@ impl Streams {
         change: impl FnOnce(&mut Stream) -> Result<bool, ApiError>,
     ) -> Result<Outcome, Refusal> {
         let stream = entry_of(&mut self.streams, command, context.past_log)?;
-        let before = stream.content.bytes;
+        let before = Totals::of(stream);
         self.tally.remove(stream);
         let changed = change(stream);
         self.tally.add(stream);
         self.changes += u64::from(changed?);
         self.held.count(before, stream);
+        self.reclaiming.note(stream);
         self.schedule.renew(stream);
         Ok(Outcome::Done)
     }
@@ -220,6 +305,9 @@ impl Streams {
                 return Err(ApiError::BAD_REQUEST);
             };
             let is_new = !std::mem::replace(made, true);
+            if stream.is_restoring() {
+                stream.transit = Transit::None;
+            }
             if is_new {
                 effects.push(Effect::StreamMade { stream: stream.id });
             }
@@ -332,9 +420,10 @@ impl Streams {
         self.patterns.remove(id, &stream.config.subjects);
         self.tally.remove(&stream);
         self.schedule.remove(&mut stream);
-        let before = stream.content.bytes;
+        let before = Totals::of(&stream);
         let messages = stream.content.remove_all();
         self.held.count(before, &stream);
+        self.reclaiming.handle_deleted(&mut stream);
         effects.push(Effect::StreamDeleted {
             stream: id,
             name: stream.config.name,

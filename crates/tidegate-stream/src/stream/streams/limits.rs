@@ -51,6 +51,30 @@ pub struct Held {
     pub file_bytes: u64,
     /// The number of bytes of messages of streams in memory.
     pub memory_bytes: u64,
+    /// The number of messages of all streams, without incomplete copies of streams that are moving to the
+    /// group.
+    pub messages: u64,
+}
+
+/// The messages of one stream, as [`Held`] counts them: their number, and their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    messages: u64,
+    bytes: u64,
+}
+
+impl Totals {
+    /// Returns the messages that the stream holds now.
+    #[inline]
+    pub(super) fn of(stream: &Stream) -> Self {
+        Self {
+            messages: match stream.is_filling() {
+                true => 0,
+                false => stream.content.messages,
+            },
+            bytes: stream.content.bytes,
+        }
+    }
 }
 
 impl Held {
@@ -60,16 +84,20 @@ impl Held {
         Self {
             file_bytes: self.file_bytes.saturating_add(other.file_bytes),
             memory_bytes: self.memory_bytes.saturating_add(other.memory_bytes),
+            messages: self.messages.saturating_add(other.messages),
         }
     }
 
-    /// Counts the change of a stream with messages of `before` bytes before the change.
-    pub(super) fn count(&mut self, before: u64, stream: &Stream) {
-        let total = match stream.in_memory() {
+    /// Updates the counts after a change of one stream, which held `before` before it.
+    #[inline]
+    pub(super) fn count(&mut self, before: Totals, stream: &Stream) {
+        let now = Totals::of(stream);
+        let bytes = match stream.in_memory() {
             true => &mut self.memory_bytes,
             false => &mut self.file_bytes,
         };
-        *total = *total + stream.content.bytes - before;
+        *bytes = *bytes + now.bytes - before.bytes;
+        self.messages = self.messages + now.messages - before.messages;
     }
 
     /// Returns the counts of this group minus those of `other`, each at least 0.
@@ -78,6 +106,7 @@ impl Held {
         Self {
             file_bytes: self.file_bytes.saturating_sub(other.file_bytes),
             memory_bytes: self.memory_bytes.saturating_sub(other.memory_bytes),
+            messages: self.messages.saturating_sub(other.messages),
         }
     }
 }

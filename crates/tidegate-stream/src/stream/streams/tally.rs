@@ -1,15 +1,18 @@
 //! Sums over all streams of a group. Each change of a stream updates them, so that a read of a sum costs the
 //! same for any number of streams.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_cluster::groups::{ALL, GroupId};
 
+use super::super::consumers::{HOLDER_PREFIX, is_holder};
 use super::super::home::Home;
+use super::super::moving::Transit;
 use super::super::rules;
 use super::super::single::Stream;
 use crate::convert::saturating_u64;
 use crate::schema::config::Storage;
+use crate::schema::number::StreamNumber;
 
 /// Sums over all streams of a group. Before the configuration or the group of a stream changes, the caller
 /// subtracts the stream from the sums, and afterwards it adds the stream again.
@@ -23,6 +26,16 @@ pub(super) struct Tally {
     placed: BTreeMap<GroupId, usize>,
     /// The number of streams of the directory that are moving to another group.
     moving: usize,
+    /// The number of streams that are being restored.
+    restoring: usize,
+    /// The number of streams that the group keeps, without copies of streams that are moving to the group.
+    kept: usize,
+    /// The streams that take in messages from other streams.
+    with_origins: BTreeSet<StreamNumber>,
+    /// The streams that keep messages for other streams, by a consumer for each of them.
+    holding: BTreeSet<StreamNumber>,
+    /// The number of consumers of the streams that are not moving to or from the group.
+    consumers: usize,
 }
 
 impl Tally {
@@ -33,6 +46,21 @@ impl Tally {
         self.memory_bytes += reserved(Storage::Memory);
         *self.placed.entry(group_of(stream)).or_default() += 1;
         self.moving += usize::from(stream.moving().is_some());
+        self.restoring += usize::from(stream.is_restoring());
+        self.kept += usize::from(is_kept(stream));
+        self.consumers += consumers_of(stream);
+        if stream.config().has_origins() {
+            self.with_origins.insert(stream.id());
+        }
+        self.note_holders(stream);
+    }
+
+    fn note_holders(&mut self, stream: &Stream) {
+        let mut holders = stream.consumers_after(Some(HOLDER_PREFIX));
+        match holders.next().is_some_and(is_holder) {
+            true => self.holding.insert(stream.id()),
+            false => self.holding.remove(&stream.id()),
+        };
     }
 
     /// Subtracts a stream from the sums. The stream must not have changed since the caller added it.
@@ -47,9 +75,41 @@ impl Tally {
             self.placed.remove(&group);
         }
         self.moving -= usize::from(stream.moving().is_some());
+        self.restoring -= usize::from(stream.is_restoring());
+        self.kept -= usize::from(is_kept(stream));
+        self.consumers -= consumers_of(stream);
+        self.with_origins.remove(&stream.id());
+        self.holding.remove(&stream.id());
     }
 
-    /// Returns the bytes that the limits of streams of this kind of storage reserve.
+    /// Updates the number of consumers after a command has created or deleted a consumer of a stream, which
+    /// had `before` consumers before it. The stream must not be moving to or from the group.
+    pub(super) fn count_consumers(&mut self, before: usize, stream: &Stream) {
+        self.consumers = self.consumers + consumers_of(stream) - before;
+        self.note_holders(stream);
+    }
+
+    /// Iterates over the streams that keep messages for other streams.
+    pub(super) fn holding(&self) -> impl Iterator<Item = StreamNumber> {
+        self.holding.iter().copied()
+    }
+
+    /// Iterates over the streams that take in messages from other streams.
+    pub(super) fn with_origins(&self) -> impl Iterator<Item = StreamNumber> {
+        self.with_origins.iter().copied()
+    }
+
+    /// Returns the number of streams that the group keeps, without copies of streams that are moving to it.
+    pub(super) const fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Returns the number of consumers of the streams that are not moving to or from the group.
+    pub(super) const fn consumers(&self) -> usize {
+        self.consumers
+    }
+
+    /// Returns the sum of the byte limits of the streams of this kind of storage, at most `u64::MAX`.
     pub(super) fn reserved(&self, storage: Storage) -> u64 {
         let bytes = match storage {
             Storage::File => self.file_bytes,
@@ -63,9 +123,32 @@ impl Tally {
         self.placed.get(&group).copied().unwrap_or(0)
     }
 
-    /// Returns whether a stream is moving to another group.
+    /// Iterates over the groups that keep a stream, or are to keep one after a move.
+    pub(super) fn placed(&self) -> impl Iterator<Item = GroupId> {
+        self.placed.keys().copied()
+    }
+
+    /// Returns whether any stream of the directory is moving to another group.
     pub(super) const fn has_moving(&self) -> bool {
         self.moving > 0
+    }
+
+    /// Returns whether any stream is being restored.
+    pub(super) const fn has_restoring(&self) -> bool {
+        self.restoring > 0
+    }
+}
+
+/// Returns whether the group keeps a stream, and has all of it.
+fn is_kept(stream: &Stream) -> bool {
+    stream.home().is_here() && !stream.is_incomplete()
+}
+
+/// Returns the number of a stream's consumers, or 0 while the stream is moving to or from the group.
+fn consumers_of(stream: &Stream) -> usize {
+    match stream.transit() {
+        Transit::None => stream.consumers_len(),
+        _ => 0,
     }
 }
 

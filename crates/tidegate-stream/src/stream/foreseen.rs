@@ -1,0 +1,220 @@
+//! A purge by subject that the leader will soon propose, prepared in parts on each node.
+//!
+//! A purge has its whole effect at its entry. To compare a million subjects with a pattern there, and to copy
+//! the blocks of their messages, takes some 50 ms. So each node does this beforehand, between other work
+//! ([`Foreseen::go_on`]), and the entry uses the results as far as they still hold. They change no query and
+//! no state: without them, or with only a part of them, the purge has the same effect and takes longer.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::block::Block;
+use super::content::Content;
+use super::filter::{Filter, Reach};
+use super::subjects::Subjects;
+use crate::bits::{Bits, LEN};
+use crate::schema::sequence::StreamSeq;
+
+/// The number of subjects that count as much work as a copy of one block.
+const SUBJECTS_A_BLOCK: usize = 64;
+
+/// The results that a purge by subject can use.
+#[derive(Debug)]
+pub(super) struct Foreseen {
+    pattern: String,
+    /// The purge's filter, which remembers the subjects that it has compared with the pattern.
+    filter: Filter,
+    /// The number of the first subject that the filter has not seen yet; `None` once no subject is left.
+    subject: Option<usize>,
+    /// The closed blocks that this node has looked at, in order.
+    blocks: VecDeque<Removal>,
+    /// The lowest first number of the blocks that this node has still to look at; `None` once no block is
+    /// left.
+    block: Option<StreamSeq>,
+}
+
+/// The messages of a block that a purge removes; it may remove none.
+#[derive(Debug)]
+struct Removal {
+    /// The block as it was. If the index has another block now, the purge looks at that one.
+    block: Arc<Block>,
+    gone: Bits,
+    /// The block without these messages; `None` if the purge removes all messages of the block, or none.
+    rest: Option<Arc<Block>>,
+}
+
+impl Foreseen {
+    pub(super) fn new(pattern: &str) -> Self {
+        Self {
+            pattern: pattern.to_owned(),
+            filter: Filter::new([pattern]),
+            subject: Some(0),
+            blocks: VecDeque::new(),
+            block: Some(StreamSeq::ZERO),
+        }
+    }
+
+    /// Returns whether these results are for a purge by this pattern.
+    pub(super) fn is_for(&self, pattern: &str) -> bool {
+        self.pattern == pattern
+    }
+
+    /// Returns whether all results are there. Subjects and messages that came since may lack.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.block.is_none()
+    }
+
+    /// Looks at up to `limit` further subjects of the stream, or at blocks of messages for about as long.
+    pub(super) fn go_on(&mut self, content: &Content, limit: usize) {
+        let subjects = &content.subjects;
+        if !matches!(self.filter.reach(subjects), Reach::Patterns) {
+            // A purge of one subject or of all needs no preparation.
+            self.block = None;
+            return;
+        }
+        if let Some(from) = self.subject {
+            let (part, next) = subjects.part(from, limit);
+            for (id, ..) in part {
+                self.filter.wants(subjects, id);
+            }
+            self.subject = next;
+            return;
+        }
+        for _ in 0..(limit / SUBJECTS_A_BLOCK).max(1) {
+            let Some(from) = self.block else {
+                return;
+            };
+            self.block = content.index.closed_from(from).map(|block| {
+                let gone = block.mask_where(0..LEN, |_, id| self.filter.wants(subjects, id));
+                let is_part = gone != Bits::default() && gone != *block.live();
+                self.blocks.push_back(Removal {
+                    block: Arc::clone(block),
+                    gone,
+                    rest: is_part.then(|| Arc::new(block.without(&gone))),
+                });
+                block.first().next()
+            });
+        }
+    }
+
+    /// Returns the kinds of subjects that the purge's filter can pass.
+    pub(super) fn reach(&self, content: &Content) -> Reach {
+        self.filter.reach(&content.subjects)
+    }
+
+    /// Returns the purge's filter, with the results of its comparisons.
+    pub(super) fn into_filter(self) -> Filter {
+        self.filter
+    }
+
+    /// Returns the messages to remove in a range of a block's bits, and a copy of the block without them if
+    /// this node has made one. The caller must ask for the blocks in order.
+    pub(super) fn choose(
+        &mut self,
+        block: &Block,
+        range: Range<usize>,
+        subjects: &Subjects,
+    ) -> (Bits, Option<Arc<Block>>) {
+        while let Some(known) = self.blocks.front()
+            && known.block.first() <= block.first()
+        {
+            let same = std::ptr::eq(&raw const *known.block, block);
+            let known = self.blocks.pop_front();
+            if let Some(known) = known.filter(|_| same && range == (0..LEN)) {
+                return (known.gone, known.rest);
+            }
+        }
+        let mask = block.mask_where(range, |_, id| self.filter.wants(subjects, id));
+        (mask, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::block::{Flags, Slot};
+    use super::super::command::Place;
+    use super::*;
+
+    /// Fills a content with `len` messages; each message with an even number has the subject `a.even`.
+    fn filled(len: u64) -> Content {
+        let mut content = Content::new(StreamSeq::FIRST, false);
+        for n in 1..=len {
+            let subject = match n % 2 {
+                0 => "a.even".to_owned(),
+                _ => format!("b.{n}"),
+            };
+            let slot = Slot {
+                place: Place {
+                    lsn: n * 8,
+                    offset: 0,
+                },
+                time_us: n,
+                bytes: 1,
+                subject: 0,
+                flags: Flags::default(),
+                due_us: 0,
+            };
+            content.push(subject.as_bytes(), slot, None);
+        }
+        content
+    }
+
+    #[test]
+    fn blocks_that_have_not_changed_need_no_second_look() {
+        let mut content = filled(1000);
+        let mut foreseen = Foreseen::new("a.*");
+        let mut parts = 0;
+        while !foreseen.is_complete() {
+            foreseen.go_on(&content, 100);
+            parts += 1;
+        }
+        assert!(parts > 5 && foreseen.is_for("a.*"));
+        // The second block changes, and a message comes.
+        content.remove(StreamSeq::new(300));
+        let copies: Vec<Arc<Block>> = foreseen
+            .blocks
+            .iter()
+            .flat_map(|r| r.rest.clone())
+            .collect();
+        assert_eq!(copies.len(), 3);
+        let blocks = content.index.blocks_from(StreamSeq::ZERO);
+        let chosen = blocks.map(|block| foreseen.choose(block, 0..LEN, &content.subjects));
+        let known: Vec<bool> = chosen.map(|(_, rest)| rest.is_some()).collect();
+        assert_eq!(known, [true, false, true, false]);
+    }
+
+    #[test]
+    fn a_purge_of_one_subject_needs_no_preparation() {
+        let content = filled(10);
+        for pattern in ["a.even", ">"] {
+            let mut foreseen = Foreseen::new(pattern);
+            foreseen.go_on(&content, 1);
+            assert!(foreseen.is_complete());
+        }
+    }
+
+    #[test]
+    fn a_prepared_purge_does_as_one_without() {
+        for parts in [0, 1, 4, 100] {
+            let (mut one, mut other) = (filled(1000), filled(1000));
+            let mut foreseen = Foreseen::new("b.*");
+            for _ in 0..parts {
+                foreseen.go_on(&one, 128);
+            }
+            for content in [&mut one, &mut other] {
+                content.remove(StreamSeq::new(601));
+                content.remove(StreamSeq::new(3));
+            }
+            let to = StreamSeq::new(900);
+            let removed = one.remove_foreseen(foreseen, to);
+            let expected = other.remove_matching(&mut Filter::new(["b.*"]), to, 0);
+            assert!(removed.iter().eq(expected.iter()), "{parts} parts");
+            one.check_invariants();
+            assert_eq!(
+                (one.messages, one.first_seq),
+                (other.messages, other.first_seq)
+            );
+        }
+    }
+}

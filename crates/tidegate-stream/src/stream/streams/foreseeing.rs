@@ -1,0 +1,78 @@
+//! The purge by subject that this node prepares, because the group will soon have an entry with it.
+//!
+//! The leader prepares a purge before it proposes the purge ([`Streams::foresee`]). It tells the other nodes
+//! by a hint in the log, so that they prepare the purge at the same time: the payload of a [`Kind::Expire`]
+//! command, which a node may also ignore.
+
+use super::super::command::{Command, Kind};
+use super::super::foreseen::Foreseen;
+use super::Streams;
+use crate::schema::number::StreamNumber;
+
+/// The purge that this node prepares: its stream, and the results so far. A node prepares one purge of a
+/// group at a time.
+#[derive(Debug, Default)]
+pub(super) struct Foreseeing(Option<(StreamNumber, Foreseen)>);
+
+impl Foreseeing {
+    /// Takes the results for a purge of this stream by this filter; `None` if the node has prepared another
+    /// purge or none.
+    pub(super) fn take(&mut self, stream: StreamNumber, filter: &str) -> Option<Foreseen> {
+        let of = |(id, foreseen): &mut (_, Foreseen)| *id == stream && foreseen.is_for(filter);
+        self.0.take_if(of).map(|(_, foreseen)| foreseen)
+    }
+
+    /// Begins to prepare the purge that a hint in the log names, unless the payload is empty and so no hint.
+    pub(super) fn handle_hint(&mut self, stream: StreamNumber, payload: &[u8]) {
+        let pattern = std::str::from_utf8(payload).ok().filter(|p| !p.is_empty());
+        let known = |pattern: &str| {
+            let known = self.0.as_ref();
+            known.is_some_and(|(id, foreseen)| *id == stream && foreseen.is_for(pattern))
+        };
+        if let Some(pattern) = pattern.filter(|pattern| !known(pattern)) {
+            self.0 = Some((stream, Foreseen::new(pattern)));
+        }
+    }
+}
+
+impl Streams {
+    /// Returns the command that makes all nodes of the group prepare a purge of this stream by this pattern.
+    #[must_use]
+    pub const fn hint(stream: StreamNumber, pattern: &str) -> Command<'_> {
+        Command::new(Kind::Expire, stream, b"", pattern.as_bytes())
+    }
+
+    /// Begins to prepare a purge of a stream by a pattern on this node, and drops the results for another
+    /// purge.
+    pub fn foresee(&mut self, stream: StreamNumber, pattern: &str) {
+        self.foreseeing.0 = Some((stream, Foreseen::new(pattern)));
+    }
+
+    /// Returns whether the purge of this stream by this pattern is prepared.
+    #[must_use]
+    pub fn is_foreseen(&self, stream: StreamNumber, pattern: &str) -> bool {
+        let foreseen = self.foreseeing.0.as_ref();
+        foreseen.is_some_and(|(id, f)| *id == stream && f.is_for(pattern) && f.is_complete())
+    }
+
+    /// Returns whether [`Streams::go_on_foreseeing`] has work left.
+    #[must_use]
+    pub fn is_foreseeing(&self) -> bool {
+        let foreseen = self.foreseeing.0.as_ref();
+        foreseen.is_some_and(|(_, foreseen)| !foreseen.is_complete())
+    }
+
+    /// Goes on to prepare a purge: looks at up to `limit` subjects, or at blocks of messages for about as
+    /// long.
+    pub fn go_on_foreseeing(&mut self, limit: usize) {
+        let Some((id, foreseen)) = &mut self.foreseeing.0 else {
+            return;
+        };
+        match self.streams.get(*id) {
+            Some(stream) if !foreseen.is_complete() => foreseen.go_on(&stream.content, limit),
+            Some(_) => {}
+            // A client deleted the stream meanwhile.
+            None => self.foreseeing.0 = None,
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Removals of many messages: a node gives back their memory later. Counts, lists and snapshots are the
+//! same before, between and after the parts.
+
+use bytes::Bytes;
+use serde_json::json;
+
+use super::super::super::{
+    AccountLimits, Command, Encoder, Entry, Filter, Kind, Outcome, StreamState, Streams,
+};
+use crate::schema::config::Storage;
+use crate::schema::number::StreamNumber;
+use crate::schema::sequence::nth;
+
+const ONE: StreamNumber = StreamNumber::FIRST;
+const NOW: u64 = 1_000_000;
+
+struct Scene {
+    streams: Streams,
+    lsn: u64,
+}
+
+impl Scene {
+    /// Creates a stream with the subjects `s.0.0`, `s.1.1`, `s.2.0`, and so on, `len` of them, each with one
+    /// message. All messages expire after an hour.
+    fn new(len: u64, config: &serde_json::Value) -> Self {
+        let mut scene = Self {
+            streams: Streams::new(AccountLimits::NONE),
+            lsn: 0,
+        };
+        let mut all = json!({"name": "S", "subjects": ["s.>"], "allow_msg_ttl": true});
+        let more = config.as_object().unwrap().clone();
+        all.as_object_mut().unwrap().extend(more);
+        let made = scene.command(Kind::CreateStream, 0, &all.to_string());
+        assert_eq!(made, Outcome::Created { stream: ONE });
+        (0..len).for_each(|n| scene.publish(&format!("s.{n}.{}", n % 2)));
+        scene
+    }
+
+    fn apply(&mut self, write: impl FnOnce(&mut Encoder<'_, Vec<u8>>)) -> Outcome {
+        let (mut entry, mut out) = (Vec::new(), Vec::new());
+        write(&mut Encoder::begin(&mut entry, NOW));
+        self.lsn += 64;
+        let entry = Bytes::from(entry);
+        let applied = self
+            .streams
+            .apply(self.lsn, &entry, &mut out, &mut Vec::new());
+        applied.unwrap();
+        self.streams.check_invariants();
+        out.pop().unwrap()
+    }
+
+    fn command(&mut self, kind: Kind, stream: u32, payload: &str) -> Outcome {
+        let command = Command::new(kind, StreamNumber::new(stream), b"", payload.as_bytes());
+        self.apply(|entry| {
+            entry.command(&command).unwrap();
+        })
+    }
+
+    fn publish(&mut self, subject: &str) {
+        let headers = b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n";
+        let stored = self.apply(|entry| {
+            let subject = subject.as_bytes();
+            entry.publish(ONE, subject, Some(headers), b"x").unwrap();
+        });
+        assert!(matches!(stored, Outcome::Stored { .. }), "{stored:?}");
+    }
+
+    fn purge(&mut self, filter: &str) -> u64 {
+        let request = json!({ "filter": filter }).to_string();
+        match self.command(Kind::Purge, 1, &request) {
+            Outcome::Purged { purged, .. } => purged,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn state(&self) -> StreamState {
+        self.streams.get(ONE).unwrap().state()
+    }
+
+    fn subjects(&self) -> usize {
+        let stream = self.streams.get(ONE).unwrap();
+        let listed = stream.subjects(&Filter::all()).count();
+        assert_eq!(listed as u64, self.state().num_subjects);
+        listed
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        self.streams.snapshot().chunks().flatten().collect()
+    }
+
+    /// Does the rest of the work, and checks after each part that no query and no snapshot changes.
+    fn finish(&mut self) -> usize {
+        let (state, snapshot) = (self.state(), self.snapshot());
+        let mut parts = 0;
+        while self.streams.is_reclaiming() {
+            self.streams.reclaim(1);
+            self.streams.check_invariants();
+            assert_eq!((self.state(), self.snapshot()), (state, snapshot.clone()));
+            parts += 1;
+        }
+        parts
+    }
+}
+
+#[test]
+fn a_purge_by_subject_shows_at_once_and_frees_memory_in_parts() {
+    let mut scene = Scene::new(600, &json!({}));
+    assert_eq!(scene.purge("s.*.0"), 300);
+    let state = scene.state();
+    assert_eq!((state.messages, state.first_seq), (300, nth(2)));
+    assert_eq!((state.num_subjects, state.num_deleted), (300, 299));
+    assert!(scene.streams.is_reclaiming());
+    // A purged subject gets a message, others are new, and a second purge comes before the first is done.
+    scene.streams.reclaim(20);
+    scene.publish("s.0.0");
+    scene.publish("s.new");
+    assert_eq!((scene.state().messages, scene.subjects()), (302, 302));
+    assert_eq!(scene.purge("s.*.1"), 300);
+    assert_eq!(scene.purge("s.*.0"), 1);
+    assert_eq!((scene.state().messages, scene.subjects()), (1, 1));
+    assert_eq!(scene.state().first_seq, nth(602));
+    assert!(scene.finish() > 10);
+    assert_eq!(scene.purge(""), 1);
+    scene.finish();
+}
+
+#[test]
+fn a_node_that_starts_from_a_checkpoint_in_the_middle_has_the_same_state() {
+    for parts in [0, 1, 7, 100, 10_000] {
+        let mut one = Scene::new(600, &json!({"max_msgs_per_subject": 3}));
+        one.purge("s.*.0");
+        one.streams.reclaim(parts);
+        let mut other = Scene {
+            streams: Streams::restore(&one.snapshot(), AccountLimits::NONE).unwrap(),
+            lsn: one.lsn,
+        };
+        assert!(!other.streams.is_reclaiming());
+        for scene in [&mut one, &mut other] {
+            scene.publish("s.2.0");
+            scene.publish("s.x");
+            scene.purge("s.1.1");
+        }
+        assert_eq!(one.snapshot(), other.snapshot(), "after {parts} parts");
+        one.finish();
+        assert_eq!(one.snapshot(), other.snapshot());
+    }
+}
+
+#[test]
+fn a_stream_is_deleted_while_its_messages_are_reclaimed() {
+    for storage in ["file", "memory"] {
+        for filter in ["s.*.0", ""] {
+            let config = json!({"storage": storage, "max_msgs_per_subject": 2});
+            let mut scene = Scene::new(40, &config);
+            scene.purge(filter);
+            scene.streams.reclaim(3);
+            let deleted = scene.command(Kind::DeleteStream, 1, "");
+            assert_eq!(deleted, Outcome::Deleted { stream: ONE });
+            assert!(scene.streams.is_reclaiming());
+            while scene.streams.is_reclaiming() {
+                scene.streams.reclaim(1);
+                scene.streams.check_invariants();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_in_memory_frees_the_bytes_of_purged_messages() {
+    let mut scene = Scene::new(600, &json!({"storage": "memory"}));
+    assert_eq!(scene.purge("s.*.1"), 300);
+    let stream = scene.streams.get(ONE).unwrap();
+    assert!(stream.body(nth(1)).is_some() && stream.message(nth(2)).is_none());
+    assert!(scene.finish() > 0);
+    let stream = scene.streams.get(ONE).unwrap();
+    assert!(stream.body(nth(1)).is_some() && stream.body(nth(2)).is_none());
+    assert_eq!(scene.purge("s.>"), 300);
+    scene.finish();
+}
+
+#[test]
+fn a_lower_limit_removes_whole_blocks_at_once() {
+    let mut scene = Scene::new(1000, &json!({}));
+    let config = json!({"name": "S", "subjects": ["s.>"], "allow_msg_ttl": true, "max_msgs": 10});
+    let updated = scene.command(Kind::UpdateStream, 1, &config.to_string());
+    assert_eq!(updated, Outcome::Updated { stream: ONE });
+    let state = scene.state();
+    assert_eq!((state.messages, state.first_seq), (10, nth(991)));
+    assert_eq!(scene.subjects(), 10);
+    assert!(scene.finish() > 0);
+}
+
+#[test]
+fn messages_expire_once_the_purged_ones_are_reclaimed() {
+    let mut scene = Scene::new(600, &json!({}));
+    let due = |scene: &mut Scene| scene.streams.next_expiry(NOW);
+    let hour = NOW + 3_600_000_000;
+    assert_eq!(due(&mut scene), Some(hour));
+    scene.purge("s.*.0");
+    scene.finish();
+    assert_eq!(due(&mut scene), Some(hour));
+    // A node that has not reclaimed anything removes the same messages when an entry tells it to.
+    let mut late = Scene::new(600, &json!({}));
+    late.purge("s.*.0");
+    for scene in [&mut scene, &mut late] {
+        let mut entry = Vec::new();
+        let mut encoder = Encoder::begin(&mut entry, hour);
+        let expire = Command::new(Kind::Expire, ONE, b"", b"");
+        encoder.command(&expire).unwrap();
+        assert_eq!(Entry::decode(&entry).unwrap().time_us(), hour);
+        let mut out = Vec::new();
+        let applied = scene
+            .streams
+            .apply(1 << 20, &entry.into(), &mut out, &mut Vec::new());
+        applied.unwrap();
+        assert_eq!(scene.state().messages, 0);
+    }
+    assert_eq!(scene.snapshot(), late.snapshot());
+    late.finish();
+    let mut nothing = Vec::new();
+    let mut encoder = Encoder::begin(&mut nothing, hour);
+    let written = late
+        .streams
+        .propose_expiry(hour, Storage::File, &mut encoder);
+    assert_eq!(written.unwrap(), 0);
+}
