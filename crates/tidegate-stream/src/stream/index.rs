@@ -7,12 +7,13 @@
 //! is not shared.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::bits::{Bits, LEN};
-use super::block::{Block, Slot};
+use super::block::{Block, Flags, Slot};
 use super::command::Place;
 use super::subjects::Page;
+use crate::bits::{Bits, LEN};
 use crate::schema::sequence::StreamSeq;
 
 /// The text of the panic for a caller that names a message which the index does not hold.
@@ -216,36 +217,50 @@ impl Index {
         to: StreamSeq,
         mut want: impl FnMut(StreamSeq, u32) -> bool,
     ) -> Bulk {
+        self.remove_masked(from, to, |block, range| {
+            (block.mask_where(range, &mut want), None)
+        })
+    }
+
+    /// Removes the messages numbered `from` to `to`, and returns them.
+    pub(super) fn remove_range(&mut self, from: StreamSeq, to: StreamSeq) -> Bulk {
+        self.remove_masked(from, to, |block, range| {
+            (block.live().within(range.start, range.end), None)
+        })
+    }
+
+    /// Removes messages from the blocks that may hold messages numbered `from` to `to`, and returns these
+    /// messages. `mask` chooses them among the messages in a range of a block's bits, and may have a copy of
+    /// the block without them.
+    pub(super) fn remove_masked(
+        &mut self,
+        from: StreamSeq,
+        to: StreamSeq,
+        mut mask: impl FnMut(&Block, Range<usize>) -> (Bits, Option<Arc<Block>>),
+    ) -> Bulk {
         let mut bulk = Bulk::default();
         let mut mask = |block: &Block| {
-            let mut mask = Bits::default();
-            for bit in block.live().iter() {
-                let seq = block.seq(bit);
-                if (from..=to).contains(&seq) && want(seq, block.subject(bit)) {
-                    mask.set(bit);
-                }
-            }
-            mask
+            let bit =
+                |seq: StreamSeq| seq.saturating_distance(block.first()).min(LEN as u64) as usize;
+            mask(block, bit(from)..bit(to.saturating_next()))
         };
         let (low, high) = (self.block_of(from), self.block_of(to));
         let mut emptied = false;
         for at in low..(high + 1).min(self.blocks.len()) {
-            let mask = mask(&self.blocks[at]);
+            let (mask, rest) = mask(&self.blocks[at]);
             let gone = mask.count() as u32;
             if gone == 0 {
                 continue;
             }
-            bulk.blocks.push((Arc::clone(&self.blocks[at]), mask));
             self.heads[at].live -= gone;
-            if self.heads[at].live == 0 {
+            let old = if self.heads[at].live == 0 {
                 emptied = true;
-                continue;
-            }
-            let block = Arc::make_mut(&mut self.blocks[at]);
-            mask.iter().for_each(|bit| block.remove(bit));
-            if block.is_sparse() {
-                block.pack();
-            }
+                Arc::clone(&self.blocks[at])
+            } else {
+                let rest = rest.unwrap_or_else(|| Arc::new(self.blocks[at].without(&mask)));
+                std::mem::replace(&mut self.blocks[at], rest)
+            };
+            bulk.blocks.push((old, mask));
         }
         if emptied {
             let heads = &self.heads;
@@ -254,7 +269,7 @@ impl Index {
             self.heads.retain(|head| head.live > 0);
         }
         if to >= self.tail.first() {
-            let mask = mask(&self.tail);
+            let (mask, _) = mask(&self.tail);
             if mask != Bits::default() {
                 bulk.blocks.push((Arc::new(self.tail.clone()), mask));
                 mask.iter().for_each(|bit| self.tail.remove(bit));
@@ -339,7 +354,13 @@ impl Index {
         None
     }
 
-    /// Iterates over the blocks that hold messages at `seq` or above, in order.
+    /// Returns the first closed block that begins at number `seq` or above.
+    pub(super) fn closed_from(&self, seq: StreamSeq) -> Option<&Arc<Block>> {
+        let at = self.heads.partition_point(|head| head.first < seq);
+        self.blocks.get(at)
+    }
+
+    /// Iterates over the blocks that may hold messages at number `seq` or above, in order.
     pub(super) fn blocks_from(&self, seq: StreamSeq) -> impl Iterator<Item = &Block> {
         (self.block_of(seq)..=self.blocks.len()).map(|at| self.block(at))
     }
@@ -418,7 +439,15 @@ impl Bulk {
         })
     }
 
-    /// Returns the number of removed messages.
+    /// Calls `each` with the number, the size in bytes, the flags, and the number of the subject of each
+    /// removed message, in rising order.
+    pub(super) fn for_each(&self, mut each: impl FnMut(StreamSeq, u32, Flags, u32)) {
+        for (block, mask) in &self.blocks {
+            block.for_each(mask, &mut each);
+        }
+    }
+
+    /// Returns the number of removed messages in this collection.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.blocks

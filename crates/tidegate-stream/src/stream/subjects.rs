@@ -1,14 +1,19 @@
 //! The subjects of a stream's messages. The stream stores the bytes of each subject once, with a small number
 //! and the count of the subject's messages.
 //!
-//! Another subject gets a number once the number's subject has no message; modules that keep a number outside
-//! the stream compare its `birth`. The numbers of the first and the last message of a subject are bounds, and
-//! these messages may be gone. A query makes the bounds exact; if the removal did that, every removed message
-//! would cost a search. If a stream limits its messages for each subject to more than one, this module also
-//! keeps the list of each subject's message numbers ([`Subjects::set_chained`]), because each new message
-//! needs the oldest message of its subject.
+//! After the last message of a subject is gone, another subject may get its number; a module that keeps a
+//! subject's number outside of the stream notices that by the `birth` of the number's subject. The numbers of
+//! the first and the last message of a subject are bounds: these messages may be gone. A query makes the
+//! bounds exact; if a removal did that, every removed message would cost a search. If a stream limits its
+//! messages for each subject to more than one, this module also keeps the list of each subject's message
+//! numbers ([`Subjects::set_chained`]), because each new message needs the oldest message of its subject.
+//!
+//! One command may remove the last messages of a million subjects. The stream counts these removals at once,
+//! and frees the subjects' numbers. The names stay in the tables until [`Subjects::reclaim`] removes them,
+//! part by part; no query finds them there. A new subject that gets such a number removes the old name first,
+//! so the numbers of subjects do not depend on the progress of this work.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -38,12 +43,19 @@ pub(super) struct Subjects {
     hasher: RandomState,
     /// The free numbers, which no subject of the stream has now. The next new subject gets the last of them.
     free: Chunked<u32>,
+    /// The length of the first part of `free` in which no number has its last subject's name in `pages` and
+    /// `by_name` any more.
+    reclaimed: usize,
     births: u32,
-    /// The list of message numbers of each subject; `None` if the stream's limits do not require these lists.
-    chains: Option<Chunked<VecDeque<StreamSeq>>>,
+    /// The list of the message numbers of each subject; `None` if the stream's limits do not require these
+    /// lists.
+    chains: Option<Chains>,
 }
 
-/// The names of subjects by number, in pages that a snapshot shares with the stream.
+/// The list of the message numbers of each subject, by the subject's number.
+pub(super) type Chains = Chunked<VecDeque<StreamSeq>>;
+
+/// The names of a stream's subjects by number, in pages that a snapshot shares with the stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     pages: Vec<Arc<Page>>,
@@ -65,10 +77,24 @@ impl Names {
         self.free.iter().for_each(|id| put_u32(out, *id));
     }
 
-    /// Writes the names of one page. A reader knows from the free numbers which names the page lacks.
-    pub(super) fn encode_page(&self, page: usize, out: &mut Vec<u8>) {
-        for name in self.pages[page].iter().flatten() {
-            put_bytes(out, name);
+    /// Returns the set of the free numbers, which [`Names::encode_page`] needs.
+    pub(super) fn free_set(&self) -> FreeSet {
+        let mut words = vec![0; self.len.div_ceil(64)];
+        for id in self.free.iter() {
+            words[*id as usize / 64] |= 1 << (id % 64);
+        }
+        FreeSet(words)
+    }
+
+    /// Writes the subject names of one page, except names that free numbers still have. A reader knows from
+    /// the free numbers which places of the page have no name.
+    pub(super) fn encode_page(&self, page: usize, free: &FreeSet, out: &mut Vec<u8>) {
+        for (at, name) in self.pages[page].iter().enumerate() {
+            if let Some(name) = name
+                && !free.has(page * PAGE_LEN + at)
+            {
+                put_bytes(out, name);
+            }
         }
     }
 
@@ -107,7 +133,20 @@ impl Names {
     }
 }
 
-/// The facts about a subject.
+/// The numbers that no subject of a stream has at the time of a snapshot: one bit for each number.
+#[derive(Clone, Debug)]
+pub(super) struct FreeSet(Vec<u64>);
+
+impl FreeSet {
+    /// The set without numbers.
+    pub(super) const NONE: Self = Self(Vec::new());
+
+    fn has(&self, id: usize) -> bool {
+        self.0[id / 64] & (1 << (id % 64)) != 0
+    }
+}
+
+/// The count and the bounds of a subject's messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stat {
     /// A lower bound of the number of the subject's first message.
@@ -128,6 +167,7 @@ impl Subjects {
             by_name: Table::new(),
             hasher: RandomState::default(),
             free: Chunked::new(),
+            reclaimed: 0,
             births: 0,
             chains: None,
         }
@@ -137,6 +177,7 @@ impl Subjects {
     pub(super) fn restored(names: Names) -> Self {
         let mut all = Self {
             pages: names.pages,
+            reclaimed: names.free.len(),
             free: names.free,
             ..Self::new()
         };
@@ -160,7 +201,7 @@ impl Subjects {
 
     /// Returns whether every subject that has a number has at least one message, as a sound snapshot ensures.
     pub(super) fn all_used(&self) -> bool {
-        self.iter().all(|(_, _, stat)| stat.count > 0)
+        self.iter().count() == self.len()
     }
 
     /// Returns the subjects' names by number and the free numbers for a snapshot, which shares the names with
@@ -175,12 +216,23 @@ impl Subjects {
 
     /// Returns the number of subjects with messages in the stream.
     pub(super) fn len(&self) -> usize {
-        self.by_name.len()
+        self.stats.len() - self.free.len()
     }
 
     pub(super) fn find(&self, name: &[u8]) -> Option<u32> {
-        let same = |id: &u32| name_in(&self.pages, *id).is_some_and(|n| **n == *name);
-        self.by_name.find(self.hasher.hash_one(name), same).copied()
+        self.find_hashed(name, self.hasher.hash_one(name))
+    }
+
+    /// Returns the number of the subject `name`, which has this hash; `None` if the stream has no messages of
+    /// the subject.
+    #[inline]
+    fn find_hashed(&self, name: &[u8], hash: u64) -> Option<u32> {
+        // A free number may still have the name of its last subject.
+        let same = |id: &u32| {
+            let named = name_in(&self.pages, *id).is_some_and(|n| **n == *name);
+            named && self.stats[*id as usize].count > 0
+        };
+        self.by_name.find(hash, same).copied()
     }
 
     pub(super) fn name(&self, id: u32) -> Option<&Name> {
@@ -194,16 +246,63 @@ impl Subjects {
     /// Iterates over all subjects with messages, in the order of the subjects' numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Name, &Stat)> {
         let stats = self.stats.iter().zip(0..);
-        stats.filter_map(|(stat, id)| Some((id, self.name(id)?, stat)))
+        let used = stats.filter(|(stat, _)| stat.count > 0);
+        used.filter_map(|(stat, id)| Some((id, self.name(id)?, stat)))
     }
 
-    /// Counts message `seq` of the subject `name`, and gives a new subject a number. Returns the subject's
-    /// number and its bytes.
+    /// Iterates over the numbers of the subjects that have messages, the highest first, each with an upper
+    /// bound of the number of its last message.
+    pub(super) fn bounds_back(&self) -> impl Iterator<Item = (u32, StreamSeq)> {
+        let stats = self
+            .stats
+            .iter_back()
+            .zip((0..self.stats.len() as u32).rev());
+        let used = stats.filter(|(stat, _)| stat.count > 0);
+        used.map(|(stat, id)| (id, stat.last))
+    }
+
+    /// Iterates over the numbers of the subjects that have more than `limit` messages, each with the number
+    /// of messages above the limit.
+    pub(super) fn above(&self, limit: u64) -> impl Iterator<Item = (u32, u64)> {
+        // A subject counts its messages as `u32`, so no subject exceeds a higher limit.
+        let all = self
+            .stats
+            .iter()
+            .zip(0..)
+            .take_while(move |_| limit < u32::MAX.into());
+        let excess =
+            move |(stat, id): (&Stat, u32)| Some((id, u64::from(stat.count).checked_sub(limit)?));
+        all.filter_map(excess).filter(|(_, excess)| *excess > 0)
+    }
+
+    /// Iterates over the numbers of the subjects that have messages, each with the count of its messages.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.above(0)
+    }
+
+    /// Iterates over the subjects that have messages and a number from `from` to `from` + `len` - 1. Also
+    /// returns the number at which the next part begins; `None` if no subject has or had that number or a
+    /// higher one.
+    pub(super) fn part(
+        &self,
+        from: usize,
+        len: usize,
+    ) -> (impl Iterator<Item = (u32, &Name, &Stat)>, Option<usize>) {
+        let end = from.saturating_add(len).min(self.stats.len());
+        let used = (from.min(end)..end).filter(|at| self.stats[*at].count > 0);
+        let part = used.filter_map(|at| {
+            // The cast loses nothing, because the numbers of subjects are `u32`.
+            let id = at as u32;
+            Some((id, self.name(id)?, &self.stats[at]))
+        });
+        (part, (end < self.stats.len()).then_some(end))
+    }
+
+    /// Counts message `seq` for the subject `name`, and gives a new subject a number. Returns the number and
+    /// the shared bytes of the subject.
     pub(super) fn add(&mut self, name: &[u8], seq: StreamSeq) -> (u32, Name) {
         let hash = self.hasher.hash_one(name);
-        let pages = &self.pages;
-        let same = |id: &u32| name_in(pages, *id).is_some_and(|n| **n == *name);
-        if let Some(id) = self.by_name.find(hash, same).copied() {
+        if let Some(id) = self.find_hashed(name, hash) {
             self.count_in(id, seq);
             let shared = name_in(&self.pages, id).cloned();
             return (
@@ -240,6 +339,8 @@ impl Subjects {
         };
         let id = match self.free.pop() {
             Some(id) => {
+                self.reclaimed = self.reclaimed.min(self.free.len());
+                self.unname(id);
                 self.stats[id as usize] = stat;
                 id
             }
@@ -287,34 +388,88 @@ impl Subjects {
             }
             if let (Some(first), Some(last)) = (chain.front(), chain.back()) {
                 (stat.first, stat.last) = (*first, *last);
-            } else {
-                *chain = VecDeque::new();
             }
         }
         if count == 0 {
-            let hash = self.hasher.hash_one(&*shared);
-            self.by_name.remove(hash, |other| *other == id);
-            let (page, at) = (id as usize / PAGE_LEN, id as usize % PAGE_LEN);
-            Arc::make_mut(&mut self.pages[page])[at] = None;
+            self.unname(id);
+            self.reclaimed += usize::from(!self.is_reclaiming());
             self.free.push(id);
         }
         shared
     }
 
-    /// Replaces the bounds of the subject's messages by these exact ones.
+    /// Subtracts message `seq` from the count of the subject `id`, as one of many messages that the stream
+    /// removes together, in rising order. The name of a subject without messages stays until
+    /// [`Subjects::reclaim`] removes it.
+    #[inline]
+    pub(super) fn take_of_many(&mut self, id: u32, seq: StreamSeq) {
+        let stat = &mut self.stats[id as usize];
+        stat.count -= 1;
+        if stat.first == seq {
+            stat.first = seq.next();
+        }
+        if stat.last == seq {
+            stat.last = seq.saturating_prev();
+        }
+        if let Some(chains) = &mut self.chains {
+            let chain = &mut chains[id as usize];
+            if chain.front() == Some(&seq) {
+                chain.pop_front();
+            } else if let Ok(at) = chain.binary_search(&seq) {
+                chain.remove(at);
+            }
+            if let (Some(first), Some(last)) = (chain.front(), chain.back()) {
+                (stat.first, stat.last) = (*first, *last);
+            }
+        }
+        if stat.count == 0 {
+            self.free.push(id);
+        }
+    }
+
+    /// Removes the names of at most `limit` subjects that have lost their last messages together.
+    pub(super) fn reclaim(&mut self, limit: usize) {
+        let end = self.free.len().min(self.reclaimed + limit);
+        for at in self.reclaimed..end {
+            self.unname(self.free[at]);
+        }
+        self.reclaimed = end;
+    }
+
+    /// Returns whether subjects without messages still have their names in the tables.
+    pub(super) fn is_reclaiming(&self) -> bool {
+        self.reclaimed < self.free.len()
+    }
+
+    /// Removes the name of the subject that had the free number `id` last, if the tables still have it.
+    fn unname(&mut self, id: u32) {
+        let Some(name) = self.name(id) else {
+            return;
+        };
+        let hash = self.hasher.hash_one(&**name);
+        self.by_name.remove(hash, |other| *other == id);
+        let (page, at) = (id as usize / PAGE_LEN, id as usize % PAGE_LEN);
+        Arc::make_mut(&mut self.pages[page])[at] = None;
+        if let Some(chains) = &mut self.chains {
+            chains[id as usize] = VecDeque::new();
+        }
+    }
+
+    /// Replaces the bounds of a subject's messages by exact ones; `None` leaves a bound as it is.
     pub(super) fn tighten(&mut self, id: u32, first: Option<StreamSeq>, last: Option<StreamSeq>) {
         let stat = &mut self.stats[id as usize];
         stat.first = first.unwrap_or(stat.first);
         stat.last = last.unwrap_or(stat.last);
     }
 
-    /// Removes all subjects and returns their names; numbers start at 0 again.
-    pub(super) fn clear(&mut self) -> Vec<Arc<Page>> {
-        let (births, chained) = (self.births, self.chains.is_some());
+    /// Removes all subjects. Returns their names, and the lists of their messages if this module keeps such
+    /// lists: the caller frees both in parts. The numbers of subjects start at 0 again.
+    pub(super) fn clear(&mut self) -> (Vec<Arc<Page>>, Option<Chains>) {
+        let births = self.births;
         let old = std::mem::replace(self, Self::new());
         self.births = births;
-        self.chains = chained.then(Chunked::new);
-        old.pages
+        self.chains = old.chains.as_ref().map(|_| Chunked::new());
+        (old.pages, old.chains)
     }
 
     /// Returns whether this module keeps a list of the message numbers of each subject.
@@ -358,9 +513,9 @@ impl Subjects {
     }
 
     pub(super) fn check_invariants(&self) {
-        let mut named = 0;
+        let mut used = 0;
         for (id, name, stat) in self.iter() {
-            named += 1;
+            used += 1;
             assert!(stat.count > 0, "a subject without messages has a number");
             assert!(stat.first <= stat.last);
             assert_eq!(self.find(name), Some(id));
@@ -371,8 +526,12 @@ impl Subjects {
                 assert_eq!(chain.back(), Some(&stat.last));
             }
         }
-        assert_eq!(named, self.by_name.len());
-        assert_eq!(named + self.free.len(), self.stats.len());
+        assert_eq!(used + self.free.len(), self.stats.len());
+        let named = |id: &&u32| self.name(**id).is_some();
+        let left: BTreeSet<u32> = self.free.iter().filter(named).copied().collect();
+        assert_eq!(used + left.len(), self.by_name.len());
+        let rest: BTreeSet<u32> = self.free.iter().skip(self.reclaimed).copied().collect();
+        assert!(left.is_subset(&rest), "a name that nothing reclaims");
     }
 }
 
