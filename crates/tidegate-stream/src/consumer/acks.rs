@@ -7,6 +7,8 @@
 //! acknowledgement.
 
 use super::advisory::{Advisory, Event};
+use super::changes::End;
+use super::delta::UNACKED_MAX;
 use super::live::Consumer;
 use super::pending::Unacked;
 use super::redelivery::Live;
@@ -87,11 +89,15 @@ impl Consumer {
 
     fn acknowledge(&mut self, now: u64, seq: StreamSeq) {
         if self.settings.ack == AckPolicy::Explicit {
-            self.drop_pending(now, seq);
+            self.drop_pending(now, seq, End::Settled);
+            self.settle_given_up(now, seq);
             return;
         }
         while let Some(unacked) = self.pending.pop_up_to(seq) {
-            self.forget(now, unacked);
+            self.forget(now, unacked, End::Settled);
+        }
+        while let Some(first) = self.given_up.first().copied().filter(|first| *first <= seq) {
+            self.settle_given_up(now, first);
         }
         self.move_floor();
     }
@@ -145,7 +151,29 @@ impl Consumer {
         if let Some(unacked) = self.pending.get(seq) {
             let advisory = self.advisory(unacked, Event::MaxDeliver);
             sink.advisory(&advisory);
-            self.drop_pending(now, seq);
+            self.give_up(now, seq);
+        }
+    }
+
+    /// Gives up a message, which the consumer delivers no more, although no receiver has acknowledged it.
+    pub(super) fn give_up(&mut self, now: u64, seq: StreamSeq) {
+        if self.changes.lists_settled() {
+            self.given_up.insert(seq);
+            if self.given_up.len() > UNACKED_MAX {
+                self.given_up.pop_first();
+            }
+        }
+        match self.pending.get(seq) {
+            Some(_) => self.drop_pending(now, seq, End::GivenUp),
+            None => self.changes.note_end(now, seq, End::GivenUp),
+        }
+    }
+
+    /// Notes that a message which the consumer had given up is acknowledged, or that the stream no longer
+    /// holds it.
+    pub(super) fn settle_given_up(&mut self, now: u64, seq: StreamSeq) {
+        if self.given_up.remove(&seq) {
+            self.changes.note_end(now, seq, End::Settled);
         }
     }
 
@@ -160,7 +188,7 @@ impl Consumer {
         if let Some(unacked) = self.pending.get(seq) {
             self.advise_terminated(seq, unacked.consumer_seq, reason, sink);
         }
-        self.drop_pending(now, seq);
+        self.drop_pending(now, seq, End::Settled);
     }
 
     fn advise_terminated(
@@ -189,17 +217,17 @@ impl Consumer {
         }
     }
 
-    /// Removes a message from the pending messages, which await an acknowledgement.
-    pub(super) fn drop_pending(&mut self, now: u64, seq: StreamSeq) {
+    /// Removes a message from the pending messages, which await an acknowledgement. May move the ack floor.
+    pub(super) fn drop_pending(&mut self, now: u64, seq: StreamSeq, end: End) {
         if let Some(unacked) = self.pending.remove(seq) {
-            self.forget(now, unacked);
+            self.forget(now, unacked, end);
             self.move_floor();
         }
     }
 
-    fn forget(&mut self, now: u64, mut unacked: Unacked<Live>) {
+    fn forget(&mut self, now: u64, mut unacked: Unacked<Live>, end: End) {
         self.redelivery.dequeue(&mut unacked);
-        self.changes.note_removed(now, unacked.stream_seq);
+        self.changes.note_end(now, unacked.stream_seq, end);
     }
 
     /// Moves the consumer's ack floor, up to which every delivery is acknowledged, to just before the first

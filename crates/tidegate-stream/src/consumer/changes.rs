@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use super::delta::Delta;
+use super::delta::{Delta, Settling, runs_of};
 use super::pending::Pending;
 use super::redelivery::Live;
 use super::seam::Sink;
@@ -37,12 +37,34 @@ const TOLD_MAX: usize = 1 << 14;
 /// and repeat their acknowledgements.
 const WAITING_MAX: usize = 1 << 16;
 
-/// The changes of a consumer since the last delta.
+/// The record that deltas keep of a consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// None: the log does not keep the consumer's state, so the consumer writes no deltas.
+    None,
+    /// The consumer's state.
+    State,
+    /// The consumer's state, and each message that the consumer has settled, because the stream keeps a
+    /// message only until consumers have settled it.
+    Settled,
+}
+
+/// The reason for which a message no longer awaits an acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// A receiver has acknowledged or terminated the message, the consumer expects no acknowledgement, or the
+    /// stream no longer holds the message.
+    Settled,
+    /// The consumer delivers the message no more, although no receiver has acknowledged it.
+    GivenUp,
+}
+
+/// The changes of a consumer since its last delta, and the receivers that wait for durable deltas.
 #[derive(Clone, Debug)]
 pub(super) struct Changes {
-    /// True if the log keeps this consumer.
-    logged: bool,
-    /// The highest delivered message in the last delta.
+    /// The content of the consumer's deltas.
+    record: Record,
+    /// The highest message number that the consumer's last delta states as delivered.
     told: StreamSeq,
     /// The number of messages that the consumer has delivered for the first time since the last delta.
     new: usize,
@@ -52,7 +74,14 @@ pub(super) struct Changes {
     /// The numbers of messages that an earlier delta held and that have been acknowledged or given up since
     /// the last delta.
     removed: Vec<StreamSeq>,
-    /// The time of the first change since the last delta; `None` without a change.
+    /// With [`Record::Settled`], in place of `removed`: the numbers of all messages that the consumer has
+    /// settled, or given up, since the last delta.
+    settled: Vec<StreamSeq>,
+    given_up: Vec<StreamSeq>,
+    /// The ack floor in the consumer's last delta.
+    floor: Position,
+    /// The time of the first change since the last delta, in microseconds since the Unix epoch; `None`
+    /// without a change.
     since: Option<u64>,
     /// The number of the consumer's deltas that the caller has taken so far, and (`durable`) the number of
     /// those that are durable in the log.
@@ -64,13 +93,16 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    pub(super) fn new(logged: bool, told: StreamSeq) -> Self {
+    pub(super) fn new(record: Record, delivered: Position, ack_floor: Position) -> Self {
         Self {
-            logged,
-            told,
+            record,
+            told: delivered.stream_seq,
             new: 0,
             touched: Vec::new(),
             removed: Vec::new(),
+            settled: Vec::new(),
+            given_up: Vec::new(),
+            floor: ack_floor,
             since: None,
             taken: 0,
             durable: 0,
@@ -79,10 +111,43 @@ impl Changes {
     }
 
     fn len(&self) -> usize {
-        self.new + self.touched.len() + self.removed.len()
+        let ended = self.removed.len() + self.settled.len() + self.given_up.len();
+        self.new + self.touched.len() + ended
     }
 
-    /// Returns whether the caller has to take a delta before the consumer delivers more messages.
+    fn is_logged(&self) -> bool {
+        self.record != Record::None
+    }
+
+    /// Returns whether the deltas of this consumer list the messages that the consumer has settled.
+    pub(super) fn lists_settled(&self) -> bool {
+        self.record == Record::Settled
+    }
+
+    /// Returns whether the next delta lists messages that the consumer has settled.
+    pub(super) fn has_settled(&self) -> bool {
+        !self.settled.is_empty()
+    }
+
+    /// Makes the deltas of a consumer that the log keeps list the settled messages from now on, or not.
+    pub(super) fn set_lists_settled(&mut self, lists: bool) {
+        match (self.record, lists) {
+            (Record::State, true) => {
+                let ended = self.removed.drain(..);
+                self.settled.extend(ended);
+                self.record = Record::Settled;
+            }
+            (Record::Settled, false) => {
+                let ended = self.settled.drain(..).chain(self.given_up.drain(..));
+                self.removed.extend(ended.filter(|seq| *seq <= self.told));
+                self.record = Record::State;
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns whether the consumer has so many changes that the caller must take a delta before the consumer
+    /// delivers more messages.
     pub(super) fn is_full(&self) -> bool {
         self.len() >= FULL
     }
@@ -95,7 +160,7 @@ impl Changes {
 
     /// Notes the first delivery of a message as a change for the next delta.
     pub(super) fn note_new(&mut self, now: u64) {
-        if self.logged {
+        if self.is_logged() {
             self.note(now);
             self.new += 1;
         }
@@ -103,7 +168,7 @@ impl Changes {
 
     /// Notes the redelivery or the delay of a pending message as a change for the next delta.
     pub(super) fn note_touched(&mut self, now: u64, seq: StreamSeq, live: &mut Live) {
-        if self.logged {
+        if self.is_logged() {
             self.note(now);
             if seq <= self.told && !live.touched {
                 live.touched = true;
@@ -112,20 +177,23 @@ impl Changes {
         }
     }
 
-    /// Notes that a message is no longer pending.
-    pub(super) fn note_removed(&mut self, now: u64, seq: StreamSeq) {
-        if self.logged {
+    /// Notes, as a change for the next delta, that a message no longer awaits an acknowledgement.
+    pub(super) fn note_end(&mut self, now: u64, seq: StreamSeq, end: End) {
+        if self.is_logged() {
             self.note(now);
-            if seq <= self.told {
-                self.removed.push(seq);
-            }
+        }
+        match (self.record, end) {
+            (Record::Settled, End::Settled) => self.settled.push(seq),
+            (Record::Settled, End::GivenUp) => self.given_up.push(seq),
+            (Record::State, _) if seq <= self.told => self.removed.push(seq),
+            _ => {}
         }
     }
 
     /// Answers the acknowledgement of a receiver, as soon as all changes of the consumer so far are durable.
     pub(super) fn answer(&mut self, reply: &[u8], sink: &mut impl Sink) {
         let after = self.taken + u64::from(self.since.is_some());
-        if !self.logged || after == self.durable {
+        if !self.is_logged() || after == self.durable {
             sink.answer(reply);
         } else if self.waiting.len() < WAITING_MAX {
             self.waiting.push_back((after, reply.into()));
@@ -176,6 +244,22 @@ impl Changes {
             .drain(..self.removed.len().min(TOLD_MAX))
             .collect();
         delta.removed.sort_unstable();
+        if self.lists_settled() {
+            self.settled.sort_unstable();
+            // A receiver may acknowledge a message that the consumer has given up.
+            let settled = &self.settled;
+            self.given_up
+                .retain(|seq| settled.binary_search(seq).is_err());
+            let settled = take_ended(&mut self.settled, self.told);
+            let given_up = take_ended(&mut self.given_up, self.told);
+            if !self.settled.is_empty() || !self.given_up.is_empty() {
+                // A message below the floor would no longer count as pending, and if the leader died before
+                // the next delta, no delta would list it.
+                delta.ack_floor = self.floor;
+            }
+            delta.settling = Some(Settling { settled, given_up });
+        }
+        self.floor = delta.ack_floor;
         self.told = delivered.stream_seq;
         self.new = 0;
         self.taken += 1;
@@ -198,16 +282,22 @@ impl Changes {
         self.taken == self.durable
     }
 
-    /// Starts again after message `told`, as the log recorded the reset of the consumer. Drops all earlier
-    /// changes, and answers every receiver that waits for one of these changes.
-    pub(super) fn handle_reset(&mut self, told: StreamSeq, sink: &mut impl Sink) {
+    /// Forgets all changes, except the messages settled before the new position, and begins to note changes
+    /// of messages after `to`, because the log has recorded a reset of the consumer to this position. Answers
+    /// every receiver that waits for an earlier change.
+    pub(super) fn handle_reset(&mut self, to: Position, sink: &mut impl Sink) {
         debug_assert!(
             self.is_settled(),
             "a delta of before would be applied after"
         );
-        (self.told, self.new, self.since) = (told, 0, None);
+        (self.told, self.new) = (to.stream_seq, 0);
+        self.floor = to;
         self.touched.clear();
         self.removed.clear();
+        self.given_up.clear();
+        // The consumer does not deliver these messages again, so the stream need not keep them.
+        self.settled.retain(|seq| *seq <= to.stream_seq);
+        self.since = self.since.filter(|_| !self.settled.is_empty());
         for (_, reply) in self.waiting.drain(..) {
             sink.answer(&reply);
         }
@@ -224,4 +314,16 @@ impl Changes {
             sink.answer(&reply);
         }
     }
+}
+
+/// Takes messages out of the list of those that a consumer has settled or given up, as runs: all after
+/// `told`, which no delta held, and at most [`TOLD_MAX`] of the others.
+fn take_ended(ended: &mut Vec<StreamSeq>, told: StreamSeq) -> Vec<super::delta::Run> {
+    ended.sort_unstable();
+    ended.dedup();
+    let held = ended.partition_point(|seq| *seq <= told);
+    let later = ended.split_off(held);
+    let rest = ended.split_off(held.min(TOLD_MAX));
+    let taken = std::mem::replace(ended, rest);
+    runs_of(taken.into_iter().chain(later))
 }

@@ -5,6 +5,7 @@
 //! control, a pause, too many unacknowledged messages, a message that the source is still reading.
 //! [`super::pulls`] and [`super::push`] own the rules of the receivers.
 
+use super::changes::End;
 use super::live::{Consumer, MESSAGE_DELETED, Receiver};
 use super::pending::Unacked;
 use super::pulls::Front;
@@ -58,6 +59,9 @@ impl Consumer {
         source: &mut impl Source,
         sink: &mut impl Sink,
     ) -> Progress {
+        if !self.is_prepared() {
+            return Progress::More;
+        }
         let mut ready = match &mut self.receiver {
             Receiver::Pull(pulls) => {
                 pulls.begin();
@@ -109,7 +113,10 @@ impl Consumer {
                 self.send(now, next, &message, ready, sink);
             }
             Fetch::Pending => return Flow::Stop(Progress::Reading),
-            Fetch::Gone => self.pass_over(now, next, sink),
+            Fetch::Gone => {
+                let there = source.contains(seq);
+                self.pass_over(now, next, there, sink);
+            }
         }
         Flow::On
     }
@@ -261,6 +268,8 @@ impl Consumer {
         self.changes.note_new(now);
         if !self.awaits_acks() {
             self.ack_floor = self.delivered;
+            self.changes
+                .note_end(now, self.delivered.stream_seq, End::Settled);
             return;
         }
         let due_us = now.saturating_add(self.settings.wait_us(1));
@@ -291,12 +300,24 @@ impl Consumer {
         }
     }
 
-    /// Skips a message that the stream no longer holds.
-    fn pass_over(&mut self, now: u64, next: Next, sink: &mut impl Sink) {
+    /// Advances past a message that the consumer cannot deliver, because the stream no longer holds it or
+    /// (`there`) this node cannot read it. Another node may have the message undamaged, so the consumer gives
+    /// such a message up and does not settle it.
+    fn pass_over(&mut self, now: u64, next: Next, there: bool, sink: &mut impl Sink) {
+        let keeps = there && self.changes.lists_settled();
         match next {
+            Next::Again { seq, .. } if keeps => self.give_up(now, seq),
             Next::Again { seq, .. } => self.terminate(now, seq, MESSAGE_DELETED, sink),
             Next::Last { .. } | Next::New { .. } => {
-                self.go_on(next);
+                let seq = self.go_on(next);
+                if keeps {
+                    // A delta states only messages up to the last delivery as given up.
+                    self.delivered.stream_seq = self.delivered.stream_seq.max(seq);
+                    if !self.awaits_acks() {
+                        self.ack_floor = self.delivered;
+                    }
+                    self.give_up(now, seq);
+                }
             }
         }
     }

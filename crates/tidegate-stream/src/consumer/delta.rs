@@ -11,22 +11,33 @@
 //! runs: count, then of each: stream_seq - end of the last run, length, consumer_seq,
 //!       due_us - the last run's (zigzag), deliveries
 //! removed above the floor: count, then of each: stream_seq - the last one
+//! version 2 adds:
+//! settled: count, then of each run: stream_seq - end of the last run, length
+//! given up: count, then of each run: stream_seq - end of the last run, length
 //! ```
 //!
 //! A run stands for `length` messages with successive numbers in stream and consumer. For any bytes, decoding
-//! ends in a delta or an error, and takes memory only for [`UNACKED_MAX`] messages.
+//! ends in a delta or an error, and allocates runs of at most [`UNACKED_MAX`] messages.
+//!
+//! Version 2 is for consumers of streams that keep a message only until consumers have settled it. It lists
+//! every message that the consumer has settled, because a position cannot tell a settled message from a
+//! message that the consumer passed over under an earlier filter, or gave up.
+
+use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
 use super::pending::Unacked;
 use super::sequence::ConsumerSeq;
-use super::state::Position;
+use super::state::{Position, State};
 use crate::schema::sequence::StreamSeq;
 
 /// The most unacknowledged messages that one consumer, its state and one delta may hold.
 pub const UNACKED_MAX: usize = 1 << 20;
 
 const VERSION: u8 = 1;
+/// The version of a delta that also lists the messages that the consumer has settled and given up.
+const VERSION_SETTLING: u8 = 2;
 
 /// The bound below which all numbers of deliveries and messages stay, so that adding 1 to a number never
 /// overflows.
@@ -43,6 +54,64 @@ pub(super) struct Delta {
     /// The messages above the ack floor that have ceased to await an acknowledgement since the last delta, by
     /// rising number in the stream.
     pub(super) removed: Vec<StreamSeq>,
+    /// The messages that the consumer has settled or given up since the last delta; `None` in a delta of a
+    /// consumer of a stream that keeps messages regardless of consumers.
+    pub(super) settling: Option<Settling>,
+}
+
+/// Returns whether this delta lists the messages that the consumer has settled, so that it needs the command
+/// for such deltas.
+#[must_use]
+pub fn lists_settled(delta: &[u8]) -> bool {
+    delta.first() == Some(&VERSION_SETTLING)
+}
+
+/// Returns whether this delta lists a message that the consumer has settled, so that the stream may remove
+/// the message.
+#[must_use]
+pub fn settles(delta: &[u8]) -> bool {
+    let settling = Delta::decode(delta).ok().and_then(|d| d.settling);
+    settling.is_some_and(|settling| !settling.settled.is_empty())
+}
+
+/// Returns the delta by which a consumer without deliveries goes from this state to message `to` and settles
+/// the messages in these runs. The runs must rise, and lie between.
+#[must_use]
+pub fn settled_up_to(
+    state: &State,
+    to: StreamSeq,
+    settled: &[RangeInclusive<StreamSeq>],
+) -> Vec<u8> {
+    let at = Position {
+        stream_seq: to,
+        ..state.delivered()
+    };
+    let delta = Delta {
+        delivered: at,
+        ack_floor: at,
+        settling: Some(Settling {
+            settled: settled.to_vec(),
+            given_up: Vec::new(),
+        }),
+        ..Delta::default()
+    };
+    let mut out = Vec::new();
+    delta.encode(&mut out);
+    out
+}
+
+/// Messages with successive numbers in a stream.
+pub(crate) type Run = RangeInclusive<StreamSeq>;
+
+/// The messages that a consumer no longer delivers, as runs by rising number in the stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settling {
+    /// The messages that receivers have acknowledged or terminated, and those that the consumer delivered
+    /// without expecting an acknowledgement.
+    pub(super) settled: Vec<Run>,
+    /// The messages that the consumer has given up: no receiver acknowledged them within the delivery limit,
+    /// or this node cannot read them.
+    pub(super) given_up: Vec<Run>,
 }
 
 /// The error for bytes that are not the state or a delta of a consumer.
@@ -57,7 +126,7 @@ pub enum DeltaError {
     Long,
     /// Another version of the program wrote the state or delta; the field is the version of its layout.
     #[error(
-        "a consumer's state is of version {0}, expected {VERSION}: use the program that wrote it"
+        "a consumer's state is of version {0}, expected {VERSION} or {VERSION_SETTLING}: use the program that wrote it"
     )]
     Version(u8),
     /// The numbers in the consumer's state or delta contradict each other, so no consumer has written these
@@ -73,7 +142,10 @@ pub enum DeltaError {
 impl Delta {
     /// Encodes the changes of the consumer, and appends the bytes to `out`.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.push(VERSION);
+        out.push(match self.settling {
+            None => VERSION,
+            Some(_) => VERSION_SETTLING,
+        });
         for p in [self.delivered, self.ack_floor] {
             put(out, p.consumer_seq.get());
             put(out, p.stream_seq.get());
@@ -98,12 +170,16 @@ impl Delta {
             put(out, seq.get() - last);
             last = seq.get();
         }
+        if let Some(settling) = &self.settling {
+            encode_runs(&settling.settled, out);
+            encode_runs(&settling.given_up, out);
+        }
     }
 
     /// Decodes the changes of a consumer from a delta that fills `bytes`.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, DeltaError> {
         let (version, mut rest) = bytes.split_first().ok_or(DeltaError::Short)?;
-        if *version != VERSION {
+        if ![VERSION, VERSION_SETTLING].contains(version) {
             return Err(DeltaError::Version(*version));
         }
         let rest = &mut rest;
@@ -133,10 +209,34 @@ impl Delta {
                 .ok_or(DeltaError::Inconsistent)?;
             delta.removed.push(StreamSeq::new(last));
         }
+        if *version == VERSION_SETTLING {
+            let settling = Settling {
+                settled: delta.decode_settling(rest)?,
+                given_up: delta.decode_settling(rest)?,
+            };
+            if len_of(&settling.given_up) > UNACKED_MAX as u64 {
+                return Err(DeltaError::Large);
+            }
+            delta.settling = Some(settling);
+        }
         if !rest.is_empty() {
             return Err(DeltaError::Long);
         }
         Ok(delta)
+    }
+
+    fn decode_settling(&self, rest: &mut &[u8]) -> Result<Vec<Run>, DeltaError> {
+        let (mut runs, mut end) = (Vec::new(), 0_u64);
+        for _ in 0..get(rest)? {
+            let (gap, len) = (get(rest)?, get(rest)?);
+            let first = end.checked_add(gap).ok_or(DeltaError::Inconsistent)?;
+            end = first.checked_add(len).ok_or(DeltaError::Inconsistent)?;
+            if len == 0 || first == 0 || end - 1 > self.delivered.stream_seq.get() {
+                return Err(DeltaError::Inconsistent);
+            }
+            runs.push(StreamSeq::new(first)..=StreamSeq::new(end - 1));
+        }
+        Ok(runs)
     }
 
     fn decode_runs(&mut self, rest: &mut &[u8]) -> Result<(), DeltaError> {
@@ -181,6 +281,36 @@ fn follows(a: &Unacked, b: &Unacked) -> bool {
         && b.consumer_seq == a.consumer_seq.after(1)
         && b.due_us == a.due_us
         && b.deliveries == a.deliveries
+}
+
+/// Writes runs of message numbers, each after the end of the run before it.
+fn encode_runs(runs: &[Run], out: &mut Vec<u8>) {
+    put(out, runs.len() as u64);
+    let mut end = 0;
+    for run in runs {
+        let (first, last) = (run.start().get(), run.end().get());
+        put(out, first - end);
+        put(out, last - first + 1);
+        end = last + 1;
+    }
+}
+
+/// Returns the number of messages in these runs.
+fn len_of(runs: &[Run]) -> u64 {
+    let lens = runs.iter().map(|run| run.end().distance(*run.start()) + 1);
+    lens.sum()
+}
+
+/// Returns the runs of these message numbers, which must rise.
+pub(super) fn runs_of(seqs: impl IntoIterator<Item = StreamSeq>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for seq in seqs {
+        match runs.last_mut() {
+            Some(run) if run.end().next() == seq => *run = *run.start()..=seq,
+            _ => runs.push(seq..=seq),
+        }
+    }
+    runs
 }
 
 fn put(out: &mut Vec<u8>, mut n: u64) {
@@ -249,7 +379,7 @@ mod tests {
             unacked: (1..=500)
                 .map(|n| unacked(10_000 + n, n, 1_700_000_000_000_000, 1))
                 .collect(),
-            removed: Vec::new(),
+            ..Delta::default()
         };
         let mut bytes = Vec::new();
         delta.encode(&mut bytes);
@@ -261,7 +391,15 @@ mod tests {
     fn contradictory_states_are_refused() {
         let case = |bytes: &[u8]| Delta::decode(bytes).unwrap_err();
         assert_eq!(case(&[]), DeltaError::Short);
-        assert_eq!(case(&[2]), DeltaError::Version(2));
+        assert_eq!(case(&[3]), DeltaError::Version(3));
+        assert_eq!(case(&[2, 9, 9, 0, 0, 0, 0]), DeltaError::Short);
+        for run in [[0, 1], [1, 0], [1, 10]] {
+            let [first, len] = run;
+            assert_eq!(
+                case(&[2, 9, 9, 0, 0, 0, 0, 0, 1, first, len]),
+                DeltaError::Inconsistent
+            );
+        }
         assert_eq!(case(&[1, 0, 0, 0, 1, 0, 0]), DeltaError::Inconsistent);
         assert_eq!(
             case(&[1, 9, 9, 0, 0, 1, 9, 2, 1, 0, 1, 0]),
@@ -295,12 +433,18 @@ mod tests {
         fn written_values_are_read_back(
             raw in proptest::collection::btree_map(1_u64..5000, (1_u64..9000, any::<u64>(), 1_u32..9), 0..50),
             removed in proptest::collection::btree_set(any::<u64>(), 0..50),
+            settling in proptest::option::of([
+                proptest::collection::btree_set(1_u64..5000, 0..50),
+                proptest::collection::btree_set(1_u64..60, 0..50),
+            ]),
         ) {
+            let runs = |seqs: &std::collections::BTreeSet<u64>| runs_of(seqs.iter().copied().map(StreamSeq::new));
             let delta = Delta {
                 delivered: Position { consumer_seq: ConsumerSeq::new(9000), stream_seq: StreamSeq::new(5000) },
                 ack_floor: Position { consumer_seq: ConsumerSeq::new(3), stream_seq: StreamSeq::ZERO },
                 unacked: raw.into_iter().map(|(s, (c, d, n))| unacked(s, c, d, n)).collect(),
                 removed: removed.into_iter().map(StreamSeq::new).collect(),
+                settling: settling.map(|[a, b]| Settling { settled: runs(&a), given_up: runs(&b) }),
             };
             let mut bytes = Vec::new();
             delta.encode(&mut bytes);
@@ -309,7 +453,8 @@ mod tests {
             }
             prop_assert_eq!(Delta::decode(&bytes).unwrap(), delta);
             let mut state = State::starting_at(StreamSeq::FIRST);
-            state.apply(&bytes).unwrap();
+            let settled = state.release(&bytes).unwrap().settled;
+            prop_assert!(settled.iter().flat_map(|run| run.start().up_to(run.end().next())).all(|seq| !state.needs(seq)));
             state.check_invariants();
             prop_assert_eq!(State::decode(&state.encode()).unwrap(), state);
         }
@@ -317,7 +462,7 @@ mod tests {
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let mut state = State::starting_at(StreamSeq::FIRST);
-            for version in [None, Some(VERSION)] {
+            for version in [None, Some(VERSION), Some(VERSION_SETTLING)] {
                 let mut bytes = bytes.clone();
                 if let (Some(version), Some(first)) = (version, bytes.first_mut()) {
                     *first = version;

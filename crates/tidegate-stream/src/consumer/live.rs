@@ -5,11 +5,13 @@
 //! those that handle an acknowledgement.
 //!
 //! Invariants, beside those of [`State`]: each pending message either is in the redelivery queue or has a due
-//! time; `ahead` is the count of matching messages at or after `cursor`.
+//! time; `ahead` is the count of messages from `cursor` on that pass the filters.
+
+use std::collections::BTreeSet;
 
 use tidegate_nats::subject;
 
-use super::changes::Changes;
+use super::changes::{Changes, End, Record};
 use super::delta::UNACKED_MAX;
 use super::pending::Pending;
 use super::pulls::{Pulls, REQUEST_TIMEOUT};
@@ -25,7 +27,10 @@ use super::status;
 use crate::schema::config::{AckPolicy, ConsumerConfig};
 use crate::schema::sequence::StreamSeq;
 
-/// A consumer on the node that serves this consumer.
+/// The most pulls that wait until a consumer is prepared. The consumer refuses further ones.
+const EARLY_MAX: usize = 512;
+
+/// A consumer on the node that serves it.
 ///
 /// Times are microseconds since the Unix epoch and never go back. The caller reports events through the
 /// `handle_*` functions. Then [`Consumer::deliver`] sends the messages that receivers can take,
@@ -46,15 +51,22 @@ pub struct Consumer {
     pub(super) delivered: Position,
     pub(super) ack_floor: Position,
     pub(super) pending: Pending<Live>,
+    /// The messages that the consumer has given up, if its deltas list settled messages.
+    pub(super) given_up: BTreeSet<StreamSeq>,
     pub(super) redelivery: Redelivery,
     pub(super) changes: Changes,
     /// The list of messages, the last one of each subject, that the consumer delivers before all other new
     /// messages; empty unless the consumer's deliver policy asks for it.
     pub(super) skip: Skip,
-    /// The number from which on the consumer looks for messages that it never delivered.
+    /// The pulls that wait until the consumer is prepared.
+    early: Vec<EarlyPull>,
+    /// The lowest number that the next message which the consumer delivers for the first time can have.
     pub(super) cursor: StreamSeq,
     /// The number of messages from `cursor` on that pass the consumer's filters.
     pub(super) ahead: u64,
+    /// While the consumer counts in parts, the number below which `ahead` counts the messages; `None` once
+    /// the count is complete.
+    counted: Option<StreamSeq>,
     pub(super) receiver: Receiver,
     pub(super) replay: Option<Replay>,
     pub(super) replies: Replies,
@@ -68,7 +80,14 @@ pub struct Consumer {
     pub(super) used_us: u64,
 }
 
-/// The receiver of the messages.
+/// A pull that arrived before the consumer was prepared: its reply subject and its body.
+#[derive(Clone, Debug)]
+struct EarlyPull {
+    reply: Box<[u8]>,
+    body: Box<[u8]>,
+}
+
+/// The receiver of a consumer's messages: pull requests, or the deliver subject of a push consumer.
 #[derive(Clone, Debug)]
 pub(super) enum Receiver {
     Pull(Pulls),
@@ -98,9 +117,9 @@ pub struct Identity<'a> {
     pub stream: &'a str,
     /// The consumer's name.
     pub consumer: &'a str,
-    /// True if the log keeps the consumer's state. Otherwise the consumer returns no deltas, and answers
-    /// acknowledgements at once.
-    pub logged: bool,
+    /// The content of the consumer's deltas. With [`Record::None`] the consumer returns no deltas, and
+    /// answers acknowledgements at once.
+    pub record: Record,
 }
 
 /// The numbers and times of a consumer that the answer to an info request shows.
@@ -166,10 +185,13 @@ impl Consumer {
             ack_floor: state.ack_floor,
             pending: Pending::default(),
             redelivery: Redelivery::default(),
-            changes: Changes::new(identity.logged, state.delivered.stream_seq),
+            given_up: state.given_up.clone(),
+            changes: Changes::new(identity.record, state.delivered, state.ack_floor),
             skip: Skip::default(),
+            early: Vec::new(),
             cursor: StreamSeq::ZERO,
             ahead: 0,
+            counted: None,
             receiver,
             replay: settings.replay_original.then(|| Replay {
                 until: source.last_seq(),
@@ -201,25 +223,37 @@ impl Consumer {
         let delivered = state.delivered.stream_seq;
         self.skip = Skip::default();
         self.cursor = delivered.saturating_next();
-        if state.resume > delivered
-            && let Some(mut last) = source.last_per_subject()
-        {
-            last.retain(|seq| *seq > delivered && *seq <= state.resume);
-            self.skip = Skip::new(last);
+        if state.resume > delivered && source.lasts(0, 0, None).is_some() {
+            let exact = source.last_seq() == state.resume;
+            self.skip = Skip::search(delivered, state.resume, exact);
             self.cursor = state.resume.saturating_next();
         }
-        self.ahead = source.count_from(self.cursor);
+        self.count_ahead(source);
     }
 
-    /// Starts the consumer again from `state`, as a reset left it. The caller has applied the reset from the
-    /// log or, for a consumer that the log does not keep, directly. Pulls and flow control stay as they are.
-    /// The consumer answers each receiver that waits for an answer to its acknowledgement: after the reset no
-    /// delta can record an earlier acknowledgement, so these receivers have nothing to wait for.
+    /// Counts the messages from the cursor on, or begins to count them in parts ([`Consumer::prepare`]).
+    fn count_ahead(&mut self, source: &mut impl Source) {
+        (self.ahead, self.counted) = match source.counts_in_parts() {
+            true => (0, Some(self.cursor)),
+            false => (source.count_from(self.cursor), None),
+        };
+    }
+
+    /// Returns whether `ahead` already counts the message with this number, or a message with it.
+    fn has_counted(&self, seq: StreamSeq) -> bool {
+        self.counted.is_none_or(|end| seq < end)
+    }
+
+    /// Starts the consumer again from `state`, after a client has reset it. The caller has applied the reset
+    /// from the log or, for a consumer that the log does not keep, directly. Pulls and flow control stay as
+    /// they are. The consumer answers each receiver that waits for an answer to its acknowledgement: after
+    /// the reset no delta can record an earlier acknowledgement, so these receivers have nothing to wait for.
     pub fn handle_reset(&mut self, state: &State, source: &mut impl Source, sink: &mut impl Sink) {
-        self.changes.handle_reset(state.delivered.stream_seq, sink);
+        self.changes.handle_reset(state.delivered, sink);
         self.delivered = state.delivered;
         self.ack_floor = state.ack_floor;
         self.pending = Pending::default();
+        self.given_up.clear();
         self.redelivery = Redelivery::default();
         (self.last_delivery_us, self.last_ack_us) = (None, None);
         if let Some(replay) = &mut self.replay {
@@ -228,7 +262,59 @@ impl Consumer {
         self.look_ahead(state, source);
     }
 
-    /// Returns whether all deltas that the caller has taken are durable.
+    /// Makes the deltas of the consumer list settled messages from now on, or not: the stream's retention has
+    /// changed.
+    pub fn set_lists_settled(&mut self, lists: bool) {
+        self.changes.set_lists_settled(lists);
+    }
+
+    /// Returns whether the next delta lists messages that the consumer has settled, so that the stream may
+    /// remove them.
+    #[must_use]
+    pub fn has_settled(&self) -> bool {
+        self.changes.has_settled()
+    }
+
+    /// Returns whether the deltas of the consumer list settled messages.
+    #[must_use]
+    pub fn lists_settled(&self) -> bool {
+        self.changes.lists_settled()
+    }
+
+    /// Returns whether the consumer knows the messages that it has to deliver first. Otherwise it delivers
+    /// nothing, and its count of pending messages is incomplete.
+    #[must_use]
+    pub const fn is_prepared(&self) -> bool {
+        self.skip.is_complete() && self.counted.is_none()
+    }
+
+    /// Goes on with the search for the messages that the consumer has to deliver first, or with the count of
+    /// the messages after them: looks at up to `limit` subjects of the stream, or at twice as many messages.
+    /// Once both are complete, the consumer handles the pulls that have waited for this.
+    pub fn prepare(
+        &mut self,
+        now: u64,
+        limit: usize,
+        source: &mut impl Source,
+        sink: &mut impl Sink,
+    ) {
+        if !self.skip.is_complete() {
+            self.skip.go_on(limit, source);
+        } else if let Some(from) = self.counted {
+            let (count, next) = source.count_part(from, 2 * limit as u64);
+            self.ahead += count;
+            self.counted = next;
+        }
+        if self.is_prepared() {
+            // The client that created the consumer had no answer before now.
+            self.used_us = now;
+            for EarlyPull { reply, body } in std::mem::take(&mut self.early) {
+                self.handle_pull(now, &reply, &body, sink);
+            }
+        }
+    }
+
+    /// Returns whether all deltas of the consumer that the caller has taken are durable in the log.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         self.changes.is_settled()
@@ -245,12 +331,8 @@ impl Consumer {
             // refuse that.
             (Receiver::Push(_), None) => {}
         }
-        if self.skip.left() > 0
-            && let Some(last) = source.last_per_subject()
-        {
-            self.skip.retain(|seq| last.binary_search(&seq).is_ok());
-        }
-        self.ahead = source.count_from(self.cursor);
+        self.skip.handle_filtered();
+        self.count_ahead(source);
         self.used_us = now;
     }
 
@@ -259,6 +341,9 @@ impl Consumer {
     pub fn handle_pull(&mut self, now: u64, reply: &[u8], body: &[u8], sink: &mut impl Sink) {
         if reply.is_empty() {
             return;
+        }
+        if !self.is_prepared() && matches!(self.receiver, Receiver::Pull(_)) {
+            return self.hold_pull(now, reply, body, sink);
         }
         let num_pending = self.num_pending() + self.redelivery.queued() as u64;
         let mut refuse = |code, text: &str| sink.status(reply, b"", &status::plain(code, text));
@@ -297,8 +382,20 @@ impl Consumer {
         }
     }
 
-    /// Resumes the pulls that match `pattern`, to which a client has just subscribed. The consumer had set
-    /// these pulls apart, because no client listened to their subjects.
+    /// Keeps a pull until the consumer knows how many messages are pending: that decides the answer to some
+    /// pulls.
+    fn hold_pull(&mut self, now: u64, reply: &[u8], body: &[u8], sink: &mut impl Sink) {
+        self.used_us = now;
+        if self.early.len() < EARLY_MAX {
+            let (reply, body) = (reply.into(), body.into());
+            self.early.push(EarlyPull { reply, body });
+        } else {
+            sink.status(reply, b"", &status::plain(409, "Exceeded MaxWaiting"));
+        }
+    }
+
+    /// Resumes the pulls with subjects that match `pattern`, to which a client has just subscribed. The
+    /// consumer had set these pulls apart, because no client listened to their subjects.
     pub fn handle_subscribed(&mut self, pattern: &[u8]) {
         if let Receiver::Pull(pulls) = &mut self.receiver {
             pulls.handle_subscribed(pattern);
@@ -335,7 +432,7 @@ impl Consumer {
     /// the deliver subject of a push consumer.
     fn is_used(&self) -> bool {
         match &self.receiver {
-            Receiver::Pull(pulls) => pulls.len() > 0,
+            Receiver::Pull(pulls) => pulls.len() > 0 || !self.early.is_empty(),
             Receiver::Push(push) => push.active,
         }
     }
@@ -351,7 +448,7 @@ impl Consumer {
     /// deliver this message.
     pub fn handle_stored(&mut self, seq: StreamSeq, subject: &[u8]) -> bool {
         let wanted = seq >= self.cursor && self.wants(subject);
-        self.ahead += u64::from(wanted);
+        self.ahead += u64::from(wanted && self.has_counted(seq));
         wanted && self.is_used()
     }
 
@@ -365,19 +462,23 @@ impl Consumer {
         sink: &mut impl Sink,
     ) {
         if seq >= self.cursor {
-            if self.wants(subject) {
+            if self.has_counted(seq) && self.wants(subject) {
                 self.ahead = self.ahead.saturating_sub(1);
             }
-        } else if !self.skip.remove(seq) && self.pending.get(seq).is_some() {
-            self.terminate(now, seq, MESSAGE_DELETED, sink);
+        } else if !self.skip.remove(seq) {
+            if self.pending.get(seq).is_some() {
+                self.terminate(now, seq, MESSAGE_DELETED, sink);
+            } else {
+                self.settle_given_up(now, seq);
+            }
         }
     }
 
     /// Handles the removal of many messages from the stream: counts the remaining messages. The caller calls
     /// this once, in place of one [`Consumer::handle_removed`] for each removed message.
     pub fn handle_purged(&mut self, now: u64, source: &mut impl Source) {
-        self.ahead = source.count_from(self.cursor);
-        self.skip.retain(|seq| source.contains(seq));
+        self.count_ahead(source);
+        self.skip.handle_purged();
         self.drop_missing(now, source);
     }
 
@@ -386,7 +487,11 @@ impl Consumer {
         let seqs = self.pending.iter().map(|u| u.stream_seq);
         let gone: Vec<StreamSeq> = seqs.filter(missing).collect();
         for seq in gone {
-            self.drop_pending(now, seq);
+            self.drop_pending(now, seq, End::Settled);
+        }
+        let given_up = self.given_up.iter().copied();
+        for seq in given_up.filter(missing).collect::<Vec<_>>() {
+            self.settle_given_up(now, seq);
         }
     }
 
@@ -449,7 +554,7 @@ impl Consumer {
     /// delete the consumer.
     #[must_use]
     pub fn is_abandoned(&self, now: u64) -> bool {
-        !self.is_used() && self.unused_us().is_some_and(|at| at <= now)
+        self.is_prepared() && !self.is_used() && self.unused_us().is_some_and(|at| at <= now)
     }
 
     /// Returns the time at which the consumer counts as abandoned if no client uses it until then, in
@@ -490,6 +595,14 @@ impl Consumer {
             }
             Receiver::Push(_) => return,
         };
+        for EarlyPull { reply, .. } in std::mem::take(&mut self.early) {
+            let headers = match ending {
+                Ending::Deleted | Ending::Lost => status::plain(409, "Consumer Deleted"),
+                Ending::LeadershipChange => status::plain(409, "Leadership Change"),
+                Ending::Shutdown => status::plain(409, "Server Shutdown"),
+            };
+            sink.status(&reply, b"", &headers);
+        }
         match ending {
             Ending::Deleted | Ending::Lost => pulls.end_all(409, "Consumer Deleted", false, sink),
             Ending::LeadershipChange => pulls.end_all(409, "Leadership Change", false, sink),
@@ -568,7 +681,12 @@ impl Consumer {
             assert!(unacked.stream_seq > self.ack_floor.stream_seq);
             assert!(unacked.stream_seq <= self.delivered.stream_seq);
         }
-        assert_eq!(self.ahead, source.count_from(self.cursor), "messages ahead");
+        for seq in &self.given_up {
+            assert!(*seq <= self.delivered.stream_seq && self.pending.get(*seq).is_none());
+        }
+        if self.counted.is_none() {
+            assert_eq!(self.ahead, source.count_from(self.cursor), "messages ahead");
+        }
     }
 }
 

@@ -127,7 +127,16 @@ impl<L: Copy> Pending<L> {
         Some(removed)
     }
 
-    /// Removes the first message if its number is at most `seq`.
+    /// Removes the pending messages with numbers from `first` to `last`.
+    pub(super) fn remove_run(&mut self, first: StreamSeq, last: StreamSeq) {
+        let within = self.iter_after(first.saturating_prev());
+        let within = within.map(|u| u.stream_seq).take_while(|seq| *seq <= last);
+        for seq in within.collect::<Vec<_>>() {
+            self.remove(seq);
+        }
+    }
+
+    /// Removes the first pending message if its number is at most `seq`, and returns it.
     pub(super) fn pop_up_to(&mut self, seq: StreamSeq) -> Option<Unacked<L>> {
         let first = *self.ring.front().filter(|u| u.stream_seq <= seq)?;
         self.ring.pop_front();

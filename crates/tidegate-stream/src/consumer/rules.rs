@@ -8,7 +8,7 @@
 use tidegate_nats::subject;
 
 use super::duration;
-use crate::schema::config::{AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig};
+use crate::schema::config::{AckPolicy, ConsumerConfig, DeliverPolicy, Retention, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
@@ -16,11 +16,10 @@ use crate::schema::sequence::StreamSeq;
 pub(super) const MAX_ACK_PENDING_DEFAULT: i64 = 1000;
 /// The default for the limit on the pull requests that wait at a consumer.
 const MAX_WAITING_DEFAULT: i64 = 512;
-/// The default of the time for which a consumer waits for an acknowledgement before it redelivers a message,
-/// in nanoseconds.
-const ACK_WAIT_DEFAULT: i64 = 30_000_000_000;
-/// The default of the time after which the server deletes an unused consumer that is not durable, in
+/// The default time for which a consumer waits for an acknowledgement before it redelivers a message, in
 /// nanoseconds.
+const ACK_WAIT_DEFAULT: i64 = 30_000_000_000;
+/// The default time after which the server deletes an unused consumer that is not durable, in nanoseconds.
 const INACTIVE_DEFAULT: i64 = 5_000_000_000;
 /// The shortest heartbeat interval that a push consumer may have, in nanoseconds.
 const HEARTBEAT_MIN: i64 = 100_000_000;
@@ -76,7 +75,7 @@ pub fn set_defaults(config: &mut ConsumerConfig, stream: &StreamConfig) {
 pub fn check(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
     check_numbers(config, stream)?;
     if config.deliver_subject.is_empty() {
-        check_pull(config)?;
+        check_pull(config, stream)?;
     } else {
         check_push(config, stream)?;
     }
@@ -112,6 +111,10 @@ fn check_numbers(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), A
     }
     if config.num_replicas < 0 {
         return Err(ApiError::REPLICAS_NEGATIVE);
+    }
+    let replicas = [0, stream.num_replicas.max(1)];
+    if stream.retention != Retention::Limits && !replicas.contains(&config.num_replicas) {
+        return Err(ApiError::CONSUMER_REPLICAS_NOT_STREAM);
     }
     if config.backoff.iter().any(|wait| *wait < 0) {
         return Err(ApiError::BACKOFF_NEGATIVE);
@@ -164,7 +167,10 @@ fn check_push(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiE
     Ok(())
 }
 
-fn check_pull(config: &ConsumerConfig) -> Result<(), ApiError> {
+fn check_pull(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
+    if config.ack_policy == AckPolicy::None && stream.retention == Retention::WorkQueue {
+        return Err(ApiError::QUEUE_PULL_NEEDS_ACK);
+    }
     if config.rate_limit_bps > 0 {
         return Err(ApiError::PULL_RATE_LIMIT);
     }
@@ -263,17 +269,30 @@ fn check_start(config: &ConsumerConfig) -> Result<(), ApiError> {
 /// acknowledgements or the client wants it in memory. It is always necessary in a stream that keeps messages
 /// for its consumers: every node must know the consumers to remove the same messages.
 #[must_use]
-pub fn is_logged(config: &ConsumerConfig) -> bool {
+pub fn is_logged(config: &ConsumerConfig, retention: Retention) -> bool {
     let forgetful = config.mem_storage || config.ack_policy == AckPolicy::None;
-    !config.durable_name.is_empty() || !forgetful || config.num_replicas > 1
+    !config.durable_name.is_empty()
+        || !forgetful
+        || config.num_replicas > 1
+        || retention != Retention::Limits
 }
 
-/// Checks that the consumer gets as many replicas as it asks for. The log keeps a consumer wherever it keeps
-/// the stream, and only the leader knows any other consumer. nats-server also places a consumer on fewer
-/// nodes.
+/// Returns whether the log keeps the progress of a consumer, if it keeps the consumer. It keeps no progress
+/// of a consumer that expects no acknowledgements and ends with its client, except in a stream that keeps
+/// messages for its consumers.
+#[must_use]
+pub fn yields_deltas(config: &ConsumerConfig, retention: Retention) -> bool {
+    config.ack_policy != AckPolicy::None
+        || !config.durable_name.is_empty()
+        || retention != Retention::Limits
+}
+
+/// Checks that the consumer gets as many replicas as its configuration asks for. The log keeps a consumer on
+/// all nodes that keep its stream; a consumer that is not in the log is only on the leader. nats-server can
+/// also place a consumer on fewer nodes than its stream.
 pub fn check_replicas(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
     let (asked, all) = (config.num_replicas, stream.num_replicas.max(1));
-    let alone = asked == 1 && !is_logged(config);
+    let alone = asked == 1 && !is_logged(config, stream.retention);
     if asked == 0 || asked == all || alone {
         return Ok(());
     }
@@ -282,7 +301,46 @@ pub fn check_replicas(config: &ConsumerConfig, stream: &StreamConfig) -> Result<
     )))
 }
 
-/// The effect of a request to create a consumer.
+/// Checks the configuration of a new consumer against the rules of a work queue: the consumer acknowledges
+/// each message and begins with the first one. `others` are the other consumers of the stream.
+pub fn check_queue<'a>(
+    config: &ConsumerConfig,
+    others: impl IntoIterator<Item = &'a ConsumerConfig>,
+) -> Result<(), ApiError> {
+    if config.ack_policy != AckPolicy::Explicit {
+        return Err(ApiError::QUEUE_NEEDS_EXPLICIT_ACK);
+    }
+    if config.deliver_policy != DeliverPolicy::All {
+        return Err(ApiError::QUEUE_NOT_DELIVER_ALL);
+    }
+    check_partition(config, others)
+}
+
+/// Checks that a consumer of a work queue has no message in common with `others`, the other consumers.
+pub fn check_partition<'a>(
+    config: &ConsumerConfig,
+    others: impl IntoIterator<Item = &'a ConsumerConfig>,
+) -> Result<(), ApiError> {
+    let touches = |other: &ConsumerConfig| {
+        other.filters().next().is_none()
+            || config.filters().any(|mine| {
+                let mine = mine.as_bytes();
+                other
+                    .filters()
+                    .any(|theirs| subject::overlaps(mine, theirs.as_bytes()))
+            })
+    };
+    let mut others = others.into_iter().peekable();
+    if config.filters().next().is_none() && others.peek().is_some() {
+        return Err(ApiError::QUEUE_NOT_FILTERED);
+    }
+    match others.any(touches) {
+        true => Err(ApiError::QUEUE_NOT_UNIQUE),
+        false => Ok(()),
+    }
+}
+
+/// The effect of a request to create a consumer: it creates or changes the consumer, or does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// No consumer has this name: the request creates a consumer.
@@ -417,6 +475,66 @@ mod tests {
     }
 
     #[test]
+    fn work_queues_have_one_consumer_a_message() {
+        let queue = StreamConfig {
+            retention: Retention::WorkQueue,
+            ..stream()
+        };
+        let config = |json: &str| -> ConsumerConfig { serde_json::from_str(json).unwrap() };
+        let pull = checked_in(r#"{"ack_policy":"none"}"#, &queue);
+        assert_eq!(pull, Err(10084));
+        assert!(checked_in(r#"{"ack_policy":"none","deliver_subject":"x"}"#, &queue).is_ok());
+        for (code, json) in [
+            (10098, r#"{"ack_policy":"none","deliver_subject":"x"}"#),
+            (10098, r#"{"ack_policy":"all"}"#),
+            (10101, r#"{"ack_policy":"explicit","deliver_policy":"new"}"#),
+        ] {
+            let refused = check_queue(&config(json), []).unwrap_err();
+            assert_eq!(refused.err_code, code, "{json}");
+        }
+        let filtered = |filters: &[&str]| ConsumerConfig {
+            filter_subjects: filters.iter().map(|f| (*f).to_owned()).collect(),
+            ..config(r#"{"ack_policy":"explicit"}"#)
+        };
+        let others = [filtered(&["a.1", "a.2"]), filtered(&["a.3.>"])];
+        for (code, filters) in [
+            (10099, &[][..]),
+            (10100, &["a.2"]),
+            (10100, &["b", "a.*"]),
+            (10100, &["a.*.x"]),
+            (10100, &[">"]),
+        ] {
+            let refused = check_queue(&filtered(filters), &others).unwrap_err();
+            assert_eq!(refused.err_code, code, "{filters:?}");
+            assert_eq!(check_partition(&filtered(filters), &others), Err(refused));
+        }
+        assert_eq!(check_queue(&filtered(&["a.4", "b"]), &others), Ok(()));
+        assert_eq!(check_queue(&filtered(&[]), []), Ok(()));
+        let all = [filtered(&[])];
+        assert_eq!(
+            check_queue(&filtered(&["b"]), &all),
+            Err(ApiError::QUEUE_NOT_UNIQUE)
+        );
+    }
+
+    #[test]
+    fn the_log_keeps_each_consumer_for_which_a_stream_keeps_messages() {
+        let ordered =
+            r#"{"deliver_subject":"x","ack_policy":"none","mem_storage":true,"num_replicas":1}"#;
+        let config: ConsumerConfig = serde_json::from_str(ordered).unwrap();
+        for retention in [Retention::Interest, Retention::WorkQueue] {
+            assert!(is_logged(&config, retention) && yields_deltas(&config, retention));
+        }
+        let limits = Retention::Limits;
+        assert!(!is_logged(&config, limits) && !yields_deltas(&config, limits));
+        let mut three = stream();
+        (three.num_replicas, three.retention) = (3, Retention::Interest);
+        assert_eq!(checked_in(ordered, &three), Err(10134));
+        assert_eq!(checked_in(r#"{"num_replicas":4}"#, &three), Err(10126));
+        assert!(checked_in(r#"{"num_replicas":3}"#, &three).is_ok());
+    }
+
+    #[test]
     fn refused_configurations() {
         let long = format!(r#"{{"description":"{}"}}"#, "x".repeat(4097));
         let big = format!(r#"{{"metadata":{{"k":"{}"}}}}"#, "x".repeat(128 << 10));
@@ -486,7 +604,7 @@ mod tests {
         let outcome = |json: &str| {
             let config = checked_in(json, &stream).unwrap();
             let refused = check_replicas(&config, &stream).map_err(|e| e.err_code);
-            refused.map(|()| is_logged(&config))
+            refused.map(|()| is_logged(&config, stream.retention))
         };
         assert_eq!(
             outcome(r#"{"durable_name":"C","num_replicas":3}"#),

@@ -39,18 +39,37 @@ pub trait Source {
     /// Counts the messages, from number `seq` on, that pass the consumer's filters.
     fn count_from(&mut self, seq: StreamSeq) -> u64;
 
-    /// Returns the last message of each subject that passes the filters, in order. Returns `None` if each
-    /// message is the last of its subject, as in a stream that keeps one message for each subject.
-    fn last_per_subject(&mut self) -> Option<Vec<StreamSeq>>;
+    /// Looks at up to `len` of the stream's subjects, from place `from` on. Returns the number of the last
+    /// message of each of them that passes the consumer's filters, in no particular order, and the place of
+    /// the next subject; `None` in its place once no subject is left. If `up_to` is given, a subject with
+    /// messages above this number counts with its last message up to it. A subject keeps its place as long as
+    /// it has messages. Returns `None` if each message is the last of its subject, as in a stream
+    /// that keeps one message for each subject.
+    fn lasts(&mut self, from: usize, len: usize, up_to: Option<StreamSeq>) -> Option<Lasts>;
 
-    /// Returns whether the stream holds the message.
+    /// Returns whether a count of messages takes so long that the consumer counts in parts.
+    fn counts_in_parts(&self) -> bool;
+
+    /// Counts the messages that pass the consumer's filters in up to `len` numbers, from number `from` on.
+    /// Returns the count, and the number from which to go on; `None` in its place once no message is left.
+    fn count_part(&mut self, from: StreamSeq, len: u64) -> (u64, Option<StreamSeq>);
+
+    /// Returns whether the stream holds the message with this number, and the message passes the consumer's
+    /// filters and is the last of its subject.
+    fn is_last(&mut self, seq: StreamSeq) -> bool;
+
+    /// Returns whether the stream holds the message with this number.
     fn contains(&self, seq: StreamSeq) -> bool;
 
     /// Reads the message with this number, or begins to read it.
     fn message(&mut self, seq: StreamSeq) -> Fetch<'_>;
 }
 
-/// The result of reading a message.
+/// The last messages of some of a stream's subjects, and the place of the next subject; `None` in its place
+/// once no subject is left.
+pub type Lasts = (Vec<StreamSeq>, Option<usize>);
+
+/// The result of reading a message from the stream.
 #[derive(Clone, Copy, Debug)]
 pub enum Fetch<'a> {
     /// The stream has read the message, which the consumer can deliver.

@@ -1,97 +1,307 @@
 //! The last message of each subject at the time when a consumer started. The consumer delivers these messages
 //! before all later messages.
 //!
-//! Owns the list of these messages. The stream chooses them.
+//! The stream may have a million subjects. So the consumer looks for these messages in parts
+//! ([`Skip::go_on`]), and delivers nothing before the search is complete. A set of bits for each 256 message
+//! numbers keeps the found messages in order without a sort.
+//!
+//! If the stream has got messages since the consumer started, a subject with a newer message is left out: the
+//! consumer delivers the newer message later, after all messages of the set.
 
+use std::collections::BTreeMap;
+
+use super::seam::Source;
+use crate::bits::{Bits, LEN};
 use crate::schema::sequence::StreamSeq;
 
-/// The messages of the list that the consumer has still to deliver, by rising number. In `seqs` the top bit
-/// marks a message that the stream has removed meanwhile.
+/// The number of subjects that count as much work as a look at one block of found messages.
+const SUBJECTS_A_BLOCK: usize = 64;
+
+/// The set of the messages that a consumer delivers first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Skip {
-    seqs: Vec<u64>,
-    at: usize,
+    /// The numbers of the messages: for each block of 256 numbers with a message, the bits of its messages.
+    blocks: BTreeMap<u64, Bits>,
     left: u64,
+    work: Work,
 }
 
-const REMOVED: u64 = 1 << 63;
+/// The work that a consumer has still to do before it knows its first messages.
+#[derive(Clone, Copy, Debug, Default)]
+enum Work {
+    #[default]
+    None,
+    /// The search for the messages above number `after` and up to number `up_to`. The consumer has looked at
+    /// the subjects before the place `from`. With `exact`, a subject with a message above `up_to` counts with
+    /// its last message up to there: the consumer has just started, so such subjects are few.
+    Search {
+        from: usize,
+        after: StreamSeq,
+        up_to: StreamSeq,
+        exact: bool,
+    },
+    /// A look at the found messages from block `from` on, because the stream has removed many messages, or
+    /// (`by_filter`) because the consumer has other filters.
+    Review { from: u64, by_filter: bool },
+}
 
 impl Skip {
-    /// Creates a list of these messages, which must have rising numbers.
-    pub(super) fn new(seqs: Vec<StreamSeq>) -> Self {
-        debug_assert!(seqs.is_sorted());
+    /// Begins to look for the last message of each subject, among the messages above number `after` and up to
+    /// number `up_to`. With `exact`, the stream has no message above `up_to` yet.
+    pub(super) fn search(after: StreamSeq, up_to: StreamSeq, exact: bool) -> Self {
         Self {
-            left: seqs.len() as u64,
-            seqs: seqs.into_iter().map(StreamSeq::get).collect(),
-            at: 0,
+            work: Work::Search {
+                from: 0,
+                after,
+                up_to,
+                exact,
+            },
+            ..Self::default()
         }
     }
 
-    /// Returns the number of messages that the consumer has still to deliver from the list.
+    /// Returns whether the consumer knows all messages of the set.
+    pub(super) const fn is_complete(&self) -> bool {
+        matches!(self.work, Work::None)
+    }
+
+    /// Goes on with the search or the review: looks at up to `limit` subjects, or at found messages for about
+    /// as long.
+    pub(super) fn go_on(&mut self, limit: usize, source: &mut impl Source) {
+        match self.work {
+            Work::None => {}
+            Work::Search {
+                from,
+                after,
+                up_to,
+                exact,
+            } => {
+                let newest = exact.then_some(up_to);
+                let Some((seqs, next)) = source.lasts(from, limit, newest) else {
+                    // Each message is the last of its subject, so a limit of the stream has changed since the
+                    // search began. The messages found so far stay.
+                    self.work = Work::None;
+                    return;
+                };
+                for seq in seqs.into_iter().filter(|seq| *seq > after && *seq <= up_to) {
+                    self.insert(seq);
+                }
+                self.work = next.map_or(Work::None, |from| Work::Search {
+                    from,
+                    after,
+                    up_to,
+                    exact,
+                });
+            }
+            Work::Review { from, by_filter } => {
+                let blocks = (limit / SUBJECTS_A_BLOCK).max(1);
+                let next = self.review(from, blocks, |seq| match by_filter {
+                    true => source.is_last(seq),
+                    false => source.contains(seq),
+                });
+                self.work = match next {
+                    Some(from) => Work::Review { from, by_filter },
+                    None => Work::None,
+                };
+            }
+        }
+    }
+
+    /// Removes the messages that `keep` rejects from up to `blocks` blocks, from block `from` on. Returns the
+    /// next block.
+    fn review(
+        &mut self,
+        from: u64,
+        blocks: usize,
+        mut keep: impl FnMut(StreamSeq) -> bool,
+    ) -> Option<u64> {
+        let mut range = self.blocks.range_mut(from..);
+        let mut emptied = Vec::new();
+        for (block, bits) in range.by_ref().take(blocks) {
+            for bit in bits.iter() {
+                if !keep(seq_of(*block, bit)) {
+                    bits.clear(bit);
+                    self.left -= 1;
+                }
+            }
+            if bits.count() == 0 {
+                emptied.push(*block);
+            }
+        }
+        let next = range.next().map(|(block, _)| *block);
+        for block in emptied {
+            self.blocks.remove(&block);
+        }
+        next
+    }
+
+    /// Handles the removal of many messages from the stream, some of which may be in the set.
+    pub(super) fn handle_purged(&mut self) {
+        self.begin_review(false);
+    }
+
+    /// Handles a change of the consumer's filters: only messages that are the last of a subject that passes
+    /// the new filters stay in the set.
+    pub(super) fn handle_filtered(&mut self) {
+        self.begin_review(true);
+    }
+
+    fn begin_review(&mut self, by_filter: bool) {
+        self.work = match self.work {
+            Work::Search {
+                after,
+                up_to,
+                exact,
+                ..
+            } => {
+                *self = Self::search(after, up_to, exact);
+                return;
+            }
+            Work::None if self.left == 0 => return,
+            Work::None => Work::Review { from: 0, by_filter },
+            Work::Review { by_filter: was, .. } => Work::Review {
+                from: 0,
+                by_filter: by_filter || was,
+            },
+        };
+    }
+
+    /// Returns the number of messages that the consumer has still to deliver from the set.
     pub(super) const fn left(&self) -> u64 {
         self.left
     }
 
-    /// Returns the next message of the list that the consumer has to deliver.
-    pub(super) fn peek(&mut self) -> Option<StreamSeq> {
-        while self.seqs.get(self.at).is_some_and(|s| s & REMOVED != 0) {
-            self.at += 1;
-        }
-        let next = self.seqs.get(self.at).copied();
-        if next.is_none() {
-            // The list is exhausted. The code frees the list's memory, because it may have had a million
-            // entries.
-            self.seqs = Vec::new();
-            self.at = 0;
-        }
-        next.map(StreamSeq::new)
+    /// Returns the number of the next message that the consumer has to deliver from the set; `None` if the
+    /// set is empty.
+    pub(super) fn peek(&self) -> Option<StreamSeq> {
+        let (block, bits) = self.blocks.first_key_value()?;
+        bits.next(0).map(|bit| seq_of(*block, bit))
     }
 
-    /// Advances past the message that [`Skip::peek`] returned.
+    /// Removes from the set the message that [`Skip::peek`] has returned, because the consumer has delivered
+    /// or skipped it.
     pub(super) fn advance(&mut self) {
-        self.at += 1;
-        self.left -= 1;
+        if let Some(seq) = self.peek() {
+            self.remove(seq);
+        }
     }
 
-    /// Removes the messages that `keep` rejects.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(StreamSeq) -> bool) {
-        self.seqs.drain(..self.at);
-        self.seqs
-            .retain(|s| *s & REMOVED == 0 && keep(StreamSeq::new(*s)));
-        self.at = 0;
-        self.left = self.seqs.len() as u64;
-    }
-
-    /// Removes a message from the list, because the stream no longer holds it. Returns whether the list had
-    /// the message.
+    /// Removes a message from the set, because the stream no longer holds the message. Returns whether the
+    /// set had the message.
     pub(super) fn remove(&mut self, seq: StreamSeq) -> bool {
-        let rest = &mut self.seqs[self.at..];
-        let found = rest.binary_search_by_key(&seq.get(), |s| s & !REMOVED);
-        let Some(entry) = found.ok().map(|i| &mut rest[i]) else {
+        let (block, bit) = place_of(seq);
+        let Some(bits) = self.blocks.get_mut(&block).filter(|bits| bits.has(bit)) else {
             return false;
         };
-        let there = *entry & REMOVED == 0;
-        *entry |= REMOVED;
-        self.left -= u64::from(there);
-        there
+        bits.clear(bit);
+        if bits.count() == 0 {
+            self.blocks.remove(&block);
+        }
+        self.left -= 1;
+        true
     }
+
+    fn insert(&mut self, seq: StreamSeq) {
+        let (block, bit) = place_of(seq);
+        let bits = self.blocks.entry(block).or_default();
+        self.left += u64::from(!bits.has(bit));
+        bits.set(bit);
+    }
+}
+
+/// Returns the block of a message number, and its bit there.
+const fn place_of(seq: StreamSeq) -> (u64, usize) {
+    (seq.get() / LEN as u64, (seq.get() % LEN as u64) as usize)
+}
+
+const fn seq_of(block: u64, bit: usize) -> StreamSeq {
+    StreamSeq::new(block * LEN as u64 + bit as u64)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::with_messages;
     use super::*;
+
+    fn n(number: u64) -> StreamSeq {
+        StreamSeq::new(number)
+    }
+
+    fn all(skip: &mut Skip) -> Vec<u64> {
+        let mut seqs = Vec::new();
+        while let Some(seq) = skip.peek() {
+            seqs.push(seq.get());
+            skip.advance();
+        }
+        assert_eq!(skip.left(), 0);
+        seqs
+    }
 
     #[test]
     fn removed_ones_are_passed_over() {
-        let n = StreamSeq::new;
-        let mut skip = Skip::new(vec![n(2), n(5), n(6), n(9)]);
+        let mut skip = Skip::default();
+        [5, 2, 600, 9]
+            .into_iter()
+            .for_each(|seq| skip.insert(n(seq)));
         assert!(skip.remove(n(2)) && !skip.remove(n(2)) && !skip.remove(n(3)));
         assert_eq!((skip.peek(), skip.left()), (Some(n(5)), 3));
         skip.advance();
-        assert!(!skip.remove(n(5)) && skip.remove(n(9)));
-        assert_eq!((skip.peek(), skip.left()), (Some(n(6)), 1));
-        skip.advance();
-        assert_eq!((skip.peek(), skip.left()), (None, 0));
+        assert!(!skip.remove(n(5)) && skip.remove(n(600)));
+        assert_eq!(all(&mut skip), [9]);
         assert!(!skip.remove(n(6)));
+    }
+
+    #[test]
+    fn a_search_in_parts_finds_the_last_message_of_each_subject() {
+        // The subjects of the messages 1 to 8.
+        let mut stream = with_messages(&["a", "b", "a", "c", "d", "b", "c", "a"]);
+        for limit in 1..6 {
+            for exact in [false, true] {
+                let mut skip = Skip::search(n(1), n(7), exact);
+                let mut parts = 0;
+                while !skip.is_complete() {
+                    skip.go_on(limit, &mut stream);
+                    parts += 1;
+                }
+                assert!(parts >= 4 / limit);
+                // The last message of subject a is above the range.
+                let expected: &[u64] = if exact { &[3, 5, 6, 7] } else { &[5, 6, 7] };
+                assert_eq!(all(&mut skip), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_purge_in_the_middle_begins_the_search_again() {
+        let mut stream = with_messages(&["a", "b", "c", "d"]);
+        let mut skip = Skip::search(n(0), n(4), true);
+        skip.go_on(2, &mut stream);
+        stream.messages.remove(&n(1));
+        skip.handle_purged();
+        while !skip.is_complete() {
+            skip.go_on(1, &mut stream);
+        }
+        assert_eq!(skip.left(), 3);
+        // Once the search is complete, a purge needs only a look at the set.
+        stream.messages.remove(&n(3));
+        skip.handle_purged();
+        assert!(!skip.is_complete());
+        skip.go_on(1, &mut stream);
+        assert!(skip.is_complete());
+        assert_eq!(all(&mut skip), [2, 4]);
+        skip.handle_purged();
+        assert!(skip.is_complete(), "an empty set needs no review");
+    }
+
+    #[test]
+    fn other_filters_leave_only_messages_that_pass_them() {
+        let mut stream = with_messages(&["a", "b", "c", "a"]);
+        let mut skip = Skip::default();
+        [1, 2, 3].into_iter().for_each(|seq| skip.insert(n(seq)));
+        stream.filters = vec!["a".into(), "c".into()];
+        skip.handle_filtered();
+        skip.handle_purged();
+        skip.go_on(1, &mut stream);
+        assert_eq!(all(&mut skip), [3], "message 1 is no longer the last of a");
     }
 }

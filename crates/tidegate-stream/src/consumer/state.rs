@@ -12,13 +12,19 @@
 //! `delivered`; each pending message lies between them. A message that the consumer has given up is not
 //! pending, and its number is not above `delivered`.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::delta::{Delta, DeltaError, NUMBER_END};
-use super::pending::Pending;
+use super::delta::{
+    Delta, DeltaError, NUMBER_END, Run, Settling, UNACKED_MAX, lists_settled, runs_of,
+};
+use super::pending::{Pending, Unacked};
+use super::restored::Progress;
 use super::sequence::ConsumerSeq;
+use crate::convert::{or_zero, saturating_u32};
+use crate::schema::config::{AckPolicy, ConsumerConfig};
 use crate::schema::sequence::StreamSeq;
 
 /// A place in the deliveries of a consumer, and in the consumer's stream.
@@ -78,10 +84,34 @@ pub struct State {
     /// The number of the last message in the range from which the consumer delivers only the last message of
     /// each subject; 0 if the consumer has another deliver policy.
     pub(super) resume: StreamSeq,
+    /// The messages that the consumer has given up and that no receiver has acknowledged since. A stream that
+    /// keeps messages only as long as a consumer needs them keeps these, too. At most [`UNACKED_MAX`]; the
+    /// lowest go first.
+    pub(super) given_up: BTreeSet<StreamSeq>,
+    /// The last message in the range in which the consumer may pass over messages that its filters pass,
+    /// because the leader delivers under earlier filters until it has applied their change; 0 if the consumer
+    /// is past that range. Only a consumer of a stream that keeps messages by interest has such a range.
+    pub(super) recheck: StreamSeq,
+}
+
+/// The messages that a consumer has ceased to need by one delta.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Released {
+    /// The messages that the delta lists as settled.
+    pub(crate) settled: Vec<Run>,
+    /// A range in which the consumer may have ceased to need further messages, which the delta does not list.
+    pub(crate) unlisted: Option<Run>,
 }
 
 impl State {
-    /// Creates the state of a consumer that starts with message `start`.
+    /// Returns whether a consumer in this state has nothing to do before a client asks for messages: no
+    /// message is unacknowledged, and no list of first messages depends on the time at which it is made.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.pending.is_empty() && self.resume <= self.delivered.stream_seq
+    }
+
+    /// Creates the state of a consumer that starts with the message numbered `start`.
     #[must_use]
     pub fn starting_at(start: StreamSeq) -> Self {
         let before = Position {
@@ -114,6 +144,36 @@ impl State {
         }
     }
 
+    /// Creates the state of a consumer with this configuration from a backup. A message without an
+    /// acknowledgement becomes due again when it would have become due without the backup.
+    #[must_use]
+    pub(crate) fn restored(progress: &Progress, config: &ConsumerConfig) -> Self {
+        let position = |(consumer_seq, stream_seq)| Position {
+            consumer_seq: ConsumerSeq::new(consumer_seq),
+            stream_seq: StreamSeq::new(stream_seq),
+        };
+        let mut state = Self {
+            delivered: position(progress.delivered),
+            ack_floor: position(progress.ack_floor),
+            ..Self::default()
+        };
+        if config.ack_policy == AckPolicy::None {
+            return state;
+        }
+        let wait_us = or_zero(config.ack_wait) / 1000;
+        for unacked in &progress.unacked {
+            let time_us = (unacked.time_ns.max(0) / 1000).unsigned_abs();
+            state.pending.insert(Unacked {
+                stream_seq: StreamSeq::new(unacked.seq),
+                consumer_seq: ConsumerSeq::new(unacked.delivery),
+                due_us: time_us.saturating_add(wait_us),
+                deliveries: saturating_u32(unacked.count).max(1),
+                live: (),
+            });
+        }
+        state
+    }
+
     /// Returns the start of a consumer that has this state and has delivered nothing yet.
     #[must_use]
     pub const fn start(&self) -> Start {
@@ -141,11 +201,55 @@ impl State {
         &self.pending
     }
 
-    /// Applies a delta that [`super::Consumer::poll_delta`] wrote. On an error, the state stays as it was.
+    /// Iterates over the messages that the consumer has given up and that no receiver has acknowledged since,
+    /// if its stream keeps messages for its consumers.
+    pub fn given_up(&self) -> impl Iterator<Item = StreamSeq> {
+        self.given_up.iter().copied()
+    }
+
+    /// Returns whether the consumer may still deliver a message of this number that passes its filters, or
+    /// waits for the message's acknowledgement, or has given the message up.
+    #[must_use]
+    pub fn needs(&self, seq: StreamSeq) -> bool {
+        seq > self.delivered.stream_seq
+            || self.pending.get(seq).is_some()
+            || self.given_up.contains(&seq)
+    }
+
+    /// Returns the lowest number that a message which the consumer needs can have.
+    pub(crate) fn first_needed(&self) -> StreamSeq {
+        let pending = self.pending.first().map(|u| u.stream_seq);
+        let next = self.delivered.stream_seq.saturating_next();
+        let given_up = self.given_up.first().copied();
+        given_up
+            .into_iter()
+            .chain(pending)
+            .fold(next, StreamSeq::min)
+    }
+
+    /// Applies a delta that [`super::Consumer::poll_delta`] returned. On an error, the state stays as it was.
     pub fn apply(&mut self, delta: &[u8]) -> Result<(), DeltaError> {
+        self.release(delta).map(drop)
+    }
+
+    /// Applies a delta as [`State::apply`] does, and returns which messages the consumer has ceased to need.
+    pub(crate) fn release(&mut self, delta: &[u8]) -> Result<Released, DeltaError> {
         let delta = Delta::decode(delta)?;
+        let (before, floor) = (self.delivered.stream_seq, self.ack_floor.stream_seq);
+        let recheck = self.recheck;
         self.take(&delta);
-        Ok(())
+        let after = self.delivered.stream_seq;
+        // A consumer that begins with the last message of each subject passes over the others. A delta
+        // without the list comes from before the stream's present retention.
+        let unlisted = match &delta.settling {
+            Some(_) if self.resume.max(recheck) > before => Some(before.next()..=after),
+            Some(_) => None,
+            None => Some(floor.next()..=after),
+        };
+        Ok(Released {
+            settled: delta.settling.map_or_else(Vec::new, |s| s.settled),
+            unlisted: unlisted.filter(|run| !run.is_empty()),
+        })
     }
 
     /// Resets the consumer to message `seq`, one of [`RESET_RANGE`]: no message from `seq` on counts as
@@ -164,36 +268,96 @@ impl State {
         for unacked in &delta.unacked {
             if unacked.stream_seq > self.ack_floor.stream_seq {
                 self.pending.insert(*unacked);
+                self.given_up.remove(&unacked.stream_seq);
             }
         }
         for seq in &delta.removed {
             self.pending.remove(*seq);
+            self.given_up.remove(seq);
+        }
+        if let Some(settling) = &delta.settling {
+            self.settle(settling);
         }
         while self.pending.pop_up_to(self.ack_floor.stream_seq).is_some() {}
+        if self.recheck <= self.delivered.stream_seq {
+            self.recheck = StreamSeq::ZERO;
+        }
     }
 
-    /// Encodes the state for a snapshot.
+    /// Notes that the consumer's filters have changed while `last` was the last message of its stream.
+    pub(crate) fn note_filters_changed(&mut self, last: StreamSeq) {
+        if last > self.delivered.stream_seq {
+            self.recheck = last;
+        }
+    }
+
+    /// Forgets the data that only streams need that keep messages for their consumers.
+    pub(crate) fn forget_settling(&mut self) {
+        self.given_up.clear();
+        self.recheck = StreamSeq::ZERO;
+    }
+
+    fn settle(&mut self, settling: &Settling) {
+        for run in &settling.given_up {
+            self.pending.remove_run(*run.start(), *run.end());
+            self.given_up
+                .extend(run.start().up_to(run.end().saturating_next()));
+        }
+        for run in &settling.settled {
+            self.pending.remove_run(*run.start(), *run.end());
+            let settled: Vec<_> = self.given_up.range(run.clone()).copied().collect();
+            for seq in settled {
+                self.given_up.remove(&seq);
+            }
+        }
+        while self.given_up.len() > UNACKED_MAX {
+            self.given_up.pop_first();
+        }
+    }
+
+    /// Encodes the state of the consumer for a snapshot: the last message of the range from which the
+    /// consumer delivers the last message of each subject, and all that the log knows of its messages, as a
+    /// delta. A delta of version 2 is followed by `recheck`.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        let retaining = !self.given_up.is_empty() || self.recheck > StreamSeq::ZERO;
         let all = Delta {
             delivered: self.delivered,
             ack_floor: self.ack_floor,
             unacked: self.pending.iter().copied().collect(),
             removed: Vec::new(),
+            settling: retaining.then(|| Settling {
+                settled: Vec::new(),
+                given_up: runs_of(self.given_up.iter().copied()),
+            }),
         };
         let mut out = self.resume.get().to_le_bytes().to_vec();
         all.encode(&mut out);
+        if retaining {
+            out.extend(self.recheck.get().to_le_bytes());
+        }
         out
     }
 
     /// Decodes the state of a consumer from a snapshot.
     pub fn decode(bytes: &[u8]) -> Result<Self, DeltaError> {
-        let (resume, delta) = bytes.split_first_chunk().ok_or(DeltaError::Short)?;
+        let (resume, mut delta) = bytes.split_first_chunk().ok_or(DeltaError::Short)?;
         let mut state = Self {
             resume: StreamSeq::new(u64::from_le_bytes(*resume)),
             ..Self::default()
         };
+        let mut recheck = StreamSeq::ZERO;
+        if lists_settled(delta) {
+            let (rest, last) = delta.split_last_chunk().ok_or(DeltaError::Short)?;
+            delta = rest;
+            recheck = StreamSeq::new(u64::from_le_bytes(*last));
+        }
         state.apply(delta)?;
+        let passed = recheck > StreamSeq::ZERO && recheck <= state.delivered.stream_seq;
+        if passed || recheck.get() >= NUMBER_END {
+            return Err(DeltaError::Inconsistent);
+        }
+        state.recheck = recheck;
         Ok(state)
     }
 
@@ -207,5 +371,9 @@ impl State {
             assert!(unacked.stream_seq <= self.delivered.stream_seq);
             assert!(unacked.consumer_seq <= self.delivered.consumer_seq);
         }
+        for seq in &self.given_up {
+            assert!(*seq <= self.delivered.stream_seq && self.pending.get(*seq).is_none());
+        }
+        assert!(self.given_up.len() <= UNACKED_MAX);
     }
 }

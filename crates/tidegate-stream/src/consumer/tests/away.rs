@@ -44,7 +44,7 @@ impl World {
         let identity = Identity {
             stream: "S",
             consumer: "C",
-            logged: false,
+            record: Record::None,
         };
         let state = State::new(&config, &mut stream);
         let now = 1_000_000_000;

@@ -2,6 +2,7 @@
 
 mod away;
 mod model;
+mod preparing;
 mod script;
 mod transcripts;
 
@@ -15,19 +16,22 @@ use crate::schema::sequence::StreamSeq;
 
 /// A stream in memory, seen through a consumer's filters.
 #[derive(Clone, Debug, Default)]
-struct Stream {
-    messages: BTreeMap<StreamSeq, Stored>,
+pub(super) struct Stream {
+    pub(super) messages: BTreeMap<StreamSeq, Stored>,
     last_seq: StreamSeq,
-    filters: Vec<String>,
+    pub(super) filters: Vec<String>,
+    /// The subjects in the order of their first messages.
+    places: Vec<String>,
     /// Messages that are being read.
     reading: BTreeSet<StreamSeq>,
     /// Messages that cannot be read.
     damaged: BTreeSet<StreamSeq>,
     one_a_subject: bool,
+    counts_in_parts: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Stored {
+pub(super) struct Stored {
     subject: String,
     headers: Vec<u8>,
     payload: Vec<u8>,
@@ -40,10 +44,36 @@ impl Stream {
         self.filters.is_empty() || self.filters.iter().any(contains)
     }
 
+    fn last_per_subject(&self) -> BTreeMap<String, StreamSeq> {
+        let all = self.matching(StreamSeq::ZERO);
+        all.map(|(seq, m)| (m.subject.clone(), seq)).collect()
+    }
+
+    fn store(&mut self, subject: &str, time_us: u64) -> StreamSeq {
+        self.last_seq = self.last_seq.next();
+        let stored = Stored {
+            subject: subject.to_owned(),
+            headers: Vec::new(),
+            payload: Vec::new(),
+            time_us,
+        };
+        self.messages.insert(self.last_seq, stored);
+        self.last_seq
+    }
+
     fn matching(&self, from: StreamSeq) -> impl Iterator<Item = (StreamSeq, &Stored)> {
         let messages = self.messages.range(from..).map(|(seq, m)| (*seq, m));
         messages.filter(|(_, m)| self.matches(&m.subject))
     }
+}
+
+/// A stream with a message of each of these subjects.
+pub(super) fn with_messages(subjects: &[&str]) -> Stream {
+    let mut stream = Stream::default();
+    for subject in subjects {
+        stream.store(subject, 1);
+    }
+    stream
 }
 
 impl View for Stream {
@@ -85,14 +115,39 @@ impl Source for Stream {
         self.matching(seq).count() as u64
     }
 
-    fn last_per_subject(&mut self) -> Option<Vec<StreamSeq>> {
-        let last: BTreeMap<&str, StreamSeq> = self
-            .matching(StreamSeq::ZERO)
-            .map(|(seq, m)| (&*m.subject, seq))
-            .collect();
-        let mut seqs: Vec<StreamSeq> = last.into_values().collect();
-        seqs.sort_unstable();
-        (!self.one_a_subject).then_some(seqs)
+    fn counts_in_parts(&self) -> bool {
+        self.counts_in_parts
+    }
+
+    fn count_part(&mut self, from: StreamSeq, len: u64) -> (u64, Option<StreamSeq>) {
+        let end = from.saturating_after(len);
+        let count = self
+            .matching(from)
+            .take_while(|(seq, _)| *seq < end)
+            .count();
+        (count as u64, (end <= self.last_seq).then_some(end))
+    }
+
+    fn lasts(&mut self, from: usize, len: usize, up_to: Option<StreamSeq>) -> Option<Lasts> {
+        // The place of a subject is the order in which the stream got its first message.
+        for message in self.messages.values() {
+            if !self.places.contains(&message.subject) {
+                self.places.push(message.subject.clone());
+            }
+        }
+        let up_to = up_to.unwrap_or(StreamSeq::MAX);
+        let all = self.matching(StreamSeq::ZERO);
+        let all = all.filter(|(seq, _)| *seq <= up_to);
+        let lasts: BTreeMap<&str, StreamSeq> = all.map(|(seq, m)| (&*m.subject, seq)).collect();
+        let part = self.places.iter().skip(from).take(len);
+        let seqs = part.filter_map(|subject| lasts.get(&**subject).copied());
+        let next = from + len;
+        let part = (seqs.collect(), (next < self.places.len()).then_some(next));
+        (!self.one_a_subject).then_some(part)
+    }
+
+    fn is_last(&mut self, seq: StreamSeq) -> bool {
+        self.last_per_subject().values().any(|last| *last == seq)
     }
 
     fn contains(&self, seq: StreamSeq) -> bool {

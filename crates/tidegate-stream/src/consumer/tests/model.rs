@@ -20,6 +20,22 @@ struct Known {
     pending: BTreeMap<StreamSeq, (u64, u64)>,
     consumer_seq: u64,
     delivered: StreamSeq,
+    /// Settled, if the deltas list that.
+    settled: BTreeSet<StreamSeq>,
+    given_up: BTreeSet<StreamSeq>,
+}
+
+impl Known {
+    /// Ends the wait for an acknowledgement of the messages that `ended` names.
+    fn settle(&mut self, mut ended: impl FnMut(StreamSeq) -> bool) {
+        let all = self.pending.keys().chain(&self.given_up).copied();
+        let settled: Vec<StreamSeq> = all.filter(|seq| ended(*seq)).collect();
+        for seq in settled {
+            self.pending.remove(&seq);
+            self.given_up.remove(&seq);
+            self.settled.insert(seq);
+        }
+    }
 }
 
 struct World {
@@ -27,6 +43,9 @@ struct World {
     stream: Stream,
     net: Net,
     config: ConsumerConfig,
+    record: Record,
+    /// The messages that the durable deltas list as settled.
+    listed: BTreeSet<StreamSeq>,
     state: State,
     consumer: Consumer,
     known: Known,
@@ -46,18 +65,19 @@ struct World {
 const SUBJECTS: [&str; 4] = ["a", "b", "c", "d"];
 
 impl World {
-    fn new(json: &str, before: &[u64]) -> Self {
+    fn new(json: &str, record: Record, before: &[u64]) -> Self {
         let config = config(json);
         let mut stream = Stream {
             filters: filters(&config),
             ..Stream::default()
         };
+        stream.counts_in_parts = before.len() % 2 == 1;
         let now = 1_000_000_000;
         for subject in before {
             put(&mut stream, now, *subject);
         }
         let state = State::new(&config, &mut stream);
-        let consumer = take_up(now, &config, &state, &mut stream);
+        let consumer = take_up(now, &config, record, &state, &mut stream);
         let mut world = Self {
             now,
             resume: stream.last_seq,
@@ -71,6 +91,8 @@ impl World {
             floor: state.ack_floor(),
             stream,
             config,
+            record,
+            listed: BTreeSet::new(),
             state,
             consumer,
         };
@@ -96,9 +118,9 @@ impl World {
             return all.collect();
         }
         let later: Vec<StreamSeq> = all.filter(|seq| *seq > self.resume).collect();
-        let last = self.stream.last_per_subject().unwrap();
+        let last = self.stream.last_per_subject();
         let first = last
-            .into_iter()
+            .into_values()
             .filter(|s| *s > delivered && *s <= self.resume);
         first.chain(later).collect()
     }
@@ -144,7 +166,7 @@ impl World {
                 {
                     self.stream.messages.remove(&seq);
                     self.known.ahead.remove(&seq);
-                    self.known.pending.remove(&seq);
+                    self.known.settle(|ended| ended == seq);
                     self.consumer
                         .handle_removed(self.now, seq, subject.as_bytes(), &mut self.net);
                 }
@@ -153,7 +175,7 @@ impl World {
                 let up_to = StreamSeq::new(self.stream.last_seq.get() * (x % 7) / 7);
                 self.stream.messages.retain(|seq, _| *seq > up_to);
                 self.known.ahead.retain(|seq| *seq > up_to);
-                self.known.pending.retain(|seq, _| *seq > up_to);
+                self.known.settle(|ended| ended <= up_to);
                 self.consumer.handle_purged(self.now, &mut self.stream);
             }
             18..=20 => self.take_delta(x.is_multiple_of(2)),
@@ -212,7 +234,7 @@ impl World {
             let deliveries = self.known.pending.get(&seq).map(|(n, _)| *n);
             match (payload, deliveries) {
                 ("+ACK" | "+TERM", _) => {
-                    self.known.pending.retain(|seq, _| !settled.contains(seq));
+                    self.known.settle(|ended| settled.contains(&ended));
                     if !reply.is_empty() {
                         self.asked.insert(reply.clone(), settled);
                     }
@@ -278,8 +300,12 @@ impl World {
             return;
         };
         let floor = self.state.ack_floor();
-        self.state.apply(&delta).unwrap();
+        let released = self.state.release(&delta).unwrap();
         self.state.check_invariants();
+        assert_eq!(lists_settled(&delta), self.record == Record::Settled);
+        for run in released.settled {
+            self.listed.extend(run.start().up_to(run.end().next()));
+        }
         assert!(floor.max(self.state.ack_floor()) == self.state.ack_floor());
         self.durable = known;
         let told: Vec<_> = self
@@ -295,6 +321,13 @@ impl World {
             .map(|(seq, (n, _))| (*seq, *n))
             .collect();
         assert_eq!(told, expected, "what the log knows as pending");
+        if self.record == Record::Settled {
+            assert_eq!(
+                self.listed, self.durable.settled,
+                "the messages listed as settled"
+            );
+            assert_eq!(self.state.given_up, self.durable.given_up);
+        }
         assert_eq!(
             State::decode(&self.state.encode()).as_ref(),
             Ok(&self.state)
@@ -308,9 +341,15 @@ impl World {
         self.asked.clear();
         self.known = self.durable.clone();
         let there = &self.stream.messages;
-        self.known.pending.retain(|seq, _| there.contains_key(seq));
+        self.known.settle(|ended| !there.contains_key(&ended));
         self.known.ahead = self.ahead();
-        self.consumer = take_up(self.now, &self.config, &self.state, &mut self.stream);
+        self.consumer = take_up(
+            self.now,
+            &self.config,
+            self.record,
+            &self.state,
+            &mut self.stream,
+        );
         self.floor = self.state.ack_floor();
     }
 
@@ -357,12 +396,17 @@ impl World {
         }
         assert!(self.asked.is_empty(), "{:?}", self.asked);
         self.recorded.retain(|recorded| *recorded < seq);
+        // The consumer lists the messages before its new start all the same.
+        let settled = self.known.settled.iter().copied();
+        let settled = settled.filter(|s| *s < seq || self.listed.contains(s));
         self.known = Known {
             delivered: seq.prev(),
+            settled: settled.collect(),
             ..Known::default()
         };
         self.known.ahead = self.ahead();
         self.durable = self.known.clone();
+        self.durable.settled = self.listed.clone();
         self.floor = self.state.ack_floor();
         let info = self.consumer.info(self.now);
         assert_eq!((info.num_ack_pending, info.num_redelivered), (0, 0));
@@ -371,6 +415,7 @@ impl World {
 
     fn deliver(&mut self) {
         let mut calls = 0;
+        prepare(self.now, &mut self.consumer, &mut self.stream);
         while self
             .consumer
             .deliver(self.now, 3, &mut self.stream, &mut self.net)
@@ -397,6 +442,9 @@ impl World {
                 let seq = json["stream_seq"].as_u64().map(StreamSeq::new).unwrap();
                 let (deliveries, due) = self.known.pending.remove(&seq).unwrap();
                 assert!(deliveries as i64 >= self.config.max_deliver && due <= self.now);
+                if self.record == Record::Settled {
+                    self.known.given_up.insert(seq);
+                }
             }
             Sent::Advisory(_) | Sent::Status { .. } => {}
         }
@@ -432,6 +480,8 @@ impl World {
             self.known.pending.insert(seq, (deliveries, due));
             let max = usize::try_from(self.config.max_ack_pending).unwrap_or(usize::MAX);
             assert!(deliveries > 1 || self.known.pending.len() <= max.max(1));
+        } else {
+            self.known.settled.insert(seq);
         }
     }
 
@@ -474,7 +524,7 @@ impl World {
                     time_ns: 0,
                     pending: 0,
                 };
-                self.known.pending.remove(&seq);
+                self.known.settle(|ended| ended == seq);
                 self.consumer
                     .handle_ack(self.now, &numbers, b"", b"", &mut self.net);
             }
@@ -497,13 +547,29 @@ fn put(stream: &mut Stream, now: u64, subject: u64) -> StreamSeq {
     stream.last_seq
 }
 
-fn take_up(now: u64, config: &ConsumerConfig, state: &State, stream: &mut Stream) -> Consumer {
+fn take_up(
+    now: u64,
+    config: &ConsumerConfig,
+    record: Record,
+    state: &State,
+    stream: &mut Stream,
+) -> Consumer {
     let identity = Identity {
         stream: "S",
         consumer: "C",
-        logged: true,
+        record,
     };
-    Consumer::new(now, identity, config, state, stream)
+    let mut consumer = Consumer::new(now, identity, config, state, stream);
+    prepare(now, &mut consumer, stream);
+    consumer
+}
+
+/// Lets the consumer find its first messages before the stream changes: the model knows nothing of a search.
+fn prepare(now: u64, consumer: &mut Consumer, stream: &mut Stream) {
+    while !consumer.is_prepared() {
+        let limit = 1 + now as usize % 3;
+        consumer.prepare(now, limit, stream, &mut Net::default());
+    }
 }
 
 fn configs() -> impl Strategy<Value = String> {
@@ -545,10 +611,12 @@ proptest! {
     #[test]
     fn whatever_happens(
         json in configs(),
+        settled in any::<bool>(),
         before in proptest::collection::vec(any::<u64>(), 0..12),
         steps in proptest::collection::vec((0_u8..26, any::<u64>()), 0..150),
     ) {
-        let mut world = World::new(&json, &before);
+        let record = if settled { Record::Settled } else { Record::State };
+        let mut world = World::new(&json, record, &before);
         for (kind, x) in steps {
             world.step(kind, x);
         }

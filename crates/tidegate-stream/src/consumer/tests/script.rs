@@ -155,11 +155,12 @@ impl Script {
     }
 
     fn deliver(&mut self) {
-        self.with(
-            |c, s, now| {
-                while c.deliver(now, 100, &mut s.stream, &mut s.net) == Progress::More {}
-            },
-        );
+        self.with(|c, s, now| {
+            while !c.is_prepared() {
+                c.prepare(now, 1, &mut s.stream, &mut s.net);
+            }
+            while c.deliver(now, 100, &mut s.stream, &mut s.net) == Progress::More {}
+        });
     }
 
     fn create(&mut self, json: &str) {
@@ -173,7 +174,11 @@ impl Script {
         let identity = Identity {
             stream: "S",
             consumer: "C",
-            logged: self.logged,
+            record: if self.logged {
+                Record::State
+            } else {
+                Record::None
+            },
         };
         self.state.check_invariants();
         let (state, stream) = (&self.state, &mut self.stream);
