@@ -11,6 +11,7 @@ use crate::convert::{or_zero, saturating_usize};
 use crate::schema::config::{ConsumerConfig, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::level::API_LEVEL;
+use crate::schema::mapping::SubjectTransform;
 use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 
@@ -29,6 +30,8 @@ pub enum Kind {
     StreamList,
     StreamDelete,
     StreamPurge,
+    StreamSnapshot,
+    StreamRestore,
     MessageGet,
     MessageDelete,
     ConsumerCreate,
@@ -56,6 +59,8 @@ impl Kind {
             Self::StreamList => "io.nats.jetstream.api.v1.stream_list_response",
             Self::StreamDelete => "io.nats.jetstream.api.v1.stream_delete_response",
             Self::StreamPurge => "io.nats.jetstream.api.v1.stream_purge_response",
+            Self::StreamSnapshot => "io.nats.jetstream.api.v1.stream_snapshot_response",
+            Self::StreamRestore => "io.nats.jetstream.api.v1.stream_restore_response",
             Self::MessageGet => "io.nats.jetstream.api.v1.stream_msg_get_response",
             Self::MessageDelete => "io.nats.jetstream.api.v1.stream_msg_delete_response",
             Self::ConsumerCreate => "io.nats.jetstream.api.v1.consumer_create_response",
@@ -184,11 +189,37 @@ pub struct StreamInfo<'a> {
     /// The nodes that keep the stream; `None` leaves the field out of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cow<'a, ClusterInfo>>,
-    /// The time of this answer.
+    /// The state of the mirror's origin; `None` if the stream is no mirror.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<OriginState>,
+    /// The states of the stream's sources.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<OriginState>,
+    /// The time at which the server made this answer.
     pub ts: Timestamp,
 }
 
-/// The state of a stream's messages.
+/// The state of an origin of a stream: how far the stream has got in it.
+#[derive(Clone, Debug, Serialize)]
+pub struct OriginState {
+    /// The name of the origin.
+    pub name: String,
+    /// The number of messages that the origin has and the stream has not taken in.
+    pub lag: u64,
+    /// The time since the origin's last answer, in nanoseconds; -1 if it has never answered.
+    pub active: i64,
+    /// The pattern of the subjects that the stream takes in; empty for all subjects.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub filter_subject: String,
+    /// The transforms of the subjects under which the stream stores the messages.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subject_transforms: Vec<SubjectTransform>,
+    /// The error of the last attempt to take in messages; `None` if it succeeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ApiError>,
+}
+
+/// The state of a stream's messages, as an answer shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamState {
     /// The number of messages.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::json;
 use super::request::{ConsumerName, NAME_BYTES_MAX};
 use crate::convert::{or_zero, saturating_usize};
-use crate::schema::config::{Compression, ConsumerConfig, Retention, StreamConfig};
+use crate::schema::config::{Compression, ConsumerConfig, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::level;
 use crate::schema::sequence::StreamSeq;
@@ -85,7 +85,8 @@ struct StepDown {
 pub struct Placement {
     /// The name of the cluster to which the new leader must belong; empty accepts any.
     pub cluster: String,
-    pub(super) tags: Vec<String>,
+    /// The tags that the new leader must have, if the request names no node.
+    pub tags: Vec<String>,
     /// The name of the node.
     pub preferred: String,
 }
@@ -134,21 +135,21 @@ pub(super) fn offset(offset: i64) -> usize {
 pub(super) fn stream(name: &str, text: &[u8]) -> Result<(Box<StreamConfig>, bool), ApiError> {
     let mut fields = json::object(text)?;
     let pedantic = flag(&mut fields, "pedantic")?;
+    Ok((stream_config(name, fields)?, pedantic))
+}
+
+/// Reads the configuration of the stream `name`, and notes in it the API level that it requires.
+fn stream_config(
+    name: &str,
+    mut fields: Map<String, Value>,
+) -> Result<Box<StreamConfig>, ApiError> {
     for field in STREAM_FIELDS {
         if fields.remove(*field).is_some_and(|value| asks(&value)) {
             return Err(ApiError::unsupported_stream(field));
         }
     }
-    match fields.remove("persist_mode") {
-        None => {}
-        Some(Value::String(mode)) if mode.is_empty() || mode == "default" => {}
-        Some(Value::String(mode)) if mode == "async" => {
-            return Err(ApiError::unsupported_stream("persist_mode async"));
-        }
-        Some(_) => {
-            let known = "persist_mode: expected \"default\" or \"async\"";
-            return Err(ApiError::invalid_json(known));
-        }
+    for field in ["mirror", "sources"] {
+        unsupported_of_origins(&mut fields, field)?;
     }
     let mut config: Box<StreamConfig> = json::fields(fields)?;
     if config.name != name {
@@ -163,10 +164,60 @@ pub(super) fn stream(name: &str, text: &[u8]) -> Result<(Box<StreamConfig>, bool
     }
     supported(&config)?;
     level::mark_stream(&mut config);
-    Ok((config, pedantic))
+    Ok(config)
 }
 
-/// Checks that the configuration asks for nothing that a new stream cannot have.
+/// The form of a backup for which a client asks, and the place to which the server sends it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Snapshot {
+    /// The subject to which the server sends the chunks of the backup.
+    pub deliver_subject: String,
+    /// True for a backup without the stream's consumers.
+    pub no_consumers: bool,
+    /// The size of a chunk in bytes; 0 for the server's choice.
+    pub chunk_size: i64,
+    /// The most bytes that the server sends before the client confirms a chunk; 0 for the server's choice.
+    pub window_size: i64,
+    /// True if the server is to check all messages first. This server checks each message as it reads it.
+    pub jsck: bool,
+}
+
+/// Reads the body of a request for a backup.
+pub(super) fn snapshot(text: &[u8]) -> Result<Snapshot, ApiError> {
+    if json::is_empty(text) {
+        return Err(ApiError::BAD_REQUEST);
+    }
+    let snapshot: Snapshot = json::body(text)?;
+    let to = snapshot.deliver_subject.as_bytes();
+    match tidegate_nats::subject::is_literal(to) {
+        true => Ok(snapshot),
+        false => Err(ApiError::SNAPSHOT_DELIVER_INVALID),
+    }
+}
+
+/// Reads, from the body of a request, the configuration of the stream `name` that a backup is to fill. The
+/// backup itself has the state of the stream, which the request repeats.
+pub(super) fn restore(name: &str, text: &[u8]) -> Result<Box<StreamConfig>, ApiError> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Restore {
+        config: Map<String, Value>,
+        #[serde(rename = "state")]
+        _state: Map<String, Value>,
+    }
+    if json::is_empty(text) {
+        return Err(ApiError::BAD_REQUEST);
+    }
+    let mut config = json::body::<Restore>(text)?.config;
+    if config.get("name").is_none_or(|n| n == "") {
+        config.insert("name".to_owned(), Value::from(name));
+    }
+    stream_config(name, config)
+}
+
+/// Checks that the configuration of a new stream asks for nothing that only an existing stream can have: a
+/// new stream cannot be sealed.
 pub(super) fn creatable(config: &StreamConfig) -> Result<(), ApiError> {
     if config.sealed {
         return Err(ApiError::invalid_config(
@@ -210,11 +261,7 @@ pub(super) fn reset(text: &[u8]) -> Result<StreamSeq, ApiError> {
 
 /// Reads, from the body of a step-down request, the node that is to lead.
 pub(super) fn step_down(text: &[u8]) -> Result<Placement, ApiError> {
-    let placement = json::optional::<StepDown>(text)?.placement;
-    match placement.tags.is_empty() {
-        true => Ok(placement),
-        false => Err(ApiError::unsupported_request("placement by tags")),
-    }
+    json::optional::<StepDown>(text).map(|step_down| step_down.placement)
 }
 
 /// Reads the configuration of a consumer of `stream` from the body of a request, takes the consumer's name
@@ -226,10 +273,28 @@ pub(super) fn consumer(
 ) -> Result<(Box<ConsumerConfig>, Action, bool), ApiError> {
     let ConsumerCreate {
         stream_name,
-        mut config,
+        config,
         action,
         pedantic,
     } = json::body(text)?;
+    let mut config = consumer_config(config)?;
+    if stream_name != stream {
+        return Err(ApiError::STREAM_MISMATCH);
+    }
+    named(&mut config, name)?;
+    if config.num_replicas < 0 {
+        return Err(ApiError::REPLICAS_NEGATIVE);
+    }
+    config.pause_until = config.pause_until.filter(|&at| at != Timestamp::ZERO);
+    level::mark_consumer(&mut config);
+    Ok((config, action, pedantic))
+}
+
+/// Reads the configuration of a consumer, and refuses the fields and values that this server knows by name
+/// but does not support.
+pub(crate) fn consumer_config(
+    mut config: Map<String, Value>,
+) -> Result<Box<ConsumerConfig>, ApiError> {
     for field in CONSUMER_FIELDS {
         if config.remove(*field).is_some_and(|value| asks(&value)) {
             return Err(ApiError::unsupported_consumer(field));
@@ -244,17 +309,7 @@ pub(super) fn consumer(
     {
         return Err(ApiError::unsupported_consumer("priority_policy"));
     }
-    let mut config: Box<ConsumerConfig> = json::fields(config)?;
-    if stream_name != stream {
-        return Err(ApiError::STREAM_MISMATCH);
-    }
-    named(&mut config, name)?;
-    if config.num_replicas < 0 {
-        return Err(ApiError::REPLICAS_NEGATIVE);
-    }
-    config.pause_until = config.pause_until.filter(|&at| at != Timestamp::ZERO);
-    level::mark_consumer(&mut config);
-    Ok((config, action, pedantic))
+    json::fields(config)
 }
 
 /// Checks the name and filter in a consumer's configuration against the subject of the request, and sets the
@@ -301,7 +356,7 @@ fn named(config: &mut ConsumerConfig, name: ConsumerName<'_>) -> Result<(), ApiE
 
 /// Refuses values of a stream's configuration that nats-server accepts and this server does not support.
 fn supported(config: &StreamConfig) -> Result<(), ApiError> {
-    if config.mirror_direct {
+    if config.mirror_direct && config.mirror.is_none() {
         return Err(ApiError::invalid_config(
             "stream has no mirror but does have mirror direct",
         ));
@@ -311,18 +366,42 @@ fn supported(config: &StreamConfig) -> Result<(), ApiError> {
         ..0 => return Err(ApiError::REPLICAS_NEGATIVE),
         _ => return Err(ApiError::invalid_config("maximum replicas is 5")),
     }
-    match config.retention {
-        Retention::Limits => {}
-        Retention::Interest => return Err(ApiError::unsupported_stream("retention interest")),
-        Retention::WorkQueue => return Err(ApiError::unsupported_stream("retention workqueue")),
-    }
     match config.compression {
         Compression::None => Ok(()),
         Compression::S2 => Err(ApiError::unsupported_stream("compression s2")),
     }
 }
 
-/// Returns whether the value of a field asks for anything: whether it is other than null, false, 0 and empty.
+/// Removes, from the origins in the field `field`, the fields that nats-server accepts and this server does
+/// not support. Refuses them if their values ask for anything.
+fn unsupported_of_origins(fields: &mut Map<String, Value>, field: &str) -> Result<(), ApiError> {
+    let origins = match fields.get_mut(field) {
+        // nats-server takes null for an empty list.
+        Some(Value::Null) => {
+            fields.remove(field);
+            return Ok(());
+        }
+        Some(Value::Array(origins)) => origins.as_mut_slice(),
+        Some(origin) => std::slice::from_mut(origin),
+        None => return Ok(()),
+    };
+    for origin in origins.iter_mut().filter_map(Value::as_object_mut) {
+        for unsupported in ORIGIN_FIELDS {
+            if origin
+                .remove(*unsupported)
+                .is_some_and(|value| asks(&value))
+            {
+                return Err(ApiError::unsupported_stream(&format!(
+                    "{field} {unsupported}"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether the value of an unsupported field asks for anything: whether it is other than null, false,
+/// 0 and empty.
 fn asks(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -344,16 +423,11 @@ fn flag(fields: &mut Map<String, Value>, name: &str) -> Result<bool, ApiError> {
     }
 }
 
-/// The fields of a stream that this server knows by name but does not support.
-const STREAM_FIELDS: &[&str] = &[
-    "mirror",
-    "sources",
-    "republish",
-    "subject_transform",
-    "allow_msg_counter",
-    "allow_msg_schedules",
-    "placement",
-];
+/// The fields of a stream's configuration that this server knows by name but does not support.
+const STREAM_FIELDS: &[&str] = &["allow_msg_counter", "allow_msg_schedules"];
 
-/// The fields of a consumer that this server knows by name but does not support.
+/// The fields of an origin (a mirror or a source) that this server knows by name but does not support.
+const ORIGIN_FIELDS: &[&str] = &["external", "consumer"];
+
+/// The fields of a consumer's configuration that this server knows by name but does not support.
 const CONSUMER_FIELDS: &[&str] = &["priority_groups", "priority_timeout", "direct", "sourcing"];

@@ -12,12 +12,17 @@ pub mod answer;
 pub mod body;
 pub mod direct;
 mod json;
+mod listing;
 pub mod pedantic;
 pub mod puback;
+pub mod republish;
 mod request;
 mod shown;
 pub mod status;
+mod subjects;
 pub mod view;
 
+pub use listing::Listing;
 pub use request::{NAME_BYTES_MAX, Refusal, Request, strip};
 pub use shown::{LiveConsumer, Messages};
+pub use subjects::{SubjectList, SubjectPage};

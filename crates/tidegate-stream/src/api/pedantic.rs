@@ -29,6 +29,7 @@ pub fn stream(config: &StreamConfig) -> Result<(), ApiError> {
         let text = "duplicate window cannot be bigger than max age";
         return Err(ApiError::pedantic(text));
     }
+    republish(config)?;
     if config.subject_delete_marker_ttl > 0 {
         let off = match (config.allow_msg_ttl, config.allow_rollup_hdrs) {
             (false, _) => "message TTLs",
@@ -42,7 +43,26 @@ pub fn stream(config: &StreamConfig) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Checks that a consumer of `stream` can have its configuration exactly as the request asks for it.
+/// Checks that the rule by which a stream publishes its messages again stays as the request has it.
+fn republish(config: &StreamConfig) -> Result<(), ApiError> {
+    let Some(republish) = &config.republish else {
+        return Ok(());
+    };
+    if republish.src.is_empty() {
+        return Err(ApiError::pedantic("republish source can not be empty"));
+    }
+    let transform = config.subject_transform.as_ref();
+    if republish.src == ">"
+        && republish.dest == ">"
+        && transform.is_some_and(|transform| config.subjects == [transform.src.as_str()])
+    {
+        let text = "implicit republish based on subject transform";
+        return Err(ApiError::pedantic(text));
+    }
+    Ok(())
+}
+
+/// Checks that a consumer of `stream` can have its configuration exactly as a pedantic request asks for it.
 ///
 /// # Errors
 ///

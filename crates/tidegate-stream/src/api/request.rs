@@ -66,18 +66,30 @@ pub enum Request<'a> {
         /// The messages that the stream is to remove.
         purge: PurgeRequest,
     },
-    /// Asks for one message as JSON.
+    /// Asks for a backup of a stream.
+    StreamSnapshot {
+        /// The name of the stream.
+        stream: &'a str,
+        /// The form of the backup, and the place to which it goes.
+        snapshot: body::Snapshot,
+    },
+    /// Asks to restore a stream from a backup, which the client sends afterwards.
+    StreamRestore {
+        /// The configuration of the restored stream, with the server's metadata.
+        config: Box<StreamConfig>,
+    },
+    /// Asks for one message of a stream as JSON.
     MessageGet {
         /// The name of the stream.
         stream: &'a str,
-        /// The message that the stream is to remove.
+        /// The message of the stream that the request asks for.
         get: DirectGet,
     },
     /// Removes one message from a stream.
     MessageDelete {
         /// The name of the stream.
         stream: &'a str,
-        /// The message of the stream that the request asks for.
+        /// The message that the stream is to remove.
         delete: DeleteRequest,
     },
     /// Creates or changes a consumer.
@@ -250,6 +262,13 @@ impl<'a> Request<'a> {
                 stream,
                 purge: body::purge(text)?,
             },
+            Kind::StreamSnapshot => Self::StreamSnapshot {
+                stream,
+                snapshot: body::snapshot(text)?,
+            },
+            Kind::StreamRestore => Self::StreamRestore {
+                config: body::restore(stream, text)?,
+            },
             Kind::MessageGet => Self::MessageGet {
                 stream,
                 get: direct::parse_json(text)?,
@@ -388,14 +407,8 @@ impl<'a> Route<'a> {
             "PEER" if split(name?).0 == "REMOVE" => Some(Self::clustered(
                 "io.nats.jetstream.api.v1.stream_remove_peer_response",
             )),
-            "SNAPSHOT" => Some(Self::Refused(
-                "io.nats.jetstream.api.v1.stream_snapshot_response",
-                ApiError::unsupported_request("STREAM.SNAPSHOT"),
-            )),
-            "RESTORE" => Some(Self::Refused(
-                "io.nats.jetstream.api.v1.stream_restore_response",
-                ApiError::unsupported_request("STREAM.RESTORE"),
-            )),
+            "SNAPSHOT" => Self::of_stream(Kind::StreamSnapshot, name?),
+            "RESTORE" => Self::of_stream(Kind::StreamRestore, name?),
             _ => None,
         }
     }

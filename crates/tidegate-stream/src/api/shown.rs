@@ -36,7 +36,7 @@ impl StreamView for Stream {
             last_us: Some(state.last_time_us).filter(|&us| us > 0),
             subjects: state.num_subjects,
             deleted: state.num_deleted,
-            consumers: self.consumers().count(),
+            consumers: self.consumers_len(),
         }
     }
 
@@ -121,24 +121,7 @@ impl Index for Messages<'_> {
     ) -> Option<Vec<StreamSeq>> {
         let stream = self.stream;
         let filter = self.filter(pattern);
-        if up_to >= stream.state().last_seq {
-            let subjects = stream.subjects(filter).take(max + 1).count();
-            return (subjects <= max).then(|| stream.last_per_subject(filter));
-        }
-        // The filter knows only the overall last message of each subject. To find the last up to an earlier
-        // number, walk the messages.
-        let mut last = std::collections::HashMap::new();
-        let mut at = stream.next_at(StreamSeq::ZERO, filter);
-        while let Some(seq) = at.filter(|&seq| seq <= up_to) {
-            if let Some(message) = stream.message(seq) {
-                last.insert(message.subject, seq);
-            }
-            if last.len() > max {
-                return None;
-            }
-            at = stream.next_at(seq.next(), filter);
-        }
-        Some(last.into_values().collect())
+        stream.last_per_subject_up_to(filter, up_to, max)
     }
 }
 

@@ -8,12 +8,12 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use serde_json::Value;
-use tidegate_nats::subject;
 
+pub use super::answer::OriginState;
 use super::answer::{
     self, ClusterInfo, ConsumerInfo, Kind, Page, Sequences, StreamInfo, StreamState, done,
 };
-use super::body::{InfoDetails, StreamPage, offset};
+use super::body::{InfoDetails, offset};
 use crate::schema::config::{ConsumerConfig, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::level;
@@ -60,6 +60,12 @@ pub trait StreamView {
     /// Calls `each` with every subject that matches `pattern` and the number of the subject's messages, in
     /// any order.
     fn subjects(&self, pattern: &[u8], each: &mut dyn FnMut(&[u8], u64));
+
+    /// Returns the states of the stream's origins, in the order of the configuration: that of a mirror, or
+    /// those of the sources.
+    fn origins(&self) -> Vec<OriginState> {
+        Vec::new()
+    }
 }
 
 /// The counts of a stream's messages, with the times of the first and the last.
@@ -150,7 +156,34 @@ pub fn stream_changed(kind: Kind, server: &Server<'_>, stream: &impl StreamView)
     )
 }
 
-/// Encodes the answer to [`Kind::StreamInfo`].
+/// Encodes the answer to a request for a backup of a stream ([`Kind::StreamSnapshot`]).
+#[must_use]
+pub fn stream_snapshot(server: &Server<'_>, stream: &impl StreamView) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Begun<'a> {
+        config: &'a StreamConfig,
+        state: StreamState,
+    }
+    let info = stream_info_of(server, stream);
+    let begun = Begun {
+        config: stream.config(),
+        state: info.state,
+    };
+    done(Kind::StreamSnapshot, &begun)
+}
+
+/// Encodes the answer to a request to restore a stream ([`Kind::StreamRestore`]): the client sends the chunks
+/// of the backup to this subject.
+#[must_use]
+pub fn stream_restore(deliver_subject: &str) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Begun<'a> {
+        deliver_subject: &'a str,
+    }
+    done(Kind::StreamRestore, &Begun { deliver_subject })
+}
+
+/// Encodes the answer to an info request about a stream ([`Kind::StreamInfo`]).
 ///
 /// # Errors
 ///
@@ -160,6 +193,34 @@ pub fn stream_info(
     stream: &impl StreamView,
     details: &InfoDetails,
 ) -> Result<Vec<u8>, ApiError> {
+    let mut found = Vec::new();
+    if !details.subjects_filter.is_empty() {
+        stream.subjects(details.subjects_filter.as_bytes(), &mut |subject, count| {
+            found.push((Box::<[u8]>::from(subject), count));
+        });
+    }
+    let page = Page::new(found.len(), offset(details.offset), SUBJECTS_MAX);
+    found.sort_unstable();
+    let subjects = found.into_iter().skip(page.offset).take(SUBJECTS_MAX);
+    let subjects =
+        subjects.map(|(subject, count)| (String::from_utf8_lossy(&subject).into_owned(), count));
+    stream_info_with(server, stream, details, (page, subjects.collect()), None)
+}
+
+/// Encodes the answer to an info request about a stream with these subjects, which are a page of the list of
+/// all subjects that the request asks for. If the request asks for the numbers of removed messages, the
+/// answer has `deleted`, or without it the numbers that the stream tells.
+///
+/// # Errors
+///
+/// Returns an error if the request asks for more numbers of removed messages than one answer may have.
+pub(super) fn stream_info_with(
+    server: &Server<'_>,
+    stream: &impl StreamView,
+    details: &InfoDetails,
+    (page, subjects): (Page, Vec<(String, u64)>),
+    deleted: Option<Vec<StreamSeq>>,
+) -> Result<Vec<u8>, ApiError> {
     #[derive(Serialize)]
     struct Paged<'a> {
         #[serde(flatten)]
@@ -168,57 +229,34 @@ pub fn stream_info(
         info: StreamInfo<'a>,
     }
     let mut info = stream_info_of(server, stream);
-    let mut page = Page::default();
     if details.deleted_details {
         if info.state.num_deleted > DELETED_MAX as u64 {
             let why = format_args!("more than {DELETED_MAX} deleted messages: ask without details");
             return Err(ApiError::stream_general(why));
         }
-        info.state.deleted = stream.deleted(DELETED_MAX);
+        info.state.deleted = deleted.unwrap_or_else(|| stream.deleted(DELETED_MAX));
     }
-    if !details.subjects_filter.is_empty() {
-        let mut found = Vec::new();
-        stream.subjects(details.subjects_filter.as_bytes(), &mut |subject, count| {
-            found.push((Box::<[u8]>::from(subject), count));
-        });
-        // As in nats-server, the answer has no page of subjects if no subject matches.
-        if !found.is_empty() {
-            page = Page::new(found.len(), offset(details.offset), SUBJECTS_MAX);
-            found.sort_unstable();
-            info.state.subjects = found
-                .into_iter()
-                .skip(page.offset)
-                .take(SUBJECTS_MAX)
-                .map(|(subject, count)| (String::from_utf8_lossy(&subject).into_owned(), count))
-                .collect();
-        }
-    }
+    // As in nats-server, the answer has no page of subjects if no subject matches the request's pattern.
+    let page = match page.total {
+        0 => Page::default(),
+        _ => page,
+    };
+    info.state.subjects = subjects;
     Ok(done(Kind::StreamInfo, &Paged { page, info }))
 }
 
 /// Encodes the answer to a request for the names of streams ([`Kind::StreamNames`]): the names on this page
 /// of the list.
 #[must_use]
-pub fn stream_names<'a, V: StreamView + 'a>(
-    streams: impl Iterator<Item = &'a V>,
-    ask: &StreamPage,
-) -> Vec<u8> {
+pub fn stream_names<'a>(page: Page, names: impl Iterator<Item = &'a str>) -> Vec<u8> {
     #[derive(Serialize)]
     struct Names<'a> {
         #[serde(flatten)]
         page: Page,
         streams: Vec<&'a str>,
     }
-    let streams = sorted(streams, &ask.subject);
-    let page = Page::new(streams.len(), offset(ask.offset), NAMES_MAX);
-    let names = on(page, &streams).iter().map(|s| &*s.config().name);
-    done(
-        Kind::StreamNames,
-        &Names {
-            page,
-            streams: names.collect(),
-        },
-    )
+    let streams = names.collect();
+    done(Kind::StreamNames, &Names { page, streams })
 }
 
 /// Encodes the answer to a request for the descriptions of streams ([`Kind::StreamList`]): the streams on
@@ -226,8 +264,8 @@ pub fn stream_names<'a, V: StreamView + 'a>(
 #[must_use]
 pub fn stream_list<'a, V: StreamView + 'a>(
     server: &Server<'_>,
+    page: Page,
     streams: impl Iterator<Item = &'a V>,
-    ask: &StreamPage,
 ) -> Vec<u8> {
     #[derive(Serialize)]
     struct List<'a> {
@@ -235,30 +273,9 @@ pub fn stream_list<'a, V: StreamView + 'a>(
         page: Page,
         streams: Vec<StreamInfo<'a>>,
     }
-    let streams = sorted(streams, &ask.subject);
-    let page = Page::new(streams.len(), offset(ask.offset), LIST_MAX);
-    let infos = on(page, &streams)
-        .iter()
-        .map(|stream| stream_info_of(server, *stream));
-    done(
-        Kind::StreamList,
-        &List {
-            page,
-            streams: infos.collect(),
-        },
-    )
-}
-
-/// Returns the streams on the page of a list that a request asks for.
-pub fn stream_page<'a, V: StreamView + 'a>(
-    streams: impl Iterator<Item = &'a V>,
-    ask: &StreamPage,
-) -> (Page, Vec<&'a V>) {
-    let mut streams = sorted(streams, &ask.subject);
-    let page = Page::new(streams.len(), offset(ask.offset), LIST_MAX);
-    streams.drain(..page.offset);
-    streams.truncate(page.limit);
-    (page, streams)
+    let streams = streams.map(|stream| stream_info_of(server, stream));
+    let streams = streams.collect();
+    done(Kind::StreamList, &List { page, streams })
 }
 
 /// Returns the description of a stream as JSON, as a list of streams contains it.
@@ -326,17 +343,14 @@ pub fn consumer_reset(
 /// Encodes the answer to a request for the names of a stream's consumers ([`Kind::ConsumerNames`]): the names
 /// on this page of the list.
 #[must_use]
-pub fn consumer_names<'a>(names: impl Iterator<Item = &'a str>, offset: usize) -> Vec<u8> {
+pub fn consumer_names<'a>(page: Page, names: impl Iterator<Item = &'a str>) -> Vec<u8> {
     #[derive(Serialize)]
     struct Names<'a> {
         #[serde(flatten)]
         page: Page,
-        consumers: &'a [&'a str],
+        consumers: Vec<&'a str>,
     }
-    let mut names: Vec<&str> = names.collect();
-    names.sort_unstable();
-    let page = Page::new(names.len(), offset, NAMES_MAX);
-    let consumers = on(page, &names);
+    let consumers = names.collect();
     done(Kind::ConsumerNames, &Names { page, consumers })
 }
 
@@ -346,8 +360,8 @@ pub fn consumer_names<'a>(names: impl Iterator<Item = &'a str>, offset: usize) -
 pub fn consumer_list<'a, V: ConsumerView + 'a>(
     server: &Server<'_>,
     stream: &str,
+    page: Page,
     consumers: impl Iterator<Item = &'a V>,
-    offset: usize,
 ) -> Vec<u8> {
     #[derive(Serialize)]
     struct List<'a> {
@@ -355,19 +369,9 @@ pub fn consumer_list<'a, V: ConsumerView + 'a>(
         page: Page,
         consumers: Vec<ConsumerInfo<'a>>,
     }
-    let mut consumers: Vec<&V> = consumers.collect();
-    consumers.sort_unstable_by(|a, b| a.name().cmp(b.name()));
-    let page = Page::new(consumers.len(), offset, LIST_MAX);
-    let infos = on(page, &consumers)
-        .iter()
-        .map(|consumer| consumer_info_of(server, stream, *consumer));
-    done(
-        Kind::ConsumerList,
-        &List {
-            page,
-            consumers: infos.collect(),
-        },
-    )
+    let consumers = consumers.map(|consumer| consumer_info_of(server, stream, consumer));
+    let consumers = consumers.collect();
+    done(Kind::ConsumerList, &List { page, consumers })
 }
 
 /// Encodes the answer to a request for the usage and limits of the account ([`Kind::AccountInfo`]).
@@ -380,6 +384,10 @@ fn stream_info_of<'a>(server: &Server<'a>, stream: &'a impl StreamView) -> Strea
     let config = stream.config();
     let counts = stream.counts();
     let time = |us: Option<u64>| us.map_or(Timestamp::ZERO, Timestamp::from_micros);
+    let (mut origins, mut mirror) = (stream.origins(), None);
+    if config.mirror.is_some() {
+        mirror = origins.pop();
+    }
     StreamInfo {
         config: Cow::Owned(StreamConfig {
             metadata: level::answered(&config.metadata, server.version),
@@ -401,6 +409,8 @@ fn stream_info_of<'a>(server: &Server<'a>, stream: &'a impl StreamView) -> Strea
         },
         domain: server.domain,
         cluster: Some(server.cluster.of(config.num_replicas)),
+        mirror,
+        sources: origins,
         ts: server.now,
     }
 }
@@ -438,26 +448,6 @@ fn consumer_info_of<'a>(
         cluster: server.cluster,
         ts: server.now,
     }
-}
-
-/// Returns the streams with subjects that overlap `pattern`, in the order of their names.
-fn sorted<'a, V: StreamView + 'a>(
-    streams: impl Iterator<Item = &'a V>,
-    pattern: &str,
-) -> Vec<&'a V> {
-    let takes = |stream: &&V| {
-        let mut subjects = stream.config().subjects.iter();
-        pattern.is_empty() || subjects.any(|s| subject::overlaps(s.as_bytes(), pattern.as_bytes()))
-    };
-    let mut streams: Vec<&V> = streams.filter(takes).collect();
-    streams.sort_unstable_by(|a, b| a.config().name.cmp(&b.config().name));
-    streams
-}
-
-/// Returns the part of `all` that is on this page.
-fn on<T>(page: Page, all: &[T]) -> &[T] {
-    let rest = &all[page.offset..];
-    &rest[..rest.len().min(page.limit)]
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! The configurations of streams and consumers, as JSON gives them and as the log keeps them.
 //!
 //! Names, defaults and the omission of empty fields are the same as in nats-server, so that stock clients
-//! understand the configurations. Durations are nanoseconds. Only supported features have a field:
-//! [`crate::api::body`] refuses requests for other features. The state machines check the rules between
-//! fields.
-
-use std::collections::BTreeMap;
+//! understand the configurations. Durations are nanoseconds. A feature of nats-server that this server lacks
+//! has no field: [`crate::api::body`] refuses requests for such a feature. The state machines of streams and
+//! consumers check the rules between fields.
 
 use serde::{Deserialize, Serialize};
 
+use super::mapping::{Republish, SubjectTransform};
+use super::metadata::Metadata;
 use super::sequence::StreamSeq;
 use super::timestamp::Timestamp;
 
@@ -54,13 +54,29 @@ pub struct StreamConfig {
     /// in nanoseconds. 0 in a request means two minutes, or `max_age` if that is shorter.
     #[serde(skip_serializing_if = "is_zero")]
     pub duplicate_window: i64,
-    /// The compression of messages on disk.
+    /// The nodes to which the client restricts the stream.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub placement: Placement,
+    /// The stream of which this stream is a mirror: it holds that stream's messages under their own numbers
+    /// and times. `None` if the stream is no mirror.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<StreamSource>,
+    /// The streams from which this stream also takes in messages, under numbers of its own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<StreamSource>,
+    /// The compression with which the nodes store the stream's messages on disk.
     pub compression: Compression,
     /// The number that the stream gives to its first message; 0 in a request means 1.
     #[serde(skip_serializing_if = "is_zero")]
     pub first_seq: StreamSeq,
-    /// True if clients may read messages by direct requests, which the server answers with the message itself
-    /// in place of JSON.
+    /// The transform of the subjects under which the stream stores messages; `None` keeps all subjects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject_transform: Option<SubjectTransform>,
+    /// The rule by which the stream publishes its new messages again; `None` publishes no message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub republish: Option<Republish>,
+    /// True if clients may read messages by direct requests. The server answers a direct request with the
+    /// message itself, and other requests for a message with JSON.
     pub allow_direct: bool,
     /// True if the origin of this mirror answers direct requests. A mirror takes the value from its origin,
     /// and no other stream may have true. The origin's leader answers the direct requests for the origin.
@@ -93,9 +109,14 @@ pub struct StreamConfig {
     /// server acknowledges many of them together.
     #[serde(skip_serializing_if = "is_zero")]
     pub allow_batched: bool,
-    /// Keys and values that the client chooses. Only the server may set keys that start with `_nats.`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub metadata: BTreeMap<String, String>,
+    /// The way in which the client lets the server store messages. The server only returns it: in each mode,
+    /// an acknowledgement follows the sync that covers its message.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub persist_mode: PersistMode,
+    /// Metadata of the stream: keys and values that the client chooses. Only the server may set keys that
+    /// start with `_nats.`.
+    #[serde(skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
 }
 
 impl Default for StreamConfig {
@@ -119,8 +140,13 @@ impl Default for StreamConfig {
             num_replicas: 0,
             no_ack: false,
             duplicate_window: 0,
+            placement: Placement::default(),
+            mirror: None,
+            sources: Vec::new(),
             compression: Compression::None,
             first_seq: StreamSeq::ZERO,
+            subject_transform: None,
+            republish: None,
             allow_direct: false,
             mirror_direct: false,
             discard_new_per_subject: false,
@@ -133,12 +159,109 @@ impl Default for StreamConfig {
             subject_delete_marker_ttl: 0,
             allow_atomic: false,
             allow_batched: false,
-            metadata: BTreeMap::new(),
+            persist_mode: PersistMode::Default,
+            metadata: Metadata::new(),
         }
     }
 }
 
-/// The rule for the removal of a stream's messages.
+impl StreamConfig {
+    /// Returns whether the configuration has a setting that the first programs with streams do not know. The
+    /// log and checkpoints mark such a configuration, so that these programs refuse it by name.
+    #[must_use]
+    pub const fn is_extended(&self) -> bool {
+        let retains = !matches!(self.retention, Retention::Limits);
+        retains || self.subject_transform.is_some() || self.republish.is_some()
+    }
+
+    /// Iterates over the origins: the streams from which this stream takes in messages, as a mirror or by
+    /// sources.
+    pub fn origins(&self) -> impl Iterator<Item = &StreamSource> {
+        self.mirror.iter().chain(&self.sources)
+    }
+
+    /// Returns whether the stream takes in messages from any other stream.
+    #[must_use]
+    pub const fn has_origins(&self) -> bool {
+        self.mirror.is_some() || !self.sources.is_empty()
+    }
+}
+
+/// An origin of a stream: another stream, from which the stream takes in messages as a mirror or by a source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StreamSource {
+    /// The name of the origin.
+    pub name: String,
+    /// The number of the origin's message with which the stream begins; 0 if not set.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub opt_start_seq: StreamSeq,
+    /// The time at which the stream begins: with the messages that the origin stored then or later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opt_start_time: Option<Timestamp>,
+    /// A pattern of subjects: the stream takes in only messages with a matching subject. Empty means all
+    /// messages.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub filter_subject: String,
+    /// The transforms of the subjects under which the stream stores the messages. The stream takes in the
+    /// messages of their sources, and the first transform that matches a subject counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subject_transforms: Vec<SubjectTransform>,
+}
+
+impl StreamSource {
+    /// Returns the text by which a stream tells its sources apart: the name of the origin, the filter and the
+    /// destination of the subjects, as the header `Nats-Stream-Source` states them.
+    #[must_use]
+    pub fn key(&self) -> String {
+        format!("{} {} {}", self.name, self.filter(), self.destination())
+    }
+
+    /// Returns the patterns of the subjects that the stream takes in; `>` for all subjects.
+    #[must_use]
+    pub fn filter(&self) -> String {
+        let sources = self.subject_transforms.iter().map(|t| t.src.as_str());
+        let all: Vec<&str> = match self.subject_transforms.is_empty() {
+            true => vec![self.filter_subject.as_str()],
+            false => sources.collect(),
+        };
+        all.into_iter()
+            .map(or_all)
+            .collect::<Vec<_>>()
+            .join(SEPARATOR)
+    }
+
+    /// Returns the destinations of the subjects in the header `Nats-Stream-Source`; `>` for unchanged
+    /// subjects.
+    #[must_use]
+    pub fn destination(&self) -> String {
+        let all = self.subject_transforms.iter().map(|t| or_all(&t.dest));
+        match self.subject_transforms.is_empty() {
+            true => ">".to_owned(),
+            false => all.collect::<Vec<_>>().join(SEPARATOR),
+        }
+    }
+
+    /// Iterates over the patterns of the subjects that the stream takes in; without a pattern, it takes all.
+    pub fn filters(&self) -> impl Iterator<Item = &str> {
+        let one = Some(self.filter_subject.as_str()).filter(|filter| !filter.is_empty());
+        let sources = self.subject_transforms.iter().map(|t| or_all(&t.src));
+        one.into_iter().chain(sources)
+    }
+}
+
+/// The separator of several patterns in the header `Nats-Stream-Source`, as in nats-server.
+const SEPARATOR: &str = "\u{c}";
+
+/// Returns the pattern; `>` in place of an empty one.
+const fn or_all(pattern: &str) -> &str {
+    match pattern.is_empty() {
+        true => ">",
+        false => pattern,
+    }
+}
+
+/// The rule by which a stream removes messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retention {
@@ -186,7 +309,35 @@ pub enum Compression {
     S2,
 }
 
-/// The defaults of a stream's consumers, which are also the most that they may ask for.
+/// The way in which a client lets the server store the messages of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PersistMode {
+    /// Each acknowledgement follows the sync of its message.
+    #[default]
+    #[serde(alias = "")]
+    Default,
+    /// The client accepts an acknowledgement before the sync. This server sends none so early.
+    Async,
+}
+
+/// The nodes to which a client restricts a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Placement {
+    /// The name of the cluster with the nodes that keep the stream; empty accepts any.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
+    /// The tags that each of the nodes must have. This server does not support tags.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// The node that is to lead the stream. The server refuses a name here, as nats-server does.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub preferred: String,
+}
+
+/// The settings of a stream for its consumers. Each is the default for a consumer and the highest value that
+/// a consumer may ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsumerLimits {
@@ -296,15 +447,27 @@ pub struct ConsumerConfig {
     /// replicated consumer all the same.
     #[serde(skip_serializing_if = "is_zero")]
     pub mem_storage: bool,
-    /// Keys and values that the client chooses. Only the server may set keys that start with `_nats.`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub metadata: BTreeMap<String, String>,
-    /// The consumer delivers nothing before this time.
+    /// Metadata of the consumer: keys and values that the client chooses. Only the server may set keys that
+    /// start with `_nats.`.
+    #[serde(skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
+    /// The end of a pause: the consumer delivers nothing before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_until: Option<Timestamp>,
 }
 
-/// The message with which a consumer starts.
+impl ConsumerConfig {
+    /// Iterates over the patterns of the subjects that the consumer delivers; without a pattern, it delivers
+    /// all.
+    pub fn filters(&self) -> impl Iterator<Item = &str> {
+        let one = Some(&self.filter_subject).filter(|filter| !filter.is_empty());
+        one.into_iter()
+            .chain(&self.filter_subjects)
+            .map(String::as_str)
+    }
+}
+
+/// The rule that chooses the first message that a consumer delivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliverPolicy {

@@ -63,6 +63,7 @@ errors! {
         SYSTEM_UNAVAILABLE = 503, 10008, "JetStream system temporarily unavailable";
         NOT_LEADER = 500, 10009, "JetStream cluster can not handle request";
         CLUSTER_REQUIRED = 503, 10010, "JetStream clustering support required";
+        SNAPSHOT_DELIVER_INVALID = 400, 10015, "deliver subject not valid";
         CONSUMER_NAME_EXISTS = 400, 10013, "consumer name already in use";
         CONSUMER_NOT_FOUND = 404, 10014, "consumer not found";
         DURABLE_NOT_IN_SUBJECT = 400, 10016, "consumer expected to be durable but no durable name set in subject";
@@ -75,11 +76,16 @@ errors! {
         MAXIMUM_CONSUMERS = 400, 10026, "maximum consumers limit reached";
         MAXIMUM_STREAMS = 400, 10027, "maximum number of streams reached";
         MEMORY_EXCEEDED = 500, 10028, "insufficient memory resources available";
+        MIRROR_MESSAGES_TOO_LARGE = 400, 10030, "stream mirror must have max message size >= source";
+        MIRROR_WITH_SOURCES = 400, 10031, "stream mirrors can not also contain other sources";
+        MIRROR_WITH_SUBJECTS = 400, 10034, "stream mirrors can not contain subjects";
         NO_MESSAGE_FOUND = 404, 10037, "no message found";
         NOT_EMPTY_REQUEST = 400, 10038, "expected an empty request payload";
         NOT_ENABLED_FOR_ACCOUNT = 503, 10039, "JetStream not enabled for account";
+        SOURCE_MESSAGES_TOO_LARGE = 400, 10046, "stream source must have max message size >= target";
         STORAGE_EXCEEDED = 500, 10047, "insufficient storage resources available";
         MESSAGE_TOO_LARGE = 400, 10054, "message size exceeds maximum allowed";
+        MIRROR_NOT_UPDATABLE = 400, 10055, "stream mirror configuration can not be updated";
         STREAM_MISMATCH = 400, 10056, "stream name in subject does not match request";
         STREAM_NAME_EXISTS = 400, 10058, "stream name already in use with a different configuration";
         STREAM_NOT_FOUND = 404, 10059, "stream not found";
@@ -93,6 +99,7 @@ errors! {
         DELIVER_CYCLE = 400, 10081, "consumer deliver subject forms a cycle";
         MAX_ACK_PENDING_NEEDS_ACK = 400, 10082, "consumer requires ack policy for max ack pending";
         SMALL_HEARTBEAT = 400, 10083, "consumer idle heartbeat needs to be >= 100ms";
+        QUEUE_PULL_NEEDS_ACK = 400, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream";
         PULL_RATE_LIMIT = 400, 10086, "consumer in pull mode can not have rate limit set";
         MAX_WAITING_NEGATIVE = 400, 10087, "consumer max waiting needs to be positive";
         HEARTBEAT_NEEDS_PUSH = 400, 10088, "consumer idle heartbeat requires a push based consumer";
@@ -100,6 +107,10 @@ errors! {
         DIRECT_NEEDS_PUSH = 400, 10090, "consumer direct requires a push based consumer";
         STREAM_INVALID = 500, 10096, "stream not valid";
         HEADERS_TOO_LARGE = 400, 10097, "header size exceeds maximum allowed of 64k";
+        QUEUE_NEEDS_EXPLICIT_ACK = 400, 10098, "workqueue stream requires explicit ack";
+        QUEUE_NOT_FILTERED = 400, 10099, "multiple non-filtered consumers not allowed on workqueue stream";
+        QUEUE_NOT_UNIQUE = 400, 10100, "filtered consumer not unique on workqueue stream";
+        QUEUE_NOT_DELIVER_ALL = 400, 10101, "consumer must be deliver all on workqueue stream";
         BAD_DURABLE_NAME = 400, 10103, "durable name can not contain '.', '*', '>'";
         CONSUMER_STILL_ACTIVE = 400, 10105, "consumer already exists and is still active";
         FLOW_CONTROL_NEEDS_HEARTBEATS = 400, 10108, "consumer with flow control also needs heartbeats";
@@ -117,13 +128,26 @@ errors! {
         STREAM_NAME_PATH = 400, 10128, "Stream name can not contain path separators";
         FILTER_MISMATCH = 400, 10131, "Consumer create request did not match filtered subject from create subject";
         DURABLE_AND_NAME_MISMATCH = 400, 10132, "Consumer Durable and Name have to be equal if both are provided";
+        STREAM_NAME_EXISTS_RESTORE = 400, 10130, "stream name already in use, cannot restore";
         REPLICAS_NEGATIVE = 400, 10133, "replicas count cannot be negative";
+        CONSUMER_REPLICAS_NOT_STREAM = 400, 10134,
+            "consumer config replicas must match interest retention stream's replicas";
         DUPLICATE_FILTERS = 400, 10136, "consumer cannot have both FilterSubject and FilterSubjects specified";
         MULTIPLE_FILTERS_NOT_ALLOWED = 400, 10137, "consumer with multiple subject filters cannot use subject based API";
         OVERLAPPING_FILTERS = 400, 10138, "consumer subject filters cannot overlap";
         EMPTY_FILTER = 400, 10139, "consumer filter in FilterSubjects cannot be empty";
+        SOURCE_DUPLICATE = 400, 10140, "duplicate source configuration detected";
+        SOURCE_NAME_INVALID = 400, 10141, "sourced stream name is invalid";
+        MIRROR_NAME_INVALID = 400, 10142, "mirrored stream name is invalid";
+        MIRROR_WITH_FIRST_SEQ = 400, 10143, "stream mirrors can not have first sequence configured";
+        SOURCE_FILTERS = 400, 10144,
+            "source with multiple subject transforms cannot also have a single subject filter";
+        SOURCE_OVERLAPS = 400, 10147, "source filters can not overlap";
         CONSUMER_EXISTS = 400, 10148, "consumer already exists";
         CONSUMER_DOES_NOT_EXIST = 400, 10149, "consumer does not exist";
+        MIRROR_FILTERS = 400, 10150,
+            "mirror with multiple subject transforms cannot also have a single subject filter";
+        MIRROR_OVERLAPS = 400, 10152, "mirror subject filters can not overlap";
         DUPLICATE_IN_PROCESS = 409, 10158, "duplicate message id is in process";
         INVALID_PRIORITY_GROUP = 400, 10160, "Provided priority group does not exist for this consumer";
         WRONG_LAST_SEQUENCE_UNKNOWN = 400, 10164, "wrong last sequence";
@@ -142,12 +166,14 @@ errors! {
         REQUIRED_API_LEVEL = 412, 10185, "JetStream minimum api level required";
         SCHEDULES_DISABLED = 400, 10188, "message schedules is disabled";
         MISSING_SEQ_FOR_SUBJECT = 400, 10193, "missing sequence for expected last sequence per subject";
+        MIRROR_WITH_ATOMIC = 400, 10198, "stream mirrors can not also use atomic publishing";
         ATOMIC_INVALID_COMMIT = 400, 10200, "atomic publish batch commit is invalid";
         ATOMIC_DUPLICATE = 400, 10201, "atomic publish batch contains duplicate message id";
         BATCH_DISABLED = 400, 10205, "batch publish is disabled";
         BATCH_INVALID_PATTERN = 400, 10206, "batch publish pattern is invalid";
         BATCH_INVALID_ID = 400, 10207, "batch publish ID is invalid";
         BATCH_UNKNOWN_ID = 400, 10208, "batch publish ID unknown";
+        MIRROR_WITH_BATCHES = 400, 10209, "stream mirrors can not also use batch publishing";
         ATOMIC_TOO_MANY = 429, 10210, "atomic publish too many inflight";
         BATCH_TOO_MANY = 429, 10211, "batch publish too many inflight";
     }
@@ -155,6 +181,12 @@ errors! {
         no_peers(why) = 400, 10005, "{}";
         consumer_create(why) = 500, 10012, "{}";
         invalid_json(why) = 400, 10025, "invalid JSON: {}";
+        mirror_failed(why) = 500, 10029, "{}";
+        source_failed(why) = 500, 10045, "{}";
+        source_filter(why) = 400, 10145, "source transform source: {}";
+        source_transform(why) = 400, 10146, "source transform: {}";
+        mirror_filter(why) = 400, 10151, "mirror transform source: {}";
+        mirror_transform(why) = 400, 10154, "mirror transform: {}";
         sequence_not_found(seq) = 400, 10043, "sequence {} not found";
         stream_create(why) = 500, 10049, "{}";
         stream_delete(why) = 500, 10050, "{}";
@@ -162,6 +194,8 @@ errors! {
         invalid_config(why) = 500, 10052, "{}";
         stream_limits(why) = 500, 10053, "{}";
         message_delete(why) = 500, 10057, "{}";
+        restore_failed(why) = 500, 10062, "restore failed: {}";
+        snapshot_failed(why) = 500, 10064, "snapshot failed: {}";
         stream_update(why) = 500, 10069, "{}";
         wrong_last_msg_id(id) = 400, 10070, "wrong last msg ID: {}";
         wrong_last_sequence(seq) = 400, 10071, "wrong last sequence: {}";
@@ -177,6 +211,8 @@ errors! {
         max_batch_exceeds(limit) = 400, 10125, "consumer max request batch exceeds server limit of {}";
         consumer_metadata_too_long(limit) = 400, 10135, "consumer metadata exceeds maximum size of {}";
         inactive_threshold_exceeds(limit) = 400, 10153, "consumer inactive threshold exceeds system limit of {}";
+        transform_source(why) = 400, 10155, "stream transform source: {}";
+        transform(why) = 400, 10156, "stream transform: {}";
         pedantic(why) = 400, 10157, "pedantic mode: {}";
         atomic_unsupported_header(header) = 400, 10177, "atomic publish unsupported header used: {}";
         invalid_reset(why) = 400, 10204, "invalid reset: {}";

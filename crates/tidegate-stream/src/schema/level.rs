@@ -2,14 +2,12 @@
 //! consumer states the level that it requires.
 //!
 //! Three keys of a configuration's metadata are reserved for the server. The server stores `_nats.req.level`
-//! with the configuration. Only to answers, it adds `_nats.ver` and `_nats.level`: the server's own version
-//! and level.
-
-use std::collections::BTreeMap;
+//! with the configuration. It adds `_nats.ver` and `_nats.level`, its own version and level, only to answers.
 
 use tidegate_nats::headers;
 
-use super::config::{ConsumerConfig, StreamConfig};
+use super::config::{ConsumerConfig, PersistMode, StreamConfig};
+use super::metadata::Metadata;
 
 /// The API level of this server, which is the level of fast-ingest batches. If a client asks for a feature of
 /// this or a lower level that the server lacks, the server refuses the request and names the feature.
@@ -44,7 +42,7 @@ pub fn satisfied(block: &[u8]) -> Option<Vec<u8>> {
 pub fn mark_stream(config: &mut StreamConfig) {
     let level = if config.allow_batched {
         4
-    } else if config.allow_atomic {
+    } else if config.allow_atomic || config.persist_mode == PersistMode::Async {
         2
     } else {
         u32::from(config.allow_msg_ttl || config.subject_delete_marker_ttl > 0)
@@ -61,17 +59,17 @@ pub fn mark_consumer(config: &mut ConsumerConfig) {
 /// Returns the metadata of a configuration as an answer shows it: with the server's version and API level
 /// added.
 #[must_use]
-pub fn answered(metadata: &BTreeMap<String, String>, version: &str) -> BTreeMap<String, String> {
+pub fn answered(metadata: &Metadata, version: &str) -> Metadata {
     let mut metadata = metadata.clone();
-    metadata.insert(SERVER_VERSION.into(), version.into());
-    metadata.insert(SERVER_LEVEL.into(), API_LEVEL.to_string());
+    metadata.insert(SERVER_VERSION, version);
+    metadata.insert(SERVER_LEVEL, &API_LEVEL.to_string());
     metadata
 }
 
-fn mark(metadata: &mut BTreeMap<String, String>, level: u32) {
+fn mark(metadata: &mut Metadata, level: u32) {
     metadata.remove(SERVER_VERSION);
     metadata.remove(SERVER_LEVEL);
-    metadata.insert(REQUIRED_LEVEL.into(), level.to_string());
+    metadata.insert(REQUIRED_LEVEL, &level.to_string());
 }
 
 #[cfg(test)]
@@ -103,7 +101,7 @@ mod tests {
         let level = |config: StreamConfig| {
             let mut config = config;
             mark_stream(&mut config);
-            config.metadata[REQUIRED_LEVEL].clone()
+            config.metadata.get(REQUIRED_LEVEL).unwrap().to_owned()
         };
         let plain = StreamConfig::default();
         assert_eq!(level(plain.clone()), "0");
@@ -133,7 +131,7 @@ mod tests {
     #[test]
     fn fields_that_answers_add_are_not_stored() {
         let mut config = StreamConfig::default();
-        config.metadata.insert("a".into(), "b".into());
+        config.metadata.insert("a", "b");
         mark_stream(&mut config);
         let stored = config.metadata.clone();
         config.metadata = answered(&config.metadata, "1.2.3");

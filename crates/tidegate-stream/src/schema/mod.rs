@@ -6,6 +6,8 @@
 pub mod config;
 pub mod error;
 pub mod level;
+pub mod mapping;
+pub mod metadata;
 pub mod number;
 pub mod sequence;
 pub mod timestamp;

@@ -106,11 +106,34 @@ fn served_elsewhere() {
         let (k, c, _) = refused(subject, "{}");
         assert_eq!((k.as_str(), c), (kind, code), "{subject}");
     }
-    let (_, _, text) = refused("STREAM.SNAPSHOT.S", "{}");
-    assert_eq!(
-        text,
-        "bad request: STREAM.SNAPSHOT is not supported by this server"
-    );
+}
+
+#[test]
+fn backups() {
+    let asked = |subject: &'static str, body: &'static str| {
+        Request::parse(subject.as_bytes(), b"", body.as_bytes())
+    };
+    let body =
+        r#"{"deliver_subject":"_INBOX.x","no_consumers":true,"chunk_size":1024,"jsck":false}"#;
+    let Ok(Request::StreamSnapshot { stream, snapshot }) = asked("STREAM.SNAPSHOT.S", body) else {
+        panic!("expected a request for a backup");
+    };
+    assert_eq!((stream, &*snapshot.deliver_subject), ("S", "_INBOX.x"));
+    assert_eq!((snapshot.no_consumers, snapshot.chunk_size), (true, 1024));
+    let (_, code, _) = refused("STREAM.SNAPSHOT.S", r#"{"deliver_subject":"a.*"}"#);
+    assert_eq!(code, 10015);
+    let body = r#"{"config":{"name":"S","subjects":["a"],"num_replicas":1},"state":{"messages":5,"first_ts":"0001-01-01T00:00:00Z"}}"#;
+    let Ok(Request::StreamRestore { config }) = asked("STREAM.RESTORE.S", body) else {
+        panic!("expected a request to restore");
+    };
+    assert_eq!(config.name, "S");
+    let Ok(Request::StreamRestore { config }) = asked("STREAM.RESTORE.T", r#"{"config":{}}"#)
+    else {
+        panic!("expected a request to restore");
+    };
+    assert_eq!(config.name, "T");
+    let (_, code, _) = refused("STREAM.RESTORE.T", r#"{"config":{"name":"S"}}"#);
+    assert_eq!(code, 10056);
 }
 
 #[test]
@@ -482,5 +505,8 @@ fn another_leader() {
         to(Kind::ConsumerStepDown, "S", "C", "", "")
     );
     let tags = parse("META.LEADER.STEPDOWN", r#"{"placement":{"tags":["ssd"]}}"#);
-    assert!(matches!(tags, Err(Refusal::Error(_, e)) if e.err_code == 10003));
+    let Ok(Request::StepDown { to, .. }) = tags else {
+        panic!("{tags:?}");
+    };
+    assert_eq!(to.tags, ["ssd"]);
 }

@@ -1,6 +1,7 @@
 //! Requests with a configuration of a stream or a consumer.
 
 use super::*;
+use crate::schema::config::Retention;
 
 #[test]
 fn streams_refused() {
@@ -74,18 +75,26 @@ fn streams_refused() {
         let expected = ("stream_create".into(), code, text.into());
         assert_eq!(refused(subject, body), expected);
     }
+    for (field, text) in [
+        (
+            r#""mirror":{"name":"A","external":{"api":"$JS.x.API"}}"#,
+            "mirror external",
+        ),
+        (
+            r#""sources":[{"name":"A"},{"name":"B","consumer":{"name":"C"}}]"#,
+            "sources consumer",
+        ),
+    ] {
+        let (_, code, said) = refused("STREAM.CREATE.T", &format!(r#"{{"name":"T",{field}}}"#));
+        assert_eq!(
+            (code, said),
+            (10052, format!("{text} is not supported by this server"))
+        );
+    }
     // The fields that nats-server has and this server does not support, each refused by its name.
     for (field, value) in [
-        ("mirror", r#"{"name":"A"}"#),
-        ("sources", r#"[{"name":"A"}]"#),
-        ("republish", r#"{"src":">","dest":"r.>"}"#),
-        ("subject_transform", r#"{"src":">","dest":"r.>"}"#),
         ("allow_msg_counter", "true"),
         ("allow_msg_schedules", "true"),
-        ("placement", r#"{"cluster":"c"}"#),
-        ("persist_mode async", ""),
-        ("retention interest", ""),
-        ("retention workqueue", ""),
         ("compression s2", ""),
     ] {
         let body = match field.split_once(' ') {
@@ -105,17 +114,50 @@ fn streams_refused() {
 #[test]
 fn streams_accepted() {
     let body = r#"{"name":"T","subjects":["t.>"],"max_msgs":5,"pedantic":true,"metadata":{"a":"b","_nats.ver":"9"},"persist_mode":"default","placement":{},
-        "mirror":null,"sources":[],"republish":{},"allow_msg_counter":false,"allow_atomic":true,"num_replicas":1,"retention":"limits"}"#;
+        "mirror":null,"sources":[],"republish":null,"allow_msg_counter":false,"allow_atomic":true,"num_replicas":1,"retention":"limits"}"#;
     let Request::StreamCreate { config, pedantic } = parse("STREAM.CREATE.T", body).unwrap() else {
         panic!("another request");
     };
     assert!(pedantic && config.allow_atomic && config.max_msgs == 5);
-    let metadata: Vec<_> = config
-        .metadata
-        .iter()
-        .map(|(k, v)| (k.as_str(), v.as_str()))
-        .collect();
+    let metadata: Vec<_> = config.metadata.iter().collect();
     assert_eq!(metadata, [("_nats.req.level", "2"), ("a", "b")]);
+    let body = r#"{"name":"T","subject_transform":{"src":"t.*","dest":"u.$1"},"republish":{"dest":"r.>","headers_only":true}}"#;
+    let Request::StreamCreate { config, .. } = parse("STREAM.CREATE.T", body).unwrap() else {
+        panic!("another request");
+    };
+    let shown = serde_json::to_value(&config).unwrap();
+    let expected: serde_json::Value = serde_json::from_str(body).unwrap();
+    for field in ["subject_transform", "republish"] {
+        assert_eq!(shown[field], expected[field]);
+    }
+    let body = r#"{"name":"T","persist_mode":"async","placement":{"cluster":"c"}}"#;
+    let Request::StreamCreate { config, .. } = parse("STREAM.CREATE.T", body).unwrap() else {
+        panic!("another request");
+    };
+    let shown = serde_json::to_value(&config).unwrap();
+    assert_eq!(
+        (&shown["persist_mode"], &shown["placement"]["cluster"]),
+        (&"async".into(), &"c".into())
+    );
+    assert_eq!(
+        config.metadata.iter().next(),
+        Some(("_nats.req.level", "2"))
+    );
+    let (_, _, text) = refused(
+        "STREAM.CREATE.T",
+        r#"{"name":"T","persist_mode":"sometimes"}"#,
+    );
+    assert!(text.contains("`sometimes`"), "{text}");
+    for (text, retention) in [
+        ("interest", Retention::Interest),
+        ("workqueue", Retention::WorkQueue),
+    ] {
+        let body = format!(r#"{{"name":"T","retention":"{text}"}}"#);
+        let made = parse("STREAM.CREATE.T", &body);
+        assert!(
+            matches!(made, Ok(Request::StreamCreate { config, .. }) if config.retention == retention)
+        );
+    }
     let sealed = parse("STREAM.UPDATE.T", r#"{"name":"T","sealed":true}"#);
     assert!(matches!(sealed, Ok(Request::StreamUpdate { config, .. }) if config.sealed));
 }
@@ -297,7 +339,7 @@ fn consumers_accepted() {
             } => {
                 assert_eq!((stream, action, pedantic), ("S", Action::Create, false));
                 assert_eq!((&*config.name, &*config.durable_name), (name, durable));
-                assert_eq!(config.metadata["_nats.req.level"], "0");
+                assert_eq!(config.metadata.get("_nats.req.level"), Some("0"));
             }
             other => panic!("{other:?}"),
         }
