@@ -36,6 +36,8 @@
 //! ```
 
 pub mod api;
+pub mod backup;
+mod bits;
 pub mod consumer;
 mod convert;
 pub mod ingest;

@@ -75,7 +75,14 @@ impl ByNumber {
         self.streams.range(id..).map(|(_, stream)| &**stream)
     }
 
-    /// Iterates over the streams for changes that no snapshot holds.
+    /// Returns a stream for changes that snapshots do not show. An unfinished snapshot need not copy the
+    /// stream first.
+    pub(super) fn get_mut_unsaved(&mut self, id: StreamNumber) -> Option<&mut Stream> {
+        self.streams.get_mut(&id).map(|stream| &mut **stream)
+    }
+
+    /// Iterates over the streams for changes of fields that snapshots do not hold. No snapshot copies a
+    /// stream for such a change.
     pub(super) fn values_mut_unsaved(&mut self) -> impl Iterator<Item = &mut Stream> {
         self.streams.values_mut().map(|stream| &mut **stream)
     }

@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use tidegate_nats::subject;
 
-use super::command::Command;
-use super::consumers::{ConsumerRequest, StreamConsumer, StreamView};
+use super::command::{Command, Kind};
+use super::consumers::{ConsumerRequest, StreamConsumer, StreamView, is_holder};
+use super::foreseen::Foreseen;
 use super::outcome::{Effect, Outcome};
 use super::rules::FIRST_SEQ_MAX;
 use super::single::Stream;
 use super::streams::{DeleteRequest, PurgeRequest, parse};
-use crate::consumer::rules::{Admission, admit};
+use crate::consumer::rules::{Admission, admit, check_partition, check_queue};
 use crate::consumer::{RESET_RANGE, State};
+use crate::schema::config::{ConsumerConfig, Retention};
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
@@ -20,6 +22,7 @@ impl Stream {
     pub(super) fn apply_purge(
         &mut self,
         request: &PurgeRequest,
+        foreseen: Option<Foreseen>,
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, ApiError> {
         if self.config.sealed {
@@ -36,7 +39,8 @@ impl Stream {
         {
             return Err(ApiError::BAD_REQUEST);
         }
-        let purged = self.purge(&request.filter, request.seq, request.keep, effects);
+        let (filter, below, keep) = (&request.filter, request.seq, request.keep);
+        let purged = self.purge(filter, below, keep, foreseen, effects);
         Ok(Outcome::Purged {
             stream: self.id,
             purged,
@@ -80,23 +84,21 @@ impl Stream {
             start,
         } = parse(command.payload)?;
         let stream = self.id;
-        let existing = self.consumers.get_mut(name);
-        let admission = admit(&action, existing.as_ref().map(|c| c.config()), &config)?;
-        match (admission, existing) {
-            (Admission::Update, Some(consumer)) => {
-                consumer.config = Arc::new(config);
-                effects.push(Effect::ConsumerUpdated {
-                    stream,
-                    name: name.to_owned(),
-                });
+        let existing = self.consumers.get(name);
+        let admission = admit(&action, existing.map(StreamConsumer::config), &config)?;
+        self.check_queue(name, &config)?;
+        match admission {
+            Admission::Update => {
+                self.update_consumer(name, config, effects);
                 return Ok(Outcome::ConsumerUpdated { stream });
             }
-            (_, Some(_)) => return Ok(Outcome::ConsumerExists { stream }),
-            (_, None) => {}
+            Admission::Same => return Ok(Outcome::ConsumerExists { stream }),
+            Admission::Create => {}
         }
         // A negative `max_consumers` means that the stream may have any number of consumers.
         let most = u64::try_from(self.config.max_consumers).unwrap_or(u64::MAX);
-        if self.consumers.len() as u64 >= most {
+        let of_clients = self.consumers.keys().filter(|name| !is_holder(name));
+        if most < u64::MAX && !is_holder(name) && of_clients.count() as u64 >= most {
             return Err(ApiError::MAXIMUM_CONSUMERS);
         }
         // After a restart, the messages of a stream in memory are gone, and the stream uses their numbers
@@ -112,12 +114,52 @@ impl Stream {
             created_us: now,
             state: Arc::new(state),
         };
-        self.consumers.insert(name.to_owned(), consumer);
+        self.put_consumer(name, consumer);
         effects.push(Effect::ConsumerCreated {
             stream,
             name: name.to_owned(),
         });
         Ok(Outcome::ConsumerCreated { stream })
+    }
+
+    fn update_consumer(&mut self, name: &str, config: ConsumerConfig, effects: &mut Vec<Effect>) {
+        let Some((_, consumer)) = self.take_consumer(name) else {
+            return;
+        };
+        let same_filters = consumer.config.filters().eq(config.filters());
+        let mut updated = StreamConsumer {
+            config: Arc::new(config),
+            ..consumer.clone()
+        };
+        if !same_filters && self.is_by_interest() {
+            Arc::make_mut(&mut updated.state).note_filters_changed(self.content.last_seq);
+        }
+        self.put_consumer(name, updated);
+        if !same_filters {
+            self.begin_sweep_after(&consumer, effects);
+        }
+        effects.push(Effect::ConsumerUpdated {
+            stream: self.id,
+            name: name.to_owned(),
+        });
+    }
+
+    /// Checks a configuration of the consumer `name` against the rules of a work queue, if the stream is one.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error with which the server answers the client's request.
+    pub fn check_queue(&self, name: &str, config: &ConsumerConfig) -> Result<(), ApiError> {
+        if self.config.retention != Retention::WorkQueue || is_holder(name) {
+            return Ok(());
+        }
+        let others = self.consumers.iter();
+        let others = others.filter(|(other, _)| *other != name && !is_holder(other));
+        let others = others.map(|(_, other)| other.config());
+        match self.consumers.contains_key(name) {
+            true => check_partition(config, others),
+            false => check_queue(config, others),
+        }
     }
 
     pub(super) fn delete_consumer(
@@ -126,20 +168,36 @@ impl Stream {
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, ApiError> {
         let name = consumer_name(command)?;
-        let gone = self.consumers.remove_entry(name);
-        let (name, _) = gone.ok_or(ApiError::CONSUMER_NOT_FOUND)?;
+        let gone = self.take_consumer(name);
+        let (name, consumer) = gone.ok_or(ApiError::CONSUMER_NOT_FOUND)?;
+        // The server ends the consumer before it learns which messages go, so the consumer does not report
+        // them as terminated.
         effects.push(Effect::ConsumerDeleted {
             stream: self.id,
             name,
         });
+        self.begin_sweep_after(&consumer, effects);
         Ok(Outcome::ConsumerDeleted { stream: self.id })
     }
 
-    pub(super) fn change_consumer(&mut self, command: &Command<'_>) -> Result<Outcome, ApiError> {
+    pub(super) fn change_consumer(
+        &mut self,
+        command: &Command<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, ApiError> {
+        let keeps = self.keeps_for_consumers();
         let consumer = self.consumers.get_mut(consumer_name(command)?);
         let consumer = consumer.ok_or(ApiError::CONSUMER_NOT_FOUND)?;
-        let applied = Arc::make_mut(&mut consumer.state).apply(command.payload);
-        applied.map_err(ApiError::stream_general)?;
+        if Kind::of_delta(command.payload) != command.kind {
+            return Err(ApiError::BAD_REQUEST);
+        }
+        let state = Arc::make_mut(&mut consumer.state);
+        let released = state.release(command.payload);
+        if !keeps {
+            // The leader took this delta before the stream's retention changed.
+            state.forget_settling();
+        }
+        self.handle_released(released.map_err(ApiError::stream_general)?, effects);
         Ok(Outcome::Done)
     }
 
@@ -156,7 +214,13 @@ impl Stream {
             .ok()
             .map(StreamSeq::new)
             .filter(|seq| RESET_RANGE.contains(seq));
-        Arc::make_mut(&mut consumer.state).reset(seq.ok_or(ApiError::BAD_REQUEST)?);
+        let seq = seq.ok_or(ApiError::BAD_REQUEST)?;
+        let first = consumer.state.first_needed();
+        Arc::make_mut(&mut consumer.state).reset(seq);
+        if first < seq {
+            let last = seq.prev().min(self.content.last_seq);
+            self.begin_sweep(first..=last, effects);
+        }
         effects.push(Effect::ConsumerReset {
             stream: self.id,
             name: name.to_owned(),

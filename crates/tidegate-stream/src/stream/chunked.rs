@@ -52,7 +52,15 @@ impl<T> Chunked<T> {
         self.chunks.iter().flatten()
     }
 
-    /// Iterates over the items in order.
+    /// Iterates over the items of the list from the last to the first.
+    pub(super) fn iter_back(&self) -> impl Iterator<Item = &T> {
+        self.chunks
+            .iter()
+            .rev()
+            .flat_map(|chunk| chunk.iter().rev())
+    }
+
+    /// Iterates over the items of the list in order, for changes of the items.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.chunks.iter_mut().flatten()
     }
@@ -110,6 +118,7 @@ mod tests {
         let mut model: Vec<usize> = (0..3 * CHUNK_LEN + 1).collect();
         (model[0], model[1], model[CHUNK_LEN]) = (7, 8, 0);
         assert!(list.iter().eq(&model));
+        assert!(list.iter_back().eq(model.iter().rev()));
         while let Some(item) = model.pop() {
             assert_eq!(list.pop(), Some(item));
             assert_eq!(list.len(), model.len());

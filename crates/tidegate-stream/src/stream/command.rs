@@ -16,6 +16,8 @@
 //! log writes each message that it moves as an entry with one [`Kind::Publish`], so that a [`Place`] has the
 //! same meaning for moved messages.
 
+use crate::consumer::{lists_settled, settles};
+use crate::schema::config::StreamConfig;
 use crate::schema::number::StreamNumber;
 use thiserror::Error;
 
@@ -95,12 +97,69 @@ pub enum Kind {
     /// Resets the consumer that the subject names. The payload is the number of the message with which the
     /// consumer starts again, a `u64`.
     ResetConsumer = 19,
+    /// Creates a stream that keeps messages for its consumers or maps subjects
+    /// ([`StreamConfig::is_extended`]), as [`Kind::CreateStream`] creates others.
+    CreateRetaining = 20,
+    /// Changes the configuration of a stream that keeps messages for its consumers or maps subjects, or that
+    /// did so before or does so afterwards, as [`Kind::UpdateStream`] changes others.
+    UpdateRetaining = 21,
+    /// Changes the state of the consumer that the subject names, as [`Kind::ConsumerDelta`] does. The delta
+    /// lists the messages that the consumer has settled. The stream removes those that no other consumer
+    /// needs.
+    SettlingDelta = 22,
+    /// Creates a stream that takes in messages from other streams, as [`Kind::CreateStream`] creates others.
+    CreateWithOrigins = 23,
+    /// Changes the configuration of a stream that takes in messages from other streams, or that did so before
+    /// or does so afterwards, as [`Kind::UpdateStream`] changes others.
+    UpdateWithOrigins = 24,
+    /// Stores messages that a stream takes in from an origin, and notes how far the stream has got in the
+    /// origin. The subject is the key of the source, the payload an [`super::Intake`], and the messages
+    /// follow as publishes.
+    TakeIn = 25,
+    /// Creates a stream that a backup fills, as [`Kind::CreateStream`] creates others. It serves no client
+    /// before the last part has come.
+    CreateRestoring = 26,
+    /// Adds a part of a backup to a stream that is being restored. The payload is a
+    /// [`super::RestorePart`], and the part's messages follow as publishes.
+    Restore = 27,
 }
 
 impl Kind {
-    /// Returns whether the command frees space in the log. A command also counts if another command that
-    /// frees space must wait for it, as when a stream moves away. A marker counts, since it replaces a
-    /// message.
+    /// Returns the kind of the command that creates a stream of this configuration. A program that does not
+    /// know streams of this kind must stop at the command, so they have kinds of their own.
+    #[must_use]
+    pub const fn creating(config: &StreamConfig) -> Self {
+        match (config.has_origins(), config.is_extended()) {
+            (true, _) => Self::CreateWithOrigins,
+            (false, false) => Self::CreateStream,
+            (false, true) => Self::CreateRetaining,
+        }
+    }
+
+    /// Returns the kind of the command that changes a stream's configuration, from and to these
+    /// configurations.
+    #[must_use]
+    pub const fn updating(from: &StreamConfig, to: &StreamConfig) -> Self {
+        let have_origins = from.has_origins() || to.has_origins();
+        match (have_origins, from.is_extended() || to.is_extended()) {
+            (true, _) => Self::UpdateWithOrigins,
+            (false, false) => Self::UpdateStream,
+            (false, true) => Self::UpdateRetaining,
+        }
+    }
+
+    /// Returns the kind of the command that holds this delta of a consumer.
+    #[must_use]
+    pub fn of_delta(delta: &[u8]) -> Self {
+        match lists_settled(delta) {
+            false => Self::ConsumerDelta,
+            true => Self::SettlingDelta,
+        }
+    }
+
+    /// Returns whether each command of this kind frees space in the log, so that a group may still write it
+    /// when only the log's reserve is left. The commands of a move count, because a stream that leaves frees
+    /// space in the end. A marker counts, because it replaces an expired message.
     #[must_use]
     pub const fn makes_space(self) -> bool {
         matches!(
@@ -141,6 +200,14 @@ impl Kind {
             17 => Self::Renew,
             18 => Self::Thaw,
             19 => Self::ResetConsumer,
+            20 => Self::CreateRetaining,
+            21 => Self::UpdateRetaining,
+            22 => Self::SettlingDelta,
+            23 => Self::CreateWithOrigins,
+            24 => Self::UpdateWithOrigins,
+            25 => Self::TakeIn,
+            26 => Self::CreateRestoring,
+            27 => Self::Restore,
             _ => return None,
         })
     }
@@ -165,7 +232,14 @@ pub struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// Reads the command at `offset` of `entry`; a [`Place`] has such an offset.
+    /// Returns whether the stream removes messages once it has applied the command, because the command is a
+    /// delta that lists settled messages.
+    #[must_use]
+    pub fn settles(&self) -> bool {
+        self.kind == Kind::SettlingDelta && settles(self.payload)
+    }
+
+    /// Reads the command that begins at byte `offset` of `entry`, as a [`Place`] gives it.
     ///
     /// # Errors
     ///
@@ -270,7 +344,16 @@ impl<'a> Entry<'a> {
             .all(|c| c.is_ok_and(|c| c.kind.makes_space()))
     }
 
-    /// Iterates over the commands, in order. After an error the iterator ends.
+    /// Returns whether every command of the entry frees space in the log, or makes its stream remove messages
+    /// ([`Command::settles`]). Such an entry may use a part of the log's reserve. Deltas come without end, so
+    /// they must leave the other part for the commands that surely free space.
+    #[must_use]
+    pub fn may_make_space(&self) -> bool {
+        let may = |c: Command<'_>| c.kind.makes_space() || c.settles();
+        self.commands().all(|c| c.is_ok_and(may))
+    }
+
+    /// Iterates over the commands of the entry, in order. After an error the iterator ends.
     #[must_use]
     pub const fn commands(&self) -> Commands<'a> {
         Commands {

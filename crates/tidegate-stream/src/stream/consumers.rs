@@ -13,6 +13,15 @@ use crate::consumer::{Start, State, View};
 use crate::schema::config::ConsumerConfig;
 use crate::schema::sequence::StreamSeq;
 
+/// The beginning of the names of holders: consumers that keep the messages of an origin until another stream
+/// has taken them in. No client can use such a name, because it has a dot.
+pub const HOLDER_PREFIX: &str = "$TG.";
+
+/// Returns whether this is the name of a holder, which is no consumer of a client.
+pub(super) fn is_holder(name: &str) -> bool {
+    name.starts_with(HOLDER_PREFIX)
+}
+
 /// The part of a consumer that the log keeps: configuration, time of creation and state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamConsumer {

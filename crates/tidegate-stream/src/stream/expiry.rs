@@ -48,7 +48,10 @@ impl Stream {
         if self.transit != Transit::None {
             return None;
         }
-        let own = self.content.dues.first().map(|(due, _)| *due);
+        if self.sweep.is_some() {
+            return Some(0);
+        }
+        let own = self.content.next_own_due();
         let aged = match self.limits.age_us {
             0 => None,
             age => self
@@ -62,6 +65,7 @@ impl Stream {
     /// Removes a bounded number of expired messages, except those that a marker must replace, and a bounded
     /// number of messages without a consumer.
     pub(super) fn expire(&mut self, now: u64, effects: &mut Vec<Effect>) {
+        self.go_on_sweep(effects);
         for seq in self.due(now, EXPIRE_MAX) {
             if self.awaits_marker(seq).is_none() {
                 self.remove(seq, effects);
@@ -72,8 +76,7 @@ impl Stream {
     /// Returns the numbers of expired messages: at most `most` beyond their own time to live, and at most
     /// `most` beyond the stream's age limit.
     fn due(&mut self, now: u64, most: usize) -> Vec<StreamSeq> {
-        let own = self.content.dues.range(..=(now, StreamSeq::MAX));
-        let mut due: Vec<StreamSeq> = own.take(most).map(|(_, seq)| *seq).collect();
+        let mut due: Vec<StreamSeq> = self.content.own_due(now).take(most).collect();
         if self.limits.age_us > 0
             && let Some(born) = now.checked_sub(self.limits.age_us)
         {

@@ -32,7 +32,9 @@ enum Verdict {
     Not,
 }
 
-/// The subjects of a stream that a filter can pass now.
+/// The subjects of a stream that a filter can pass. The search for messages has a faster way for all subjects
+/// and for a single subject.
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Reach {
     All,
     /// The filter passes only one subject, the one with this number; `None` if the stream has no messages of
@@ -76,6 +78,13 @@ impl Filter {
             Wants::One(one) => **one == *name,
             Wants::Some(patterns) => patterns.iter().any(|p| subject::contains(p, name)),
         }
+    }
+
+    /// Returns whether the filter has patterns with wildcards or several patterns, so that the node compares
+    /// subjects with them one by one.
+    #[must_use]
+    pub const fn is_pattern(&self) -> bool {
+        matches!(self.wants, Wants::Some(_))
     }
 
     pub(super) fn reach(&self, subjects: &Subjects) -> Reach {

@@ -6,7 +6,6 @@
 //! the changes as [`Effect`]s. [`Streams::apply`] itself makes all checks and assigns all numbers, so that
 //! the entries alone determine the content of a stream.
 
-mod bits;
 mod block;
 mod by_number;
 mod changes;
@@ -15,12 +14,16 @@ mod command;
 mod consumers;
 mod content;
 mod dedup;
+mod discarded;
 mod expiry;
 mod filter;
+mod foreseen;
 mod headers;
 mod history;
 mod home;
 mod index;
+mod intake;
+mod mapping;
 #[cfg(test)]
 mod model;
 mod moving;
@@ -29,29 +32,37 @@ mod overlaps;
 mod placement;
 mod publish;
 mod residents;
+mod restoring;
+mod retention;
 pub mod rules;
 mod schedule;
 mod single;
 mod snapshot;
 mod streams;
 mod subjects;
+mod taking_in;
 #[cfg(test)]
 mod tests;
+mod wanted;
 mod wire;
 
 pub use command::{
     Buffer, COMMAND_HEADER_BYTES, Command, Commands, ENTRY_HEADER_BYTES, EncodeError, Encoder,
     Entry, EntryError, Kind, Place, VERSION,
 };
-pub use consumers::{ConsumerRequest, StreamConsumer, StreamView, consumer_filter};
+pub use consumers::{ConsumerRequest, HOLDER_PREFIX, StreamConsumer, StreamView, consumer_filter};
 pub use filter::Filter;
 pub use headers::Asked;
+pub use history::Removed;
 pub use home::Home;
 pub use index::Bulk;
+pub use intake::{Intake, Origin, Progress, Row};
+pub use mapping::Republished;
 pub use moving::{Cursor, Export, Need, Stage, Transit};
 pub use outcome::{Effect, Outcome};
 pub use placement::{Course, Filling, Moving, Placement, Renewal, Thaw};
 pub use residents::Resident;
+pub use restoring::{RestoreEnd, RestorePart};
 pub use single::{Stored, Stream, StreamState};
 pub use snapshot::{Chunks, Snapshot};
 pub use streams::{AccountLimits, DeleteRequest, Held, PurgeRequest, Streams, Usage};

@@ -13,7 +13,7 @@ use tidegate_cluster::groups::GroupId;
 use super::*;
 use crate::schema::config::{Discard, Storage, StreamConfig};
 use crate::schema::number::StreamNumber;
-use crate::schema::sequence::nth;
+use crate::schema::sequence::{StreamSeq, nth};
 
 const ONE: StreamNumber = StreamNumber::FIRST;
 
@@ -50,6 +50,11 @@ enum Act {
     Update(Box<StreamConfig>),
     Snapshot,
     Relocate(prop::sample::Index),
+    /// The two nodes do these numbers of parts of the work that removals have left, and look at as many
+    /// subjects for a purge that may come.
+    Reclaim(usize, usize),
+    /// The nodes begin to prepare a purge by this filter.
+    Foresee(usize),
     /// A change of the entry for a stream that another group keeps.
     Directory(Entered),
 }
@@ -124,7 +129,8 @@ fn act() -> impl Strategy<Value = Act> {
         12 => (subject(), 0..40_u8, headers()).prop_map(|(s, n, h)| Act::Publish(s, n, h)),
         2 => (subject(), 1..300_u16).prop_map(|(s, n)| Act::Flood(s, n)),
         2 => prop::collection::vec((subject(), headers()), 1..4).prop_map(Act::Batch),
-        1 => (0..FILTERS.len(), 0..40_u64, 0..4_u64).prop_map(|(f, s, k)| Act::Purge(f, s, k)),
+        2 => (0..FILTERS.len(), 0..40_u64, 0..4_u64).prop_map(|(f, s, k)| Act::Purge(f, s, k)),
+        2 => (0..FILTERS.len()).prop_map(Act::Foresee),
         3 => any::<prop::sample::Index>().prop_map(Act::Delete),
         3 => (0..3_000_000_u32).prop_map(Act::Pass),
         2 => Just(Act::Expire),
@@ -132,6 +138,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Snapshot),
         1 => any::<prop::sample::Index>().prop_map(Act::Relocate),
         2 => entered().prop_map(Act::Directory),
+        2 => (0..9_usize, 0..9_usize).prop_map(|(one, other)| Act::Reclaim(one, other)),
     ]
 }
 
@@ -554,6 +561,17 @@ impl World {
                 self.relocated = true;
             }
             Act::Directory(entered) => self.enter(*entered),
+            Act::Reclaim(one, other) => {
+                for (streams, parts) in [(&mut self.one, *one), (&mut self.other, *other)] {
+                    streams.reclaim(parts);
+                    streams.go_on_foreseeing(parts);
+                }
+            }
+            Act::Foresee(filter) => {
+                let hint = FILTERS[*filter].first().unwrap_or(&">");
+                self.command(&Streams::hint(ONE, hint));
+                self.model.expire();
+            }
         }
     }
 
@@ -663,6 +681,8 @@ impl World {
     fn expire(&mut self) {
         let now = self.model.now;
         for _ in 0..100 {
+            // A node knows the exact times of expiry only after this work.
+            self.one.reclaim(usize::MAX);
             let due = self.one.next_expiry(now).is_some_and(|due| due <= now);
             assert_eq!(
                 due,
@@ -734,7 +754,13 @@ impl World {
             first.map_or(model.last_seq + 1, |(s, _)| *s)
         );
         assert_eq!(state.first_time_us, first.map_or(0, |(_, m)| m.time));
-        assert_eq!(stream.deleted(usize::MAX).len() as u64, state.num_deleted);
+        let deleted = stream.deleted(usize::MAX);
+        assert_eq!(deleted.len() as u64, state.num_deleted);
+        let removed = stream.removed();
+        let runs = removed
+            .runs()
+            .flat_map(|(first, last)| first.up_to(last.next()));
+        assert!(runs.eq(deleted));
         let seqs: Vec<u64> = self.live.keys().copied().collect();
         assert!(seqs.iter().eq(model.messages.keys()));
         for (seq, m) in &model.messages {
@@ -779,7 +805,21 @@ impl World {
             });
             let mut last: Vec<_> = last.into_values().collect();
             last.sort_unstable();
-            assert_eq!(stream.last_per_subject(&filter), last);
+            let mut lasts = Vec::new();
+            let mut next = Some(0);
+            while let Some(from) = next {
+                let (part, after) = stream.lasts_part(&filter, from, 2, None);
+                lasts.extend(part);
+                next = after;
+            }
+            lasts.sort_unstable();
+            assert_eq!(lasts, last);
+            let (mut count, mut next) = (0, Some(StreamSeq::ZERO));
+            while let Some(from) = next {
+                let (part, after) = stream.count_part(from, 100, &mut filter);
+                (count, next) = (count + part, after);
+            }
+            assert_eq!(count, wanted.len() as u64);
             assert_eq!(stream.subjects(&filter).count(), last.len());
         }
         for time in [0, state.first_time_us + 1, model.now, model.now + 1] {

@@ -21,8 +21,10 @@
 //! ids        of each id it u32 and bytes, number u64, time u64
 //! consumers  of each name u32 and bytes, made at u64, configuration u32 and JSON, state u32 and bytes
 //! rest       made at u64 | last number u64 | last time u64 | last id u32 and bytes
+//!            of a stream with origins: how far it has got in each
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +34,7 @@ use super::block::{Flags, MESSAGE_BYTES_MAX, Slot};
 use super::command::{Command, ENTRY_HEADER_BYTES, Encoder, Kind, Place};
 use super::consumers::StreamConsumer;
 use super::home::Home;
+use super::intake::Progress;
 use super::outcome::Effect;
 use super::placement::Moving;
 use super::single::{Stream, counted_bytes};
@@ -48,6 +51,8 @@ use crate::schema::sequence::StreamSeq;
 const RUNS_MAX: usize = 16 * 1024;
 const LOOKED_AT_MAX: u64 = 1 << 20;
 const ROW_BYTES: usize = 28;
+/// The number that stands in a snapshot for a stream that is being restored.
+const RESTORING: u8 = 8;
 
 /// The kind of data that the copy of a moving stream needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +121,12 @@ impl Cursor {
         StreamSeq::new(self.at)
     }
 
+    /// Returns the cursor of a copy that has got `items` more ids or consumers. The number in the cursor
+    /// comes from another node, so it may be any `u64`.
+    const fn after(self, items: usize) -> Self {
+        Self::new(self.stage, self.at.saturating_add(items as u64))
+    }
+
     fn put(self, out: &mut Vec<u8>) {
         out.push(self.stage.number());
         put_u64(out, self.at);
@@ -137,6 +148,9 @@ pub enum Transit {
     Frozen,
     /// The stream moves to this group, and the copy in this group has reached this cursor.
     Filling(Cursor),
+    /// The stream is being restored from a backup, and has taken this many parts of it; see
+    /// `stream::restoring`.
+    Restoring(u64),
 }
 
 impl Transit {
@@ -148,6 +162,7 @@ impl Transit {
             Self::None => (0, 0),
             Self::Frozen => (1, 0),
             Self::Filling(cursor) => (2 + cursor.stage.number(), cursor.at),
+            Self::Restoring(parts) => (RESTORING, parts),
         };
         out.push(which);
         put_u64(out, at);
@@ -157,6 +172,7 @@ impl Transit {
         Ok(match (from.u8()?, from.u64()?) {
             (0, _) => Self::None,
             (1, _) => Self::Frozen,
+            (RESTORING, parts) => Self::Restoring(parts),
             (which, at) => match Stage::of(which - 2)? {
                 Stage::Done => return Err(RestoreError::Inconsistent("how far a copy is")),
                 stage => Self::Filling(Cursor::new(stage, at)),
@@ -293,9 +309,9 @@ impl Export {
             }
             Stage::Ids => {
                 let ids = stream.dedup.iter_from(self.from.at);
-                for (at, (id, seq, time_us)) in (self.from.at..).zip(ids) {
+                for (n, (id, seq, time_us)) in ids.enumerate() {
                     if body.len() >= self.bytes_max {
-                        return Some(Cursor::new(Stage::Ids, at));
+                        return Some(self.from.after(n));
                     }
                     put_bytes(body, id);
                     put_u64(body, seq.get());
@@ -307,9 +323,9 @@ impl Export {
                 // The number in the cursor need not fit into a `usize`.
                 let skip = saturating_usize(self.from.at);
                 let consumers = stream.consumers.iter().skip(skip);
-                for (at, (name, consumer)) in (self.from.at..).zip(consumers) {
+                for (n, (name, consumer)) in consumers.enumerate() {
                     if body.len() >= self.bytes_max {
-                        return Some(Cursor::new(Stage::Consumers, at));
+                        return Some(self.from.after(n));
                     }
                     consumer.put(name, &consumer.state.encode(), body);
                 }
@@ -320,6 +336,9 @@ impl Export {
                 put_u64(body, content.last_seq.get());
                 put_u64(body, content.last_time_us);
                 put_bytes(body, &stream.last_msg_id);
+                if !stream.intakes.is_empty() {
+                    Stream::put_intakes(&stream.intakes, body);
+                }
                 Some(Cursor::new(Stage::Done, 0))
             }
         }
@@ -343,6 +362,7 @@ enum Brought {
         last_seq: StreamSeq,
         last_time_us: u64,
         last_msg_id: Vec<u8>,
+        intakes: BTreeMap<String, Progress>,
     },
 }
 
@@ -436,7 +456,12 @@ impl Import {
                 if last_seq >= SEQ_MAX {
                     return Err(wrong);
                 }
+                let intakes = match from.0 {
+                    [] => BTreeMap::new(),
+                    _ => Stream::read_intakes(from)?,
+                };
                 Brought::Rest {
+                    intakes,
                     created_us,
                     last_seq,
                     last_time_us,
@@ -581,15 +606,7 @@ impl Stream {
                         bytes,
                         ..slot
                     };
-                    self.content.last_seq = seq.prev();
-                    let (_, _, subject) = self.content.push(command.subject, slot, body);
-                    effects.push(Effect::Stored {
-                        stream: self.id,
-                        seq,
-                        place,
-                        bytes,
-                        subject,
-                    });
+                    self.put(seq, command.subject, slot, body, effects);
                 }
                 if self.content.first_seq < first_seq {
                     self.remove_range(StreamSeq::ZERO, first_seq.prev(), effects);
@@ -620,13 +637,19 @@ impl Stream {
                     }
                 }
             }
-            Brought::Consumers(consumers) => self.consumers.extend(consumers),
+            Brought::Consumers(consumers) => {
+                for (name, consumer) in consumers {
+                    self.put_consumer(&name, consumer);
+                }
+            }
             Brought::Rest {
                 created_us,
                 last_seq,
                 last_time_us,
                 last_msg_id,
+                intakes,
             } => {
+                self.intakes = intakes;
                 self.created_us = created_us;
                 self.last_msg_id = last_msg_id;
                 let content = &mut self.content;
@@ -644,6 +667,10 @@ impl Stream {
             Stage::Done => Transit::None,
             _ => Transit::Filling(to),
         };
+        if self.transit == Transit::None {
+            // The home group may have had a sweep to finish.
+            self.begin_sweep(StreamSeq::FIRST..=self.content.last_seq, effects);
+        }
         true
     }
 
@@ -703,11 +730,12 @@ impl Stream {
     pub(super) fn empty(&mut self, effects: &mut Vec<Effect>) {
         let bulk = self.content.remove_all();
         self.tell(bulk, effects);
-        let mut fresh = Self::new(self.id, self.config.clone(), self.created_us, false);
-        std::mem::swap(&mut self.content, &mut fresh.content);
+        let fresh = Self::new(self.id, self.config.clone(), self.created_us, false);
+        self.content.begin_anew(fresh.content);
         self.dedup = fresh.dedup;
         self.last_msg_id.clear();
         self.consumers.clear();
+        (self.wanted, self.sweep) = (fresh.wanted, None);
     }
 }
 

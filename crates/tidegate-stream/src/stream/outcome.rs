@@ -3,6 +3,7 @@
 
 use super::command::Place;
 use super::index::Bulk;
+use super::mapping::Republished;
 use super::subjects::Name;
 use crate::schema::error::ApiError;
 use crate::schema::number::StreamNumber;
@@ -118,6 +119,9 @@ pub enum Effect {
         bytes: u32,
         /// The message's subject.
         subject: Name,
+        /// The facts for the leader if the stream may publish the message again; `None` if it does not, and
+        /// for a message of a copy that moves to this group.
+        republished: Option<Republished>,
     },
     /// A stream removed a message.
     Removed {

@@ -63,6 +63,9 @@ pub(super) struct Stage<'a> {
     ids: HashSet<&'a [u8]>,
     subjects: HashMap<&'a [u8], u64>,
     messages: u64,
+    /// The number and the bytes of the messages that the stream will keep. A stream by interest keeps no
+    /// message without a consumer.
+    kept: u64,
     bytes: u64,
 }
 
@@ -96,19 +99,25 @@ impl Stream {
             }
             _ => self.check_size(command)?,
         }
-        if self.limits.discard_new {
+        let ahead = stage.as_deref().map_or(0, |stage| stage.messages);
+        let seq = self.content.last_seq.next().after(ahead);
+        let keeps = !self.limits.discard_new || !self.is_without_interest(seq, command.subject);
+        if self.limits.discard_new && keeps {
             self.check_room(command, bytes, accepted.rollup, stage.as_deref())?;
         }
         if let Some(stage) = stage {
             stage.ids.extend(accepted.msg_id);
             *stage.subjects.entry(command.subject).or_default() += 1;
             stage.messages += 1;
-            stage.bytes += bytes;
+            if keeps {
+                stage.kept += 1;
+                stage.bytes += bytes;
+            }
         }
         Ok(accepted)
     }
 
-    fn check_size(&self, command: &Command<'_>) -> Result<(), ApiError> {
+    pub(super) fn check_size(&self, command: &Command<'_>) -> Result<(), ApiError> {
         let headers = command.headers.map_or(0, <[u8]>::len);
         if (headers + command.payload.len()) as u64 > self.limits.message_bytes {
             return Err(ApiError::MESSAGE_TOO_LARGE);
@@ -171,7 +180,7 @@ impl Stream {
         Ok(())
     }
 
-    fn check_duplicate(
+    pub(super) fn check_duplicate(
         &mut self,
         id: &[u8],
         now: u64,
@@ -179,6 +188,9 @@ impl Stream {
     ) -> Result<(), Refusal> {
         self.dedup
             .forget_before(now.saturating_sub(self.limits.dedup_us));
+        if self.limits.dedup_us == 0 {
+            return Ok(());
+        }
         let found = self.dedup.find(id);
         match (stage, found) {
             (None, None) => Ok(()),
@@ -224,7 +236,7 @@ impl Stream {
         Ok(())
     }
 
-    fn check_rollup(
+    pub(super) fn check_rollup(
         &self,
         command: &Command<'_>,
         asked: &Asked<'_>,
@@ -255,8 +267,9 @@ impl Stream {
         }
     }
 
-    /// Checks that a stream that refuses new messages at a limit has room for this message.
-    fn check_room(
+    /// Checks that a stream with [`Discard::New`](crate::schema::config::Discard::New), which refuses new
+    /// messages at a limit, has room for this message.
+    pub(super) fn check_room(
         &mut self,
         command: &Command<'_>,
         bytes: u64,
@@ -288,7 +301,7 @@ impl Stream {
             }
         }
         let content = &self.content;
-        if content.messages + staged(|s| s.messages) >= limits.messages && replaced == 0 {
+        if content.messages + staged(|s| s.kept) >= limits.messages && replaced == 0 {
             return Err(ApiError::store_failed("maximum messages exceeded"));
         }
         let total = content.bytes + staged(|s| s.bytes) + bytes;

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use super::bits::LEN;
 use super::command::Place;
 use super::streams::Streams;
+use crate::bits::LEN;
 use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 

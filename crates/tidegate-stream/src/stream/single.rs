@@ -6,6 +6,7 @@
 use tidegate_cluster::groups::GroupId;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use bytes::Bytes;
 
@@ -15,12 +16,17 @@ use super::consumers::StreamConsumer;
 use super::content::Content;
 use super::dedup::Dedup;
 use super::filter::Filter;
+use super::foreseen::Foreseen;
 use super::home::Home;
 use super::index::Bulk;
+use super::intake::Progress;
+use super::mapping::{Mapping, Republished};
 use super::moving::Transit;
 use super::outcome::Effect;
 use super::publish::{Accepted, Rollup};
 use super::subjects::Name;
+use super::wanted::Wanted;
+use crate::bits::LEN;
 use crate::convert::{or_zero, positive};
 use crate::schema::config::{Discard, StreamConfig};
 use crate::schema::number::{DirectoryNumber, MoveNumber, StreamNumber};
@@ -37,6 +43,8 @@ pub struct Stream {
     pub(super) id: StreamNumber,
     pub(super) config: StreamConfig,
     pub(super) limits: Limits,
+    /// The mappings of subjects, compiled from the configuration.
+    pub(super) mapping: Option<Box<Mapping>>,
     pub(super) created_us: u64,
     pub(super) kept: Home,
     /// The value that [`super::Streams::changes`] had when the stream's configuration last changed, or when
@@ -60,6 +68,13 @@ pub struct Stream {
     /// The id of the message that the stream stored last; empty if that message has no id.
     pub(super) last_msg_id: Vec<u8>,
     pub(super) consumers: BTreeMap<String, StreamConsumer>,
+    /// The consumers by filter, if the stream keeps messages for its consumers.
+    pub(super) wanted: Wanted,
+    /// The range of messages in which the stream has still to look for messages without a consumer, if it
+    /// keeps messages by interest; see [`super::retention`].
+    pub(super) sweep: Option<(StreamSeq, StreamSeq)>,
+    /// How far the stream has got in its origins, by the keys of its sources.
+    pub(super) intakes: BTreeMap<String, Progress>,
 }
 
 /// The limits of a stream's configuration in the units in which the stream uses them. `u64::MAX` is no limit,
@@ -144,6 +159,7 @@ impl Stream {
         in_memory: bool,
     ) -> Self {
         let limits = Limits::of(&config);
+        let mapping = Mapping::of(&config);
         let mut content = Content::new(config.first_seq.max(StreamSeq::FIRST), in_memory);
         content
             .subjects
@@ -152,6 +168,7 @@ impl Stream {
             id,
             config,
             limits,
+            mapping,
             created_us,
             kept: Home::Here,
             changed: 0,
@@ -164,6 +181,9 @@ impl Stream {
             dedup: Dedup::new(),
             last_msg_id: Vec::new(),
             consumers: BTreeMap::new(),
+            wanted: Wanted::default(),
+            sweep: None,
+            intakes: BTreeMap::new(),
         }
     }
 
@@ -196,6 +216,35 @@ impl Stream {
     #[must_use]
     pub const fn created_us(&self) -> u64 {
         self.created_us
+    }
+
+    /// Returns the subject under which the stream is to store a message that is published to `subject`, if
+    /// the stream's transform changes it. The caller draws the number `random` for each message.
+    #[must_use]
+    #[inline]
+    pub fn stored_subject(&self, subject: &[u8], random: u64) -> Option<Vec<u8>> {
+        self.mapping.as_ref()?.stored_subject(subject, random)
+    }
+
+    /// Returns whether the stream stores some messages under other subjects than those to which clients
+    /// publish them.
+    #[must_use]
+    #[inline]
+    pub fn has_transform(&self) -> bool {
+        self.mapping.as_ref().is_some_and(|m| m.has_transform())
+    }
+
+    /// Returns the subject to which the stream publishes a message again that it has stored under `subject`;
+    /// `None` if it does not. The caller draws the number `random` for each message.
+    #[must_use]
+    pub fn republished_subject(&self, subject: &[u8], random: u64) -> Option<Vec<u8>> {
+        self.mapping.as_ref()?.republished_subject(subject, random)
+    }
+
+    /// Returns whether the stream publishes some of its messages again.
+    #[inline]
+    pub(super) fn republishes(&self) -> bool {
+        self.mapping.as_ref().is_some_and(|m| m.republishes())
     }
 
     /// Returns whether the nodes keep the stream's messages only in memory.
@@ -235,7 +284,14 @@ impl Stream {
         }
     }
 
-    /// Returns the message with this number, if the stream holds it.
+    /// Returns the number of subjects with messages in the stream.
+    #[must_use]
+    pub fn subjects_len(&self) -> u64 {
+        self.content.subjects.len() as u64
+    }
+
+    /// Returns the place, time, size and subject of the message with this number; `None` if the stream does
+    /// not hold the message.
     #[must_use]
     pub fn message(&self, seq: StreamSeq) -> Option<Stored> {
         let slot = self.content.index.get(seq)?;
@@ -292,14 +348,8 @@ impl Stream {
         self.last_matching(&Filter::new([pattern]))
     }
 
-    /// Returns the last message of each subject that passes the filter, by number.
-    #[must_use]
-    pub fn last_per_subject(&self, filter: &Filter) -> Vec<StreamSeq> {
-        self.content.last_per_subject(filter)
-    }
-
-    /// Returns the number of the first message stored at this time or later; one more than the last number if
-    /// there is none.
+    /// Returns the number of the first message that the stream stored at `time_us` or later, in microseconds
+    /// since 1970; the number after the last message if no message is that young.
     #[must_use]
     pub fn seq_at_time(&self, time_us: u64) -> StreamSeq {
         let found = self.content.index.at_time(time_us);
@@ -342,14 +392,58 @@ impl Stream {
         self.consumers.iter().map(|(name, c)| (name.as_str(), c))
     }
 
-    /// Returns the consumer with this name.
+    /// Iterates over the names of the stream's consumers in order: the names after `name`, or all.
+    pub fn consumers_after<'a>(
+        &'a self,
+        name: Option<&str>,
+    ) -> impl Iterator<Item = &'a str> + use<'a> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        let after = self.consumers.range::<str, _>((from, Bound::Unbounded));
+        after.map(|(name, _)| name.as_str())
+    }
+
+    /// Returns the stream's consumer with this name, and the name as the stream keeps it.
+    #[must_use]
+    pub fn consumer_entry(&self, name: &str) -> Option<(&str, &StreamConsumer)> {
+        let (name, consumer) = self.consumers.get_key_value(name)?;
+        Some((name, consumer))
+    }
+
+    /// Returns the number of the stream's consumers that the log keeps.
+    #[must_use]
+    pub fn consumers_len(&self) -> usize {
+        self.consumers.len()
+    }
+
+    /// Returns the stream's consumer with this name.
     #[must_use]
     pub fn consumer(&self, name: &str) -> Option<&StreamConsumer> {
         self.consumers.get(name)
     }
 
-    /// Stores an accepted message, and removes the messages beyond a limit. Returns the number of the stored
-    /// message.
+    /// Stores a message that comes from elsewhere with its number. The stream does not publish it again.
+    pub(super) fn put(
+        &mut self,
+        seq: StreamSeq,
+        subject: &[u8],
+        slot: Slot,
+        body: Option<Bytes>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.content.last_seq = seq.prev();
+        let (_, _, subject) = self.content.push(subject, slot, body);
+        effects.push(Effect::Stored {
+            stream: self.id,
+            seq,
+            place: slot.place,
+            bytes: slot.bytes,
+            subject,
+            republished: None,
+        });
+    }
+
+    /// Stores a message that [`Stream::check`] accepted, and removes the messages beyond a limit. Returns the
+    /// number of the stored message.
     #[inline]
     pub(super) fn store(
         &mut self,
@@ -360,6 +454,9 @@ impl Stream {
         body: Option<Bytes>,
         effects: &mut Vec<Effect>,
     ) -> StreamSeq {
+        if self.is_without_interest(self.content.last_seq.next(), command.subject) {
+            return self.pass_over(command, accepted, now, effects);
+        }
         let slot = Slot {
             place,
             time_us: now,
@@ -368,20 +465,21 @@ impl Stream {
             flags: accepted.flags,
             due_us: accepted.due_us,
         };
+        let last = self.republishes().then(|| self.last_under(command.subject));
         let (seq, id, subject) = self.content.push(command.subject, slot, body);
-        self.last_msg_id.clear();
-        if let Some(id) = accepted.msg_id {
-            self.last_msg_id.extend_from_slice(id);
-            // The id gets the message's time in place of `now`: the clock of the group from which the stream
-            // moved here may have been ahead, so the message's time may be later.
-            self.dedup.add(id, seq, self.content.last_time_us);
-        }
+        self.note_id(accepted, seq);
+        let republished = last.map(|last| Republished {
+            offset: command.offset,
+            time_us: self.content.last_time_us,
+            last,
+        });
         effects.push(Effect::Stored {
             stream: self.id,
             seq,
             place,
             bytes: accepted.bytes,
             subject,
+            republished,
         });
         self.make_room(id, effects);
         match accepted.rollup {
@@ -393,7 +491,57 @@ impl Stream {
         seq
     }
 
-    /// Removes the messages that exceed a limit because of a new message of subject `id`.
+    /// Returns the number of the last message of exactly this subject; 0 if there is none.
+    fn last_under(&mut self, subject: &[u8]) -> StreamSeq {
+        let id = self.content.subjects.find(subject);
+        let last = id.and_then(|id| self.content.last_of_mut(id));
+        last.unwrap_or_default()
+    }
+
+    /// Gives a message a number and does not keep it, because no consumer wants it. The message still
+    /// replaces older messages, as in nats-server.
+    fn pass_over(
+        &mut self,
+        command: &Command<'_>,
+        accepted: &Accepted<'_>,
+        now: u64,
+        effects: &mut Vec<Effect>,
+    ) -> StreamSeq {
+        let seq = self.content.pass_over(now);
+        self.note_id(accepted, seq);
+        match accepted.rollup {
+            Rollup::None => {}
+            Rollup::Subject => {
+                if let Some(id) = self.content.subjects.find(command.subject) {
+                    let all = |_, subject| subject == id;
+                    let bulk = self.content.remove_where(StreamSeq::ZERO, seq, all);
+                    self.tell(bulk, effects);
+                }
+            }
+            Rollup::Matching => {
+                if let Ok(pattern) = std::str::from_utf8(command.subject) {
+                    let bulk = self.purge_some(pattern, seq, 0, None);
+                    self.tell(bulk, effects);
+                }
+            }
+            Rollup::All => self.remove_range(StreamSeq::ZERO, seq, effects),
+        }
+        seq
+    }
+
+    /// Notes the id of the message that the stream has just numbered.
+    fn note_id(&mut self, accepted: &Accepted<'_>, seq: StreamSeq) {
+        self.last_msg_id.clear();
+        if let Some(id) = accepted.msg_id {
+            self.last_msg_id.extend_from_slice(id);
+            // The stream remembers the id by the message's time in place of `now`: the clock of the group
+            // from which the stream moved here may have been ahead, so the message's time may be later.
+            self.dedup.add(id, seq, self.content.last_time_us);
+        }
+    }
+
+    /// Removes old messages until the stream respects its limits, after it has stored a message of subject
+    /// `id`.
     fn make_room(&mut self, id: u32, effects: &mut Vec<Effect>) {
         while u64::from(self.content.subjects.stat(id).count) > self.limits.per_subject {
             let first = self.content.first_of(id);
@@ -431,7 +579,7 @@ impl Stream {
         if self.contains(seq)
             && let Ok(pattern) = std::str::from_utf8(pattern)
         {
-            let bulk = self.purge_some(pattern, seq, 0);
+            let bulk = self.purge_some(pattern, seq, 0, None);
             self.tell(bulk, effects);
         }
     }
@@ -443,7 +591,7 @@ impl Stream {
         to: StreamSeq,
         effects: &mut Vec<Effect>,
     ) {
-        let bulk = self.content.remove_where(from, to, |_, _| true);
+        let bulk = self.content.remove_range(from, to);
         self.tell(bulk, effects);
     }
 
@@ -480,6 +628,7 @@ impl Stream {
         filter: &str,
         below: StreamSeq,
         keep: u64,
+        foreseen: Option<Foreseen>,
         effects: &mut Vec<Effect>,
     ) -> u64 {
         // Message numbers begin at 1, so a purge of messages below number 1 selects no message.
@@ -499,15 +648,21 @@ impl Stream {
             }
             bulk
         } else {
-            self.purge_some(filter, below, keep)
+            self.purge_some(filter, below, keep, foreseen)
         };
         let purged = bulk.len();
         self.tell(bulk, effects);
         purged
     }
 
-    fn purge_some(&mut self, filter: &str, below: StreamSeq, keep: u64) -> Bulk {
-        let filter = match filter {
+    fn purge_some(
+        &mut self,
+        filter: &str,
+        below: StreamSeq,
+        keep: u64,
+        foreseen: Option<Foreseen>,
+    ) -> Bulk {
+        let mut filter = match filter {
             "" => Filter::all(),
             filter => Filter::new([filter]),
         };
@@ -515,41 +670,24 @@ impl Stream {
             StreamSeq::ZERO => self.content.last_seq,
             below => below.prev(),
         };
-        let (mut ids, mut wanted) = (Vec::new(), 0);
-        for (id, name, stat) in self.content.subjects.iter() {
-            let matches = filter.matches(name);
-            wanted += u64::from(matches) * u64::from(stat.count);
-            ids.resize(id as usize, false);
-            ids.push(matches);
+        match foreseen {
+            Some(foreseen) if keep == 0 => self.content.remove_foreseen(foreseen, to),
+            _ => self.content.remove_matching(&mut filter, to, keep),
         }
-        let mut most = match keep {
-            0 => u64::MAX,
-            keep => wanted.saturating_sub(keep),
-        };
-        if most == 0 || wanted == 0 {
-            return Bulk::default();
-        }
-        self.content.remove_where(StreamSeq::ZERO, to, |_, id| {
-            let goes = most > 0 && ids.get(id as usize) == Some(&true);
-            most -= u64::from(goes);
-            goes
-        })
     }
 
     /// Applies a configuration that the caller has checked, and removes the messages beyond the new limits.
     pub(super) fn update(&mut self, config: StreamConfig, effects: &mut Vec<Effect>) {
-        self.config = config;
+        let old = std::mem::replace(&mut self.config, config);
         self.limits = Limits::of(&self.config);
+        self.mapping = Mapping::of(&self.config);
+        self.change_retention(old.retention, effects);
+        self.forget_origins(old.mirror.is_some());
         self.renew_chains();
-        let per_subject = self.limits.per_subject;
-        let stats = self.content.subjects.iter();
         let mut over: Vec<u64> = Vec::new();
-        for (id, _, stat) in stats {
-            let excess = u64::from(stat.count).saturating_sub(per_subject);
-            if excess > 0 {
-                over.resize(id as usize, 0);
-                over.push(excess);
-            }
+        for (id, excess) in self.content.subjects.above(self.limits.per_subject) {
+            over.resize(id as usize, 0);
+            over.push(excess);
         }
         if !over.is_empty() {
             let last = self.content.last_seq;
@@ -583,15 +721,26 @@ impl Stream {
         let mut bytes = self.content.bytes.saturating_sub(self.limits.bytes);
         let mut end = None;
         for block in self.content.index.blocks_from(StreamSeq::ZERO) {
-            for bit in block.live().iter() {
-                if messages == 0 && bytes == 0 {
-                    return end;
-                }
-                let counted = block.get(bit).map_or(0, |slot| slot.bytes);
-                messages = messages.saturating_sub(1);
-                bytes = bytes.saturating_sub(counted.into());
-                end = Some(block.seq(bit));
+            if messages == 0 && bytes == 0 {
+                break;
             }
+            let live = block.live().count() as u64;
+            if bytes == 0 && messages >= live {
+                // The whole block goes, so its messages need no look at each.
+                messages -= live;
+                end = block
+                    .live()
+                    .prev(LEN - 1)
+                    .map_or(end, |bit| Some(block.seq(bit)));
+                continue;
+            }
+            block.for_each(block.live(), |seq, counted, _, _| {
+                if messages > 0 || bytes > 0 {
+                    messages = messages.saturating_sub(1);
+                    bytes = bytes.saturating_sub(counted.into());
+                    end = Some(seq);
+                }
+            });
         }
         end
     }
@@ -605,9 +754,11 @@ impl Stream {
                 (self.content.first_seq, 0)
             );
         }
+        self.check_retention();
         assert_eq!(self.limits, Limits::of(&self.config));
+        assert_eq!(self.mapping, Mapping::of(&self.config));
         assert_eq!(self.content.subjects.is_chained(), is_chained(&self.limits));
-        if !self.limits.discard_new && !self.is_filling() {
+        if !self.limits.discard_new && !self.is_incomplete() {
             assert!(self.content.messages <= self.limits.messages);
             assert!(self.content.bytes <= self.limits.bytes);
         }

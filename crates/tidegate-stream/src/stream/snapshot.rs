@@ -34,8 +34,11 @@
 //! copy, and the number is the place in that stage. Kind 8: the stream is restored from a backup, and the
 //! number is that of the backup's next part. Version 2 lacks `moves`, `to` and `transit`: no
 //! stream moves.
+//!
+//! Version 4 is for streams of which one keeps messages for its consumers. It adds the sweep: the range in
+//! which the stream has still to look for messages without a consumer; 0 and 0 without a sweep.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use tidegate_cluster::groups::GroupId;
@@ -47,14 +50,15 @@ use super::content::Content;
 use super::dedup::Ids;
 use super::home::Home;
 use super::index::Index;
+use super::intake::Progress;
 use super::moving::Transit;
 use super::rules;
 use super::single::Stream;
 use super::streams::{AccountLimits, Streams};
-use super::subjects::{Names, Subjects};
+use super::subjects::{FreeSet, Names, Subjects};
 use super::wire::{
-    Reader, RestoreError, SEQ_MAX, VERSION, VERSION_WITHOUT_KEPT, VERSION_WITHOUT_MOVING,
-    put_bytes, put_len, put_u32, put_u64,
+    Reader, RestoreError, SEQ_MAX, VERSION, VERSION_RETAINING, VERSION_WITH_ORIGINS,
+    VERSION_WITHOUT_KEPT, VERSION_WITHOUT_MOVING, put_bytes, put_len, put_u32, put_u64,
 };
 use crate::consumer::State;
 use crate::schema::config::StreamConfig;
@@ -70,6 +74,10 @@ pub struct Snapshot {
     now_us: u64,
     last_id: StreamNumber,
     streams: Vec<Part>,
+    /// True if a stream keeps messages for its consumers.
+    retains: bool,
+    /// True if a stream takes in messages from other streams, or did so.
+    has_origins: bool,
 }
 
 /// One stream in a snapshot, as it was at the moment of the snapshot.
@@ -80,6 +88,8 @@ pub(super) struct Part {
     moving: Option<GroupId>,
     moves: MoveNumber,
     transit: Transit,
+    sweep: Option<(StreamSeq, StreamSeq)>,
+    intakes: BTreeMap<String, Progress>,
     created_us: u64,
     config: StreamConfig,
     last_msg_id: Vec<u8>,
@@ -104,6 +114,8 @@ impl Part {
             moving: stream.moving,
             moves: stream.moves,
             transit: stream.transit,
+            sweep: stream.sweep.filter(|_| !stream.in_memory()),
+            intakes: BTreeMap::new(),
             created_us: stream.created_us,
             config: stream.config.clone(),
             last_msg_id: Vec::new(),
@@ -117,6 +129,7 @@ impl Part {
             in_memory: stream.in_memory(),
         };
         if !stream.in_memory() {
+            part.intakes.clone_from(&stream.intakes);
             part.last_msg_id.clone_from(&stream.last_msg_id);
             part.last_seq = stream.content.last_seq;
             part.last_time_us = stream.content.last_time_us;
@@ -127,12 +140,20 @@ impl Part {
         part
     }
 
-    fn encode_head(&self, out: &mut Vec<u8>) {
+    fn encode_head(&self, version: u8, out: &mut Vec<u8>) {
         put_u32(out, self.id.get());
         self.kept.put(out);
         put_u32(out, self.moves.get());
         put_u32(out, self.moving.map_or(0, GroupId::get));
         self.transit.put(out);
+        if version >= VERSION_RETAINING {
+            let (first, last) = self.sweep.unwrap_or_default();
+            put_u64(out, first.get());
+            put_u64(out, last.get());
+        }
+        if version >= VERSION_WITH_ORIGINS {
+            Stream::put_intakes(&self.intakes, out);
+        }
         put_u64(out, self.created_us);
         let config = serde_json::to_vec(&self.config);
         put_bytes(out, &config.expect("a configuration is plain data"));
@@ -171,8 +192,22 @@ impl Part {
                 Transit::read(from)?,
             ),
         };
+        let sweep = match version {
+            VERSION_RETAINING.. => (StreamSeq::new(from.u64()?), StreamSeq::new(from.u64()?)),
+            _ => Default::default(),
+        };
+        let intakes = match version {
+            VERSION_WITH_ORIGINS.. => Stream::read_intakes(from)?,
+            _ => BTreeMap::new(),
+        };
         let created_us = from.u64()?;
         let config: StreamConfig = serde_json::from_slice(from.bytes()?)?;
+        if config.is_extended() && version < VERSION_RETAINING {
+            return Err(RestoreError::Inconsistent("a stream's settings"));
+        }
+        if config.has_origins() && version < VERSION_WITH_ORIGINS {
+            return Err(RestoreError::Inconsistent("a stream's origins"));
+        }
         let sound = config.first_seq <= rules::FIRST_SEQ_MAX
             && config.subjects.iter().all(|p| is_pattern(p.as_bytes()));
         if !sound {
@@ -182,8 +217,13 @@ impl Part {
         let mut stream = Stream::new(id, config, created_us, in_memory);
         stream.kept = kept;
         stream.moves = moves;
+        stream.intakes = intakes;
         stream.moving = Some(moving).filter(|to| *to > 0).map(GroupId::new);
         stream.transit = transit;
+        stream.sweep = Some(sweep).filter(|(_, last)| *last > StreamSeq::ZERO);
+        if stream.sweep.is_some() && !stream.is_by_interest() {
+            return Err(RestoreError::Inconsistent("a stream's sweep"));
+        }
         if in_memory && transit != Transit::None {
             return Err(RestoreError::Inconsistent("a stream in memory that moves"));
         }
@@ -211,7 +251,7 @@ impl Part {
                 bytes => State::decode(bytes)
                     .map_err(|_| RestoreError::Inconsistent("a consumer's state")),
             })?;
-            stream.consumers.insert(name, consumer);
+            stream.put_consumer(&name, consumer);
         }
         let content = &stream.content;
         let holds = content.first_seq != content.last_seq.next() || !stream.consumers.is_empty();
@@ -277,6 +317,8 @@ impl Streams {
             now_us: self.now_us,
             last_id: self.last_id,
             streams: Vec::with_capacity(self.streams.len()),
+            retains: false,
+            has_origins: false,
         }
     }
 
@@ -289,7 +331,7 @@ impl Streams {
     pub fn restore(bytes: &[u8], limits: AccountLimits) -> Result<Self, RestoreError> {
         let mut from = Reader(bytes);
         let [version, zeros @ ..] = from.u64()?.to_le_bytes();
-        if !(VERSION_WITHOUT_KEPT..=VERSION).contains(&version) || zeros != [0; 7] {
+        if !(VERSION_WITHOUT_KEPT..=VERSION_WITH_ORIGINS).contains(&version) || zeros != [0; 7] {
             return Err(RestoreError::Version(version));
         }
         let mut streams = Self::new(limits);
@@ -317,8 +359,20 @@ impl Snapshot {
         self.last_id
     }
 
-    /// Adds a stream.
+    /// Returns the lowest version with a layout for these streams, so that older programs can read the
+    /// snapshot if they know such streams.
+    fn version(&self) -> u8 {
+        match (self.has_origins, self.retains) {
+            (true, _) => VERSION_WITH_ORIGINS,
+            (false, true) => VERSION_RETAINING,
+            (false, false) => VERSION,
+        }
+    }
+
+    /// Adds the copy of a stream to the snapshot.
     pub(super) fn push(&mut self, stream: Part) {
+        self.has_origins |= stream.config.has_origins() || !stream.intakes.is_empty();
+        self.retains |= stream.config.is_extended();
         self.streams.push(stream);
     }
 
@@ -330,6 +384,7 @@ impl Snapshot {
             snapshot: self,
             stream: 0,
             step: Section::Start,
+            free: FreeSet::NONE,
         }
     }
 }
@@ -340,6 +395,8 @@ pub struct Chunks {
     snapshot: Snapshot,
     stream: usize,
     step: Section,
+    /// The numbers that no subject of the stream in work has.
+    free: FreeSet,
 }
 
 /// The section of the snapshot that the iterator [`Chunks`] encodes next.
@@ -368,7 +425,7 @@ impl Chunks {
     fn step(&mut self, out: &mut Vec<u8>) -> bool {
         if let Section::Start = self.step {
             self.snapshot.streams.sort_unstable_by_key(|part| part.id);
-            put_u64(out, VERSION.into());
+            put_u64(out, self.snapshot.version().into());
             put_u64(out, self.snapshot.now_us);
             put_u32(out, self.snapshot.last_id.get());
             put_len(out, self.snapshot.streams.len());
@@ -380,11 +437,12 @@ impl Chunks {
         };
         self.step = match self.step {
             Section::Start | Section::Head => {
-                part.encode_head(out);
+                part.encode_head(self.snapshot.version(), out);
+                self.free = part.names.free_set();
                 Section::Names(0)
             }
             Section::Names(page) if page < part.names.pages_len() => {
-                part.names.encode_page(page, out);
+                part.names.encode_page(page, &self.free, out);
                 Section::Names(page + 1)
             }
             Section::Names(_) => {

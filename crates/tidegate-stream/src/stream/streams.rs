@@ -6,20 +6,27 @@
 //! restart. So the leader checks the limits that a node's operator sets ([`AccountLimits`]) before it
 //! proposes a command, and no node checks them when it applies the command.
 
+mod foreseeing;
 mod lifecycle;
 mod limits;
+mod origins;
 mod patterns;
+mod reclaiming;
 mod tally;
 
 use tidegate_cluster::groups::GroupId;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use foreseeing::Foreseeing;
+use limits::Totals;
 pub use limits::{AccountLimits, Held, Usage};
 use patterns::Patterns;
+use reclaiming::Reclaiming;
 use tally::Tally;
 
 use super::by_number::ByNumber;
@@ -84,7 +91,10 @@ pub struct Streams {
     tally: Tally,
     patterns: Patterns,
     schedule: Schedule,
-    /// The number of streams created, changed and deleted since this node loaded them.
+    reclaiming: Reclaiming,
+    foreseeing: Foreseeing,
+    /// The number of times that the group has created, changed, moved or deleted a stream, counted since this
+    /// node loaded the streams.
     changes: u64,
 }
 
@@ -113,6 +123,8 @@ impl Streams {
             tally: Tally::default(),
             patterns: Patterns::default(),
             schedule: Schedule::default(),
+            reclaiming: Reclaiming::default(),
+            foreseeing: Foreseeing::default(),
             changes: 0,
         }
     }
@@ -182,7 +194,23 @@ impl Streams {
         self.names.values().filter_map(|id| self.get(*id))
     }
 
-    /// Returns the number of streams.
+    /// Iterates over the streams with names after `name`, or over all, in the order of their names.
+    pub fn iter_after<'a>(
+        &'a self,
+        name: Option<&str>,
+    ) -> impl Iterator<Item = &'a Stream> + use<'a> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        let after = self.names.range::<str, _>((from, Bound::Unbounded));
+        after.filter_map(|(_, id)| self.get(*id))
+    }
+
+    /// Iterates over the numbers of at most `limit` streams in the order of the streams' names, without the
+    /// first `offset` ones.
+    pub fn page(&self, offset: usize, limit: usize) -> impl Iterator<Item = StreamNumber> {
+        self.names.values().skip(offset).take(limit).copied()
+    }
+
+    /// Returns the number of streams in the group.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
@@ -213,7 +241,31 @@ impl Streams {
         self.tally.placed_in(group)
     }
 
-    /// Returns whether a stream of this directory is moving to another group.
+    /// Iterates over the groups that keep a stream of the directory, or are to keep one after a move.
+    pub fn placed(&self) -> impl Iterator<Item = GroupId> {
+        self.tally.placed()
+    }
+
+    /// Returns the number of streams that this group keeps, without copies of streams that are moving here.
+    #[must_use]
+    pub const fn kept_len(&self) -> usize {
+        self.tally.kept()
+    }
+
+    /// Returns the number of the consumers in the log of all streams that are not moving to or from this
+    /// group.
+    #[must_use]
+    pub const fn consumers_len(&self) -> usize {
+        self.tally.consumers()
+    }
+
+    /// Returns whether a backup is restoring any stream.
+    #[must_use]
+    pub const fn has_restoring(&self) -> bool {
+        self.tally.has_restoring()
+    }
+
+    /// Returns whether any stream of this directory is moving to another group.
     #[must_use]
     pub const fn has_moving(&self) -> bool {
         self.tally.has_moving()
@@ -226,15 +278,34 @@ impl Streams {
     ///
     /// Returns the error with which the server answers the client's request.
     pub fn check_create(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
-        let config = self.may_create(config)?;
+        let config = self.may_create(&self.as_mirror(config))?;
+        self.check_origins(&config)?;
+        self.check_cycle(&config)?;
         if self.names.contains_key(&config.name) {
             return Ok(config);
         }
+        self.check_limits(&config)?;
+        Ok(config)
+    }
+
+    /// Checks the configuration of a stream that a client wants to restore from a backup, before the leader
+    /// proposes to create the stream. Returns the configuration that the stream will have.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error with which the server answers the client's request.
+    pub fn check_restore(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
+        let config = self.may_restore(config)?;
+        self.check_limits(&config)?;
+        Ok(config)
+    }
+
+    /// Checks that the operator's limits have room for a new stream.
+    fn check_limits(&self, config: &StreamConfig) -> Result<(), ApiError> {
         if self.len() as u64 >= self.limits.streams {
             return Err(ApiError::MAXIMUM_STREAMS);
         }
-        self.check_reservation(&config, 0)?;
-        Ok(config)
+        self.check_reservation(config, 0)
     }
 
     /// Checks a change of a stream's configuration, before the leader proposes the change. Returns the
@@ -249,9 +320,12 @@ impl Streams {
         let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
         // A client that changes the number of replicas thereby calls off the move that is under way.
         let calls_off = config.num_replicas != old.config().num_replicas;
-        let config = self.may_update(id, config, calls_off)?;
+        let config = self.may_update(id, &self.as_mirror(config), calls_off)?;
+        self.check_origins(&config)?;
+        self.check_cycle(&config)?;
         let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
         rules::check_consumers(old, &config)?;
+        self.check_takers(old.config(), &config)?;
         let reserved = rules::reserved(old.config(), config.storage);
         self.check_reservation(&config, reserved)?;
         Ok(config)
@@ -352,13 +426,26 @@ impl Streams {
                 self.import(context, &command, &mut commands, out, effects)?;
                 continue;
             }
+            if command.kind == Kind::Restore {
+                self.restore_part(context, &command, &mut commands, out, effects)?;
+                continue;
+            }
             if command.kind == Kind::Atomic {
                 self.apply_batch(context, &command, &mut commands, out, effects)?;
                 continue;
             }
+            if command.kind == Kind::TakeIn {
+                self.take_in(context, &command, &mut commands, out, effects)?;
+                continue;
+            }
             let done = match command.kind {
                 Kind::Publish => self.publish(context, &command, effects),
-                Kind::CreateStream if !context.past_log => {
+                Kind::CreateStream
+                | Kind::CreateRetaining
+                | Kind::CreateRestoring
+                | Kind::CreateWithOrigins
+                    if !context.past_log =>
+                {
                     self.create(&command, context.now, effects)
                 }
                 _ => self.change(context, &command, effects),
@@ -380,12 +467,13 @@ impl Streams {
     ) -> Result<Outcome, Refusal> {
         let stream = stream_of(&mut self.streams, command, context.past_log)?;
         let accepted = stream.check(command, context.now, None)?;
-        let before = stream.content.bytes;
+        let before = Totals::of(stream);
         let (place, body) = context.keep(stream, command);
         let seq = stream.store(command, &accepted, place, context.now, body, effects);
         let due = stream.due_after_store(accepted.due_us);
         self.schedule.lower(stream, due);
         self.held.count(before, stream);
+        self.reclaiming.note(stream);
         Ok(Outcome::Stored {
             stream: command.stream,
             seq,
@@ -418,12 +506,13 @@ impl Streams {
                 for (command, accepted) in batch.iter().zip(&accepted) {
                     let stream = self.streams.get_mut(id);
                     let stream = stream.expect("the check found the stream of the batch");
-                    let before = stream.content.bytes;
+                    let before = Totals::of(stream);
                     let (place, body) = context.keep(stream, command);
                     last = stream.store(command, accepted, place, context.now, body, effects);
                     let due = stream.due_after_store(accepted.due_us);
                     self.schedule.lower(stream, due);
                     self.held.count(before, stream);
+                    self.reclaiming.note(stream);
                     out.push(Outcome::Stored {
                         stream: id,
                         seq: last,
@@ -506,7 +595,7 @@ impl Streams {
         stream.changed = self.changes;
         self.names.insert(stream.config.name.clone(), stream.id);
         self.patterns.insert(stream.id, &stream.config.subjects);
-        self.held.count(0, &stream);
+        self.held.count(Totals::default(), &stream);
         self.tally.add(&stream);
         self.schedule.renew(&mut stream);
         self.streams.insert(Box::new(stream));
@@ -520,7 +609,9 @@ impl Streams {
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
         match command.kind {
-            Kind::UpdateStream => return self.update(context, command, effects),
+            Kind::UpdateStream | Kind::UpdateRetaining | Kind::UpdateWithOrigins => {
+                return self.update(context, command, effects);
+            }
             Kind::DeleteStream => return self.delete(context, command, effects),
             Kind::Made => return self.made(context, command, effects),
             Kind::Freeze => return self.freeze(context, command, effects),
@@ -530,12 +621,17 @@ impl Streams {
             _ => {}
         }
         let stream = stream_of(&mut self.streams, command, context.past_log)?;
-        let before = stream.content.bytes;
+        let (before, consumers) = (Totals::of(stream), stream.consumers.len());
         let outcome = match command.kind {
-            Kind::Purge => stream.apply_purge(&parse(command.payload)?, effects)?,
+            Kind::Purge => {
+                let request: PurgeRequest = parse(command.payload)?;
+                let foreseen = self.foreseeing.take(stream.id, &request.filter);
+                stream.apply_purge(&request, foreseen, effects)?
+            }
             Kind::DeleteMessage => stream.apply_delete(&parse(command.payload)?, effects)?,
             Kind::Expire => {
                 stream.expire(context.now, effects);
+                self.foreseeing.handle_hint(stream.id, command.payload);
                 Outcome::Done
             }
             Kind::Marker => {
@@ -546,14 +642,23 @@ impl Streams {
             }
             Kind::CreateConsumer => stream.create_consumer(command, context.now, effects)?,
             Kind::DeleteConsumer => stream.delete_consumer(command, effects)?,
-            Kind::ConsumerDelta => stream.change_consumer(command)?,
+            Kind::ConsumerDelta | Kind::SettlingDelta => {
+                stream.change_consumer(command, effects)?
+            }
             Kind::ResetConsumer => stream.reset_consumer(command, effects)?,
             // `apply_all` or the match above has already applied each command of this arm, with one
             // exception: the group refuses a command to create a stream that bypasses the log.
             Kind::Publish
             | Kind::Atomic
             | Kind::CreateStream
+            | Kind::CreateRetaining
+            | Kind::CreateRestoring
+            | Kind::Restore
+            | Kind::CreateWithOrigins
+            | Kind::UpdateWithOrigins
+            | Kind::TakeIn
             | Kind::UpdateStream
+            | Kind::UpdateRetaining
             | Kind::DeleteStream
             | Kind::Made
             | Kind::Import
@@ -564,7 +669,12 @@ impl Streams {
                 return Err(ApiError::BAD_REQUEST.into());
             }
         };
+        if stream.sweep.is_some() {
+            self.schedule.lower(stream, 0);
+        }
         self.held.count(before, stream);
+        self.tally.count_consumers(consumers, stream);
+        self.reclaiming.note(stream);
         Ok(outcome)
     }
 
@@ -642,7 +752,7 @@ impl Streams {
     /// Panics if an invariant of the group's streams does not hold. Only tests call this.
     pub fn check_invariants(&self) {
         assert_eq!(self.names.len(), self.streams.len());
-        let (mut file, mut memory) = (0, 0);
+        let mut held = Held::default();
         let mut tally = Tally::default();
         for (name, id) in &self.names {
             let stream = self.get(*id).expect("each name has its stream");
@@ -651,16 +761,9 @@ impl Streams {
             assert_eq!((stream.name(), stream.id()), (name.as_str(), *id));
             assert!(*id <= self.last_id);
             tally.add(stream);
-            if stream.in_memory() {
-                memory += stream.content.bytes;
-            } else {
-                file += stream.content.bytes;
-            }
+            held.count(Totals::default(), stream);
         }
-        assert_eq!(
-            (file, memory),
-            (self.held.file_bytes, self.held.memory_bytes)
-        );
+        assert_eq!(held, self.held);
         assert_eq!(tally, self.tally);
         let all = self.streams.values();
         let patterns = all.map(|stream| (stream.id, &stream.config.subjects[..]));

@@ -4,8 +4,15 @@
 use crate::schema::sequence::StreamSeq;
 use thiserror::Error;
 
+/// The version of a snapshot of streams that keep messages regardless of consumers.
 pub(super) const VERSION: u8 = 3;
-/// The first version of snapshots, which this program can still read. It does not name the home group of a
+/// The version of a snapshot with a stream that keeps messages for its consumers. It also states the sweep of
+/// each stream. Only such a snapshot has it, because programs that know no such streams must refuse it.
+pub(super) const VERSION_RETAINING: u8 = 4;
+/// The version of a snapshot with a stream that takes in messages from other streams. It also states how far
+/// each stream has got in its origins. Only such a snapshot has it.
+pub(super) const VERSION_WITH_ORIGINS: u8 = 5;
+/// The first version of snapshots, which this program can still read. It does not state the home group of a
 /// stream.
 pub(super) const VERSION_WITHOUT_KEPT: u8 = 1;
 /// The second version of snapshots, which this program can still read. It does not state the moves of
@@ -26,7 +33,7 @@ pub enum RestoreError {
     Long,
     /// Another version of the program wrote the snapshot; the field is the version of its layout.
     #[error(
-        "a snapshot of streams is of version {0}, expected {VERSION_WITHOUT_KEPT} to {VERSION}: use the program that wrote it"
+        "a snapshot of streams is of version {0}, expected {VERSION_WITHOUT_KEPT} to {VERSION_WITH_ORIGINS}: use the program that wrote it"
     )]
     Version(u8),
     /// The parts of the snapshot contradict each other; the text names the wrong part.

@@ -136,6 +136,18 @@ impl Group {
         out[0] == Outcome::Done
     }
 
+    /// Finishes the search for messages without a consumer. That also removes expired messages, so the caller
+    /// does it for both streams that it compares.
+    fn sweep(&mut self, now: u64) {
+        loop {
+            let swept = self.command(now, Kind::Expire, 1, b"", b"");
+            assert_eq!(swept, Outcome::Done);
+            if self.stream(1).sweep.is_none() {
+                return;
+            }
+        }
+    }
+
     fn restart(&mut self) {
         let bytes: Vec<u8> = self.streams.snapshot().chunks().flatten().collect();
         self.streams = Streams::restore(&bytes, AccountLimits::NONE).unwrap();
@@ -184,7 +196,7 @@ impl Group {
         for id in stream.dedup.iter_from(0) {
             text += &format!("{id:?}\n");
         }
-        text + &format!("{:?} {:?}", stream.content.dues, stream.consumers)
+        text + &format!("{:?} {:?}", stream.content.held_dues(), stream.consumers)
     }
 }
 
@@ -203,6 +215,8 @@ impl Rng {
 struct World {
     rng: Rng,
     now: u64,
+    /// True if the stream keeps messages for its consumers.
+    retains: bool,
     home: Group,
     twin: Group,
 }
@@ -264,15 +278,24 @@ impl World {
                 );
             }
             6 => {
-                let delta = State::starting_at(StreamSeq::new(last.saturating_sub(b))).encode()
-                    [8..]
-                    .to_vec();
+                let delivered = last.saturating_sub(b);
+                let state = State::starting_at(StreamSeq::new(delivered));
+                let mut delta = state.encode()[8..].to_vec();
+                if self.retains && delivered > 9 && b % 4 > 0 {
+                    // All but two of the last eight are settled, and one of the two is given up.
+                    delta[0] = 2;
+                    delta.push(1);
+                    put_number(&mut delta, delivered - 8);
+                    delta.extend([6, 1]);
+                    put_number(&mut delta, delivered - 2);
+                    delta.push(1);
+                }
                 self.both(at, move |stream| {
                     let mut entry = Vec::new();
                     let name = format!("C{a}");
                     Encoder::begin(&mut entry, now)
                         .command(&Command::new(
-                            Kind::ConsumerDelta,
+                            Kind::of_delta(&delta),
                             StreamNumber::new(stream),
                             name.as_bytes(),
                             &delta,
@@ -362,6 +385,8 @@ fn configs() -> Vec<serde_json::Value> {
         json!({"max_age": 8_000_000_000_u64, "duplicate_window": 4_000_000_000_u64}),
         json!({"max_age": 6_000_000_000_u64, "subject_delete_marker_ttl": 3_000_000_000_u64}),
         json!({"discard": "new", "max_msgs": 30, "first_seq": 1000}),
+        json!({"retention": "workqueue"}),
+        json!({"retention": "interest", "max_msgs": 100}),
     ];
     let with = |more: &serde_json::Value| {
         let mut config = json!({"name": "S", "subjects": ["s.>"], "allow_msg_ttl": true, "allow_rollup_hdrs": true, "num_replicas": 1});
@@ -377,27 +402,26 @@ fn move_one(seed: u64, config: &serde_json::Value) {
     let mut world = World {
         rng: Rng(seed * 2 + 1),
         now: 1000 * SECOND,
+        retains: config.get("retention").is_some(),
         home: Group::new(),
         twin: Group::new(),
     };
     let json = config.to_string();
+    let create = match world.retains {
+        false => Kind::CreateStream,
+        true => Kind::CreateRetaining,
+    };
     let of = Placement::Of(DirectoryNumber::new(7)).encode();
     let (now, at) = (world.now, (1, 1));
     for group in [&mut world.home, &mut world.twin] {
-        let made = group.command(now, Kind::CreateStream, 0, &of, json.as_bytes());
+        let made = group.command(now, create, 0, &of, json.as_bytes());
         assert_eq!(made, Outcome::Created { stream: ONE });
     }
     for _ in 0..world.rng.below(300) {
         world.happen(at);
     }
     let mut copy = Group::new();
-    let made = copy.command(
-        world.now,
-        Kind::CreateStream,
-        0,
-        &copy_of(7, 1),
-        json.as_bytes(),
-    );
+    let made = copy.command(world.now, create, 0, &copy_of(7, 1), json.as_bytes());
     assert_eq!(made, Outcome::Created { stream: ONE });
     let mut freeze_at = world.rng.below(60);
     let mut steps = 0;
@@ -423,7 +447,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
             number += 1;
             copy = Group::new();
             let of = copy_of(7, number);
-            copy.command(world.now, Kind::CreateStream, 0, &of, json.as_bytes());
+            copy.command(world.now, create, 0, &of, json.as_bytes());
             freeze_at = steps + world.rng.below(60);
             old.clear();
             continue;
@@ -494,6 +518,10 @@ fn move_one(seed: u64, config: &serde_json::Value) {
             }
         }
     }
+    if world.retains {
+        copy.sweep(world.now);
+        world.twin.sweep(world.now);
+    }
     assert_eq!(copy.told(1), world.twin.told(1), "seed {seed}");
     copy.restart();
     world.home = copy;
@@ -510,6 +538,15 @@ fn a_copy_is_what_the_stream_was() {
             move_one(seed, &config);
         }
     }
+}
+
+/// Seven bits a byte, low ones first.
+fn put_number(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
 }
 
 /// A directory with the stream `S`, number 1.
@@ -836,6 +873,43 @@ fn nonsense_is_refused() {
             }
             copy.apply(entry);
             copy.restart();
+        }
+    }
+}
+
+/// A cursor of another node may lie behind all data of the stream. The export of each stage is then empty,
+/// and leads to a later stage.
+#[test]
+fn a_cursor_behind_everything_ends_its_stage() {
+    let mut home = directory(Placement::Of(DirectoryNumber::new(7)));
+    for id in 1..=3 {
+        let headers = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");
+        let mut entry = Vec::new();
+        Encoder::begin(&mut entry, 2)
+            .publish(ONE, b"s.a", Some(headers.as_bytes()), b"text")
+            .unwrap();
+        home.apply(entry);
+    }
+    let config = json!({"durable_name": "c", "ack_policy": "explicit"});
+    let consumer = json!({"config": config}).to_string();
+    let made = home.command(2, Kind::CreateConsumer, 1, b"c", consumer.as_bytes());
+    assert!(!matches!(made, Outcome::Refused { .. }), "{made:?}");
+    let moving = moving_to(GROUP, 1).encode();
+    let frozen = home.command(2, Kind::Freeze, 1, b"", &moving);
+    assert_eq!(frozen, Outcome::Done);
+    for at in [1 << 20, u64::MAX - 1, u64::MAX] {
+        for (n, stage) in Stage::ALL[..5].iter().enumerate() {
+            for bytes_max in [0, 1 << 20] {
+                let exported = home.export(1, Cursor::new(*stage, at), bytes_max).unwrap();
+                let mut commands = Entry::decode(&exported).unwrap().commands();
+                let import = Import::read(commands.next().unwrap().unwrap().payload).unwrap();
+                assert_eq!(
+                    import.to,
+                    Cursor::new(Stage::ALL[n + 1], 0),
+                    "{stage:?} {at}"
+                );
+                assert!(commands.next().is_none());
+            }
         }
     }
 }
