@@ -13,11 +13,13 @@ use tidegate_cluster::groups::SHARDS_MAX;
 use tidegate_cluster::members::is_name;
 use tidegate_cluster::proof::SECRET_BYTES_MAX;
 use tidegate_nats::settings::Secret;
+use tidegate_nats::url::{EscapeError, unescape};
 
-use super::apply::{boolean, credential, entries, error, list, name, port, text, unknown, wrong};
 use super::cluster_tls::{ClusterTls, cluster_tls};
 use super::is_loopback;
+use super::reading::Reading;
 use super::tree::{Item, SyntaxError, Value};
+use super::values::{boolean, credential, entries, error, list, name, port, text, wrong};
 
 /// The port on which a node listens for the other nodes if the configuration gives only a host.
 pub const CLUSTER_PORT: u16 = 6222;
@@ -143,7 +145,10 @@ pub enum ClusterSettingsError {
     /// This host of a route cannot stand in a certificate, so TLS could not check the node.
     #[error("`{0}` is no name or address that a certificate can be for: name the node otherwise")]
     RouteName(String),
-    /// The text is not an address to listen on.
+    /// The credentials in the address of a node have a wrong escape.
+    #[error("{0}")]
+    Escape(EscapeError),
+    /// This text is not an address on which the node could listen for other nodes.
     #[error("`{0}` is no address to listen on: expected nats://HOST:PORT")]
     Listen(String),
     /// The configuration gives two different secrets, in routes or in the cluster's block.
@@ -168,6 +173,7 @@ impl ClusterSettings {
     pub fn listen(&mut self, url: &str) -> Result<(), ClusterSettingsError> {
         let wrong = || ClusterSettingsError::Listen(without_secret(url));
         let (secret, host, port) = parse(url, &["nats", "tls"]).ok_or_else(wrong)?;
+        let secret = decoded(secret)?;
         self.host = host;
         self.port = port.unwrap_or(CLUSTER_PORT);
         self.share(secret)
@@ -180,6 +186,7 @@ impl ClusterSettings {
     pub fn add_route(&mut self, url: &str) -> Result<(), ClusterSettingsError> {
         let wrong = || ClusterSettingsError::Route(without_secret(url));
         let (secret, host, port) = parse(url, &["nats-route", "nats"]).ok_or_else(wrong)?;
+        let secret = decoded(secret)?;
         let port = port.unwrap_or(CLUSTER_PORT);
         if port == 0 {
             return Err(wrong());
@@ -246,15 +253,16 @@ impl ClusterSettings {
     }
 }
 
-/// Splits an address into secret, host and port.
-fn parse(url: &str, schemes: &[&str]) -> Option<(Option<String>, String, Option<u16>)> {
+/// Splits an address into secret, host and port; `None` if it is malformed. The address must have one of
+/// `schemes`, or no scheme.
+fn parse<'a>(url: &'a str, schemes: &[&str]) -> Option<(Option<&'a str>, String, Option<u16>)> {
     let rest = match url.split_once("://") {
         Some((scheme, rest)) => schemes.contains(&scheme).then_some(rest)?,
         None => url,
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     let (secret, address) = match rest.rsplit_once('@') {
-        Some((secret, address)) => (Some(secret.to_owned()), address),
+        Some((secret, address)) => (Some(secret), address),
         None => (None, rest),
     };
     let (host, port) = match address.strip_prefix('[') {
@@ -277,7 +285,13 @@ fn parse(url: &str, schemes: &[&str]) -> Option<(Option<String>, String, Option<
     good.then(|| (secret, host.to_owned(), port))
 }
 
-/// Returns the address without its secret, for messages.
+/// Returns the secret that the credentials in an address stand for.
+fn decoded(secret: Option<&str>) -> Result<Option<String>, ClusterSettingsError> {
+    let secret = secret.map(unescape).transpose();
+    secret.map_err(ClusterSettingsError::Escape)
+}
+
+/// Returns the address without the secret in it, for error messages.
 fn without_secret(url: &str) -> String {
     match url.rsplit_once('@') {
         Some((_, address)) => format!("...@{address}"),
@@ -287,16 +301,17 @@ fn without_secret(url: &str) -> String {
 
 /// Reads the `cluster` block of a configuration file.
 pub(super) fn cluster(
+    reading: &mut Reading,
     key: &str,
     item: &Item,
     cluster: &mut ClusterSettings,
 ) -> Result<(), SyntaxError> {
     let (mut user, mut password, mut token) = (None, None, None);
-    for (key, item) in entries(key, item)? {
+    reading.block("cluster", entries(key, item)?, &mut |reading, key, item| {
         let refuse = |e: ClusterSettingsError| error(item, e.to_string());
-        match key.as_str() {
+        match key {
             "name" => cluster.name = name(key, item)?,
-            "host" | "net" => cluster.host = text(key, item)?,
+            "host" => cluster.host = text(key, item)?,
             "port" => cluster.port = port(key, item)?,
             "listen" => match &item.value {
                 Value::Integer(_) => cluster.port = port(key, item)?,
@@ -322,19 +337,21 @@ pub(super) fn cluster(
             }
             "authorization" => {
                 let of = "cluster.authorization";
-                for (key, item) in entries(key, item)? {
-                    match key.as_str() {
-                        "user" | "username" => user = Some(credential(of, key, item)?),
-                        "pass" | "password" => password = Some(credential(of, key, item)?),
+                reading.block(of, entries(key, item)?, &mut |_, key, item| {
+                    match key {
+                        "user" => user = Some(credential(of, key, item)?),
+                        "password" => password = Some(credential(of, key, item)?),
                         "token" => token = Some(credential(of, key, item)?),
-                        _ => unknown(&format!("cluster.authorization.{key}"), item)?,
+                        _ => unreachable!("the table names only settings with code: {key}"),
                     }
-                }
+                    Ok(())
+                });
             }
-            "tls" => cluster.tls = Some(cluster_tls(item)?),
-            _ => unknown(&format!("cluster.{key}"), item)?,
+            "tls" => cluster.tls = Some(cluster_tls(reading, item)?),
+            _ => unreachable!("the table names only settings with code: {key}"),
         }
-    }
+        Ok(())
+    });
     let secret = match (user, password, token) {
         (Some(user), Some(password), None) => Some(format!("{user}:{password}")),
         (None, None, token) => token,
@@ -377,6 +394,17 @@ mod tests {
             );
         }
         assert!(!format!("{c:?}").contains("u:p"));
+    }
+
+    #[test]
+    fn escapes_in_routes_stand_for_the_secret_itself() {
+        let mut c = ClusterSettings::default();
+        c.add_route("nats-route://us%40er:p%25@h:1").unwrap();
+        c.listen("nats://us%40er:p%25@127.0.0.1").unwrap();
+        assert_eq!(c.secret.as_ref().unwrap().reveal(), "us@er:p%");
+        let e = c.add_route("nats-route://u:100%@h:2").unwrap_err();
+        assert_eq!(e, ClusterSettingsError::Escape(EscapeError::Malformed));
+        assert!(e.to_string().contains("%25"), "{e}");
     }
 
     #[test]

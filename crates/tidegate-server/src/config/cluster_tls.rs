@@ -6,8 +6,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::apply::{boolean, entries, error, positive, text, unknown, wrong};
+use super::reading::Reading;
 use super::tree::{Item, SyntaxError};
+use super::values::{boolean, entries, error, file, positive, wrong};
 
 /// The default limit on the time of a TLS handshake between nodes.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
@@ -27,29 +28,34 @@ pub struct ClusterTls {
     pub timeout: Duration,
 }
 
-/// Reads the `tls` block of `cluster`.
-pub(super) fn cluster_tls(item: &Item) -> Result<ClusterTls, SyntaxError> {
+/// Reads the `tls` block in `cluster` of a configuration file.
+pub(super) fn cluster_tls(reading: &mut Reading, item: &Item) -> Result<ClusterTls, SyntaxError> {
     let mut tls = ClusterTls {
         cert_file: PathBuf::new(),
         key_file: PathBuf::new(),
         ca_file: PathBuf::new(),
         timeout: HANDSHAKE_MAX,
     };
-    for (key, item) in entries("cluster.tls", item)? {
-        match key.as_str() {
-            "cert_file" => tls.cert_file = text(key, item)?.into(),
-            "key_file" => tls.key_file = text(key, item)?.into(),
-            "ca_file" => tls.ca_file = text(key, item)?.into(),
-            "timeout" => tls.timeout = positive(key, item)?,
-            "verify" => {
-                if !boolean(key, item)? {
-                    let expected = "true: between nodes both sides are always verified";
-                    return Err(wrong("cluster.tls.verify", item, expected));
+    reading.block(
+        "cluster.tls",
+        entries("cluster.tls", item)?,
+        &mut |_, key, item| {
+            match key {
+                "cert_file" => tls.cert_file = file(key, item)?,
+                "key_file" => tls.key_file = file(key, item)?,
+                "ca_file" => tls.ca_file = file(key, item)?,
+                "timeout" => tls.timeout = positive(key, item)?,
+                "verify" => {
+                    if !boolean(key, item)? {
+                        let expected = "true: between nodes both sides are always verified";
+                        return Err(wrong("cluster.tls.verify", item, expected));
+                    }
                 }
+                _ => unreachable!("the table names only settings with code: {key}"),
             }
-            _ => unknown(&format!("cluster.tls.{key}"), item)?,
-        }
-    }
+            Ok(())
+        },
+    );
     let files = [&tls.cert_file, &tls.key_file, &tls.ca_file];
     if files.iter().any(|file| file.as_os_str().is_empty()) {
         return Err(error(
@@ -100,8 +106,8 @@ mod tests {
             (r#"cert_file: "c", key_file: "k""#, "ca_file"),
             (&format!("{FILES}, verify: false"), "always verified"),
             (
-                &format!("{FILES}, cipher_suites: []"),
-                "cluster.tls.cipher_suites",
+                &format!("{FILES}, pinned_certs: [ab]"),
+                "cluster.tls.pinned_certs",
             ),
             (&format!("{FILES}, timeout: 0"), "above 0"),
         ] {

@@ -8,25 +8,39 @@ mod apply;
 mod cluster;
 mod cluster_tls;
 pub(crate) mod host_port;
+pub mod known;
+mod reading;
+mod streams;
+mod tls;
 mod tree;
+mod users;
+mod values;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate::controller::Choice;
-use tidegate_nats::settings::SessionSettings;
+use tidegate_nats::settings::{Account, SessionSettings};
 use tidegate_raft::lab::Lab;
 
-pub use self::apply::{ConfigError, apply, read_file};
+pub use self::apply::{ConfigError, apply, read, read_file};
 pub use self::cluster::{
     CLUSTER_PORT, ClusterSecret, ClusterSettings, ClusterSettingsError, RouteAddress,
 };
 pub use self::cluster_tls::{ClusterTls, HANDSHAKE_MAX};
 pub use self::host_port::{HostPort, HostPortError};
+pub use self::reading::{Named, Report};
 pub use self::tree::{Item, Map, Outside, SyntaxError, System, Value, read_nats, read_toml};
 
 /// The default data directory of streams, relative to the directory in which the server starts.
 pub const DATA_DIRECTORY: &str = "tidegate-data";
+
+/// The name of a cluster that has none and serves no streams.
+const CLUSTER_NAME: &str = "nats";
+
+/// The default name of the system account.
+pub const SYSTEM_ACCOUNT: &str = "$SYS";
 
 /// All settings of a server.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +69,15 @@ pub struct Settings {
     pub http_host: Option<String>,
     /// The port on which the HTTP monitor listens; 0 takes a free port.
     pub http_port: Option<u16>,
-    /// The time over which lame duck mode closes the connections.
+    /// The prefix of the monitor's paths, with a slash before it and none after it; empty without one.
+    pub http_base_path: String,
+    /// The tags that the operator gives the server, in lower case.
+    pub tags: Vec<String>,
+    /// Names and values that the operator gives the server.
+    pub metadata: BTreeMap<String, String>,
+    /// The name of the system account, for people to read.
+    pub system_account: String,
+    /// The time in which a server in lame duck mode closes all connections. It includes the grace period.
     pub lame_duck_duration: Duration,
     /// The time that the server in lame duck mode waits before it closes the first connection.
     pub lame_duck_grace_period: Duration,
@@ -93,7 +115,10 @@ pub struct StreamSettings {
     pub max_consumers: Option<usize>,
     /// The JetStream domain of the server: its API also answers at `$JS.<domain>.API.>`.
     pub domain: Option<String>,
-    /// Lets a sync wait for callers that are about to return, if that pays.
+    /// The prefix of tags: no two nodes that keep a stream have the same tag with this prefix.
+    pub unique_tag: Option<String>,
+    /// True if the log may delay a sync until publishers that have just got an answer have sent their next
+    /// messages. The log does so only where the delay pays.
     pub anticipation: bool,
     /// The length of one segment of the log in bytes: whole pages, and more than four times the largest
     /// message. Only tests change it.
@@ -120,6 +145,7 @@ impl StreamSettings {
             max_streams: None,
             max_consumers: None,
             domain: None,
+            unique_tag: None,
             anticipation: true,
             segment_bytes: 64 << 20,
             checkpoint_bytes: 256 << 20,
@@ -143,6 +169,10 @@ impl Default for Settings {
             allow_non_tls: false,
             http_host: None,
             http_port: None,
+            http_base_path: String::new(),
+            tags: Vec::new(),
+            metadata: BTreeMap::new(),
+            system_account: SYSTEM_ACCOUNT.into(),
             lame_duck_duration: Duration::from_secs(120),
             lame_duck_grace_period: Duration::from_secs(10),
             pid_file: None,
@@ -174,6 +204,14 @@ pub struct TlsSettings {
     pub handshake_first: HandshakeFirst,
     /// The most TLS handshakes that the server begins in a second; 0 is any number.
     pub connection_rate_limit: u64,
+    /// True if the server accepts TLS 1.3 alone, and not TLS 1.2.
+    pub only_tls13: bool,
+    /// True if a client's certificate is to name its user. The server refuses this together with users.
+    pub maps_users: bool,
+    /// The cipher suites of TLS 1.2 that the server accepts; empty accepts all that it has.
+    pub cipher_suites: Vec<rustls::CipherSuite>,
+    /// The curves that the server accepts for the exchange of keys; empty accepts all that it has.
+    pub curves: Vec<rustls::NamedGroup>,
 }
 
 /// The order of the TLS handshake and INFO on a new client connection.
@@ -190,7 +228,16 @@ pub enum HandshakeFirst {
 }
 
 impl Settings {
-    /// Checks that every address that other machines can reach is protected.
+    /// Returns the name of an account, as clients and operators see it.
+    #[must_use]
+    pub fn account_name(&self, account: Account) -> &str {
+        match account {
+            Account::Global => "$G",
+            Account::System => &self.system_account,
+        }
+    }
+
+    /// Checks that each address that other machines can reach is protected.
     ///
     /// # Errors
     /// Other machines can reach an address without protection, and `insecure` is not set.
@@ -198,8 +245,7 @@ impl Settings {
         if self.insecure {
             return Ok(());
         }
-        let has_credentials =
-            self.sessions.needs_credentials() && self.sessions.check_credentials().is_ok();
+        let has_credentials = !self.sessions.is_open() && self.sessions.check_credentials().is_ok();
         let guarded = has_credentials && self.sessions.no_auth_user.is_none()
             || self.tls.as_ref().is_some_and(|t| t.verify) && !self.allow_non_tls;
         if !guarded && !is_loopback(&self.host) {
@@ -226,12 +272,38 @@ impl Settings {
         self.sessions.needs_credentials() && !encrypted && !is_loopback(&self.host)
     }
 
-    /// Checks that the settings of the cluster, if any, form one.
+    /// Adapts the settings of a cluster that nats-server would serve without streams, because the
+    /// configuration asks for none (`asks_for_streams` is false). Without routes, the server serves alone.
+    /// Without a name of the server or the cluster, it serves no streams, as nats-server requires these names
+    /// for streams. Returns what an operator should know about that.
+    pub fn complete_cluster(&mut self, asks_for_streams: bool) -> Option<&'static str> {
+        let cluster = self.cluster.as_mut().filter(|_| !asks_for_streams)?;
+        if cluster.routes.is_empty() {
+            self.cluster = None;
+            return Some(
+                "the cluster has no routes: the server serves alone, and no node can join it",
+            );
+        }
+        if self.server_name.is_some() && !cluster.name.is_empty() {
+            return None;
+        }
+        if cluster.name.is_empty() {
+            cluster.name = CLUSTER_NAME.into();
+        }
+        self.streams = None;
+        Some(
+            "the server serves no streams: streams of a cluster need server_name and cluster.name, and the configuration does not have both",
+        )
+    }
+
+    /// Checks the settings of the cluster, if the server is part of one.
     ///
     /// # Errors
     /// A setting of the cluster is missing or not allowed.
     pub fn check_cluster(&self) -> Result<(), ClusterSettingsError> {
-        let server_name = self.server_name.as_deref();
+        // Without streams, a node may have a new name at each start.
+        let unnamed = self.streams.is_none().then_some(CLUSTER_NAME);
+        let server_name = self.server_name.as_deref().or(unnamed);
         self.cluster
             .as_ref()
             .map_or(Ok(()), |c| c.check(server_name))
@@ -250,7 +322,7 @@ impl Settings {
 pub enum ExposureError {
     /// Any machine could connect to the client port at this host, and publish and subscribe.
     #[error(
-        "`{0}` can be reached from other machines, and any client may connect: configure users or a token, listen on 127.0.0.1, or say --insecure"
+        "`{0}` can be reached from other machines, and any client may connect: configure users, a token or TLS that verifies clients, listen on 127.0.0.1, or say --insecure"
     )]
     Clients(String),
     /// Any machine could join the cluster at this host, or read and change its traffic.
@@ -298,6 +370,10 @@ mod tests {
             timeout: Duration::ZERO,
             handshake_first: HandshakeFirst::Never,
             connection_rate_limit: 0,
+            only_tls13: false,
+            maps_users: false,
+            cipher_suites: Vec::new(),
+            curves: Vec::new(),
         });
         assert!(!settings.shows_credentials());
         settings.allow_non_tls = true;

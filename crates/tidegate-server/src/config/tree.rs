@@ -9,7 +9,7 @@
 //! stack.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// The greatest depth of maps, lists and included files within each other.
 const DEPTH_MAX: usize = 32;
@@ -95,11 +95,13 @@ impl Outside for System {
 /// # Errors
 /// The text violates the syntax. The error names the line.
 pub fn read_nats(text: &str, outside: &dyn Outside) -> Result<Map, SyntaxError> {
+    let mut trail = Vec::new();
     let mut reader = Reader {
-        text,
+        text: without_mark(text),
         at: 0,
         line: 1,
         outside,
+        trail: &mut trail,
     };
     // JSON is nats-server's syntax within one pair of braces, so the reader also accepts a text in braces.
     reader.skip(b" \t\r\n");
@@ -121,6 +123,7 @@ pub fn read_nats(text: &str, outside: &dyn Outside) -> Result<Map, SyntaxError> 
 /// # Errors
 /// The text is not TOML. The error names the line.
 pub fn read_toml(text: &str) -> Result<Map, SyntaxError> {
+    let text = without_mark(text);
     let line = |offset: usize| {
         1 + text.as_bytes()[..offset.min(text.len())]
             .iter()
@@ -132,6 +135,11 @@ pub fn read_toml(text: &str) -> Result<Map, SyntaxError> {
         message: e.message().into(),
     })?;
     toml_map(table.get_ref(), &line)
+}
+
+/// Returns the text without the byte-order mark that some editors put before it.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 fn toml_map(
@@ -185,6 +193,8 @@ struct Reader<'a> {
     at: usize,
     line: usize,
     outside: &'a dyn Outside,
+    /// The included files around this text, the outermost first.
+    trail: &'a mut Vec<PathBuf>,
 }
 
 impl Reader<'_> {
@@ -235,16 +245,34 @@ impl Reader<'_> {
         Ok(outer.pop().unwrap_or_default())
     }
 
-    fn include(&self, path: &str, depth: usize, outer: &mut Vec<Map>) -> Result<Map, SyntaxError> {
+    fn include(
+        &mut self,
+        path: &str,
+        depth: usize,
+        outer: &mut Vec<Map>,
+    ) -> Result<Map, SyntaxError> {
+        // Paths that differ only in `./` name one file, so the search for a file that includes itself ignores
+        // `./`.
+        let parts = Path::new(path).components();
+        let file: PathBuf = parts.filter(|part| *part != Component::CurDir).collect();
+        if let Some(first) = self.trail.iter().position(|outer| *outer == file) {
+            let cycle = self.trail[first..].iter().chain([&file]);
+            let cycle: Vec<_> = cycle.map(|file| file.display().to_string()).collect();
+            let cycle = cycle.join(" -> ");
+            return Err(self.error(&format!("the file includes itself: {cycle}")));
+        }
         let text = self.outside.include(Path::new(path));
         let text = text.map_err(|e| self.error(&format!("cannot include `{path}`: {e}")))?;
+        self.trail.push(file);
         let mut reader = Reader {
-            text: &text,
+            text: without_mark(&text),
             at: 0,
             line: 1,
             outside: self.outside,
+            trail: &mut *self.trail,
         };
         let map = reader.map(false, depth + 1, outer);
+        self.trail.pop();
         map.map_err(|e| self.error(&format!("in `{path}`, {e}")))
     }
 
@@ -476,7 +504,10 @@ mod tests {
 
         fn include(&self, path: &Path) -> Result<String, String> {
             match path.to_str() {
-                Some("loop.conf") => Ok("include loop.conf".into()),
+                Some("loop.conf") => Ok("\u{feff}include ./more.conf".into()),
+                Some("./more.conf") => Ok("port: 1\ninclude ./loop.conf".into()),
+                Some("deep.conf") => Ok("include deeper.conf".into()),
+                Some("deeper.conf") => Ok(format!("a: {}", "[".repeat(5000))),
                 Some("users.conf") => Ok("users = [{user: a, password: $SECRET}]".into()),
                 _ => Err("no such file".into()),
             }
@@ -522,6 +553,12 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_is_skipped() {
+        assert_eq!(show(&read("\u{feff}port: 1").unwrap()), "port@1=1");
+        assert_eq!(show(&read_toml("\u{feff}port = 1").unwrap()), "port@1=1");
+    }
+
+    #[test]
     fn json_is_read_as_it_is() {
         let text = "\n{\n  \"port\": -1,\n  \"jetstream\": { \"store_dir\": \"/d\" },\n  \"debug\": true\n}\n";
         assert_eq!(
@@ -553,7 +590,12 @@ mod tests {
             ("{\nport: 1", 2, "expected `}`"),
             ("{port: 1}\nhost: a", 2, "after the closing"),
             ("include other.conf", 1, "no such file"),
-            ("include loop.conf", 1, "levels"),
+            (
+                "include loop.conf",
+                1,
+                "in `./more.conf`, line 2: the file includes itself: loop.conf -> more.conf -> loop.conf",
+            ),
+            ("include deep.conf", 1, "levels"),
             ("a: (\nx", 1, "expected `)`"),
         ] {
             let e = read(text).unwrap_err();

@@ -1,0 +1,86 @@
+//! The settings of the block `jetstream`.
+
+use super::reading::Reading;
+use super::tree::{Item, SyntaxError, Value};
+use super::values::{boolean, count, duration, entries, file, name, number, text, wrong};
+use super::{DATA_DIRECTORY, Settings, StreamSettings};
+
+/// Reads `jetstream: enabled`, or a map of settings with nats-server's names.
+pub(super) fn jetstream(
+    reading: &mut Reading,
+    key: &str,
+    item: &Item,
+    s: &mut Settings,
+) -> Result<(), SyntaxError> {
+    let default = || StreamSettings::new(DATA_DIRECTORY.into());
+    let map = match &item.value {
+        Value::Map(map) => map,
+        Value::Bool(on) => {
+            s.streams = on.then(|| s.streams.take().unwrap_or_else(default));
+            return Ok(());
+        }
+        Value::Text(word) if matches!(word.as_str(), "enabled" | "enable") => {
+            s.streams.get_or_insert_with(default);
+            return Ok(());
+        }
+        Value::Text(word) if matches!(word.as_str(), "disabled" | "disable") => {
+            s.streams = None;
+            return Ok(());
+        }
+        _ => {
+            return Err(wrong(
+                key,
+                item,
+                "enabled, disabled, or a map such as { store_dir: DIR }",
+            ));
+        }
+    };
+    let mut streams = s.streams.take().unwrap_or_else(default);
+    let mut on = true;
+    reading.block("jetstream", map, &mut |reading, key, item| {
+        match key {
+            "enabled" => on = boolean(key, item)?,
+            "store_dir" => streams.directory = file(key, item)?,
+            "max_memory_store" => streams.max_memory_bytes = bytes(key, item)?,
+            "max_file_store" => streams.max_file_bytes = bytes(key, item)?,
+            "domain" => streams.domain = Some(name(key, item)?),
+            "unique_tag" => {
+                let prefix = text(key, item)?.trim().to_lowercase();
+                streams.unique_tag = Some(prefix).filter(|prefix| !prefix.is_empty());
+            }
+            // The server syncs the log before each acknowledgement, as `always` asks, which satisfies any
+            // interval between syncs.
+            "sync_interval" if matches!(&item.value, Value::Text(t) if t == "always") => {}
+            "sync_interval" => {
+                duration(key, item)?;
+                reading.without_effect("jetstream.sync_interval".into(), item);
+            }
+            // The setting `strict` asks for a refusal of requests with unknown fields. The server always
+            // refuses them, so it accepts only `true`.
+            "strict" if boolean(key, item)? => {}
+            "strict" => return Err(wrong(key, item, "true: requests are always read strictly")),
+            "limits" => {
+                let map = entries(key, item)?;
+                reading.block("jetstream.limits", map, &mut |_, key, item| {
+                    let limit = Some(count(key, item, 0)?).filter(|n| *n > 0);
+                    match key {
+                        "max_streams" => streams.max_streams = limit,
+                        "max_consumers" => streams.max_consumers = limit,
+                        _ => unreachable!("the table names only settings with code: {key}"),
+                    }
+                    Ok(())
+                });
+            }
+            _ => unreachable!("the table names only settings with code: {key}"),
+        }
+        Ok(())
+    });
+    s.streams = on.then_some(streams);
+    Ok(())
+}
+
+/// Reads a setting that is a number of bytes; 0 and -1 mean no bound.
+fn bytes(key: &str, item: &Item) -> Result<Option<u64>, SyntaxError> {
+    let n: i64 = number(key, item, -1)?;
+    Ok(u64::try_from(n).ok().filter(|n| *n > 0))
+}
