@@ -6,40 +6,57 @@ use serde_json::{Value, json};
 use tidegate::controller::{Reason, Snapshot};
 use tidegate_nats::sublist::SublistStats;
 use tidegate_stream::schema::level::API_LEVEL;
-use time::OffsetDateTime;
-use time::format_description::well_known::Iso8601;
 
+use crate::event_loop::report::details::Described;
 use crate::event_loop::report::lists::{Connection, Subscription};
 use crate::event_loop::report::query::{ACCOUNT, Query};
+use crate::event_loop::report::server::rfc3339;
 use crate::event_loop::report::{Report, Streams};
 use crate::event_loop::turns::TurnStats;
 
-/// The wall-clock times of the server's start and of this answer.
-pub(super) struct WallClock {
+/// The paths of the monitor.
+pub(super) const PATHS: &[&str] = &[
+    "/healthz",
+    "/varz",
+    "/connz",
+    "/jsz",
+    "/routez",
+    "/subsz",
+    "/accountz",
+    "/accstatz",
+    "/raftz",
+    "/metrics",
+];
+
+/// The wall-clock times of the server's start and of the monitor's answer.
+pub(crate) struct WallClock {
     start: SystemTime,
     now: SystemTime,
 }
 
 impl WallClock {
-    pub(super) const fn new(start: SystemTime, now: SystemTime) -> Self {
+    pub(crate) const fn new(start: SystemTime, now: SystemTime) -> Self {
         Self { start, now }
     }
 
-    /// Returns the time `ns` after the start.
-    fn at(&self, ns: u64) -> String {
+    /// Returns the time of the answer.
+    pub(crate) const fn now(&self) -> SystemTime {
+        self.now
+    }
+
+    /// Returns the wall-clock time that is `ns` nanoseconds after the server's start.
+    pub(crate) fn at(&self, ns: u64) -> String {
         rfc3339(self.start + Duration::from_nanos(ns))
     }
 }
 
-/// Returns the list of endpoints.
-pub(super) fn index() -> Vec<u8> {
-    bytes(
-        &json!({ "endpoints": ["/healthz", "/varz", "/connz", "/jsz", "/routez", "/subsz", "/metrics"] }),
-    )
+/// Returns the answer to `/`: the list of the monitor's paths.
+pub(crate) fn index() -> Value {
+    json!({ "endpoints": PATHS })
 }
 
-/// Returns the general figures of the server.
-pub(super) fn varz(r: &Report, wall: &WallClock) -> Vec<u8> {
+/// Returns the answer to `/varz`: the general figures of the server.
+pub(crate) fn varz(r: &Report, wall: &WallClock) -> Value {
     let process = Process::now();
     let mut out = json!({
         "server_id": r.info.server_id,
@@ -84,6 +101,42 @@ pub(super) fn varz(r: &Report, wall: &WallClock) -> Vec<u8> {
         "lame_duck_mode": r.info.ldm,
     });
     out["loop"] = turns(&r.turns);
+    for (all, of_clients) in [
+        ("in_msgs", "in_client_msgs"),
+        ("out_msgs", "out_client_msgs"),
+        ("in_bytes", "in_client_bytes"),
+        ("out_bytes", "out_client_bytes"),
+    ] {
+        out[of_clients] = out[all].clone();
+    }
+    out["stale_connections"] = r.stats.stale_connections.into();
+    out["slow_consumer_stats"] = by_kind(r.stats.slow_consumers);
+    out["stale_connection_stats"] = by_kind(r.stats.stale_connections);
+    out["max_subscriptions"] = r.max_subscriptions.into();
+    out["http_host"] = r.http_host.as_str().into();
+    out["http_port"] = r.http_port.into();
+    out["http_base_path"] = r.http_base_path.as_str().into();
+    out["https_port"] = 0.into();
+    out["auth_timeout"] = r.auth_timeout_s.into();
+    out["tls_timeout"] = r.tls_timeout_s.into();
+    out["system_account"] = r.system_account.as_str().into();
+    out["config_load_time"] = wall.at(r.configured_ns).into();
+    for part in [
+        "cluster",
+        "gateway",
+        "leaf",
+        "mqtt",
+        "websocket",
+        "jetstream",
+    ] {
+        out[part] = json!({});
+    }
+    if !r.tags.is_empty() {
+        out["tags"] = r.tags.clone().into();
+    }
+    if !r.metadata.is_empty() {
+        out["metadata"] = json!(r.metadata);
+    }
     if let Some(cluster) = &r.cluster {
         out["cluster"] = json!({
             "name": cluster.name,
@@ -102,23 +155,29 @@ pub(super) fn varz(r: &Report, wall: &WallClock) -> Vec<u8> {
         batching["log_syncs"] = controller(&streams.log.controller);
         batching["proposals"] = controller(&streams.proposals);
         batching["fast_ingest_acks"] = controller(&streams.fast_acks);
-        out["jetstream"] = json!({ "config": config(streams), "stats": stats(streams) });
+        out["jetstream"] = jetstream(streams);
         out["log"] = log(streams);
     }
-    bytes(&out)
+    out
 }
 
-/// Returns the figures of the loop's turns.
+/// Returns a count of connections by their kind: all of them are of clients.
+fn by_kind(clients: u64) -> Value {
+    json!({ "clients": clients, "routes": 0, "gateways": 0, "leafs": 0 })
+}
+
+/// Returns the figures of the event loop's turns.
 fn turns(turns: &TurnStats) -> Value {
     let [p50, p99, p999, max] = turns.cpu_ns;
     json!({
         "late": turns.late,
+        "log_syncs": turns.syncs,
         "turn_cpu_ns": { "p50": p50, "p99": p99, "p99.9": p999, "max": max },
     })
 }
 
-/// Returns whether the server is ready, and the reason if it is not.
-pub(super) fn healthz(r: &Report) -> (bool, Vec<u8>) {
+/// Returns the answer to `/healthz`: whether the server is ready, and the body with the reason if it is not.
+pub(crate) fn healthz(r: &Report) -> (bool, Value) {
     let forming = r.cluster.as_ref().is_some_and(|c| c.forming);
     let behind = match &r.streams {
         _ if forming => Some("the cluster is not formed: its nodes have not all met"),
@@ -129,18 +188,17 @@ pub(super) fn healthz(r: &Report) -> (bool, Vec<u8>) {
         None => json!({"status": "ok"}),
         Some(why) => json!({"status": "unavailable", "error": why}),
     };
-    // Writes one line, as nats-server does for health probes.
-    (behind.is_none(), body.to_string().into_bytes())
+    (behind.is_none(), body)
 }
 
-/// Returns the figures of streams.
-pub(super) fn jsz(r: &Report, query: &Query, wall: &WallClock) -> Vec<u8> {
+/// Returns the answer to `/jsz`: the figures of the streams.
+pub(crate) fn jsz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     let Some(streams) = &r.streams else {
-        return bytes(&json!({
+        return json!({
             "server_id": r.info.server_id,
             "now": rfc3339(wall.now),
             "disabled": true,
-        }));
+        });
     };
     let mut out = stats(streams);
     out["server_id"] = r.info.server_id.as_str().into();
@@ -152,24 +210,99 @@ pub(super) fn jsz(r: &Report, query: &Query, wall: &WallClock) -> Vec<u8> {
     out["bytes"] = streams.bytes.into();
     out["total"] = 1.into();
     out["log"] = log(streams);
-    if streams.nodes > 1 {
-        out["meta_cluster"] = json!({
-            "name": streams.cluster.name,
-            "leader": streams.cluster.leader,
-            "cluster_size": streams.nodes,
-            "replicas": streams.cluster.replicas,
-        });
+    if let Some(meta) = meta(streams) {
+        out["meta_cluster"] = meta;
     }
     if query.shows_account() {
-        let mut account = stats(streams);
-        account["name"] = ACCOUNT.into();
-        account["id"] = ACCOUNT.into();
-        if !streams.details.is_empty() {
-            account["stream_detail"] = streams.details.clone().into();
-        }
-        out["account_details"] = json!([account]);
+        out["account_details"] = json!([account_detail(streams, query)]);
     }
-    bytes(&out)
+    out
+}
+
+/// Returns the figures of the streams in a report on the whole server.
+pub(crate) fn jetstream(s: &Streams) -> Value {
+    let mut out = json!({ "config": config(s), "stats": stats(s), "limits": {} });
+    if let Some(meta) = meta(s) {
+        out["meta"] = meta;
+    }
+    out
+}
+
+/// Returns the figures of the nodes that keep the directory of streams; `None` for a single server.
+fn meta(s: &Streams) -> Option<Value> {
+    (s.nodes > 1).then(|| {
+        json!({
+            "name": s.cluster.name,
+            "leader": s.cluster.leader,
+            "cluster_size": s.nodes,
+            "quorum_needed": s.nodes / 2 + 1,
+            "replicas": s.cluster.replicas,
+            "pending": 0,
+        })
+    })
+}
+
+/// Returns the state of the group that keeps the directory of streams, in the form of nats-server's Raft
+/// groups; nothing for a single server.
+pub(crate) fn raftz(r: &Report) -> Value {
+    let Some(streams) = r.streams.as_ref().filter(|s| s.nodes > 1) else {
+        return json!({});
+    };
+    let leader = &streams.cluster.leader;
+    let leads = *leader == r.info.server_name;
+    let others = streams.cluster.replicas.iter();
+    let peers: serde_json::Map<String, Value> = others
+        .map(|peer| {
+            (
+                peer.name.clone(),
+                json!({ "name": peer.name, "known": true }),
+            )
+        })
+        .collect();
+    let group = json!({
+        "id": "_meta_",
+        "state": if leads { "LEADER" } else { "FOLLOWER" },
+        "size": streams.nodes,
+        "quorum_needed": streams.nodes / 2 + 1,
+        "leader": leader,
+        "ever_had_leader": !leader.is_empty(),
+        "system_account": true,
+        "traffic_account": r.system_account,
+        "peers": peers,
+    });
+    let mut groups = json!({});
+    groups[&r.system_account] = json!({ "_meta_": group });
+    groups
+}
+
+/// Returns the figures of the streams' account, with its streams if the request asks for them.
+pub(crate) fn account_detail(s: &Streams, query: &Query) -> Value {
+    let mut account = stats(s);
+    account["name"] = ACCOUNT.into();
+    account["id"] = ACCOUNT.into();
+    if !s.details.streams.is_empty() {
+        let details = s.details.streams.iter();
+        let details = details.map(|stream| detail(stream, query.consumers));
+        account["stream_detail"] = details.collect();
+    }
+    account
+}
+
+/// Returns the description of a stream, with the stream's consumers if the request asks for them.
+fn detail(stream: &Described, consumers: bool) -> Value {
+    let parsed = |json: &[u8]| {
+        let mut value: Value = serde_json::from_slice(json).unwrap_or_default();
+        if let Some(fields) = value.as_object_mut() {
+            fields.remove("type");
+        }
+        value
+    };
+    let mut value = parsed(&stream.info);
+    value["name"] = stream.name.as_str().into();
+    if consumers {
+        value["consumer_detail"] = stream.consumers.iter().map(|c| parsed(c)).collect();
+    }
+    value
 }
 
 fn config(s: &Streams) -> Value {
@@ -182,6 +315,7 @@ fn config(s: &Streams) -> Value {
         // `sync_always` is true on every server, because the server syncs the log before each
         // acknowledgement.
         "sync_always": true,
+        "strict": true,
     })
 }
 
@@ -224,12 +358,12 @@ fn log(s: &Streams) -> Value {
     log
 }
 
-/// Returns the figures of connections.
-pub(super) fn connz(r: &Report, query: &Query, wall: &WallClock) -> Vec<u8> {
+/// Returns the answer to `/connz`: the figures of the client connections.
+pub(crate) fn connz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     let page = &r.connections_listed;
     let entries = page.entries.iter();
     let connections: Vec<Value> = entries.map(|c| connection(c, r.uptime_ns, wall)).collect();
-    bytes(&json!({
+    json!({
         "server_id": r.info.server_id,
         "now": rfc3339(wall.now),
         "num_connections": connections.len(),
@@ -237,11 +371,11 @@ pub(super) fn connz(r: &Report, query: &Query, wall: &WallClock) -> Vec<u8> {
         "offset": query.offset,
         "limit": query.limit,
         "connections": connections,
-    }))
+    })
 }
 
-/// Returns the figures of the other nodes of the cluster.
-pub(super) fn routez(r: &Report, wall: &WallClock) -> Vec<u8> {
+/// Returns the answer to `/routez`: the figures of the other nodes of the cluster.
+pub(crate) fn routez(r: &Report, wall: &WallClock) -> Value {
     let peers = r.cluster.iter().flat_map(|c| &c.peers);
     let routes: Vec<Value> = peers
         .map(|p| {
@@ -262,19 +396,20 @@ pub(super) fn routez(r: &Report, wall: &WallClock) -> Vec<u8> {
             })
         })
         .collect();
-    bytes(&json!({
+    json!({
         "server_id": r.info.server_id,
         "server_name": r.info.server_name,
         "now": rfc3339(wall.now),
         "num_routes": routes.len(),
         "routes": routes,
-    }))
+    })
 }
 
-/// Returns the figures of subscriptions, and a page of them if the request asks for it.
-pub(super) fn subsz(r: &Report, query: &Query, wall: &WallClock) -> Vec<u8> {
-    // As in nats-server, an account that does not exist has no subscriptions.
-    let s = match query.is_of_account() {
+/// Returns the answer to `/subsz`: the figures of subscriptions, and a page of subscriptions if the request
+/// asks for it.
+pub(crate) fn subsz(r: &Report, query: &Query, wall: &WallClock) -> Value {
+    // An account that does not exist has no subscriptions, as in nats-server.
+    let s = match query.is_of_account(ACCOUNT) {
         true => r.sublist,
         false => SublistStats::default(),
     };
@@ -299,12 +434,12 @@ pub(super) fn subsz(r: &Report, query: &Query, wall: &WallClock) -> Vec<u8> {
     if !page.entries.is_empty() {
         out["subscriptions_list"] = page.entries.iter().map(subscription).collect();
     }
-    bytes(&out)
+    out
 }
 
 fn subscription(s: &Subscription) -> Value {
     let mut out = json!({
-        "account": ACCOUNT,
+        "account": s.account,
         "subject": s.subject,
         "sid": s.sid,
         "msgs": s.delivered,
@@ -340,6 +475,7 @@ fn connection(c: &Connection, now_ns: u64, wall: &WallClock) -> Value {
         "name": c.name,
         "lang": c.lang,
         "version": c.version,
+        "account": c.account,
     });
     if let Some((at_ns, reason)) = c.end {
         out["stop"] = wall.at(at_ns).into();
@@ -380,14 +516,14 @@ fn controller(s: &Snapshot) -> Value {
     })
 }
 
-/// The operating system's figures of this process.
-pub(super) struct Process {
-    pub(super) memory_bytes: u64,
-    pub(super) cpu_seconds: f64,
+/// The memory and CPU time of this process, from the operating system.
+pub(crate) struct Process {
+    pub(crate) memory_bytes: u64,
+    pub(crate) cpu_seconds: f64,
 }
 
 impl Process {
-    pub(super) fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let pages = std::fs::read_to_string("/proc/self/statm").ok();
         let pages = pages.and_then(|s| s.split(' ').nth(1)?.parse::<u64>().ok());
         let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -397,14 +533,14 @@ impl Process {
         }
     }
 
-    /// Returns the mean CPU use since the start, in percent of a core.
-    fn cpu_percent(&self, uptime_ns: u64) -> f64 {
+    /// Returns the mean CPU use since the server's start, in percent of one core.
+    pub(crate) fn cpu_percent(&self, uptime_ns: u64) -> f64 {
         let seconds = uptime_ns.max(1) as f64 / 1e9;
         (self.cpu_seconds / seconds * 1000.0).round() / 10.0
     }
 }
 
-fn bytes(value: &Value) -> Vec<u8> {
+pub(super) fn bytes(value: &Value) -> Vec<u8> {
     let mut text = format!("{value:#}").into_bytes();
     text.push(b'\n');
     text
@@ -420,11 +556,6 @@ fn uptime(ns: u64) -> String {
         (0, _, _) => format!("{h}h{m}m{s}s"),
         _ => format!("{d}d{h}h{m}m{s}s"),
     }
-}
-
-fn rfc3339(at: SystemTime) -> String {
-    let text = OffsetDateTime::from(at).format(&Iso8601::DEFAULT);
-    text.expect("the system's clock shows a year of four digits")
 }
 
 #[cfg(test)]

@@ -85,6 +85,11 @@ impl Collector for Figures {
                 r.turns.late,
             ),
             (
+                "loop_syncs",
+                "Syncs of the log on the thread of the event loop, not on the log thread",
+                r.turns.syncs,
+            ),
+            (
                 "write_batches",
                 "Rounds of socket writes",
                 flow.counts.batches(),
@@ -113,12 +118,12 @@ impl Collector for Figures {
             ("subscriptions", "Subscriptions now", r.sublist.len as f64),
             (
                 "write_batch_limit",
-                "Copies gathered at most before sockets are written",
+                "The most copies gathered before the server writes to sockets",
                 flow.limit as f64,
             ),
             (
                 "uptime_seconds",
-                "Since the start",
+                "Time since the start of the server",
                 r.uptime_ns as f64 / 1e9,
             ),
             (
@@ -174,7 +179,7 @@ fn cluster_figures(c: &Cluster, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
         ),
         (
             "remote_subscriptions",
-            "What clients of other nodes want to hear",
+            "Subjects that other nodes subscribed to for their clients",
             sum(|v| v.interests as u64) as f64,
         ),
     ];
@@ -215,7 +220,7 @@ fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
         ),
         (
             "damaged_bytes",
-            "Bytes of these that were damaged",
+            "Bytes of the log found damaged by reading it again",
             s.scrubbed.damaged_bytes,
         ),
         (
@@ -266,17 +271,17 @@ fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
         ),
         (
             "sync_batch_limit",
-            "What one sync covers at most",
+            "The most bytes that one sync of the log covers",
             syncs.limit as f64,
         ),
         (
             "entry_batch_limit",
-            "What one entry holds at most",
+            "The most commands that one entry holds",
             entries.limit as f64,
         ),
         (
             "fast_ack_limit",
-            "Messages for one acknowledgement",
+            "Messages of a fast batch that one acknowledgement covers",
             acks.limit as f64,
         ),
     ];

@@ -5,7 +5,8 @@
 //! that no message waits for a reader of the monitor. The number of connections and the time of each request
 //! are bounded.
 
-mod json;
+pub(crate) mod accounts;
+pub(crate) mod json;
 mod metrics;
 mod query;
 
@@ -13,6 +14,8 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -24,7 +27,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Mutex, Semaphore, oneshot};
 
 use crate::event_loop::handle::Handle;
 use crate::event_loop::report::Report;
@@ -55,6 +58,15 @@ impl Monitor {
     /// # Errors
     /// The monitor cannot bind the address, or cannot start its thread.
     pub fn start(host: &str, port: u16, handle: Handle) -> io::Result<Self> {
+        Self::start_below(host, port, "", handle)
+    }
+
+    /// Starts the monitor at `host` and `port`. All its paths begin with `base`, which is empty, or begins
+    /// with a slash and does not end with one.
+    ///
+    /// # Errors
+    /// The monitor cannot bind the address, or cannot start its thread.
+    pub fn start_below(host: &str, port: u16, base: &str, handle: Handle) -> io::Result<Self> {
         let listener = TcpListener::bind((host, port))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -63,13 +75,21 @@ impl Monitor {
             .build()?;
         let (stop, stopped) = oneshot::channel();
         let started = SystemTime::now();
+        let base = base.into();
         let thread = std::thread::Builder::new()
             .name("monitor".into())
             .spawn(move || {
                 let serving = async move {
-                    if let Err(e) = serve(listener, Source { handle, started }).await {
+                    let source = Source {
+                        handle,
+                        started,
+                        base,
+                        asked: Arc::default(),
+                        asking: Arc::default(),
+                    };
+                    if let Err(e) = serve(listener, source).await {
                         tracing::error!(
-                            "the HTTP monitor ends, the server goes on without it: {e}"
+                            "the HTTP monitor failed, and the server goes on without it: {e}"
                         );
                     }
                 };
@@ -108,6 +128,30 @@ impl Drop for Monitor {
 struct Source {
     handle: Handle,
     started: SystemTime,
+    /// The beginning of all paths.
+    base: Arc<str>,
+    asked: Arc<Asked>,
+    /// The lock of the reader that waits for a report of the event loop.
+    asking: Arc<Mutex<()>>,
+}
+
+/// The numbers of requests by path, in the order of [`json::PATHS`].
+#[derive(Debug, Default)]
+struct Asked([AtomicU64; json::PATHS.len()]);
+
+impl Asked {
+    fn count(&self, path: &str) {
+        if let Some(at) = json::PATHS.iter().position(|known| *known == path) {
+            self.0[at].fetch_add(1, Relaxed);
+        }
+    }
+
+    fn json(&self, base: &str) -> serde_json::Value {
+        let counts = json::PATHS.iter().zip(&self.0);
+        let one =
+            |(path, n): (&&str, &AtomicU64)| (format!("{base}{path}"), n.load(Relaxed).into());
+        serde_json::Value::Object(counts.map(one).collect())
+    }
 }
 
 async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
@@ -122,7 +166,9 @@ async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
             Ok((stream, _)) => stream,
             Err(e) => {
                 if said.is_none_or(|said: Instant| said.elapsed() > SAID_EVERY) {
-                    tracing::warn!("the HTTP monitor cannot accept a connection: {e}");
+                    tracing::warn!(
+                        "the HTTP monitor cannot accept a connection, and tries again soon: {e}"
+                    );
                     said = Some(Instant::now());
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -150,28 +196,22 @@ async fn answer(
     if request.method() != Method::GET {
         return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "only GET"));
     }
-    let path = request.uri().path();
-    if !matches!(
-        path,
-        "/" | "/healthz"
-            | "/varz"
-            | "/connz"
-            | "/jsz"
-            | "/routez"
-            | "/subsz"
-            | "/subscriptionsz"
-            | "/metrics"
-    ) {
-        return Ok(plain(
-            StatusCode::NOT_FOUND,
-            "expected /healthz, /varz, /connz, /jsz, /routez, /subsz or /metrics",
-        ));
+    let path = match request.uri().path().strip_prefix(&*source.base) {
+        Some("") => "/",
+        Some(path) => path,
+        None => "",
+    };
+    let known = json::PATHS.contains(&path) || matches!(path, "/" | "/subscriptionsz");
+    if !known {
+        let expected = format!("expected one of {}", json::PATHS.join(", "));
+        return Ok(plain(StatusCode::NOT_FOUND, &expected));
     }
+    source.asked.count(path);
     let query = match query::parse(path, request.uri().query().unwrap_or("")) {
         Ok(query) => query,
         Err(message) => return Ok(plain(StatusCode::BAD_REQUEST, &message)),
     };
-    let Some(report) = report(&source.handle, query.clone()).await else {
+    let Some(report) = report(&source, query.clone()).await else {
         let error = br#"{"status":"unavailable","error":"the server did not answer in time"}"#;
         return Ok(with_type(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -183,13 +223,23 @@ async fn answer(
     let body = match path {
         "/healthz" => {
             let (ready, body) = json::healthz(&report);
+            // The body of the answer is one line without indentation, as nats-server writes it for health
+            // probes.
+            let body = body.to_string().into_bytes();
             let status = match ready {
                 true => StatusCode::OK,
                 false => StatusCode::SERVICE_UNAVAILABLE,
             };
             return Ok(with_type(status, "application/json", body));
         }
-        "/varz" => json::varz(&report, &wall),
+        "/varz" => {
+            let mut varz = json::varz(&report, &wall);
+            varz["http_req_stats"] = source.asked.json(&source.base);
+            varz
+        }
+        "/accountz" => accounts::accountz(&report, &query, &wall),
+        "/raftz" => json::raftz(&report),
+        "/accstatz" => accounts::accstatz(&report, &query, &wall),
         "/jsz" => json::jsz(&report, &query, &wall),
         "/connz" => json::connz(&report, &query, &wall),
         "/routez" => json::routez(&report, &wall),
@@ -200,13 +250,33 @@ async fn answer(
         }
         _ => json::index(),
     };
-    Ok(with_type(StatusCode::OK, "application/json", body))
+    Ok(with_type(
+        StatusCode::OK,
+        "application/json",
+        json::bytes(&body),
+    ))
 }
 
-/// Requests a report from the loop without blocking the other readers of this thread.
-async fn report(handle: &Handle, query: Query) -> Option<Report> {
+/// Requests a report from the event loop, and all parts of its list of streams. Returns `None` if the loop
+/// does not answer in time.
+async fn report(source: &Source, query: Query) -> Option<Report> {
+    let mut report = part(source, query.clone()).await?;
+    while let Some(streams) = &mut report.streams
+        && let Some(rest) = query.rest(&mut streams.details)
+    {
+        let more = part(source, rest).await?.streams?.details;
+        streams.details.append(more);
+    }
+    Some(report)
+}
+
+/// Requests one report from the event loop, without blocking the other readers on the monitor's thread.
+/// Returns `None` if the loop does not answer in time.
+async fn part(source: &Source, query: Query) -> Option<Report> {
+    // The loop makes one report at a time, so that many readers do not occupy it for long.
+    let _turn = source.asking.lock().await;
     let (sender, receiver) = sync_channel(1);
-    handle.report(query, sender).ok()?;
+    source.handle.report(query, sender).ok()?;
     let waiting = tokio::task::spawn_blocking(move || receiver.recv_timeout(REPORT_TIMEOUT));
     waiting.await.ok()?.ok()
 }

@@ -16,6 +16,7 @@ pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
         "/connz" => List::Connections,
         "/subsz" | "/subscriptionsz" => List::Subscriptions,
         "/jsz" => List::Streams,
+        "/accountz" | "/accstatz" => List::Accounts,
         _ => return Ok(Query::new(List::Nothing)),
     });
     for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
@@ -53,6 +54,7 @@ pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
                 }
                 query.test = Some(value.into());
             }
+            ("unused", List::Accounts) => query.accounts = truth(key, value)?,
             ("accounts", List::Streams) => query.accounts = truth(key, value)?,
             ("streams", List::Streams) => query.streams = truth(key, value)?,
             ("consumers", List::Streams) => query.consumers = truth(key, value)?,
