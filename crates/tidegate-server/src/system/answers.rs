@@ -1,0 +1,211 @@
+//! The answers to questions as JSON, in nats-server's form.
+
+use serde_json::{Value, json};
+use tidegate_nats::permissions::{Pattern, Permissions, Rules};
+use tidegate_nats::settings::Account;
+
+use super::questions::Asked;
+use crate::event_loop::report::Report;
+use crate::event_loop::report::query::ACCOUNT;
+use crate::event_loop::report::server::rfc3339;
+use crate::monitor::accounts;
+use crate::monitor::json::{self, Process, WallClock};
+use crate::sessions::system::{About, Asker, Page, Question};
+
+/// The answer to a question.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// The data of the answer.
+    Data(Value),
+    /// The server has done what the client asked for.
+    Nothing,
+    /// The server sends no answer.
+    Silence,
+    /// The server's figures, which have a form of their own.
+    Stats(Value),
+    /// A document without the facts about the server around it.
+    Bare(Value),
+    /// The error with this code and text.
+    Error(u16, String),
+}
+
+impl Answer {
+    /// Returns the body of the answer of the server with these facts; `None` if the server sends none.
+    pub(super) fn body(self, server: Value) -> Option<Value> {
+        Some(match self {
+            Self::Data(data) => json!({ "server": server, "data": data }),
+            Self::Nothing => json!({ "server": server }),
+            Self::Silence => return None,
+            Self::Stats(stats) => json!({ "server": server, "statsz": stats }),
+            Self::Bare(document) => document,
+            Self::Error(code, text) => {
+                json!({ "server": server, "error": { "code": code, "description": text } })
+            }
+        })
+    }
+}
+
+/// Answers a question that only needs the report.
+pub(super) fn answer(
+    about: &About,
+    question: &Question,
+    asked: &Asked,
+    report: &Report,
+    wall: &WallClock,
+) -> Answer {
+    match about {
+        About::User => Answer::Data(user(question.account, question.asker.as_ref(), report)),
+        About::Account(name) => match accounts::info(report, name, wall) {
+            Value::Null => Answer::Error(500, format!("Account {name} does not exist")),
+            info => Answer::Data(info),
+        },
+        About::PageOf(Page::Streams, name) => match &report.streams {
+            Some(streams) if name == ACCOUNT => {
+                Answer::Data(json::account_detail(streams, &asked.query))
+            }
+            _ => Answer::Error(500, format!("jetstream not enabled for account {name:?}")),
+        },
+        About::Page(page) | About::PageOf(page, _) => answer_page(*page, asked, report, wall),
+        About::Reload | About::Kick | About::LameDuck => Answer::Silence,
+    }
+}
+
+fn answer_page(page: Page, asked: &Asked, report: &Report, wall: &WallClock) -> Answer {
+    let (info, query) = (&report.info, &asked.query);
+    let nothing = |list: &str, count: &str| {
+        let mut out = json!({ "server_id": info.server_id, "now": rfc3339(wall.now()) });
+        out[count] = 0.into();
+        out[list] = json!([]);
+        out
+    };
+    Answer::Data(match page {
+        Page::Id => {
+            let id = json!({ "name": info.server_name, "host": info.host, "id": info.server_id });
+            return Answer::Bare(id);
+        }
+        Page::Stats => return Answer::Stats(stats(report, wall)),
+        Page::Var => json::varz(report, wall),
+        Page::Connections => json::connz(report, query, wall),
+        Page::Subscriptions => json::subsz(report, query, wall),
+        Page::Routes => json::routez(report, wall),
+        Page::Gateways => json!({
+            "server_id": info.server_id,
+            "now": rfc3339(wall.now()),
+            "outbound_gateways": {},
+            "inbound_gateways": {},
+        }),
+        Page::LeafNodes => nothing("leafs", "leafnodes"),
+        Page::Accounts => accounts::accountz(report, query, wall),
+        Page::AccountStats => {
+            let all = accounts::accstatz(report, query, wall);
+            let none = all["account_statz"].as_array().is_none_or(Vec::is_empty);
+            if none && !query.accounts {
+                return Answer::Silence;
+            }
+            all
+        }
+        Page::Streams => json::jsz(report, query, wall),
+        Page::Health => {
+            let (ready, mut health) = json::healthz(report);
+            health["status_code"] = if ready { 200 } else { 503 }.into();
+            health
+        }
+        Page::Raft => json::raftz(report),
+    })
+}
+
+/// Returns the server's figures that STATSZ shows.
+pub(super) fn stats(r: &Report, wall: &WallClock) -> Value {
+    let process = Process::now();
+    let t = r.stats.traffic;
+    let (sent, received) = (
+        json!({ "msgs": t.out_msgs, "bytes": t.out_bytes }),
+        json!({ "msgs": t.in_msgs, "bytes": t.in_bytes }),
+    );
+    let peers = r.cluster.as_ref().map_or(&[][..], |c| &c.peers[..]);
+    let routes = peers.iter().map(|p| {
+        let t = p.view.traffic;
+        json!({
+            "rid": p.slot.index() + 1,
+            "name": p.name,
+            "sent": { "msgs": t.out_msgs, "bytes": t.out_bytes },
+            "received": { "msgs": t.in_msgs, "bytes": t.in_bytes },
+            "pending": p.view.pending_bytes,
+        })
+    });
+    let routes: Vec<Value> = routes.collect();
+    let mut out = json!({
+        "start": wall.at(0),
+        "mem": process.memory_bytes,
+        "cores": std::thread::available_parallelism().map_or(1, usize::from),
+        "cpu": process.cpu_percent(r.uptime_ns),
+        "connections": r.connections,
+        "total_connections": r.stats.total_connections,
+        "active_accounts": 1,
+        "subscriptions": r.sublist.len,
+        "sent": sent,
+        "sent_to_clients": sent,
+        "received": received,
+        "received_from_clients": received,
+        "slow_consumers": r.stats.slow_consumers,
+        "stale_connections": r.stats.stale_connections,
+        "stalled_clients": r.stats.stalls,
+        "active_servers": peers.len() + 1,
+    });
+    if !routes.is_empty() {
+        out["routes"] = routes.into();
+    }
+    if let Some(streams) = &r.streams {
+        out["jetstream"] = json::jetstream(streams);
+    }
+    out
+}
+
+/// Returns the facts about the user that asks.
+fn user(account: Account, asker: Option<&Asker>, report: &Report) -> Value {
+    let name = match account {
+        Account::Global => ACCOUNT,
+        Account::System => &report.system_account,
+    };
+    let mut out = json!({
+        "user": asker.and_then(|a| a.user.as_deref()).unwrap_or_default(),
+        "account": name,
+        "account_name": name,
+    });
+    if let Some(permissions) = asker.and_then(|a| a.permissions.as_ref()) {
+        out["permissions"] = rights(permissions);
+    }
+    out
+}
+
+fn rights(p: &Permissions) -> Value {
+    let pattern = |p: &Pattern| {
+        let subject = String::from_utf8_lossy(&p.subject);
+        match &p.queue {
+            Some(queue) => format!("{subject} {}", String::from_utf8_lossy(queue)),
+            None => subject.into_owned(),
+        }
+    };
+    let rules = |r: &Rules| {
+        let list = |all: &[Pattern]| all.iter().map(pattern).collect::<Vec<_>>();
+        let mut out = json!({});
+        if let Some(allow) = &r.allow {
+            out["allow"] = list(allow).into();
+        }
+        if !r.deny.is_empty() {
+            out["deny"] = list(&r.deny).into();
+        }
+        out
+    };
+    let mut out = json!({ "publish": rules(&p.publish), "subscribe": rules(&p.subscribe) });
+    if let Some(rule) = p.responses {
+        let ttl = rule
+            .expires
+            .map_or(-1, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX));
+        let max = rule
+            .max
+            .map_or(-1, |max| i64::try_from(max).unwrap_or(i64::MAX));
+        out["responses"] = json!({ "max": max, "ttl": ttl });
+    }
+    out
+}

@@ -1,0 +1,98 @@
+//! The messages about connections, in nats-server's form.
+
+use serde_json::{Value, json};
+use tidegate_nats::session::CloseReason;
+use tidegate_nats::settings::Account;
+
+use crate::event_loop::report::Report;
+use crate::event_loop::report::query::ACCOUNT;
+use crate::event_loop::report::server::rfc3339;
+use crate::monitor::json::WallClock;
+use crate::sessions::system::{Connection, subject_of_connection, subject_of_server};
+
+/// Returns the subject of an event of this server.
+pub(super) fn subject(report: &Report, verb: &str) -> String {
+    subject_of_server(&report.info.server_id, verb)
+}
+
+/// Returns the subject and the body of the message that a client has connected.
+pub(super) fn connected(
+    of: &Connection,
+    server: Value,
+    seq: u64,
+    report: &Report,
+    wall: &WallClock,
+) -> (String, Value) {
+    let subject = subject_of_connection(account(of, report), "CONNECT");
+    let mut body = event(
+        "io.nats.server.advisory.v1.client_connect",
+        server,
+        seq,
+        wall,
+        report,
+    );
+    body["client"] = client(of, report, wall);
+    (subject, body)
+}
+
+/// Returns the subject and the body of the message that a client's connection has ended.
+pub(super) fn disconnected(
+    of: &Connection,
+    reason: CloseReason,
+    server: Value,
+    seq: u64,
+    report: &Report,
+    wall: &WallClock,
+) -> (String, Value) {
+    let subject = subject_of_connection(account(of, report), "DISCONNECT");
+    let kind = "io.nats.server.advisory.v1.client_disconnect";
+    let mut body = event(kind, server, seq, wall, report);
+    let mut client = client(of, report, wall);
+    client["stop"] = wall.at(of.until.as_nanos()).into();
+    body["client"] = client;
+    // The names are as the client sees it: it sent the messages that the server received.
+    let t = of.traffic;
+    body["sent"] = json!({ "msgs": t.in_msgs, "bytes": t.in_bytes });
+    body["received"] = json!({ "msgs": t.out_msgs, "bytes": t.out_bytes });
+    body["reason"] = reason.as_str().into();
+    (subject, body)
+}
+
+fn event(kind: &str, server: Value, seq: u64, wall: &WallClock, report: &Report) -> Value {
+    // The id is unique, because the server's id is, and no other event of the server has this number.
+    let id: String = report.info.server_id.chars().take(12).collect();
+    json!({
+        "type": kind,
+        "id": format!("{id}{seq:010}"),
+        "timestamp": rfc3339(wall.now()),
+        "server": server,
+    })
+}
+
+fn account<'a>(of: &Connection, report: &'a Report) -> &'a str {
+    match of.account {
+        Account::Global => ACCOUNT,
+        Account::System => &report.system_account,
+    }
+}
+
+fn client(of: &Connection, report: &Report, wall: &WallClock) -> Value {
+    let mut out = json!({
+        "start": wall.at(of.since.as_nanos()),
+        "host": of.address.ip().to_string(),
+        "id": of.cid,
+        "acc": account(of, report),
+        "kind": "Client",
+        "client_type": "nats",
+    });
+    let texts = [("name", &of.name), ("lang", &of.lang), ("ver", &of.version)];
+    for (name, text) in texts {
+        if !text.is_empty() {
+            out[name] = text.as_str().into();
+        }
+    }
+    if let Some(user) = &of.user {
+        out["user"] = user.as_str().into();
+    }
+    out
+}

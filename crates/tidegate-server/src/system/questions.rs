@@ -1,0 +1,197 @@
+//! Reads the bodies of questions: the servers that shall answer, and the parameters of the answer, with
+//! nats-server's names.
+
+use serde::Deserialize;
+use tidegate_nats::subject;
+
+use super::list_of;
+use crate::event_loop::report::Report;
+use crate::event_loop::report::query::{List, PAGE_MAX, Query, State};
+use crate::sessions::system::{About, Question};
+
+/// The parameters of a question.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) query: Query,
+    pub(super) cid: u64,
+    /// True if only the leader of the directory of streams shall answer.
+    leader_only: bool,
+    filter: Filter,
+}
+
+/// The servers that shall answer.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Filter {
+    server_name: String,
+    cluster: String,
+    host: String,
+    exact_match: bool,
+    tags: Vec<String>,
+    domain: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Body {
+    #[serde(flatten)]
+    filter: Filter,
+    offset: i64,
+    limit: i64,
+    subscriptions: bool,
+    subscriptions_detail: bool,
+    cid: u64,
+    state: u8,
+    user: String,
+    acc: String,
+    account: String,
+    accounts: serde_json::Value,
+    test: String,
+    streams: bool,
+    consumer: bool,
+    leader_only: bool,
+    include_unused: bool,
+}
+
+impl Asked {
+    /// Returns whether this server is among those that shall answer.
+    pub(super) fn is_for(&self, report: &Report) -> bool {
+        let (f, info) = (&self.filter, &report.info);
+        let follows = report
+            .streams
+            .as_ref()
+            .is_some_and(|s| s.nodes > 1 && s.cluster.leader != info.server_name);
+        if self.leader_only && follows {
+            return false;
+        }
+        let cluster = info.cluster.as_deref().unwrap_or_default();
+        let pairs = [
+            (&f.server_name, info.server_name.as_str()),
+            (&f.host, info.host.as_str()),
+            (&f.cluster, cluster),
+        ];
+        let fits = |(wanted, own): (&String, &str)| match f.exact_match {
+            true => wanted.is_empty() || wanted == own,
+            false => own.contains(wanted.as_str()),
+        };
+        pairs.into_iter().all(fits)
+            && f.tags
+                .iter()
+                .all(|tag| report.tags.contains(&tag.to_lowercase()))
+            && (f.domain.is_empty() || report.domain.as_deref() == Some(&f.domain))
+    }
+}
+
+/// Reads the parameters of a question.
+///
+/// # Errors
+/// The body is not JSON with the expected fields, or a value is impossible.
+pub(super) fn read(question: &Question) -> Result<Asked, String> {
+    let body: Body = match question.payload.trim_ascii() {
+        b"" => Body::default(),
+        text => serde_json::from_slice(text).map_err(|e| e.to_string())?,
+    };
+    let list = match &question.about {
+        About::Page(page) | About::PageOf(page, _) => list_of(*page),
+        About::Account(_) => List::Accounts,
+        _ => List::Nothing,
+    };
+    let account = match &question.about {
+        About::PageOf(_, name) | About::Account(name) => Some(name.clone()),
+        _ => [body.acc, body.account]
+            .into_iter()
+            .find(|name| !name.is_empty()),
+    };
+    if !body.test.is_empty() && !subject::is_literal(body.test.as_bytes()) {
+        return Err(format!(
+            "invalid test subject, must be valid publish subject: {}",
+            body.test
+        ));
+    }
+    let of_account = matches!(question.about, About::PageOf(..));
+    let cid = (body.cid > 0).then_some(body.cid);
+    let query = Query {
+        offset: usize::try_from(body.offset).unwrap_or(0),
+        limit: match usize::try_from(body.limit) {
+            Ok(limit @ 1..=PAGE_MAX) => limit,
+            _ => PAGE_MAX,
+        },
+        subscriptions: body.subscriptions
+            || body.subscriptions_detail
+            || list == List::Subscriptions && of_account,
+        state: match body.state {
+            0 => State::Open,
+            1 => State::Closed,
+            _ => State::All,
+        },
+        cid,
+        user: Some(body.user).filter(|user| !user.is_empty()),
+        account,
+        test: Some(body.test).filter(|test| !test.is_empty()),
+        accounts: body.accounts == true || body.include_unused,
+        streams: body.streams || list == List::Streams && of_account,
+        consumers: body.consumer,
+        ..Query::new(list)
+    };
+    Ok(Asked {
+        query,
+        cid: body.cid,
+        leader_only: body.leader_only,
+        filter: body.filter,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_nats::settings::Account;
+
+    use super::*;
+    use crate::sessions::system::Page;
+
+    fn asked(about: About, body: &str) -> Result<Asked, String> {
+        read(&Question {
+            about,
+            account: Account::System,
+            reply: b"r".as_slice().into(),
+            payload: body.as_bytes().into(),
+            asker: None,
+        })
+    }
+
+    #[test]
+    fn parameters() {
+        let asked = |about, body| asked(about, body).unwrap();
+        let page = About::Page(Page::Connections);
+        let query = asked(
+            page,
+            r#"{"cid":7,"state":2,"user":"u","acc":"$G","limit":9999}"#,
+        )
+        .query;
+        assert_eq!(
+            (query.cid, query.state, query.limit),
+            (Some(7), State::All, PAGE_MAX)
+        );
+        assert_eq!(
+            (query.list, query.account),
+            (List::Connections, Some("$G".into()))
+        );
+        let of = asked(About::PageOf(Page::Subscriptions, "$SYS".into()), "").query;
+        assert!(of.subscriptions && of.account == Some("$SYS".into()));
+        let streams = asked(
+            About::Page(Page::Streams),
+            r#"{"accounts":true,"streams":true}"#,
+        );
+        assert!(streams.query.accounts && streams.query.streams && !streams.query.consumers);
+        assert_eq!(asked(About::Kick, r#"{"cid":12}"#).cid, 12);
+    }
+
+    #[test]
+    fn wrong_bodies_are_refused() {
+        for body in ["x", r#"{"cid":"a"}"#, r#"{"test":"a.*"}"#] {
+            assert!(
+                asked(About::Page(Page::Subscriptions), body).is_err(),
+                "{body}"
+            );
+        }
+    }
+}
