@@ -9,7 +9,7 @@
 //! announcement. Clients that subscribe to `$JS.>` also get a copy, as of any other message.
 
 use tidegate::Time;
-use tidegate_cluster::groups::ALL;
+use tidegate_cluster::groups::{ALL, GroupId};
 use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_cluster::wire::Routed;
@@ -43,6 +43,7 @@ impl Node {
         let (flows, pulls) = (is_flow(subject, domain), is_pull(subject, domain));
         let name = match about(subject, domain) {
             About::None => return self.publish_into(now, message),
+            About::Group(group) => return self.ask_group(now, from, group, message, way),
             About::All => return (DIRECTORY, self.ask_directory(now, from, None, message, way)),
             About::Stream(name) => name,
         };
@@ -90,7 +91,27 @@ impl Node {
         }
     }
 
-    /// Handles a message at `$JS.>` that the peer in this slot handed to this node alone.
+    /// Hands a part of a backup to the leader of the group that sends or receives the backup.
+    fn ask_group(
+        &mut self,
+        now: Time,
+        from: Party,
+        group: GroupId,
+        message: &Publish<'_>,
+        way: Way,
+    ) -> (GroupSlot, Taken) {
+        if let Some(at) = self.slot_of_group(group).filter(|at| self.serves_at(*at)) {
+            return (at, self.ask_slot(at, now, message));
+        }
+        let to = self.peer_that_leads(group);
+        let taken = match to.is_some_and(|to| self.hand(now, Some(from), to, message, way)) {
+            true => Taken::Yes,
+            false => Taken::No,
+        };
+        (DIRECTORY, taken)
+    }
+
+    /// Handles a message under `$JS.` that the peer in this slot handed to this node alone.
     pub(super) fn handle_handed(&mut self, now: Time, slot: PeerSlot, routed: &Routed<'_>) {
         let (from, message) = (Party::Peer(slot), &routed.message);
         if !message.subject.starts_with(JETSTREAM) {

@@ -5,7 +5,10 @@ use tidegate::Time;
 use tidegate_nats::connect::Info;
 use tidegate_nats::op;
 use tidegate_nats::session::CloseReason;
+use tidegate_nats::settings::Account;
+use tidegate_nats::system::outer;
 
+use super::system::Happened;
 use super::{Lame, Node};
 use crate::config::Settings;
 use crate::party::ClientKey;
@@ -20,6 +23,7 @@ impl Node {
         self.info.ldm = true;
         self.tell_urls();
         self.inform_all();
+        self.tell_of_server(Happened::LameDuck);
         let (grace, over) = (
             self.settings.lame_duck_grace_period,
             self.settings.lame_duck_duration,
@@ -45,6 +49,7 @@ impl Node {
     /// maximum, and ends subscriptions that are no longer permitted.
     pub fn reload(&mut self, now: Time, settings: Settings, info: Info) {
         self.settings = settings;
+        self.configured = now;
         self.info = Info {
             ldm: self.info.ldm,
             ..info
@@ -63,6 +68,7 @@ impl Node {
             }
         }
         self.close_surplus(now);
+        self.announce_system();
         self.inform_all();
     }
 
@@ -86,13 +92,10 @@ impl Node {
         let mut ended = Vec::new();
         for sub in session.subs.values() {
             let state = &mut self.subs[*sub as usize];
-            state.filtered = permissions.filters(&state.pattern);
-            if !permissions.may_subscribe(&state.pattern, state.queue.as_deref()) {
-                op::subscription_violation(
-                    &mut session.out,
-                    &state.pattern,
-                    state.queue.as_deref(),
-                );
+            let pattern = outer(&state.pattern);
+            state.filtered = permissions.filters(pattern);
+            if !permissions.may_subscribe(pattern, state.queue.as_deref()) {
+                op::subscription_violation(&mut session.out, pattern, state.queue.as_deref());
                 ended.push(*sub);
             }
         }
@@ -100,6 +103,22 @@ impl Node {
             self.remove_subscription(sub);
         }
         self.touch(key);
+    }
+
+    /// Sends the client the INFO that confirms its CONNECT.
+    pub(super) fn confirm(&mut self, key: ClientKey) {
+        let session = &mut self.entries[key].session;
+        let is_system = session.account() == Account::System;
+        let name = is_system.then(|| self.settings.system_account.clone());
+        let info = Info {
+            client_id: session.cid,
+            client_ip: session.address.ip().to_string(),
+            connect_info: true,
+            remote_account: name,
+            acc_is_sys: is_system,
+            ..self.info.clone()
+        };
+        session.inform(&info);
     }
 
     pub(super) fn inform_all(&mut self) {

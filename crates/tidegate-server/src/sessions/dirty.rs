@@ -33,11 +33,17 @@ impl Dirty {
         }
     }
 
-    /// Takes the next connection.
-    pub(super) fn pop(&mut self) -> Option<ClientKey> {
-        if self.in_a_row + 1 < ONE_LONG_IN
+    /// Takes the next connection to write, in the order that the [module](self) describes; `None` if no
+    /// connection has bytes to write. `bytes` returns the bytes that wait for a connection now: an outbox
+    /// that has grown long since its connection came into the list goes with the long ones.
+    pub(super) fn pop(&mut self, bytes: impl Fn(ClientKey) -> usize) -> Option<ClientKey> {
+        while self.in_a_row + 1 < ONE_LONG_IN
             && let Some(key) = self.short.pop_front()
         {
+            if bytes(key) > LONG {
+                self.long.push_back(key);
+                continue;
+            }
             self.in_a_row += 1;
             return Some(key);
         }
@@ -69,12 +75,24 @@ mod tests {
         for at in 10..26 {
             dirty.push(ClientKey::new(at), LONG);
         }
-        let order: Vec<usize> = std::iter::from_fn(|| dirty.pop())
+        let order: Vec<usize> = std::iter::from_fn(|| dirty.pop(|_| 0))
             .map(ClientKey::index)
             .collect();
         let first: Vec<usize> = (10..17).chain([0]).chain(17..24).chain([1]).collect();
         assert_eq!(order[..16], first);
         assert_eq!(order.len(), 19);
         assert!(dirty.is_empty());
+    }
+
+    /// A subscriber's outbox was short and has grown since; another client got a `PONG` later.
+    #[test]
+    fn outboxes_that_have_grown_long_let_short_ones_pass() {
+        let mut dirty = Dirty::default();
+        (0..3).for_each(|at| dirty.push(ClientKey::new(at), 10));
+        let bytes = |key: ClientKey| if key.index() < 2 { LONG + 1 } else { 10 };
+        let order: Vec<usize> = std::iter::from_fn(|| dirty.pop(bytes))
+            .map(ClientKey::index)
+            .collect();
+        assert_eq!(order, [2, 0, 1]);
     }
 }

@@ -13,6 +13,7 @@ use tidegate_nats::outbox::Pool;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::session::{CloseReason, Session};
 use tidegate_nats::sublist::{Matches, SubKey};
+use tidegate_nats::system::outer;
 
 use super::dirty::Dirty;
 use super::routes::Peers;
@@ -219,7 +220,7 @@ impl Fanout<'_, '_> {
         let session = &mut entry.session;
         if sub.filtered
             && let Some(permissions) = session.permissions()
-            && !permissions.may_receive(self.to, sub.queue.as_deref())
+            && !permissions.may_receive(outer(self.to), sub.queue.as_deref())
         {
             return false;
         }

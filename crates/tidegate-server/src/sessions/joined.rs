@@ -92,11 +92,12 @@ fn spread(node: &mut Node, now: Time) {
     }
 }
 
-/// Handles text that a client sends.
-pub(crate) fn say(node: &mut Node, now: Time, key: ClientKey, text: &str) {
+/// Lets the node handle a text that a client sends.
+pub(crate) fn say(node: &mut Node, now: Time, key: ClientKey, text: impl AsRef<[u8]>) {
+    let text = text.as_ref();
     let mut used = 0;
     loop {
-        let received = node.handle_received(now, key, &text.as_bytes()[used..], ANY);
+        let received = node.handle_received(now, key, &text[used..], ANY);
         node.check_invariants();
         used += received.used;
         let waits = node.is_spreading();
@@ -105,7 +106,7 @@ pub(crate) fn say(node: &mut Node, now: Time, key: ClientKey, text: &str) {
             break;
         }
     }
-    assert_eq!(used, text.len(), "{text}");
+    assert_eq!(used, text.len(), "{}", String::from_utf8_lossy(text));
 }
 
 /// Returns the text that the node has sent to a client since the last call.

@@ -17,6 +17,7 @@ use tidegate_nats::collections::IntoValues;
 use tidegate_nats::sublist::SubKey;
 
 use super::Node;
+use crate::cures::cures;
 use crate::party::ClientKey;
 
 /// The number of subscriptions that the node removes at once. Then it serves other clients before it removes
@@ -65,12 +66,20 @@ impl Leaving {
     }
 }
 
+/// Returns the number of subscriptions that the node removes at once.
+fn step() -> usize {
+    match cures().leaving {
+        true => STEP,
+        false => usize::MAX,
+    }
+}
+
 impl Node {
     /// Removes the subscriptions of a client that is closing. If the client has many, the node removes them
     /// later, a part at a time.
     pub(super) fn leave(&mut self, key: ClientKey) {
         let subs = std::mem::take(&mut self.entries[key].session.subs);
-        if subs.len() > STEP {
+        if subs.len() > step() {
             self.entries[key].leaving = true;
             let left = Left::Client(key, subs.into_values());
             return self.leaving.0.push_back(left);
@@ -92,7 +101,7 @@ impl Node {
         let Some(mut left) = self.leaving.0.pop_front() else {
             return;
         };
-        for _ in 0..STEP {
+        for _ in 0..step() {
             let Some(sub) = left.next() else { break };
             self.remove_subscription(sub);
         }

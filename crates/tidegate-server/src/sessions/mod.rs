@@ -25,11 +25,13 @@ pub(super) mod joined;
 mod leaders;
 mod leaving;
 mod passwords;
+mod polling;
 mod queue_groups;
 pub(crate) mod recently_closed;
 pub(crate) mod routes;
 mod slots;
 mod spreading;
+pub(crate) mod system;
 #[cfg(test)]
 mod tests;
 pub(crate) mod timers;
@@ -51,10 +53,12 @@ use tidegate_nats::collections::ChunkedSlab;
 use tidegate_nats::connect::Info;
 use tidegate_nats::headers::asks_only_for_trace;
 use tidegate_nats::op::{self, Delivery};
-use tidegate_nats::outbox::{Outbox, Pool};
+use tidegate_nats::outbox::Pool;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::session::{Action, CloseReason, Session, Traffic};
+use tidegate_nats::settings::Account;
 use tidegate_nats::sublist::{SubKey, Sublist};
+use tidegate_nats::system as account;
 use tidegate_stream::stream::Place;
 
 use self::announced::Announced;
@@ -66,12 +70,14 @@ use self::recently_closed::{ClosedConnection, RecentlyClosed};
 use self::routes::Peers;
 use self::slots::Inner;
 use self::spreading::Spreading;
+use self::system::System;
 use crate::config::Settings;
-use crate::fair::Source;
+use crate::cost::{Work, spend};
 use crate::party::{ClientKey, Party, PerClient};
 use crate::sessions::timers::Timers;
 use crate::streams::JetStream;
 use crate::streams::context::Outputs;
+use crate::streams::subject_pages::PageJob;
 
 /// The backlog of a receiver, in bytes, at which its publishers pause; three quarters of `max_pending` if
 /// that is less.
@@ -126,7 +132,9 @@ pub struct NodeStats {
     /// The number of connections that the node closed because more than `max_pending` bytes waited for the
     /// client.
     pub slow_pending: u64,
-    /// The number of connections that the node refused for their credentials.
+    /// The number of connections that the node closed because the client did not answer PINGs.
+    pub stale_connections: u64,
+    /// The number of connections that the node refused because of their credentials.
     pub auth_failures: u64,
     /// The number of times that the node paused a publisher because a receiver had a large backlog.
     pub stalls: u64,
@@ -164,7 +172,11 @@ pub struct Node {
     lame: Option<Lame>,
     leaving: Leaving,
     spreading: Spreading,
-    /// The number of subscriptions made so far.
+    /// The state of the system account.
+    system: System,
+    /// The time at which the node got its present settings.
+    configured: Time,
+    /// The number of subscriptions that the node has made so far, for clients and peers.
     next_sub: u64,
     /// The number of connections that have ended and are still in `entries`, because their key is still in
     /// use.
@@ -175,7 +187,11 @@ pub struct Node {
     outputs: Outputs,
     /// The places of the messages that the store must read, each with the slot of its group.
     wanted: VecDeque<(GroupSlot, Place)>,
-    /// Events for streams that other streams have caused. Empty between two calls.
+    /// The pages of subjects that a thread of the pool must encode, each with the slot of its group.
+    pages: VecDeque<(GroupSlot, Box<PageJob>)>,
+    /// The events that the streams of one group have caused for the streams of another group on this node,
+    /// and that the other group's streams have not handled yet. The list is empty whenever the driver calls
+    /// the node.
     inner: VecDeque<Inner>,
     /// The id of the group in each slot.
     groups: PerGroup<GroupId>,
@@ -224,11 +240,14 @@ impl Node {
             lame: None,
             leaving: Leaving::default(),
             spreading: Spreading::default(),
+            system: System::default(),
+            configured: Time::ZERO,
             next_sub: 0,
             gone: 0,
             streams: PerGroup::new(),
             outputs: Outputs::default(),
             wanted: VecDeque::new(),
+            pages: VecDeque::new(),
             inner: VecDeque::new(),
             groups: PerGroup::new(),
             announced: Announced::default(),
@@ -323,6 +342,7 @@ impl Node {
                 .next(now, &input[used..], &self.settings.sessions);
             used += n;
             operations += 1;
+            spend(Work::Operation, 1);
             match action {
                 Action::Publish(message) => self.publish(now, key, &message),
                 Action::More => break,
@@ -334,6 +354,7 @@ impl Node {
             }
         }
         self.bound_replies(now, key);
+        self.tell_connected(key);
         self.touch(key);
         self.arm(key);
         Received { used, full }
@@ -391,6 +412,7 @@ impl Node {
             .session
             .handle_verified(now, good, &self.settings.sessions);
         self.carry_out(now, key, step);
+        self.tell_connected(key);
         self.touch(key);
         self.resumed.push(key);
         self.arm(key);
@@ -458,118 +480,11 @@ impl Node {
         self.limp(now);
     }
 
-    /// The time at which the driver calls [`Node::handle_timeouts`] next.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Time> {
-        if !self.leaving.is_empty() || !self.spreading.is_empty() {
-            return Some(Time::ZERO);
-        }
-        let lame = self.lame.map(|l| l.next);
-        let peers = self.peers.as_ref().and_then(|p| p.deadline());
-        let times = [self.timers.next(), lame, peers];
-        times.into_iter().flatten().min()
-    }
-
-    /// Returns the next connection with bytes to write; `handle_written` must follow.
-    pub fn poll_dirty(&mut self) -> Option<ClientKey> {
-        loop {
-            let key = self.dirty.pop()?;
-            // A connection may have ended since, and another one may have got its key.
-            if self.entries.get(key).is_some_and(|entry| entry.dirty) {
-                return Some(key);
-            }
-        }
-    }
-
-    /// Returns whether a connection has bytes to write.
-    #[must_use]
-    pub fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty()
-    }
-
-    /// Returns whether a message is on its way to many receivers.
-    #[must_use]
-    pub fn is_spreading(&self) -> bool {
-        !self.spreading.is_empty()
-    }
-
-    /// Returns whether the driver is to drop a socket.
-    #[must_use]
-    pub fn has_closed(&self) -> bool {
-        !self.closed.is_empty()
-    }
-
-    /// The bytes that wait to be written to a connection.
-    #[must_use]
-    pub fn outbox(&self, key: ClientKey) -> &Outbox {
-        &self.entries[key].session.out
-    }
-
-    /// Returns the next password to check, of a connection that waits for the outcome. The driver asks
-    /// only when it can check it: until then other connections may move ahead, or this one may end.
-    pub fn poll_verify(&mut self) -> Option<Verify> {
-        self.poll_verify_of(|_| true).map(|(_, verify)| verify)
-    }
-
-    /// Returns the same, of an address that may have its turn.
-    pub(crate) fn poll_verify_of(
-        &mut self,
-        may: impl Fn(Source) -> bool,
-    ) -> Option<(Source, Verify)> {
-        let (source, verify) = self.passwords.pop(may)?;
-        Some((source, verify))
-    }
-
-    /// Returns the next connection that may be read from again. Bytes received earlier and not used
-    /// come first.
-    pub fn poll_resumed(&mut self) -> Option<ClientKey> {
-        while let Some(key) = self.resumed.pop() {
-            if self.contains(key) {
-                return Some(key);
-            }
-        }
-        None
-    }
-
-    /// Returns the next connection that has ended: the driver drops its socket.
-    pub fn poll_closed(&mut self) -> Option<(ClientKey, CloseReason)> {
-        let (key, reason) = self.closed.pop_front()?;
-        let entry = &mut self.entries[key];
-        entry.dropped = true;
-        self.forget(key);
-        Some((key, reason))
-    }
-
-    /// Returns the messages and bytes delivered to outboxes since the last call, and resets the count.
-    pub fn take_gathered(&mut self) -> Load {
-        std::mem::take(&mut self.gathered)
-    }
-
-    /// Messages and bytes delivered to outboxes since [`Node::take_gathered`].
-    #[must_use]
-    pub const fn gathered(&self) -> Load {
-        self.gathered
-    }
-
-    /// Returns whether the outboxes hold so much that the driver writes before the node delivers more.
-    pub(crate) const fn has_gathered(&self, limit: Load) -> bool {
-        self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes
-    }
-
     fn carry_out(&mut self, now: Time, key: ClientKey, step: Action<'_>) {
         match step {
             Action::More | Action::Done => {}
             Action::Publish(message) => self.publish(now, key, &message),
-            Action::Greeted => {
-                let session = &mut self.entries[key].session;
-                let info = Info {
-                    client_id: session.cid,
-                    client_ip: session.address.ip().to_string(),
-                    connect_info: true,
-                    ..self.info.clone()
-                };
-                session.inform(&info);
-            }
+            Action::Greeted => self.confirm(key),
             Action::Subscribe {
                 subject,
                 queue,
@@ -599,6 +514,9 @@ impl Node {
         let session = &self.entries[key].session;
         if !session.subs.contains_key(sid) {
             let filtered = session.permissions().is_some_and(|p| p.filters(pattern));
+            let kept = system::kept(session.account(), pattern);
+            let pattern = &*kept;
+            self.system.subscriptions += usize::from(account::is_inner(pattern));
             let interest = match self.is_leaders_own(pattern) {
                 // The messages between leaders must not reach clients, so peers do not learn of this
                 // subscription.
@@ -606,6 +524,7 @@ impl Node {
                 false => self.want(pattern, queue),
             };
             self.next_sub += 1;
+            spend(Work::Subscribe, 1);
             let sub = self.subs.insert(Subscription {
                 owner: Party::Client(key),
                 number: self.next_sub,
@@ -640,8 +559,10 @@ impl Node {
     }
 
     fn remove_subscription(&mut self, key: SubKey) {
+        spend(Work::Unsubscribe, 1);
         let sub = self.subs.remove(key as usize);
         self.sublist.remove(&sub.pattern, key);
+        self.system.subscriptions -= usize::from(account::is_inner(&sub.pattern));
         match (sub.owner, &mut self.peers) {
             (Party::Peer(slot), Some(peers)) => peers.forget(slot, &sub.sid, key),
             (Party::Peer(_), None) => {}
@@ -660,7 +581,10 @@ impl Node {
         if message.headers.is_some_and(asks_only_for_trace) {
             return self.refuse_trace(now, message);
         }
-        // Clients must not publish to the subjects of leaders.
+        if self.entries[key].session.account() == Account::System {
+            return self.publish_system(now, key, message);
+        }
+        // Only leaders may publish to the subjects of the messages between leaders.
         let own = self.is_leaders_own(message.subject);
         let from = Party::Client(key);
         let delivered = !own
@@ -671,8 +595,13 @@ impl Node {
         if taken {
             self.spreading.handle_taken(from);
         }
-        if !delivered && !taken && message.reply.is_some() {
-            self.no_responders(key, message);
+        if taken || message.reply.is_none() {
+            return;
+        }
+        match delivered {
+            true => self.answer_unserved(now, message),
+            false if self.ask_system(Some(key), message) => {}
+            false => self.no_responders(key, message),
         }
     }
 
@@ -691,11 +620,27 @@ impl Node {
         message: &Publish<'_>,
         came: Option<&Routed<'_>>,
     ) -> Option<usize> {
-        let wants = came.is_none() && self.wants_to_know(from, message);
+        // Streams answer a system client at a subject of its account, which the client sees without the
+        // account's token.
+        let outer;
+        let message = match account::is_inner(message.subject) {
+            true => {
+                let subject = account::outer(message.subject);
+                outer = Publish {
+                    subject,
+                    ..*message
+                };
+                &outer
+            }
+            false => message,
+        };
+        let of_system = account::is_inner(to);
+        let wants = came.is_none() && !of_system && self.wants_to_know(from, message);
         let asks = match came {
             Some(came) => came.asks && !came.plain,
             None => wants && self.asks(to, message),
         };
+        spend(Work::Publish, 1);
         let lent = self.sublist.lend(to);
         if lent.matches.is_empty() {
             self.sublist.put_back(lent);
@@ -709,7 +654,7 @@ impl Node {
             asks,
             wants,
         };
-        if from.is_some() && lent.matches.len() > spreading::AT_ONCE {
+        if from.is_some() && lent.matches.len() > spreading::at_once() {
             let matches = self.sublist.keep(lent);
             return self.spread(now, sender, to, message, came, matches);
         }
@@ -764,6 +709,7 @@ impl Node {
 
     /// Counts the copies of a message for clients (`copies`) and for peers (`routed`).
     fn count_copies(&mut self, copies: u64, routed: u64, size: u64) {
+        spend(Work::Copy, copies + routed);
         self.stats.traffic.out_msgs += copies;
         self.stats.traffic.out_bytes += copies * size;
         self.stats.routed_out += routed;
@@ -827,8 +773,9 @@ impl Node {
         let Some(reply) = message.reply.filter(|_| wanted) else {
             return;
         };
+        let at = system::kept(self.entries[from].session.account(), reply);
         let found = {
-            let mut all = self.sublist.matches(reply).iter();
+            let mut all = self.sublist.matches(&at).iter();
             all.find(|sub| self.subs[*sub as usize].owner == Party::Client(from))
         };
         let Some(sub) = found else { return };
@@ -858,6 +805,7 @@ impl Node {
             self.passwords.remove(entry.session.cid);
             self.stats.slow_consumers += u64::from(reason.is_slow_consumer());
             self.stats.slow_pending += u64::from(reason == CloseReason::SlowPending);
+            self.stats.stale_connections += u64::from(reason == CloseReason::Stale);
             self.stats.auth_failures += u64::from(reason.is_failed_login());
             for waiter in std::mem::take(&mut entry.waiters) {
                 self.resume(waiter);
@@ -879,6 +827,7 @@ impl Node {
     /// Ends a closed connection: drops its unwritten bytes, and moves its facts to the recently closed
     /// connections.
     fn finish(&mut self, now: Time, key: ClientKey) {
+        self.tell_disconnected(now, key);
         let entry = &mut self.entries[key];
         let session = &mut entry.session;
         let past = ClosedConnection::take(session, now, entry.reason, entry.subscriptions);

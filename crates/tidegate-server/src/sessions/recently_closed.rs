@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use tidegate::Time;
 use tidegate_nats::session::{CloseReason, Session, Traffic};
+use tidegate_nats::settings::Account;
 
 /// The greatest number of closed connections that the node remembers, as many as nats-server does.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -29,6 +30,7 @@ pub(crate) struct ClosedConnection {
     pub(crate) lang: Box<str>,
     pub(crate) version: Box<str>,
     pub(crate) user: Option<Box<str>>,
+    pub(crate) account: Account,
     pub(crate) tls: bool,
 }
 
@@ -56,6 +58,7 @@ impl ClosedConnection {
             lang,
             version,
             user: session.user().map(Into::into),
+            account: session.account(),
             tls: session.secured,
         }
     }
@@ -86,7 +89,8 @@ impl RecentlyClosed {
         }
     }
 
-    /// The number of connections that it remembers.
+    /// Returns the number of closed connections that the node remembers.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.connections.len()
     }

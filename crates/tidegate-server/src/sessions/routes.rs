@@ -25,9 +25,11 @@ use tidegate_cluster::wire::{Envelope, Frame, InterestId, Routed};
 use tidegate_nats::outbox::Outbox;
 use tidegate_nats::session::Traffic;
 use tidegate_nats::sublist::SubKey;
+use tidegate_nats::system::is_inner;
 
 use super::fanout::Subscription;
 use super::{Node, stall_bytes};
+use crate::cost::{Work, spend};
 use crate::party::Party;
 
 /// The greatest number of subscriptions that one peer may announce. A peer with more is faulty.
@@ -356,6 +358,7 @@ impl Node {
         peers.own_urls = own_urls;
         self.peers = Some(Box::new(peers));
         self.tell_urls();
+        self.announce_system();
     }
 
     /// Handles the opening of a channel to the peer: announces all subscriptions of this node to the peer at
@@ -417,6 +420,7 @@ impl Node {
             return Err(TooMuchInterest);
         }
         self.next_sub += 1;
+        spend(Work::Subscribe, 1);
         let sub = self.subs.insert(Subscription {
             owner: Party::Peer(slot),
             number: self.next_sub,
@@ -431,6 +435,7 @@ impl Node {
         });
         let sub = SubKey::try_from(sub).expect("subscriptions take more than a byte each");
         heard.insert(id, sub);
+        self.system.subscriptions += usize::from(is_inner(pattern));
         self.sublist.insert_many(pattern, queue, sub);
         self.subscribed(pattern);
         Ok(())
@@ -482,6 +487,10 @@ impl Node {
         let traffic = &mut peers.slots[slot.index()].traffic;
         traffic.in_msgs += 1;
         traffic.in_bytes += message.message.size() as u64;
+        if message.to.is_none() && is_inner(message.message.subject) {
+            // No client may name a subject of the system account.
+            return false;
+        }
         if self.is_leaders_own(message.message.subject) {
             self.handle_leader_message(now, &message.message);
             return false;
@@ -495,8 +504,12 @@ impl Node {
         if heard.is_none() && message.asks && !message.plain {
             self.tell_nobody_is_there(now, &message.message);
         }
-        // A delivery of a consumer carries the subject of its message, but no client published the delivery
-        // there.
+        if is_inner(to) {
+            self.ask_system(None, &message.message);
+            return self.has_gathered(limit);
+        }
+        // A consumer's delivery carries the subject of its stored message, but no client published the
+        // delivery to that subject, so no stream may take it.
         let published = message.plain && message.to.is_none();
         if published
             && self.is_published(message.message.subject)

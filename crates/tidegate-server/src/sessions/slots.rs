@@ -12,6 +12,7 @@ use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
+use tidegate_nats::system::is_inner;
 use tidegate_raft::replica::{Committed, EntryId};
 use tidegate_raft::store::Space;
 use tidegate_stream::schema::error::ApiError;
@@ -27,6 +28,7 @@ use crate::streams::context::{
 use crate::streams::directory::leader_message::{
     LeaderMessage, subject_of_group, subject_of_stream,
 };
+use crate::streams::subject_pages::PageJob;
 use crate::streams::{JetStream, Messages, StreamStats, Taken};
 
 /// The prefix of the subjects of the streams' API, of acknowledgements and of flow control.
@@ -175,7 +177,13 @@ impl Node {
             });
         }
         let ended = self.with_streams(now, at, |streams, cx| streams.end_turn(cx, now));
-        ended.transpose().map(drop)
+        ended.transpose()?;
+        // Messages that waited to be published again may have held publishers back.
+        let resumed = self.streams_mut(at).map(JetStream::take_resumed);
+        for publisher in resumed.into_iter().flatten() {
+            self.resume(publisher);
+        }
+        Ok(())
     }
 
     /// Returns the place of the next message that the store must read, and the slot of the message's group.
@@ -183,7 +191,33 @@ impl Node {
         self.wanted.pop_front()
     }
 
-    /// Makes the streams in slot `at` serve, because this node leads their group and has applied every
+    /// Returns whether a page of subjects waits for a thread.
+    #[cfg(test)]
+    pub(crate) fn has_page(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
+    /// Returns the next page of subjects that a thread must encode, and the slot of its group. The driver
+    /// must pass the encoded answer to [`Node::handle_page`].
+    pub(crate) fn poll_page(&mut self) -> Option<(GroupSlot, Box<PageJob>)> {
+        self.pages.pop_front()
+    }
+
+    /// Sends the encoded answer to the client at `reply` that asked the streams in slot `at`. Without an
+    /// answer, because its encoding failed, refuses the request.
+    pub(crate) fn handle_page(
+        &mut self,
+        now: Time,
+        at: GroupSlot,
+        reply: &[u8],
+        body: Option<&[u8]>,
+    ) {
+        self.with_streams(now, at, |streams, cx| {
+            streams.handle_page(cx, now, reply, body);
+        });
+    }
+
+    /// Makes the streams in slot `at` serve clients, because this node leads their group and has applied each
     /// committed entry.
     pub fn handle_leading(&mut self, at: GroupSlot, now: Time) {
         if let Some(streams) = self.streams_mut(at) {
@@ -227,7 +261,8 @@ impl Node {
     /// makes it call earlier; `None` if no time is set.
     #[must_use]
     pub fn streams_deadline(&self) -> Option<Time> {
-        self.all_streams().filter_map(JetStream::deadline).min()
+        let current = self.directory().is_some_and(JetStream::is_current);
+        self.all_streams().filter_map(|s| s.deadline(current)).min()
     }
 
     /// Returns whether the streams of this node have no unfinished work: no command waits to be applied, and
@@ -281,8 +316,18 @@ impl Node {
         (at, of_group.map_or(Taken::No, |s| s.publish(now, message)))
     }
 
-    /// Returns whether the stream with this subject is frozen on this node, and this node's copy of the
-    /// directory knows no other group that keeps the stream.
+    /// Answers the publisher of a message that subscribers received and no stream took, if a stream should
+    /// have taken it.
+    pub(super) fn answer_unserved(&mut self, now: Time, message: &Publish<'_>) {
+        if message.reply.is_some() && !message.subject.starts_with(JETSTREAM) {
+            self.with_streams(now, GroupSlot::DIRECTORY, |streams, cx| {
+                streams.answer_unserved(cx, now, message);
+            });
+        }
+    }
+
+    /// Returns whether the stream with this subject is frozen on this node, in the group that keeps the
+    /// stream by this node's copy of the directory.
     pub(super) fn has_frozen(&mut self, subject: &[u8]) -> bool {
         let Some(directory) = self.directory_mut() else {
             return false;
@@ -384,8 +429,8 @@ impl Node {
             match output {
                 Output::Say(spans) => {
                     let (to, message) = spans.read(bytes);
-                    if self.streams.len() > 1 && !to.starts_with(INBOX) && !self.is_leaders_own(to)
-                    {
+                    let apart = to.starts_with(INBOX) || is_inner(to) || self.is_leaders_own(to);
+                    if self.streams.len() > 1 && !apart {
                         let others = self.all_streams_mut();
                         others.for_each(|streams| streams.handle_said(to, &message));
                     }
@@ -399,6 +444,7 @@ impl Node {
                     self.hand(now, None, peer, &message, way);
                 }
                 Output::Read(place) => self.wanted.push_back((from, place)),
+                Output::Encode(job) => self.pages.push_back((from, job)),
                 Output::Ask { group, message } => {
                     let (_, message) = message.read(bytes);
                     self.inner
@@ -462,6 +508,11 @@ impl Surroundings for Node {
 
     fn collects(&self, subject: &[u8]) -> bool {
         self.streams.len() > 1 && self.all_streams().any(|s| s.collects(subject))
+    }
+
+    fn is_full_at(&self, subject: &[u8]) -> bool {
+        let full = |s: &JetStream| s.holds_back() && s.collects(subject);
+        self.streams.len() > 1 && self.all_streams().any(full)
     }
 
     fn streams_of(&self, group: GroupId) -> Option<&JetStream> {

@@ -19,6 +19,7 @@ use tidegate_nats::sublist::Matches;
 use super::Node;
 use super::fanout::{Reached, Sender};
 use super::routes::Chosen;
+use crate::cures::cures;
 use crate::party::Party;
 
 /// The greatest number of receivers that a message reaches within one call of the node. If a message has more
@@ -111,6 +112,14 @@ impl Owned {
             payload,
         };
         (message, if self.to.is_some() { to } else { subject })
+    }
+}
+
+/// Returns the most receivers that a message reaches within one call of the node.
+pub(super) fn at_once() -> usize {
+    match cures().spreading {
+        true => AT_ONCE,
+        false => usize::MAX,
     }
 }
 

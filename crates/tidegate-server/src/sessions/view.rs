@@ -4,7 +4,9 @@
 use tidegate::Time;
 use tidegate_nats::connect::Info;
 use tidegate_nats::session::Session;
+use tidegate_nats::settings::Account;
 use tidegate_nats::sublist::{Matches, SubKey, SublistStats};
+use tidegate_nats::system::{inner, outer};
 
 use super::recently_closed::RecentlyClosed;
 use super::{Node, NodeStats};
@@ -16,6 +18,7 @@ use crate::party::Party;
 pub(crate) struct ClientSubscription<'a> {
     /// The number of the client's connection.
     pub(crate) cid: u64,
+    pub(crate) account: Account,
     pub(crate) pattern: &'a [u8],
     pub(crate) queue: Option<&'a [u8]>,
     pub(crate) sid: &'a [u8],
@@ -31,7 +34,13 @@ impl Node {
         &self.settings
     }
 
-    /// The node's INFO.
+    /// Returns the time at which the node got its present settings.
+    #[must_use]
+    pub(crate) const fn configured(&self) -> Time {
+        self.configured
+    }
+
+    /// Returns the content of the node's INFO.
     #[must_use]
     pub const fn info(&self) -> &Info {
         &self.info
@@ -69,7 +78,7 @@ impl Node {
 
     /// Iterates over the patterns of a session's subscriptions, for monitoring.
     pub(crate) fn patterns<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = &'a [u8]> {
-        let pattern = |key: &SubKey| &*self.subs[*key as usize].pattern;
+        let pattern = |key: &SubKey| outer(&self.subs[*key as usize].pattern);
         session.subs.values().map(pattern)
     }
 
@@ -78,10 +87,13 @@ impl Node {
         &self.recently_closed
     }
 
-    /// Returns the keys of the clients' subscriptions that match a subject, for monitoring.
-    pub(crate) fn subscriptions_to(&self, subject: &[u8]) -> Vec<SubKey> {
+    /// Returns the keys of the clients' subscriptions in an account that match a subject, for monitoring.
+    pub(crate) fn subscriptions_to(&self, account: Account, subject: &[u8]) -> Vec<SubKey> {
         let mut scratch = Matches::default();
-        let matches = self.sublist.find(subject, &mut scratch).iter();
+        let matches = match account {
+            Account::Global => self.sublist.find(subject, &mut scratch).iter(),
+            Account::System => self.sublist.find(&inner(subject), &mut scratch).iter(),
+        };
         let of_client = |key: &SubKey| {
             let client = self.subs[*key as usize].owner.client();
             client.is_some_and(|client| !self.entries[client].leaving)
@@ -95,9 +107,11 @@ impl Node {
         let Party::Client(client) = sub.owner else {
             unreachable!("the callers select the subscriptions of clients");
         };
+        let session = &self.entries[client].session;
         ClientSubscription {
-            cid: self.entries[client].session.cid,
-            pattern: &sub.pattern,
+            cid: session.cid,
+            account: session.account(),
+            pattern: outer(&sub.pattern),
             queue: sub.queue.as_deref(),
             sid: &sub.sid,
             delivered: sub.delivered,
