@@ -1,0 +1,428 @@
+//! The simulation of servers in virtual time: it runs the turns of real event loops on a simulated machine
+//! (`crate::simulated`), in the order of their times.
+//!
+//! The loop is the product's own, with its node, its streams, its store and its peers; only what surrounds it
+//! is simulated: sockets, disks, the pool's threads, clocks and random numbers. A turn takes as long as the
+//! works in it cost (`crate::cost`). While a server's turn lasts, events for that server wait, as they do
+//! while a real loop is busy. So a seed finds starved clients, late timers, and elections by a busy loop.
+//!
+//! Two things are simpler than in a real server: the log's thread begins to write at the end of the turn that
+//! queued a batch, and the other threads of the store do their work between two turns.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use mio::Token;
+use tidegate::Time;
+use tidegate_log::Doing;
+
+use super::errors::{RunError, StartError};
+use super::handshakes::Waiting;
+use super::pool::{Job, Outcome, done};
+use super::tokens::{Ready, WAKER};
+use super::turns::TurnStats;
+use super::{EVENTS_LEN, Server};
+use crate::config::Settings;
+use crate::cost::{Work, spend};
+use crate::cures::{Cures, cures};
+use crate::simulated::costs::Costs;
+use crate::simulated::net::{self, connect_client};
+use crate::simulated::{self, Machine, Notice, Owner};
+
+/// The time after which the loop learns of work that another thread of its store has done.
+const WOKEN_AFTER: Duration = Duration::from_micros(50);
+
+/// Servers in virtual time; the module describes them.
+#[derive(Debug)]
+pub struct Simulation {
+    servers: Vec<Simulated>,
+    now: Time,
+    sync: (Duration, Duration),
+}
+
+/// One server of a simulation.
+#[derive(Debug)]
+struct Simulated {
+    server: Server,
+    /// The end of the server's last turn.
+    busy_until: Time,
+    /// The time at which the server takes a turn even without an event.
+    due: Option<Time>,
+    /// The events that wait for the next turn, one for each token, and the time of the first.
+    events: Vec<Ready>,
+    event_at: Option<Time>,
+    /// The time at which the log's thread goes on: the end of a sync, or a wait of its controller.
+    log_at: Option<Time>,
+    syncing: bool,
+}
+
+/// A client's end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientEnd(usize);
+
+/// An event of a simulation that its user may want to see.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Happened {
+    /// A server took a turn.
+    Turn(Box<TurnTaken>),
+    /// The socket of the client with this index has changed: it may have bytes, or room, or has ended.
+    Client(usize),
+}
+
+/// A turn that a server took.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TurnTaken {
+    /// The index of the server.
+    pub server: usize,
+    /// The time at which the turn began.
+    pub begun: Time,
+    /// The virtual CPU time of the turn.
+    pub took: Duration,
+    /// How often each work was done, in the order of [`Work::ALL`].
+    pub done: [u64; Work::ALL.len()],
+}
+
+/// A Raft group as one server sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Group {
+    /// The number of the group.
+    pub number: u32,
+    /// The term.
+    pub term: u64,
+    /// True if the server leads the group and serves its clients.
+    pub leads: bool,
+    /// The index of the last entry that the server has applied.
+    pub applied: u64,
+}
+
+impl Simulation {
+    /// Creates a simulation without servers. All of its random numbers come from `seed`. Bytes take `latency`
+    /// from one end of a connection to the other, and a sync of a log takes a time between those in `sync`.
+    #[must_use]
+    pub fn new(
+        seed: u64,
+        costs: Costs,
+        cures: Cures,
+        latency: Duration,
+        sync: (Duration, Duration),
+    ) -> Self {
+        Machine::install(seed, costs, cures);
+        net::set_latency(latency);
+        Self {
+            servers: Vec::new(),
+            now: Time::ZERO,
+            sync,
+        }
+    }
+
+    /// Starts a server now, and returns its index.
+    ///
+    /// # Errors
+    /// The server cannot start with these settings.
+    pub fn start(&mut self, settings: Settings) -> Result<usize, StartError> {
+        let at = self.servers.len();
+        simulated::add_disks();
+        simulated::begin(self.now, at);
+        let server = Server::bind(settings)?;
+        self.servers.push(Simulated {
+            server,
+            busy_until: self.now,
+            due: Some(self.now),
+            events: Vec::new(),
+            event_at: None,
+            log_at: None,
+            syncing: false,
+        });
+        Ok(at)
+    }
+
+    /// Turns cures off, or on again.
+    pub fn set_cures(&mut self, cures: Cures) {
+        simulated::set_cures(cures);
+    }
+
+    /// Returns the virtual time.
+    #[must_use]
+    pub const fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Goes on to the next event that the user may want to see, at `until` at the latest. Returns `None` if
+    /// it is `until`.
+    ///
+    /// # Errors
+    /// A server has ended.
+    pub fn step(&mut self, until: Time) -> Result<Option<Happened>, RunError> {
+        loop {
+            let turns = (0..self.servers.len()).filter_map(|at| Some((self.turn_at(at)?, at)));
+            let turn = turns.min();
+            let logs = self.servers.iter().enumerate();
+            let log = logs.filter_map(|(at, s)| Some((s.log_at?, at))).min();
+            let next = [turn, log].into_iter().flatten().map(|(time, _)| time);
+            let next = next.min().unwrap_or(Time::NEVER).min(until);
+            if let Some(notice) = simulated::poll_notice(next) {
+                self.now = self.now.max(notice.at);
+                match notice.owner {
+                    Owner::Server(at) => self.servers[at].take(&notice),
+                    Owner::Client(client) => {
+                        simulated::begin(self.now, 0);
+                        return Ok(Some(Happened::Client(client)));
+                    }
+                }
+                continue;
+            }
+            self.now = self.now.max(next);
+            match (log, turn) {
+                (Some((time, at)), _) if time <= next => self.go_on_with_log(at),
+                (_, Some((time, at))) if time <= next => {
+                    return self
+                        .turn(at)
+                        .map(|turn| Some(Happened::Turn(Box::new(turn))));
+                }
+                _ => {
+                    simulated::begin(self.now, 0);
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Returns the time at which a server takes its next turn; `None` if it waits for an event.
+    fn turn_at(&self, at: usize) -> Option<Time> {
+        let server = &self.servers[at];
+        let first = [server.due, server.event_at].into_iter().flatten().min()?;
+        Some(first.max(server.busy_until))
+    }
+
+    fn turn(&mut self, at: usize) -> Result<TurnTaken, RunError> {
+        let begun = self.now;
+        let this = &mut self.servers[at];
+        simulated::begin(begun, at);
+        simulated::take_done();
+        let len = this.events.len().min(EVENTS_LEN);
+        let events: Vec<Ready> = this.events.drain(..len).collect();
+        this.event_at = (!this.events.is_empty()).then_some(begun);
+        spend(Work::Turn, 1);
+        spend(Work::Event, events.len() as u64);
+        let next = this.server.turn_with(events.into_iter())?;
+        let end = simulated::now().unwrap_or(begun);
+        let done = simulated::take_done();
+        this.busy_until = end;
+        this.due = match next {
+            ControlFlow::Continue(wait) => wait.map(|wait| end + wait),
+            ControlFlow::Break(()) => None,
+        };
+        if let Some(store) = &mut this.server.store {
+            let mut worked = false;
+            while store.work() {
+                worked = true;
+            }
+            simulated::with_steps(at, tidegate_log::Steps::keep);
+            if worked {
+                simulated::wake(end + WOKEN_AFTER, WAKER.0);
+            }
+        }
+        if !this.syncing {
+            let doing = simulated::with_steps(at, |steps| steps.step(end));
+            self.schedule_log(at, end, doing);
+        }
+        Ok(TurnTaken {
+            server: at,
+            begun,
+            took: end - begun,
+            done,
+        })
+    }
+
+    /// Lets the log's thread go on: ends its sync, or its wait.
+    fn go_on_with_log(&mut self, at: usize) {
+        let now = self.now;
+        let syncing = std::mem::take(&mut self.servers[at].syncing);
+        simulated::begin(now, at);
+        let doing = simulated::with_steps(at, |steps| match syncing {
+            true => steps.sync(now),
+            false => steps.step(now),
+        });
+        if syncing {
+            simulated::wake(now + WOKEN_AFTER, WAKER.0);
+        }
+        self.schedule_log(at, now, doing);
+    }
+
+    fn schedule_log(&mut self, at: usize, now: Time, doing: Option<Doing>) {
+        let (least, most) = self.sync;
+        let this = &mut self.servers[at];
+        this.log_at = match doing {
+            Some(Doing::Syncing) => {
+                this.syncing = true;
+                let spread = (most - least).as_nanos() as u64 + 1;
+                let drawn = simulated::random().unwrap_or_default() % spread;
+                Some(now + least + Duration::from_nanos(drawn))
+            }
+            Some(Doing::Waiting(Some(until))) => Some(until.max(now.after(1))),
+            _ => None,
+        };
+    }
+
+    /// Connects a client, which has this index in [`Happened::Client`], from the address `from` to a server.
+    /// Returns its end; `None` if the server listens no longer.
+    pub fn connect(&mut self, client: usize, from: IpAddr, server: usize) -> Option<ClientEnd> {
+        simulated::begin(self.now, server);
+        let from = SocketAddr::new(from, 1 + (client % 60_000) as u16);
+        let end = connect_client(client, from, self.servers[server].server.address());
+        end.map(ClientEnd)
+    }
+
+    /// Sends bytes of a client. Returns the number of bytes that the connection took.
+    pub fn send(&mut self, end: ClientEnd, bytes: &[u8]) -> usize {
+        net::send(end.0, bytes)
+    }
+
+    /// Takes at most `most` bytes that have arrived at a client; `None` once the server has closed the
+    /// connection and no byte is left.
+    pub fn receive(&mut self, end: ClientEnd, most: usize) -> Option<Vec<u8>> {
+        net::receive(end.0, most)
+    }
+
+    /// Bounds the bytes that wait at a client or are on their way to it.
+    pub fn set_room(&mut self, end: ClientEnd, room: usize) {
+        net::set_room(end.0, room);
+    }
+
+    /// Bounds the bytes that wait at the server's end of a client's connection or are on their way to it.
+    pub fn set_room_of_server(&mut self, end: ClientEnd, room: usize) {
+        net::set_room_of_peer(end.0, room);
+    }
+
+    /// Closes a client's connection.
+    pub fn close(&mut self, end: ClientEnd) {
+        net::close(end.0);
+    }
+
+    /// Returns the Raft groups of a server; none before its cluster is formed.
+    #[must_use]
+    pub fn groups(&self, server: usize) -> Vec<Group> {
+        let Some(store) = &self.servers[server].server.store else {
+            return Vec::new();
+        };
+        let group = |at| Group {
+            number: store.group_number(at).get(),
+            term: store.group(at).term().get(),
+            leads: store.leads_settled(at),
+            applied: store.applied(at).index.get(),
+        };
+        store.slots().map(group).collect()
+    }
+
+    /// Returns the number of messages and the last sequence number of a stream on a server; `None` if the
+    /// server does not have the stream.
+    #[must_use]
+    pub fn stream(&self, server: usize, name: &str) -> Option<(u64, u64)> {
+        let mut groups = self.servers[server].server.node.all_streams();
+        groups.find_map(|streams| {
+            let mut all = streams.applied().iter();
+            let stream = all.find(|s| s.config().name == name && s.home().is_here())?;
+            let state = stream.state();
+            Some((state.messages, state.last_seq.get()))
+        })
+    }
+
+    /// Returns the bytes that wait in the outboxes of a server's clients.
+    #[must_use]
+    pub fn outbox_bytes(&self, server: usize) -> usize {
+        let server = &self.servers[server].server;
+        let keys = (0..server.conns.len()).map(crate::party::ClientKey::new);
+        let held = keys.filter(|key| server.node.contains(*key));
+        held.map(|key| server.node.outbox(key).len()).sum()
+    }
+
+    /// Returns the longest CPU time of a turn since the server's start, as the monitor shows it, and the
+    /// number of times that the loop was late.
+    #[must_use]
+    pub fn turn_stats(&self, server: usize) -> (Duration, u64) {
+        let TurnStats { cpu_ns, late, .. } = self.servers[server].server.turns.stats();
+        (Duration::from_nanos(cpu_ns[3]), late)
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        // The sockets of the servers are ends in the machine's network, so they go first.
+        self.servers.clear();
+        Machine::remove();
+    }
+}
+
+impl Simulated {
+    /// Adds a notice to the events of the next turn.
+    fn take(&mut self, notice: &Notice) {
+        let at = self.event_at.unwrap_or(notice.at);
+        self.event_at = Some(at.min(notice.at));
+        let token = Token(notice.token);
+        let event = match self.events.iter_mut().find(|e| e.token == token) {
+            Some(event) => event,
+            None => {
+                self.events.push(Ready {
+                    token,
+                    readable: false,
+                    writable: false,
+                    ended: false,
+                });
+                let last = self.events.len() - 1;
+                &mut self.events[last]
+            }
+        };
+        event.readable |= notice.readable;
+        event.writable |= notice.writable;
+        event.ended |= notice.ended;
+    }
+}
+
+/// The threads of the pool of a simulated machine: their jobs take virtual time.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    /// The outcomes of the jobs that run, each with the time at which the job ends.
+    running: Vec<(Time, Outcome)>,
+}
+
+impl Threads {
+    /// Runs a job on a free thread; without the cure, on the loop.
+    pub(super) fn run(&mut self, job: Job) {
+        let work = match &job {
+            Job::Password(_) => Work::Password,
+            Job::Handshake(step) => match step.of {
+                Waiting::Begun(_) => Work::TlsFinish,
+                Waiting::New(_) | Waiting::Peer(_) => Work::TlsHello,
+            },
+            Job::Page(..) => Work::Page,
+        };
+        let begun = now();
+        let end = match cures().pool {
+            true => begun + simulated::spend_elsewhere(work, 1),
+            false => {
+                spend(work, 1);
+                now()
+            }
+        };
+        // A hash ends with its password, because a real one would cost the simulation's own time.
+        let outcome = done(job, &|password, hash| hash.ends_with(password));
+        self.running.push((end, outcome));
+        simulated::wake(end, WAKER.0);
+    }
+
+    /// Takes the outcome of a job that has ended.
+    pub(super) fn poll(&mut self) -> Option<Outcome> {
+        let now = now();
+        let at = self.running.iter().position(|(end, _)| *end <= now)?;
+        Some(self.running.remove(at).1)
+    }
+}
+
+/// Returns the virtual time; zero outside of a simulation, which has no such threads.
+fn now() -> Time {
+    simulated::now().unwrap_or_default()
+}

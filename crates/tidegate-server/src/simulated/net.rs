@@ -1,0 +1,381 @@
+//! The simulated network: connections as pairs of byte queues with a bounded room, a latency, and notices to
+//! the owners of their ends, as an edge-triggered poller gives them.
+//!
+//! An end holds the bytes that are on their way to it or wait there. Their sum has a bound, as the buffers of
+//! the two kernels have. So a reader that reads slowly, or never, makes its writer meet a full pipe. The
+//! clients of the simulation use this module directly, and the servers through their sockets
+//! (`simulated/sockets`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tidegate::Time;
+
+use super::{Machine, Notice, Owner, with};
+
+/// The bytes that a connection holds in each direction, unless the simulation sets another bound.
+pub(crate) const ROOM: usize = 256 * 1024;
+
+/// The connections and listeners of a simulated machine.
+#[derive(Debug, Default)]
+pub(crate) struct Network {
+    ends: Vec<End>,
+    listeners: BTreeMap<SocketAddr, Listening>,
+    ports: u16,
+    /// The time that bytes take from one end of a connection to the other.
+    pub(crate) latency: Duration,
+}
+
+/// A listener, and the connections that wait for its `accept`.
+#[derive(Debug)]
+struct Listening {
+    owner: Owner,
+    token: Option<usize>,
+    waiting: VecDeque<(Time, usize)>,
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+struct End {
+    /// The other end of the connection.
+    peer: usize,
+    /// The owner of this end and the token of its registration; `None` before the registration.
+    owner: Option<(Owner, usize)>,
+    address: SocketAddr,
+    /// The bytes that come to this end, each part with the time of its arrival.
+    inbound: VecDeque<(Time, Vec<u8>)>,
+    /// The bytes of the first part that this end has read already.
+    taken: usize,
+    inbound_len: usize,
+    /// The most bytes that may be on their way to this end or wait there.
+    room: usize,
+    /// The time at which this end learns that the other end has closed the connection.
+    ends_at: Option<Time>,
+    /// True once the owner of this end has closed it.
+    closed: bool,
+    /// True if the owner of this end has met a full pipe and waits for room.
+    waits: bool,
+}
+
+impl End {
+    /// Returns the bytes that have arrived by `now` and were not read.
+    fn arrived(&self, now: Time) -> usize {
+        let parts = self.inbound.iter().take_while(|(at, _)| *at <= now);
+        let len: usize = parts.map(|(_, bytes)| bytes.len()).sum();
+        len.saturating_sub(self.taken)
+    }
+}
+
+impl Machine {
+    /// Connects the owner of `from` to a listener. Returns the owner's end.
+    pub(super) fn connect(&mut self, from: SocketAddr, to: SocketAddr) -> io::Result<usize> {
+        let arrives = self.now() + self.network.latency;
+        let network = &mut self.network;
+        let Some(listening) = network.listeners.get_mut(&to) else {
+            return Err(ErrorKind::ConnectionRefused.into());
+        };
+        let here = network.ends.len();
+        let end = |peer, address| End {
+            peer,
+            owner: None,
+            address,
+            inbound: VecDeque::new(),
+            taken: 0,
+            inbound_len: 0,
+            room: ROOM,
+            ends_at: None,
+            closed: false,
+            waits: false,
+        };
+        network.ends.push(end(here + 1, from));
+        network.ends.push(end(here, to));
+        listening.waiting.push_back((arrives, here + 1));
+        if let Some(token) = listening.token {
+            let owner = listening.owner;
+            self.note(Notice {
+                readable: true,
+                ..Notice::new(arrives, owner, token)
+            });
+        }
+        Ok(here)
+    }
+
+    /// Lets the server that starts listen at this address; port 0 takes a free one. Returns the address.
+    pub(super) fn listen(&mut self, ip: IpAddr, port: u16) -> io::Result<SocketAddr> {
+        let owner = Owner::Server(self.server);
+        let network = &mut self.network;
+        network.ports += 1;
+        let port = if port == 0 {
+            10_000 + network.ports
+        } else {
+            port
+        };
+        let address = SocketAddr::new(ip, port);
+        let listening = Listening {
+            owner,
+            token: None,
+            waiting: VecDeque::new(),
+        };
+        match network.listeners.insert(address, listening) {
+            Some(_) => Err(ErrorKind::AddrInUse.into()),
+            None => Ok(address),
+        }
+    }
+
+    /// Takes the next connection that waits at a listener. Returns its end, and the address of the other.
+    pub(super) fn accept(&mut self, at: SocketAddr) -> io::Result<(usize, SocketAddr)> {
+        let now = self.now();
+        let listening = self.network.listeners.get_mut(&at);
+        let waiting = listening.map(|l| &mut l.waiting);
+        let next = waiting.filter(|w| w.front().is_some_and(|(at, _)| *at <= now));
+        let (_, end) = next
+            .and_then(VecDeque::pop_front)
+            .ok_or(ErrorKind::WouldBlock)?;
+        Ok((end, self.addresses(end).1))
+    }
+
+    /// Sets the token by which the owner of a listener learns of connections; `None` ends the listener.
+    pub(super) fn register_listener(&mut self, at: SocketAddr, token: Option<usize>) {
+        match self.network.listeners.get_mut(&at) {
+            Some(listening) if token.is_some() => listening.token = token,
+            _ => drop(self.network.listeners.remove(&at)),
+        }
+    }
+
+    /// Returns the addresses of an end and of the other end of its connection.
+    pub(super) fn addresses(&self, at: usize) -> (SocketAddr, SocketAddr) {
+        let end = &self.network.ends[at];
+        (end.address, self.network.ends[end.peer].address)
+    }
+
+    /// Ends the registration of an end, so that its owner learns of no further change.
+    pub(super) fn deregister(&mut self, at: usize) {
+        self.network.ends[at].owner = None;
+    }
+
+    /// Records the owner of an end, who learns of everything that has happened to the end so far.
+    pub(super) fn register(&mut self, at: usize, owner: Owner, token: usize) {
+        let now = self.now();
+        let end = &mut self.network.ends[at];
+        end.owner = Some((owner, token));
+        let arrivals: Vec<Time> = end.inbound.iter().map(|(at, _)| *at).collect();
+        let ends_at = end.ends_at;
+        // The end takes bytes once the connection stands, which takes the time there and back.
+        let stands = now + 2 * self.network.latency;
+        self.note(Notice {
+            writable: true,
+            ..Notice::new(stands, owner, token)
+        });
+        for arrives in arrivals {
+            self.note(Notice {
+                readable: true,
+                ..Notice::new(arrives.max(now), owner, token)
+            });
+        }
+        if let Some(ends) = ends_at {
+            self.note(Notice {
+                readable: true,
+                ended: true,
+                ..Notice::new(ends.max(now), owner, token)
+            });
+        }
+    }
+
+    /// Sends as many of these bytes as the pipe has room for.
+    pub(super) fn send(&mut self, from: usize, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let now = self.now();
+        let arrives = now + self.network.latency;
+        let end = &self.network.ends[from];
+        if end.closed {
+            return Err(ErrorKind::NotConnected.into());
+        }
+        if end.ends_at.is_some_and(|at| at <= now) {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let peer = end.peer;
+        let other = &mut self.network.ends[peer];
+        let mut room = other.room.saturating_sub(other.inbound_len);
+        let mut bytes = Vec::new();
+        for part in parts {
+            let taken = part.len().min(room);
+            bytes.extend_from_slice(&part[..taken]);
+            room -= taken;
+        }
+        let wanted: usize = parts.iter().map(|part| part.len()).sum();
+        let len = bytes.len();
+        if len == 0 && wanted > 0 {
+            self.network.ends[from].waits = true;
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        self.network.ends[from].waits |= len < wanted;
+        let other = &mut self.network.ends[peer];
+        if len == 0 || other.closed {
+            return Ok(len);
+        }
+        other.inbound.push_back((arrives, bytes));
+        other.inbound_len += len;
+        if let Some((owner, token)) = other.owner {
+            self.note(Notice {
+                readable: true,
+                ..Notice::new(arrives, owner, token)
+            });
+        }
+        Ok(len)
+    }
+
+    /// Copies bytes that have arrived at an end; takes them away if `take` is true. 0 means that the other
+    /// side has closed.
+    pub(super) fn receive(&mut self, at: usize, into: &mut [u8], take: bool) -> io::Result<usize> {
+        let now = self.now();
+        let end = &mut self.network.ends[at];
+        if end.closed {
+            return Err(ErrorKind::NotConnected.into());
+        }
+        let len = into.len().min(end.arrived(now));
+        if len == 0 {
+            return match end.ends_at.is_some_and(|at| at <= now) || into.is_empty() {
+                true => Ok(0),
+                false => Err(ErrorKind::WouldBlock.into()),
+            };
+        }
+        let mut copied = 0;
+        let mut skip = end.taken;
+        for (_, bytes) in &end.inbound {
+            let part = &bytes[skip..];
+            let n = part.len().min(len - copied);
+            into[copied..copied + n].copy_from_slice(&part[..n]);
+            copied += n;
+            skip = 0;
+            if copied == len {
+                break;
+            }
+        }
+        if take {
+            self.drop_front(at, len);
+        }
+        Ok(len)
+    }
+
+    /// Removes bytes that an end has read, and tells a waiting writer of the room.
+    fn drop_front(&mut self, at: usize, len: usize) {
+        let end = &mut self.network.ends[at];
+        end.inbound_len -= len;
+        let mut left = len;
+        while left > 0
+            && let Some((_, bytes)) = end.inbound.front()
+        {
+            let rest = bytes.len() - end.taken;
+            if rest > left {
+                end.taken += left;
+                break;
+            }
+            left -= rest;
+            end.taken = 0;
+            end.inbound.pop_front();
+        }
+        self.make_room(at);
+    }
+
+    /// Tells the writer to this end of room, once at least a third of the pipe is free.
+    fn make_room(&mut self, at: usize) {
+        let then = self.now() + self.network.latency;
+        let end = &self.network.ends[at];
+        let (free, peer) = (end.room.saturating_sub(end.inbound_len), end.peer);
+        let roomy = 3 * free >= end.room;
+        let writer = &mut self.network.ends[peer];
+        if writer.waits
+            && roomy
+            && let Some((owner, token)) = writer.owner
+        {
+            writer.waits = false;
+            self.note(Notice {
+                writable: true,
+                ..Notice::new(then, owner, token)
+            });
+        }
+    }
+
+    /// Closes an end: the other end learns of it after the bytes that are on their way.
+    pub(super) fn close(&mut self, at: usize) {
+        let then = self.now() + self.network.latency;
+        let end = &mut self.network.ends[at];
+        if std::mem::replace(&mut end.closed, true) {
+            return;
+        }
+        (end.inbound, end.inbound_len) = (VecDeque::new(), 0);
+        let peer = end.peer;
+        let other = &mut self.network.ends[peer];
+        other.ends_at = Some(then);
+        if let Some((owner, token)) = other.owner {
+            self.note(Notice {
+                readable: true,
+                writable: true,
+                ended: true,
+                ..Notice::new(then, owner, token)
+            });
+        }
+    }
+}
+
+/// Sets the time that bytes take from one end of a connection to the other.
+pub(crate) fn set_latency(latency: Duration) {
+    with(|machine| machine.network.latency = latency);
+}
+
+/// Connects a client of the simulation from `from` to `to`. Returns the client's end; `None` if no server
+/// listens there.
+pub(crate) fn connect_client(client: usize, from: SocketAddr, to: SocketAddr) -> Option<usize> {
+    with(|machine| {
+        let end = machine.connect(from, to).ok()?;
+        machine.register(end, Owner::Client(client), end);
+        Some(end)
+    })
+    .flatten()
+}
+
+/// Bounds the bytes that wait at a client's end or are on their way to it.
+pub(crate) fn set_room(end: usize, room: usize) {
+    with(|machine| {
+        machine.network.ends[end].room = room;
+        machine.make_room(end);
+    });
+}
+
+/// Bounds the bytes that wait at the server's end of a client's connection or are on their way to it.
+pub(crate) fn set_room_of_peer(end: usize, room: usize) {
+    with(|machine| {
+        let peer = machine.network.ends[end].peer;
+        machine.network.ends[peer].room = room;
+        machine.make_room(peer);
+    });
+}
+
+/// Sends bytes from a client's end. Returns the number of bytes that the pipe took.
+pub(crate) fn send(end: usize, bytes: &[u8]) -> usize {
+    let sent = with(|machine| machine.send(end, &[IoSlice::new(bytes)]));
+    sent.map_or(0, |sent| sent.unwrap_or_default())
+}
+
+/// Takes at most `most` of the bytes that have arrived at a client's end; `None` once the server has closed
+/// the connection and no byte is left.
+pub(crate) fn receive(end: usize, most: usize) -> Option<Vec<u8>> {
+    with(|machine| {
+        let arrived = machine.network.ends[end].arrived(machine.now());
+        let mut bytes = vec![0; arrived.min(most)];
+        if bytes.is_empty() {
+            let ends_at = machine.network.ends[end].ends_at;
+            let over = ends_at.is_some_and(|at| at <= machine.now());
+            return (!over).then_some(bytes);
+        }
+        machine.receive(end, &mut bytes, true).ok()?;
+        Some(bytes)
+    })
+    .flatten()
+}
+
+/// Closes a client's end.
+pub(crate) fn close(end: usize) {
+    with(|machine| machine.close(end));
+}

@@ -1,0 +1,236 @@
+//! The sockets and listeners of a simulated loop: those of the system, or those of the simulated network. The
+//! calls on the latter cost virtual time.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+
+use mio::event::Source;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+
+use super::{Machine, Owner, spend, with};
+use crate::cost::Work;
+
+/// One end of a simulated connection, in the hands of a server.
+#[derive(Debug)]
+pub(crate) struct Pipe(usize);
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        with(|machine| machine.close(self.0));
+    }
+}
+
+/// Calls `f` with the machine. A pipe exists only on a thread with a machine.
+fn on<T>(f: impl FnOnce(&mut Machine) -> io::Result<T>) -> io::Result<T> {
+    with(f).unwrap_or_else(|| Err(ErrorKind::NotConnected.into()))
+}
+
+/// A socket of the loop: a TCP socket, or a pipe of the simulated network.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    /// A socket of the operating system.
+    Tcp(TcpStream),
+    /// An end of a simulated connection.
+    Pipe(Pipe),
+}
+
+impl Stream {
+    /// Begins to connect to this address.
+    pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
+        let piped = with(|machine| {
+            let from = ([127, 0, 0, 1], 1).into();
+            machine.connect(from, address).map(Pipe)
+        });
+        match piped {
+            Some(pipe) => pipe.map(Self::Pipe),
+            None => TcpStream::connect(address).map(Self::Tcp),
+        }
+    }
+
+    /// Returns the TCP socket; `None` for a pipe.
+    pub(crate) const fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tcp(stream) => Some(stream),
+            Self::Pipe(_) => None,
+        }
+    }
+
+    /// Sets TCP_NODELAY; a pipe has no such delay.
+    pub(crate) fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.tcp().map_or(Ok(()), |stream| stream.set_nodelay(on))
+    }
+
+    /// Copies the first bytes without taking them.
+    pub(crate) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.peek(buf),
+            Self::Pipe(pipe) => {
+                spend(Work::Read, 1);
+                on(|machine| machine.receive(pipe.0, buf, false))
+            }
+        }
+    }
+
+    /// Ends the connection.
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(how),
+            Self::Pipe(pipe) => {
+                spend(Work::Close, 1);
+                on(|machine| {
+                    machine.close(pipe.0);
+                    Ok(())
+                })
+            }
+        }
+    }
+
+    /// Returns the error with which the socket failed to connect; a pipe never fails later.
+    pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.tcp().map_or(Ok(None), TcpStream::take_error)
+    }
+
+    /// Returns the address of the other side.
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr(),
+            Self::Pipe(pipe) => on(|machine| Ok(machine.addresses(pipe.0).1)),
+        }
+    }
+
+    /// Returns the address of this side.
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.local_addr(),
+            Self::Pipe(pipe) => on(|machine| Ok(machine.addresses(pipe.0).0)),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buf),
+            Self::Pipe(pipe) => {
+                spend(Work::Read, 1);
+                let got = on(|machine| machine.receive(pipe.0, buf, true))?;
+                spend(Work::ReadByte, got as u64);
+                Ok(got)
+            }
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(buf)])
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write_vectored(parts),
+            Self::Pipe(pipe) => {
+                spend(Work::Write, 1);
+                let sent = on(|machine| machine.send(pipe.0, parts))?;
+                spend(Work::WriteByte, sent as u64);
+                Ok(sent)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Source for Stream {
+    fn register(&mut self, registry: &Registry, token: Token, of: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.register(registry, token, of),
+            Self::Pipe(pipe) => on(|machine| {
+                machine.register(pipe.0, Owner::Server(machine.server), token.0);
+                Ok(())
+            }),
+        }
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, of: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.reregister(registry, token, of),
+            Self::Pipe(_) => self.register(registry, token, of),
+        }
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.deregister(registry),
+            Self::Pipe(pipe) => on(|machine| {
+                machine.deregister(pipe.0);
+                Ok(())
+            }),
+        }
+    }
+}
+
+/// A listener of the loop: a TCP listener, or a listener of the simulated network.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    /// A listener of the operating system.
+    Tcp(TcpListener),
+    /// A listener of the simulated network, with its address.
+    Simulated(SocketAddr),
+}
+
+impl Listener {
+    /// Listens in the simulated network, for the server that starts.
+    pub(crate) fn simulated(host: &str, port: u16) -> io::Result<(Self, SocketAddr)> {
+        let ip = host.parse().map_err(io::Error::other)?;
+        let address = on(|machine| machine.listen(ip, port))?;
+        Ok((Self::Simulated(address), address))
+    }
+
+    /// Accepts the next connection that waits.
+    pub(crate) fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept()?;
+                Ok((Stream::Tcp(stream), address))
+            }
+            Self::Simulated(at) => {
+                let (end, address) = on(|machine| machine.accept(*at))?;
+                spend(Work::Accept, 1);
+                Ok((Stream::Pipe(Pipe(end)), address))
+            }
+        }
+    }
+}
+
+impl Source for Listener {
+    fn register(&mut self, registry: &Registry, token: Token, of: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(listener) => listener.register(registry, token, of),
+            Self::Simulated(address) => on(|machine| {
+                machine.register_listener(*address, Some(token.0));
+                Ok(())
+            }),
+        }
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, of: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(listener) => listener.reregister(registry, token, of),
+            Self::Simulated(_) => self.register(registry, token, of),
+        }
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match self {
+            Self::Tcp(listener) => listener.deregister(registry),
+            Self::Simulated(address) => on(|machine| {
+                machine.register_listener(*address, None);
+                Ok(())
+            }),
+        }
+    }
+}
