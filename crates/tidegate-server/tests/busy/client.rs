@@ -1,0 +1,326 @@
+//! The clients of a simulated run: well-behaved ones, which measure how long they wait, and raw ones, which
+//! send what an attack gives them.
+
+use std::collections::VecDeque;
+use std::io::Write as _;
+use std::time::Duration;
+
+use tidegate::Time;
+use tidegate_server::{ClientEnd, Simulation};
+
+/// The pause between two requests of a well-behaved client.
+const PACE: Duration = Duration::from_millis(5);
+/// The CONNECT of every client.
+pub(crate) const CONNECT: &str = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true,\"user\":\"plain\",\"pass\":\"p\"}\r\n";
+
+/// The CONNECT of a client with a password that the server keeps as a hash.
+const CONNECT_HASHED: &str =
+    "CONNECT {\"verbose\":false,\"user\":\"hashed\",\"pass\":\"right\"}\r\n";
+
+/// The way in which a client reads its socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// It reads everything at once.
+    All,
+    /// It reads nothing.
+    Nothing,
+    /// It reads at most so many bytes in a time.
+    Slowly(usize, Duration),
+}
+
+/// A client of the simulation.
+pub(crate) struct Client {
+    pub(crate) end: ClientEnd,
+    pub(crate) server: usize,
+    out: VecDeque<u8>,
+    input: Vec<u8>,
+    reads: Reads,
+    pub(crate) role: Role,
+    /// True once the server has closed the connection.
+    pub(crate) ended: bool,
+    /// The number of bytes that the client has read.
+    pub(crate) got: u64,
+    /// The time at which the client acts next without an event.
+    pub(crate) wakes_at: Option<Time>,
+}
+
+/// The behaviour of a client.
+pub(crate) enum Role {
+    /// Publishes to a stream and waits for each acknowledgement.
+    Publisher(Asking),
+    /// Sends a PING and waits for its PONG.
+    Pinger(Asking),
+    /// Sends the bytes that it is given, and keeps the messages that it gets.
+    Raw(Vec<Told>),
+    /// Sends the bytes that it is given, and forgets the server's answers.
+    Deaf,
+    /// Makes a TLS handshake, and then logs in with a password that the server keeps as a hash.
+    Tls(Box<rustls::ClientConnection>),
+}
+
+/// The requests of a well-behaved client, one at a time.
+#[derive(Default)]
+pub(crate) struct Asking {
+    /// The time of the request without an answer.
+    asked: Option<Time>,
+    /// The time before which the client sends no further request.
+    next_at: Time,
+    requests: u64,
+    /// The waits for answers, in order.
+    pub(crate) waits: Vec<Duration>,
+    /// The sequence numbers that the acknowledgements gave.
+    pub(crate) acked: Vec<u64>,
+    /// The first answer that is no acknowledgement.
+    pub(crate) refused: Option<String>,
+}
+
+/// An operation of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Pong,
+    Message(String),
+    Other(String),
+}
+
+impl Client {
+    pub(crate) fn new(end: ClientEnd, server: usize, role: Role, reads: Reads) -> Self {
+        let connect = match role {
+            Role::Tls(_) => CONNECT_HASHED,
+            _ => CONNECT,
+        };
+        Self {
+            end,
+            server,
+            out: connect.bytes().collect(),
+            input: Vec::new(),
+            reads,
+            role,
+            ended: false,
+            got: 0,
+            wakes_at: None,
+        }
+    }
+
+    /// Begins to send these bytes.
+    pub(crate) fn say(&mut self, sim: &mut Simulation, bytes: &[u8]) {
+        self.out.extend(bytes);
+        self.write(sim);
+    }
+
+    fn write(&mut self, sim: &mut Simulation) {
+        while !self.out.is_empty() {
+            let (front, _) = self.out.as_slices();
+            let sent = sim.send(self.end, front);
+            if sent == 0 {
+                return;
+            }
+            self.out.drain(..sent);
+        }
+    }
+
+    /// Returns whether the client has bytes that its connection has not taken.
+    pub(crate) fn is_sending(&self) -> bool {
+        !self.out.is_empty() && !self.ended
+    }
+
+    /// Reads and writes as far as the connection allows, and sends the requests that are due.
+    pub(crate) fn act(&mut self, sim: &mut Simulation) {
+        let now = sim.now();
+        if let Role::Tls(_) = &self.role {
+            return self.shake_hands(sim);
+        }
+        self.write(sim);
+        match self.reads {
+            Reads::All => while self.read(sim, 1 << 20) {},
+            Reads::Nothing => {}
+            Reads::Slowly(bytes, every) => {
+                if self.wakes_at.is_none_or(|at| at <= now) {
+                    self.read(sim, bytes);
+                    self.wakes_at = Some(now + every);
+                }
+            }
+        }
+        if self.ended {
+            self.wakes_at = None;
+            return;
+        }
+        let request = match &mut self.role {
+            Role::Publisher(asking) => asking.next(now).map(|n| {
+                let (server, text) = (self.server, format!("message {n}"));
+                format!(
+                    "PUB w.{server} _INBOX.w{server}.{n} {}\r\n{text}\r\n",
+                    text.len()
+                )
+            }),
+            Role::Pinger(asking) => asking.next(now).map(|_| "PING\r\n".to_owned()),
+            Role::Raw(_) | Role::Deaf | Role::Tls(_) => return,
+        };
+        if let Some(request) = request {
+            self.say(sim, request.as_bytes());
+        }
+        if let Role::Publisher(asking) | Role::Pinger(asking) = &self.role {
+            self.wakes_at = asking.asked.is_none().then_some(asking.next_at);
+        }
+    }
+
+    /// Goes on with a TLS handshake; after it, sends CONNECT within TLS.
+    fn shake_hands(&mut self, sim: &mut Simulation) {
+        let Role::Tls(tls) = &mut self.role else {
+            return;
+        };
+        loop {
+            match sim.receive(self.end, 1 << 16) {
+                None => {
+                    self.ended = true;
+                    return;
+                }
+                Some(bytes) if bytes.is_empty() => break,
+                Some(bytes) => {
+                    self.got += bytes.len() as u64;
+                    let mut rest = &bytes[..];
+                    // The server sends INFO in plain text before the handshake.
+                    if rest.starts_with(b"INFO") {
+                        let end = rest
+                            .iter()
+                            .position(|b| *b == b'\n')
+                            .unwrap_or(rest.len() - 1);
+                        rest = &rest[end + 1..];
+                    }
+                    while !rest.is_empty() && tls.read_tls(&mut rest).is_ok() {
+                        if tls.process_new_packets().is_err() {
+                            self.ended = true;
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+        if !tls.is_handshaking() && !self.out.is_empty() {
+            let connect: Vec<u8> = self.out.drain(..).collect();
+            let _ = tls.writer().write_all(&connect);
+        }
+        let mut records = Vec::new();
+        while tls.wants_write() && tls.write_tls(&mut records).is_ok() {}
+        sim.send(self.end, &records);
+    }
+
+    /// Reads once. Returns whether there may be more to read.
+    fn read(&mut self, sim: &mut Simulation, most: usize) -> bool {
+        if self.ended {
+            return false;
+        }
+        let Some(bytes) = sim.receive(self.end, most) else {
+            self.ended = true;
+            return false;
+        };
+        if bytes.is_empty() {
+            return false;
+        }
+        self.got += bytes.len() as u64;
+        if matches!(self.role, Role::Deaf) {
+            return true;
+        }
+        self.input.extend(bytes);
+        let now = sim.now();
+        while let Some(told) = parse(&mut self.input) {
+            match (&mut self.role, told) {
+                (Role::Publisher(asking), Told::Message(text)) => asking.acknowledged(now, &text),
+                (Role::Pinger(asking), Told::Pong) => asking.answered(now),
+                (Role::Raw(all), told) => all.push(told),
+                _ => {}
+            }
+        }
+        true
+    }
+
+    pub(crate) fn asking(&self) -> Option<&Asking> {
+        match &self.role {
+            Role::Publisher(asking) | Role::Pinger(asking) => Some(asking),
+            Role::Raw(_) | Role::Deaf | Role::Tls(_) => None,
+        }
+    }
+
+    pub(crate) fn asking_mut(&mut self) -> Option<&mut Asking> {
+        match &mut self.role {
+            Role::Publisher(asking) | Role::Pinger(asking) => Some(asking),
+            Role::Raw(_) | Role::Deaf | Role::Tls(_) => None,
+        }
+    }
+
+    /// The messages that a raw client has got since the last call.
+    pub(crate) fn take_told(&mut self) -> Vec<Told> {
+        match &mut self.role {
+            Role::Raw(all) => std::mem::take(all),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Asking {
+    /// Returns the number of the next request; `None` if one has no answer yet, or if it is too early.
+    fn next(&mut self, now: Time) -> Option<u64> {
+        if self.asked.is_some() || now < self.next_at {
+            return None;
+        }
+        self.asked = Some(now);
+        self.next_at = now + PACE;
+        self.requests += 1;
+        Some(self.requests)
+    }
+
+    fn answered(&mut self, now: Time) {
+        if let Some(asked) = self.asked.take() {
+            self.waits.push(now - asked);
+        }
+    }
+
+    fn acknowledged(&mut self, now: Time, text: &str) {
+        self.answered(now);
+        let seq = text.split_once("\"seq\":").map(|(_, rest)| rest);
+        let digits = |rest: &str| {
+            let end = rest
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(rest.len());
+            rest[..end].parse().ok()
+        };
+        match seq.and_then(digits) {
+            Some(seq) if !text.contains("\"error\"") => self.acked.push(seq),
+            _ => {
+                self.refused.get_or_insert_with(|| text.to_owned());
+            }
+        }
+    }
+
+    /// The longest wait, also of a request without an answer.
+    pub(crate) fn longest(&self, now: Time) -> Duration {
+        let open = self.asked.map(|asked| now - asked);
+        self.waits
+            .iter()
+            .copied()
+            .chain(open)
+            .max()
+            .unwrap_or_default()
+    }
+}
+
+/// Takes the next operation of the server from the front of `input`.
+fn parse(input: &mut Vec<u8>) -> Option<Told> {
+    let end = input.windows(2).position(|w| w == b"\r\n")?;
+    let line = String::from_utf8_lossy(&input[..end]).into_owned();
+    let is_message = line.starts_with("MSG ") || line.starts_with("HMSG ");
+    if !is_message {
+        input.drain(..end + 2);
+        return Some(match line.as_str() {
+            "PONG" => Told::Pong,
+            _ => Told::Other(line),
+        });
+    }
+    let len: usize = line.rsplit(' ').next()?.parse().ok()?;
+    let whole = end + 2 + len + 2;
+    if input.len() < whole {
+        return None;
+    }
+    let text = String::from_utf8_lossy(&input[end + 2..whole - 2]).into_owned();
+    input.drain(..whole);
+    Some(Told::Message(text))
+}

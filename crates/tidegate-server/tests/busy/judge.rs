@@ -1,0 +1,98 @@
+//! The verdict on a simulated run: how long turns took, how long well-behaved clients waited, whether the
+//! nodes held an election, and whether each acknowledged message is there.
+
+use std::fmt;
+use std::time::Duration;
+
+use tidegate_server::{TurnTaken, Work};
+
+/// The documented bounds of a turn's CPU time: of 999 turns in 1000, and of the worst.
+pub(crate) const TURN_P999: Duration = Duration::from_millis(1);
+pub(crate) const TURN_WORST: Duration = Duration::from_millis(4);
+
+/// The bounds that a run must keep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// The bounds of turns: of 999 in 1000, and of the worst. `None` where an attack's works cost more than
+    /// on a machine.
+    pub(crate) turns: Option<(Duration, Duration)>,
+    /// The longest wait of a well-behaved client for an acknowledgement or a PONG.
+    pub(crate) wait: Duration,
+}
+
+/// The turns of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Turns {
+    took: Vec<Duration>,
+    worst: Option<TurnTaken>,
+}
+
+impl Turns {
+    pub(crate) fn record(&mut self, turn: &TurnTaken) {
+        self.took.push(turn.took);
+        if self.worst.as_ref().is_none_or(|w| w.took < turn.took) {
+            self.worst = Some(turn.clone());
+        }
+    }
+
+    /// The CPU time that this share of the turns did not exceed.
+    pub(crate) fn quantile(&self, share: f64) -> Duration {
+        let mut took = self.took.clone();
+        took.sort_unstable();
+        let at = (share * took.len() as f64) as usize;
+        took.get(at.min(took.len().saturating_sub(1)))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn worst(&self) -> Option<&TurnTaken> {
+        self.worst.as_ref()
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.took.len()
+    }
+}
+
+/// Describes a turn by its time and the works in it.
+pub(crate) fn describe(turn: &TurnTaken) -> String {
+    let works = Work::ALL.iter().zip(turn.done).filter(|(_, n)| *n > 0);
+    let works = works.map(|(work, n)| format!("{n} {work:?}"));
+    format!(
+        "a turn of {:?} on server {} at {:?}: {}",
+        turn.took,
+        turn.server,
+        turn.begun,
+        works.collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// The harm that a run found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Harm {
+    /// A turn took longer than its bound.
+    Turn(String),
+    /// A well-behaved client waited longer than its bound, or was refused.
+    Starved(String),
+    /// The nodes held an election, though no node had failed.
+    Election(String),
+    /// An acknowledged message is missing.
+    Lost(String),
+    /// More bytes waited in outboxes than their bound allows.
+    Memory(String),
+    /// The run itself failed.
+    Broken(String),
+}
+
+impl fmt::Display for Harm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Turn(what) => write!(f, "a long turn: {what}"),
+            Self::Starved(what) => write!(f, "a starved client: {what}"),
+            Self::Election(what) => write!(f, "an election: {what}"),
+            Self::Lost(what) => write!(f, "a lost message: {what}"),
+            Self::Memory(what) => write!(f, "too much memory: {what}"),
+            Self::Broken(what) => write!(f, "a broken run: {what}"),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The event loops of a server or a cluster in one thread from one seed, in virtual time: real loops with
+//! their nodes, streams, stores and routes, on simulated sockets, disks and clocks. Each work of a turn costs
+//! what a table says (`costs.txt`, printed with the run), so a turn takes as long as its works. A seed draws
+//! an attack; well-behaved clients measure how long they wait meanwhile.
+//!
+//! ```text
+//! # the seeds, and the loop without each of its cures
+//! cargo test -p tidegate-server --features sim --test busy
+//! # that seed alone, with its long turns
+//! SEED=7 cargo test ... --test busy seeds -- --nocapture
+//! # many, resumed where the last run stopped
+//! SEEDS=1..=100000 SEEDS_DONE=target/loop-seeds cargo test --release ... --test busy seeds
+//! ```
+
+// Clippy knows tests by their attribute; the helpers here are tests too.
+#![allow(clippy::unwrap_used)]
+
+mod attack;
+mod client;
+// The simulated cluster draws in more ways.
+#[allow(dead_code)]
+#[path = "../sim/dice.rs"]
+mod dice;
+mod judge;
+mod run;
+mod tls;
+mod world;
+
+use attack::Attack;
+use judge::Harm;
+use run::{Plan, first_harm, report, run};
+
+/// The seeds that a test runs.
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=300;
+/// The number of seeds within which the loop without a cure shows harm.
+const FOUND_WITHIN: u64 = 5;
+
+#[test]
+fn seeds() {
+    report(SEEDS);
+}
+
+/// Until a cluster has a leader, its nodes wait for ticks and messages, and do not spin.
+#[test]
+fn nodes_without_a_leader_are_idle() {
+    let costs = tidegate_server::Costs::parse(run::COSTS).unwrap();
+    let world = world::World::new(1, 3, costs, false).unwrap();
+    let (turns, time) = (world.turns.len(), world.sim.now());
+    assert!(turns < 3000, "{turns} turns until {time:?}");
+}
+
+#[test]
+fn a_seed_gives_the_same_run_again() {
+    for attack in Attack::ALL {
+        let plan = Plan {
+            attack,
+            ..Plan::of(1)
+        };
+        assert_eq!(run(plan), run(plan), "{attack:?}");
+    }
+}
+
+/// Runs an attack on a loop without its cure, until a seed finds harm of this kind.
+fn is_found(attack: Attack, servers: usize, expected: impl Fn(&Harm) -> bool) {
+    let plan = |seed| Plan {
+        seed,
+        attack,
+        servers,
+        heavy: true,
+        cures: attack.without_cure().unwrap(),
+        trace: false,
+    };
+    let mut seen = Vec::new();
+    for seed in 1..=FOUND_WITHIN {
+        match first_harm(seed..=seed, plan, |_, _| ()) {
+            Some(found) if expected(&found.harm) => {
+                println!("{found}");
+                return;
+            }
+            other => seen.push(other.map(|found| found.to_string())),
+        }
+    }
+    panic!("{attack:?} does no such harm in {FOUND_WITHIN} seeds: {seen:#?}");
+}
+
+const fn is_election(harm: &Harm) -> bool {
+    matches!(harm, Harm::Election(_))
+}
+
+const fn is_starvation(harm: &Harm) -> bool {
+    matches!(harm, Harm::Starved(_))
+}
+
+const fn is_long_turn(harm: &Harm) -> bool {
+    matches!(harm, Harm::Turn(_))
+}
+
+#[test]
+fn a_flood_without_slices_of_reads_causes_an_election() {
+    is_found(Attack::Flood, 3, is_election);
+}
+
+#[test]
+fn pings_without_slices_of_reads_starve_others() {
+    is_found(Attack::Pings, 1, is_starvation);
+}
+
+#[test]
+fn a_message_with_many_receivers_in_one_part_starves_others() {
+    is_found(Attack::Spread, 1, is_starvation);
+}
+
+#[test]
+fn unbounded_writes_starve_others() {
+    is_found(Attack::Readers, 1, is_starvation);
+}
+
+#[test]
+fn handshakes_on_the_loop_cause_an_election() {
+    is_found(Attack::Reconnect, 3, is_election);
+}
+
+#[test]
+fn unbounded_openings_and_closes_starve_others() {
+    is_found(Attack::Come, 1, is_starvation);
+}
+
+#[test]
+fn subscriptions_that_go_at_once_cause_an_election() {
+    is_found(Attack::Leaver, 3, is_election);
+}
+
+#[test]
+fn subjects_collected_at_once_make_a_turn_long() {
+    is_found(Attack::Pages, 1, is_long_turn);
+}

@@ -1,0 +1,255 @@
+//! The world of a simulated run: the servers, their well-behaved clients, and those of an attack.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate::Time;
+use tidegate_nats::settings::{Account, Secret, SessionSettings, User};
+use tidegate_server::config::{ClusterSettings, RouteAddress, StreamSettings};
+use tidegate_server::{Costs, Cures, Happened, Settings, Simulation};
+
+use crate::client::{Asking, Client, Reads, Role, Told};
+use crate::dice::Dice;
+use crate::judge::{Turns, describe};
+use crate::tls::Tls;
+
+/// The time that bytes take between two machines.
+const LATENCY: Duration = Duration::from_micros(50);
+/// The times that a sync of a log takes.
+const SYNC: (Duration, Duration) = (Duration::from_micros(100), Duration::from_micros(800));
+/// The most bytes that may wait for a client of the simulated servers.
+pub(crate) const MAX_PENDING: usize = 1 << 20;
+
+/// The servers of a simulated run and their clients.
+pub(crate) struct World {
+    pub(crate) sim: Simulation,
+    pub(crate) clients: Vec<Client>,
+    timers: BinaryHeap<Reverse<(Time, usize)>>,
+    pub(crate) dice: Dice,
+    pub(crate) servers: usize,
+    pub(crate) turns: Turns,
+    pub(crate) tls: Tls,
+    /// The largest sum of the bytes in the outboxes of one server's clients.
+    pub(crate) outbox_bytes: usize,
+    trace: bool,
+    directories: Vec<tempfile::TempDir>,
+}
+
+/// An error that ends a run: a server has ended, or the world cannot begin.
+pub(crate) type Broken = String;
+
+impl World {
+    /// Starts `servers` servers, as a cluster if they are several, and waits until they serve.
+    pub(crate) fn new(
+        seed: u64,
+        servers: usize,
+        costs: Costs,
+        trace: bool,
+    ) -> Result<Self, Broken> {
+        let mut dice = Dice::new(seed);
+        let sim = Simulation::new(dice.next(), costs, Cures::ALL, LATENCY, SYNC);
+        let mut world = Self {
+            sim,
+            clients: Vec::new(),
+            timers: BinaryHeap::new(),
+            dice,
+            servers,
+            turns: Turns::default(),
+            tls: Tls::new(),
+            outbox_bytes: 0,
+            trace,
+            directories: Vec::new(),
+        };
+        for n in 0..servers {
+            let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
+            let settings = settings(n, servers, directory.path(), &world.tls);
+            world.directories.push(directory);
+            world.sim.start(settings).map_err(|e| e.to_string())?;
+        }
+        let started = |world: &Self| {
+            let serves = |group: &tidegate_server::Group| group.leads;
+            (0..servers).any(|n| world.sim.groups(n).first().is_some_and(serves))
+        };
+        world.run_until(Duration::from_secs(20), started)?;
+        // The leader announces its streams to the other servers.
+        world.run(Duration::from_millis(300))?;
+        Ok(world)
+    }
+
+    /// Connects a client to a server.
+    pub(crate) fn connect(&mut self, server: usize, role: Role, reads: Reads) -> usize {
+        self.connect_from([10, 0, 0, 1].into(), server, role, reads)
+    }
+
+    /// Connects a client from this address to a server.
+    pub(crate) fn connect_from(
+        &mut self,
+        from: IpAddr,
+        server: usize,
+        role: Role,
+        reads: Reads,
+    ) -> usize {
+        let at = self.clients.len();
+        let end = self.sim.connect(at, from, server);
+        let end = end.expect("the servers of the simulation listen");
+        self.clients.push(Client::new(end, server, role, reads));
+        at
+    }
+
+    /// Lets a client send these bytes.
+    pub(crate) fn say(&mut self, client: usize, text: &[u8]) {
+        self.clients[client].say(&mut self.sim, text);
+    }
+
+    /// Connects a publisher with acknowledgements and a pinger to each server.
+    pub(crate) fn connect_neighbours(&mut self) {
+        for server in 0..self.servers {
+            let publisher = Role::Publisher(Asking::default());
+            let publisher = self.connect(server, publisher, Reads::All);
+            let inbox = format!("SUB _INBOX.w{server}.> 1\r\n");
+            self.say(publisher, inbox.as_bytes());
+            self.connect(server, Role::Pinger(Asking::default()), Reads::All);
+        }
+    }
+
+    /// Sends a request to the API, and waits for its answer.
+    pub(crate) fn request(&mut self, subject: &str, body: &str) -> Result<String, Broken> {
+        let client = self.connect(0, Role::Raw(Vec::new()), Reads::All);
+        let len = body.len();
+        let text = format!("SUB _INBOX.a 1\r\nPUB {subject} _INBOX.a {len}\r\n{body}\r\n");
+        self.say(client, text.as_bytes());
+        let end = self.sim.now() + Duration::from_secs(10);
+        while self.sim.now() < end {
+            self.run(Duration::from_millis(5))?;
+            for told in self.clients[client].take_told() {
+                if let Told::Message(answer) = told {
+                    self.sim.close(self.clients[client].end);
+                    return Ok(answer);
+                }
+            }
+        }
+        Err(format!("no answer to {subject}"))
+    }
+
+    /// Makes a stream, on all servers.
+    pub(crate) fn create_stream(&mut self, name: &str, subjects: &str) -> Result<(), Broken> {
+        let replicas = self.servers;
+        let body =
+            format!(r#"{{"name":"{name}","subjects":["{subjects}"],"num_replicas":{replicas}}}"#);
+        let answer = self.request(&format!("$JS.API.STREAM.CREATE.{name}"), &body)?;
+        match answer.contains("\"error\"") {
+            true => Err(answer),
+            false => Ok(()),
+        }
+    }
+
+    /// The terms of all groups on all servers.
+    pub(crate) fn terms(&self) -> Vec<u64> {
+        let all = (0..self.servers).flat_map(|n| self.sim.groups(n));
+        all.map(|group| group.term).collect()
+    }
+
+    /// The server that leads the group of all nodes.
+    pub(crate) fn leader(&self) -> Option<usize> {
+        let leads = |n: &usize| self.sim.groups(*n).first().is_some_and(|group| group.leads);
+        (0..self.servers).find(leads)
+    }
+
+    /// Runs for this virtual time.
+    pub(crate) fn run(&mut self, time: Duration) -> Result<(), Broken> {
+        self.run_until(time, |_| false).map(drop)
+    }
+
+    /// Runs until `over`, for `time` at most. Returns whether it is over.
+    pub(crate) fn run_until(
+        &mut self,
+        time: Duration,
+        over: impl Fn(&Self) -> bool,
+    ) -> Result<bool, Broken> {
+        let end = self.sim.now() + time;
+        loop {
+            if over(self) {
+                return Ok(true);
+            }
+            let timer = self.timers.peek().map_or(Time::NEVER, |t| t.0.0);
+            let happened = self.sim.step(timer.min(end));
+            match happened.map_err(|e| format!("a server has ended: {e}"))? {
+                Some(Happened::Turn(turn)) => {
+                    if self.trace && turn.took > Duration::from_millis(1) {
+                        println!("{}", describe(&turn));
+                    }
+                    self.turns.record(&turn);
+                    // A look at all outboxes takes the simulation's own time.
+                    if self.turns.len().is_multiple_of(16) {
+                        let bytes = self.sim.outbox_bytes(turn.server);
+                        self.outbox_bytes = self.outbox_bytes.max(bytes);
+                    }
+                }
+                Some(Happened::Client(client)) => self.act(client),
+                Some(_) => {}
+                None if self.sim.now() >= end => return Ok(false),
+                None => {
+                    if let Some(Reverse((_, client))) = self.timers.pop() {
+                        self.act(client);
+                    }
+                }
+            }
+        }
+    }
+
+    fn act(&mut self, client: usize) {
+        let before = self.clients[client].wakes_at;
+        self.clients[client].act(&mut self.sim);
+        let after = self.clients[client].wakes_at;
+        if let Some(at) = after.filter(|_| after != before) {
+            self.timers.push(Reverse((at, client)));
+        }
+    }
+}
+
+/// The settings of a server.
+fn settings(n: usize, servers: usize, directory: &Path, tls: &Tls) -> Settings {
+    let user = |name: &str, secret: &str| {
+        let user = User {
+            name: name.into(),
+            secret: Secret::new(secret),
+            permissions: None,
+            account: Account::Global,
+        };
+        std::sync::Arc::new(user)
+    };
+    let port = |n: usize| 6000 + n as u16;
+    let route = |n| RouteAddress {
+        host: "127.0.0.1".into(),
+        port: port(n),
+    };
+    let cluster = ClusterSettings {
+        name: "c".into(),
+        port: port(n),
+        routes: (0..servers).map(route).collect(),
+        ..ClusterSettings::default()
+    };
+    Settings {
+        port: 4000 + n as u16,
+        server_name: Some(format!("n{n}")),
+        max_pending: MAX_PENDING,
+        sessions: SessionSettings {
+            max_payload: 16 << 10,
+            users: vec![user("plain", "p"), user("hashed", "$2a$11$right")],
+            ..SessionSettings::default()
+        },
+        tls: Some(tls.settings()),
+        allow_non_tls: true,
+        streams: Some(StreamSettings {
+            segment_bytes: 256 << 10,
+            checkpoint_bytes: 1 << 20,
+            scrub_period: Duration::ZERO,
+            ..StreamSettings::new(directory.to_owned())
+        }),
+        cluster: (servers > 1).then_some(cluster),
+        ..Settings::default()
+    }
+}
