@@ -8,9 +8,9 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use rustix::time::{ClockId, clock_gettime};
 use tidegate::Time;
 
+use super::clock::cpu_time;
 use super::log_limit::LogLimit;
 
 /// The delay, of a timer or in a turn, from which on the loop counts as late.
@@ -32,11 +32,14 @@ pub(super) struct Turns {
     /// The wall-clock time of all turns since the last reading of the CPU time.
     unread: Duration,
     begun: Time,
-    /// The latest time at which the next turn should begin.
+    ended: Time,
+    /// The time by which the next turn should begin; `None` if the loop has no deadline. The loop counts as
+    /// late if the turn begins well after it.
     due: Option<Time>,
     within: [u64; TURN_BOUNDS_US.len() + 1],
     total_ns: u64,
     late: u64,
+    syncs: u64,
     log: LogLimit,
 }
 
@@ -60,6 +63,8 @@ pub(crate) struct TurnStats {
     pub(crate) total_ns: u64,
     /// The number of times that the event loop was late by 100 ms or more.
     pub(crate) late: u64,
+    /// The number of syncs of the log on the loop's thread, between two turns.
+    pub(crate) syncs: u64,
 }
 
 impl Turns {
@@ -74,10 +79,12 @@ impl Turns {
             used: None,
             unread: Duration::ZERO,
             begun: Time::ZERO,
+            ended: Time::ZERO,
             due: None,
             within: [0; TURN_BOUNDS_US.len() + 1],
             total_ns: 0,
             late: 0,
+            syncs: 0,
             log: LogLimit::every(LOGGED),
         }
     }
@@ -93,11 +100,12 @@ impl Turns {
     /// Records that the turn ends now. The next turn should begin at `due` at the latest, if the loop has a
     /// deadline.
     pub(super) fn end(&mut self, now: Time, due: Option<Time>) {
+        self.ended = now;
         let mut took = now - self.begun;
         self.unread += took;
         if self.unread >= READ_EVERY || self.used.is_none() {
             self.unread = Duration::ZERO;
-            let used = used();
+            let used = cpu_time();
             if let Some(before) = self.used.replace(used) {
                 took = took.min(used.saturating_sub(before));
             }
@@ -108,6 +116,21 @@ impl Turns {
         self.within[TURN_BOUNDS_US.partition_point(|bound| *bound < us)] += 1;
         self.check(now, self.begun);
         self.due = due;
+    }
+
+    /// Counts a sync of the log on the loop's thread.
+    pub(super) const fn count_sync(&mut self) {
+        self.syncs += 1;
+    }
+
+    /// Returns the times at which the last turn began and ended.
+    pub(super) const fn last(&self) -> (Time, Time) {
+        (self.begun, self.ended)
+    }
+
+    /// Notes that another thread runs the loop from now on, which has a CPU clock of its own.
+    pub(super) const fn handle_other_thread(&mut self) {
+        self.used = None;
     }
 
     fn check(&mut self, now: Time, due: Time) {
@@ -131,13 +154,7 @@ impl Turns {
             total_ns: self.total_ns,
             cpu_ns: [0.5, 0.99, 0.999, 1.0].map(|q| self.cpu.value_at_quantile(q)),
             late: self.late,
+            syncs: self.syncs,
         }
     }
-}
-
-/// Returns the CPU time of this thread.
-fn used() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    // The casts lose nothing: the clock of a thread begins at 0.
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,0 +1,151 @@
+//! The loop's part in the syncs of the log: which thread has the duty of writing, and whether a batch waits
+//! for a sync on the loop's thread.
+
+use std::time::Duration;
+
+use tidegate::Time;
+use tidegate_log::{Committed, Duty, Lsn};
+use tidegate_raft::store::Store;
+
+use super::Server;
+use super::place::{Counts, Place, Placing};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Committing {
+    placing: Placing,
+    /// True if the loop has asked the log thread for the duty and does not have it yet.
+    wants: bool,
+    /// True if all batches were durable when this turn began to hand batches to the log.
+    was_at_rest: bool,
+    /// The log's segment of the last batch when this turn began to hand batches to the log.
+    segment: u64,
+    /// The log position up to which the loop's thread has offered batches to the log's controller.
+    offered: Lsn,
+    /// The time at which the loop's thread must commit again.
+    again: Option<Time>,
+}
+
+impl Default for Committing {
+    fn default() -> Self {
+        Self {
+            placing: Placing::new(),
+            wants: false,
+            was_at_rest: true,
+            segment: 0,
+            offered: Lsn::ZERO,
+            again: None,
+        }
+    }
+}
+
+impl Committing {
+    /// Notes whether the log is at rest, before this turn hands batches to it.
+    pub(super) fn note_rest(&mut self, store: &Store) {
+        self.segment = store.segment();
+        self.was_at_rest = store.log().progress().pending_batches == 0;
+    }
+
+    /// Returns the time at which the loop's thread must commit again; `None` if no time is set.
+    pub(super) const fn deadline(&self) -> Option<Time> {
+        self.again
+    }
+}
+
+impl Server {
+    /// Notes the turn that has ended, and returns the duty if the loop's thread should have it: takes it from
+    /// the log thread, or returns it to the log thread.
+    pub(super) fn hold_duty(&mut self, duty: Option<Duty>) -> Option<Duty> {
+        let Some(store) = &self.store else {
+            return None;
+        };
+        let committing = &mut self.committing;
+        let (begun, ended) = self.turns.last();
+        if duty.is_some() {
+            committing.placing.handle_turn_with_duty(begun, ended);
+        } else {
+            let progress = store.log().progress();
+            let counts = Counts {
+                syncs: progress.syncs,
+                sync_ns: progress.sync_ns,
+                was_at_rest: committing.was_at_rest,
+                is_pending: progress.pending_batches > 0,
+            };
+            committing.placing.handle_turn(begun, ended, counts);
+        }
+        let duty = match (committing.placing.place(), duty) {
+            // The sync would also seal a segment, which takes long. The log thread does that.
+            (Place::Loop, Some(_)) if store.segment() != committing.segment => None,
+            (Place::Loop, Some(duty)) => Some(duty),
+            (Place::Loop, None) => {
+                if !std::mem::replace(&mut committing.wants, true) {
+                    store.want_duty(true);
+                }
+                let duty = store.take_duty();
+                if duty.is_some() {
+                    committing.wants = false;
+                    committing.offered = Lsn::ZERO;
+                }
+                duty
+            }
+            (Place::LogThread, duty) => {
+                if std::mem::take(&mut committing.wants) {
+                    store.want_duty(false);
+                }
+                // The drop of the duty returns it to the log thread.
+                drop(duty);
+                None
+            }
+        };
+        if duty.is_none() {
+            committing.again = None;
+        }
+        duty
+    }
+
+    /// Returns whether the loop's thread, which has the duty, must commit before its next turn: batches are
+    /// new to the log's controller, or the time that the controller set has come.
+    pub(super) fn commits_now(&mut self) -> bool {
+        let Some(store) = &self.store else {
+            return false;
+        };
+        let committing = &mut self.committing;
+        let appended = store.appended();
+        let new = appended > std::mem::replace(&mut committing.offered, appended);
+        let (_, ended) = self.turns.last();
+        new || committing.again.is_some_and(|at| at <= ended)
+    }
+
+    /// Handles a commit on the loop's thread that took this long.
+    pub(super) fn handle_committed_here(&mut self, took: Duration, committed: Committed) {
+        let now = self.clock.now();
+        let again = match committed {
+            Committed::Synced { again } => {
+                self.committing.placing.handle_synced(now, took);
+                self.turns.count_sync();
+                again
+            }
+            Committed::Nothing { again } => again,
+            // The next turn asks the store, which reports the failure.
+            _ => None,
+        };
+        self.committing.again = again.map(|after| now + after);
+    }
+
+    /// Handles the lack of a thread that stands by: the log thread syncs from now on.
+    pub(super) fn handle_no_partner(&mut self) {
+        self.committing.placing.handle_late(self.clock.now());
+        self.committing.again = None;
+    }
+
+    /// Handles a sync on the loop's thread that is late: another thread, which calls this, runs the loop now.
+    pub(super) fn handle_late_sync(&mut self) {
+        let now = self.clock.now();
+        self.turns.handle_other_thread();
+        self.committing.placing.handle_late(now);
+        self.committing.again = None;
+        tracing::warn!(
+            "a sync of the log is late: the event loop goes on without it, and the log thread syncs from now on"
+        );
+    }
+}

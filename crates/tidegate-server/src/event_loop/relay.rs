@@ -1,0 +1,202 @@
+//! The thread that runs the event loop, and the thread that stands by.
+//!
+//! Where a sync is short, the loop's thread writes and syncs the log itself (`place`), because to wake the
+//! log thread and to be woken takes longer. A disk may hang in any sync, and the loop must not hang with
+//! it. So before such a sync the thread lends the loop to the relay. If the sync takes longer than
+//! [`LATE`], the thread that stands by takes the loop and runs it from then on. The first thread returns
+//! the duty of writing to the log thread once its sync ends, and stands by in turn.
+
+use std::ops::ControlFlow;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use mio::Events;
+use tidegate_log::Duty;
+
+use super::{EVENTS_LEN, RunError, Server};
+
+/// The time after which a sync on the loop's thread is late, so that the other thread takes the loop.
+const LATE: Duration = Duration::from_millis(2);
+
+/// The event loop between two turns.
+struct Loop {
+    server: Box<Server>,
+    events: Events,
+    /// The longest time for which the next turn waits for events; `None` without a limit.
+    wait: Option<Duration>,
+}
+
+/// The state that the two threads share.
+#[derive(Default)]
+struct State {
+    /// The loop while its thread syncs the log, and the time at which the sync began.
+    lent: Option<(Loop, Instant)>,
+    /// The number of times that a thread lent the loop.
+    lends: u64,
+    /// True if the thread that stands by waits until it is woken; false while it looks for a late sync.
+    asleep: bool,
+    /// True if the server has a thread that stands by.
+    has_partner: bool,
+    /// The result of the loop once it has ended.
+    result: Option<Result<(), RunError>>,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+struct Relay {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Runs the event loop of the server on this thread until the loop ends, while a second thread stands by.
+pub(super) fn run(server: Server) -> Result<(), RunError> {
+    let relay = Relay::default();
+    std::thread::scope(|scope| {
+        let first = Loop {
+            server: Box::new(server),
+            events: Events::with_capacity(EVENTS_LEN),
+            // The first turn does not wait for events, so that the node dials its routes at once.
+            wait: Some(Duration::ZERO),
+        };
+        relay.serve(scope, Some(first));
+    });
+    let mut state = relay.lock();
+    let ended = state.result.take();
+    ended.unwrap_or_else(|| unreachable!("both threads return only once the loop has ended"))
+}
+
+impl Relay {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the loop whenever this thread has it, and stands by otherwise, until the loop has ended.
+    fn serve<'s>(&'s self, scope: &'s Scope<'s, '_>, mut of: Option<Loop>) {
+        // A panic in the loop must also end the thread that stands by.
+        let _end = End(self);
+        loop {
+            match of.take().or_else(|| self.stand_by()) {
+                Some(mine) => match self.drive(scope, mine) {
+                    Some(result) => {
+                        self.lock().result = Some(result);
+                        return;
+                    }
+                    None => continue,
+                },
+                None => return,
+            }
+        }
+    }
+
+    /// Runs the loop until it ends, or until the other thread has taken it; returns `None` then.
+    fn drive<'s>(&'s self, scope: &'s Scope<'s, '_>, mut of: Loop) -> Option<Result<(), RunError>> {
+        let mut duty: Option<Duty> = None;
+        loop {
+            match of.server.turn(&mut of.events, of.wait) {
+                Ok(ControlFlow::Continue(wait)) => of.wait = wait,
+                Ok(ControlFlow::Break(())) => {
+                    drop(duty);
+                    return Some(of.server.end());
+                }
+                Err(error) => return Some(Err(error)),
+            }
+            duty = of.server.hold_duty(duty);
+            if duty.is_some() && !self.has_partner(scope) {
+                duty = None;
+                of.server.handle_no_partner();
+            }
+            let Some(held) = &mut duty else { continue };
+            if !of.server.commits_now() {
+                continue;
+            }
+            let begun = Instant::now();
+            self.lend(of, begun);
+            let committed = held.commit();
+            let took = begun.elapsed();
+            match self.take_back() {
+                Some(mine) => of = mine,
+                // The other thread runs the loop. The drop of the duty lets the log thread go on.
+                None => return None,
+            }
+            of.server.handle_committed_here(took, committed);
+            of.wait = Some(Duration::ZERO);
+        }
+    }
+
+    /// Starts the thread that stands by, unless it runs. Returns whether it runs.
+    fn has_partner<'s>(&'s self, scope: &'s Scope<'s, '_>) -> bool {
+        if std::mem::replace(&mut self.lock().has_partner, true) {
+            return true;
+        }
+        let partner = std::thread::Builder::new().name("loop-partner".to_owned());
+        let started = partner.spawn_scoped(scope, || self.serve(scope, None));
+        let Err(error) = started else { return true };
+        tracing::error!(
+            "the system refuses the server a thread that stands by, so the log thread syncs the log at all times: {error}"
+        );
+        self.lock().has_partner = false;
+        false
+    }
+
+    fn lend(&self, of: Loop, begun: Instant) {
+        let mut state = self.lock();
+        state.lent = Some((of, begun));
+        state.lends += 1;
+        let asleep = std::mem::take(&mut state.asleep);
+        drop(state);
+        if asleep {
+            self.changed.notify_one();
+        }
+    }
+
+    fn take_back(&self) -> Option<Loop> {
+        self.lock().lent.take().map(|(of, _)| of)
+    }
+
+    /// Waits until the loop is lent and its thread's sync is late, and takes the loop. Returns `None` once
+    /// the loop has ended.
+    fn stand_by(&self) -> Option<Loop> {
+        let mut state = self.lock();
+        let mut seen = 0;
+        loop {
+            if state.result.is_some() {
+                return None;
+            }
+            if let Some((mut of, since)) = state.lent.take() {
+                let late = since.elapsed();
+                if late >= LATE {
+                    // The first thread takes this lock after its sync, so the log line must not hold it.
+                    drop(state);
+                    of.server.handle_late_sync();
+                    of.wait = Some(Duration::ZERO);
+                    return Some(of);
+                }
+                state.lent = Some((of, since));
+            } else if state.lends == seen {
+                state.asleep = true;
+                let woken = self.changed.wait(state);
+                state = woken.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            seen = state.lends;
+            let woken = self.changed.wait_timeout(state, LATE);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Ends the thread that stands by once the other thread leaves [`Relay::serve`].
+struct End<'a>(&'a Relay);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        if std::thread::panicking() && state.result.is_none() {
+            // The panic goes on in the thread that waits for both, so this result reaches no caller.
+            state.result = Some(Ok(()));
+        }
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}
