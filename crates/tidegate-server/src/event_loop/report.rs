@@ -1,12 +1,14 @@
 //! The figures of a running server as plain data, for the monitor. The event loop gathers them between two
 //! turns.
 
+pub(crate) mod details;
 pub(crate) mod lists;
 pub(crate) mod query;
+pub(crate) mod server;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use serde_json::Value;
 use tidegate::Time;
 use tidegate::controller::Snapshot;
 use tidegate_cluster::Kind;
@@ -18,9 +20,10 @@ use tidegate_nats::sublist::SublistStats;
 use tidegate_raft::store::{Scrubbed, Store};
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::schema::config::Storage;
-use tidegate_stream::stream::{Stream, Usage};
+use tidegate_stream::stream::{Held, Usage};
 
-use self::lists::{Connection, Page, Subscription};
+use self::details::Part;
+use self::lists::{AccountFigures, Connection, Page, Subscription};
 use self::query::{List, Query};
 use crate::config::StreamSettings;
 use crate::event_loop::peers::Peers;
@@ -41,6 +44,19 @@ pub(crate) struct Report {
     pub(crate) ping_max: u32,
     pub(crate) write_deadline_ns: u64,
     pub(crate) max_control_line: usize,
+    pub(crate) max_subscriptions: usize,
+    pub(crate) auth_timeout_s: f64,
+    pub(crate) tls_timeout_s: f64,
+    pub(crate) http_host: String,
+    pub(crate) http_port: u16,
+    pub(crate) http_base_path: String,
+    pub(crate) system_account: String,
+    pub(crate) tags: Vec<String>,
+    pub(crate) metadata: BTreeMap<String, String>,
+    /// The JetStream domain of the server.
+    pub(crate) domain: Option<String>,
+    /// The time, in nanoseconds since the server's start, at which it last read its configuration.
+    pub(crate) configured_ns: u64,
     pub(crate) auth_required: bool,
     pub(crate) stats: NodeStats,
     pub(crate) sublist: SublistStats,
@@ -48,6 +64,8 @@ pub(crate) struct Report {
     pub(crate) flow: Snapshot,
     pub(crate) connections_listed: Page<Connection>,
     pub(crate) subscriptions_listed: Page<Subscription>,
+    /// The figures of the accounts; empty if the request does not ask for them.
+    pub(crate) accounts: Vec<AccountFigures>,
     pub(crate) streams: Option<Streams>,
     pub(crate) cluster: Option<Cluster>,
 }
@@ -142,9 +160,9 @@ pub(crate) struct Streams {
     pub(crate) cluster: ClusterInfo,
     pub(crate) nodes: usize,
     pub(crate) behind: Option<String>,
-    /// Each stream as JSON, if the request asks for streams; with the stream's consumers, if it asks for
-    /// consumers.
-    pub(crate) details: Vec<Value>,
+    /// A part of the streams on the requested page, with their consumers if the request asks for these;
+    /// empty if the request does not ask for streams.
+    pub(crate) details: Part,
 }
 
 impl Streams {
@@ -152,10 +170,8 @@ impl Streams {
     pub(crate) fn take(node: &Node, store: &Store, query: &Query, now: Time) -> Option<Self> {
         let first = node.directory()?;
         let all = || node.all_streams();
-        // An entry of the directory for another group's stream does not count as a stream of this node.
-        let of = |s: &&Stream| s.home().is_here() && !s.is_filling();
-        let kept = || all().flat_map(|s| s.applied().iter().filter(of));
-        let states = || kept().map(|s| s.state());
+        let held = all().map(|s| s.applied().held());
+        let held = held.fold(Held::default(), Held::and);
         let usage = |storage| Usage {
             bytes: all().map(|s| s.applied().usage(storage).bytes).sum(),
             // The group that keeps the directory counts the bytes that the streams of all groups reserve, so
@@ -166,10 +182,10 @@ impl Streams {
         Some(Self {
             settings: first.settings().clone(),
             stats: node.stream_stats(),
-            streams: kept().count(),
+            streams: all().map(|s| s.applied().kept_len()).sum(),
             consumers: all().map(|s| s.consumers_len()).sum(),
-            messages: states().map(|s| s.messages).sum(),
-            bytes: states().map(|s| s.bytes).sum(),
+            messages: held.messages,
+            bytes: held.file_bytes.saturating_add(held.memory_bytes),
             file: usage(Storage::File),
             memory: usage(Storage::Memory),
             waiting_bytes: all().map(|s| s.waiting_bytes()).sum(),
@@ -185,15 +201,8 @@ impl Streams {
             nodes: first.nodes(),
             behind: all().find_map(|s| s.behind()).map(Into::into),
             details: match query.lists_streams() {
-                true => {
-                    let up_to = query.offset.saturating_add(query.limit);
-                    let of = all().flat_map(|s| s.details(now, up_to, query.consumers));
-                    let mut details: Vec<(String, Value)> = of.collect();
-                    details.sort_by(|a, b| a.0.cmp(&b.0));
-                    let page = details.into_iter().skip(query.offset).take(query.limit);
-                    page.map(|(_, value)| value).collect()
-                }
-                false => Vec::new(),
+                true => details::describe(node, query, now),
+                false => Part::default(),
             },
         })
     }
@@ -221,6 +230,17 @@ impl Report {
             ping_max: settings.sessions.ping_max,
             write_deadline_ns: tidegate::nanos(settings.sessions.write_deadline),
             max_control_line: settings.sessions.max_control_line,
+            max_subscriptions: settings.sessions.max_subscriptions,
+            auth_timeout_s: settings.sessions.auth_timeout.as_secs_f64(),
+            tls_timeout_s: settings.tls_timeout().as_secs_f64(),
+            http_host: settings.http_host.clone().unwrap_or_default(),
+            http_port: settings.http_port.unwrap_or(0),
+            http_base_path: settings.http_base_path.clone(),
+            system_account: settings.system_account.clone(),
+            tags: settings.tags.clone(),
+            metadata: settings.metadata.clone(),
+            domain: settings.streams.as_ref().and_then(|s| s.domain.clone()),
+            configured_ns: node.configured().as_nanos(),
             auth_required: settings.sessions.needs_credentials(),
             stats: node.stats(),
             sublist: node.sublist_stats(),
@@ -233,6 +253,10 @@ impl Report {
             subscriptions_listed: match query.list {
                 List::Subscriptions => lists::subscriptions(node, query),
                 _ => Page::default(),
+            },
+            accounts: match query.list {
+                List::Accounts => lists::accounts(node),
+                _ => Vec::new(),
             },
             streams,
             cluster,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use tidegate_nats::session::{CloseReason, Session, Traffic};
+use tidegate_nats::settings::Account;
 use tidegate_nats::sublist::SubKey;
 
 use super::query::Query;
@@ -31,6 +32,8 @@ pub(crate) struct Connection {
     pub(crate) lang: String,
     pub(crate) version: String,
     pub(crate) user: Option<String>,
+    /// The name of the client's account.
+    pub(crate) account: String,
     pub(crate) tls: bool,
     pub(crate) subjects: Vec<String>,
 }
@@ -61,23 +64,24 @@ enum Found<'a> {
 /// Lists the client connections that `query` selects, in the order of their numbers. As in nats-server, the
 /// total counts all connections of the selected state.
 pub(super) fn connections(node: &Node, query: &Query) -> Page<Connection> {
-    if !query.is_of_account() {
-        return Page::default();
-    }
+    let name = |account| node.settings().account_name(account);
+    let of = |account| query.is_of_account(name(account));
     let wanted = |cid: u64, user: Option<&str>| {
         query.cid.is_none_or(|c| c == cid) && query.user.as_deref().is_none_or(|u| user == Some(u))
     };
     let mut found = Vec::new();
     let mut total = 0;
     if query.state.open() {
-        total += node.len();
-        let open = node.sessions().filter(|s| wanted(s.cid, s.user()));
+        total += node.sessions().filter(|s| of(s.account())).count();
+        let open = node
+            .sessions()
+            .filter(|s| of(s.account()) && wanted(s.cid, s.user()));
         found.extend(open.map(|s| (s.cid, Found::Open(s))));
     }
     if query.state.closed() {
-        total += node.recently_closed().len();
-        let closed = node.recently_closed().iter();
-        let closed = closed.filter(|c| wanted(c.cid, c.user.as_deref()));
+        let closed = || node.recently_closed().iter().filter(|c| of(c.account));
+        total += closed().count();
+        let closed = closed().filter(|c| wanted(c.cid, c.user.as_deref()));
         found.extend(closed.map(|c| (c.cid, Found::Closed(c))));
     }
     let up_to = query.offset.saturating_add(query.limit);
@@ -90,12 +94,12 @@ pub(super) fn connections(node: &Node, query: &Query) -> Page<Connection> {
     let mut room = if query.subscriptions { SUBJECTS_MAX } else { 0 };
     let page = found.into_iter().skip(query.offset);
     let entries = page.map(|(_, found)| match found {
-        Found::Closed(connection) => closed(connection),
+        Found::Closed(connection) => closed(connection, name(connection.account)),
         Found::Open(session) => {
             let patterns = node.patterns(session).take(room);
             let subjects: Vec<String> = patterns.map(text).collect();
             room -= subjects.len();
-            open(session, subjects)
+            open(session, name(session.account()), subjects)
         }
     });
     Page {
@@ -104,7 +108,7 @@ pub(super) fn connections(node: &Node, query: &Query) -> Page<Connection> {
     }
 }
 
-fn open(s: &Session, subjects: Vec<String>) -> Connection {
+fn open(s: &Session, account: &str, subjects: Vec<String>) -> Connection {
     Connection {
         cid: s.cid,
         address: s.address,
@@ -118,12 +122,13 @@ fn open(s: &Session, subjects: Vec<String>) -> Connection {
         lang: s.options.lang.clone(),
         version: s.options.version.clone(),
         user: s.user().map(Into::into),
+        account: account.into(),
         tls: s.secured,
         subjects,
     }
 }
 
-fn closed(c: &ClosedConnection) -> Connection {
+fn closed(c: &ClosedConnection, account: &str) -> Connection {
     Connection {
         cid: c.cid,
         address: c.address,
@@ -137,6 +142,7 @@ fn closed(c: &ClosedConnection) -> Connection {
         lang: c.lang.to_string(),
         version: c.version.to_string(),
         user: c.user.as_deref().map(Into::into),
+        account: account.into(),
         tls: c.tls,
         subjects: Vec::new(),
     }
@@ -146,6 +152,8 @@ fn closed(c: &ClosedConnection) -> Connection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subscription {
     pub(crate) cid: u64,
+    /// The name of the client's account.
+    pub(crate) account: String,
     pub(crate) subject: String,
     pub(crate) queue: Option<String>,
     pub(crate) sid: String,
@@ -156,11 +164,14 @@ pub(crate) struct Subscription {
 
 /// Lists the subscriptions of all clients, or only those that match the subject in `query`.
 pub(super) fn subscriptions(node: &Node, query: &Query) -> Page<Subscription> {
-    if !query.subscriptions || !query.is_of_account() {
+    if !query.subscriptions {
         return Page::default();
     }
+    let name = |account| node.settings().account_name(account);
+    let of = |account: &Account| query.is_of_account(name(*account));
     let entry = |s: ClientSubscription<'_>| Subscription {
         cid: s.cid,
+        account: name(s.account).into(),
         subject: text(s.pattern),
         queue: s.queue.map(text),
         sid: text(s.sid),
@@ -169,7 +180,9 @@ pub(super) fn subscriptions(node: &Node, query: &Query) -> Page<Subscription> {
     };
     match &query.test {
         Some(subject) => {
-            let all = node.subscriptions_to(subject.as_bytes());
+            let accounts = [Account::Global, Account::System].into_iter().filter(of);
+            let found = accounts.flat_map(|of| node.subscriptions_to(of, subject.as_bytes()));
+            let all: Vec<SubKey> = found.collect();
             let page = all.iter().skip(query.offset).take(query.limit);
             let entries = page.map(|key| entry(node.client_subscription(*key)));
             Page {
@@ -182,7 +195,8 @@ pub(super) fn subscriptions(node: &Node, query: &Query) -> Page<Subscription> {
             // subscriptions.
             let mut before = query.offset;
             let mut keys: Vec<SubKey> = Vec::new();
-            for session in node.sessions() {
+            let sessions = || node.sessions().filter(|s| of(&s.account()));
+            for session in sessions() {
                 let len = session.subs.len();
                 let skipped = before.min(len);
                 before -= skipped;
@@ -196,11 +210,43 @@ pub(super) fn subscriptions(node: &Node, query: &Query) -> Page<Subscription> {
                 .into_iter()
                 .map(|key| entry(node.client_subscription(key)));
             Page {
-                total: node.sessions().map(|s| s.subs.len()).sum(),
+                total: sessions().map(|s| s.subs.len()).sum(),
                 entries: entries.collect(),
             }
         }
     }
+}
+
+/// The figures of one account.
+#[derive(Clone, Debug)]
+pub(crate) struct AccountFigures {
+    pub(crate) account: Account,
+    pub(crate) name: String,
+    pub(crate) connections: usize,
+    pub(crate) subscriptions: usize,
+    /// The messages and bytes of the connections that are open.
+    pub(crate) traffic: Traffic,
+}
+
+/// Gathers the figures of the accounts.
+pub(super) fn accounts(node: &Node) -> Vec<AccountFigures> {
+    let mut all = [Account::Global, Account::System].map(|account| AccountFigures {
+        account,
+        name: node.settings().account_name(account).into(),
+        connections: 0,
+        subscriptions: 0,
+        traffic: Traffic::default(),
+    });
+    for session in node.sessions() {
+        let of = &mut all[usize::from(session.account() == Account::System)];
+        of.connections += 1;
+        of.subscriptions += session.subs.len();
+        of.traffic.in_msgs += session.traffic.in_msgs;
+        of.traffic.in_bytes += session.traffic.in_bytes;
+        of.traffic.out_msgs += session.traffic.out_msgs;
+        of.traffic.out_bytes += session.traffic.out_bytes;
+    }
+    all.into()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -304,6 +350,7 @@ mod tests {
         assert_eq!(matching.total, 2);
         let of_group = Subscription {
             cid: 3,
+            account: "$G".into(),
             subject: "a.>".into(),
             queue: Some("q".into()),
             sid: "7".into(),

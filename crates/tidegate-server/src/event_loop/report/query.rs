@@ -1,6 +1,9 @@
 //! The parameters of a request for a report.
 
-/// The most entries of a list in one report, and their number if the request names none, as in nats-server.
+use super::details::{Part, Place};
+
+/// The greatest number of entries of a list in one report, and the default if the request names no number. It
+/// is the same as in nats-server.
 pub(crate) const PAGE_MAX: usize = 1024;
 
 /// The list that a report contains in addition to the server's figures.
@@ -11,6 +14,7 @@ pub(crate) enum List {
     Connections,
     Subscriptions,
     Streams,
+    Accounts,
 }
 
 /// The client connections that a list contains: the open ones, the ones that closed last, or both.
@@ -57,6 +61,8 @@ pub(crate) struct Query {
     pub(crate) accounts: bool,
     pub(crate) streams: bool,
     pub(crate) consumers: bool,
+    /// The place at which the list of streams goes on, for a further part of a report on streams.
+    pub(crate) place: Option<Place>,
 }
 
 /// The name of the account that has the streams, as in nats-server.
@@ -78,12 +84,13 @@ impl Query {
             accounts: false,
             streams: false,
             consumers: false,
+            place: None,
         }
     }
 
-    /// Returns whether the request concerns the only account, by its name or because it names none.
-    pub(crate) fn is_of_account(&self) -> bool {
-        self.account.as_deref().is_none_or(|name| name == ACCOUNT)
+    /// Returns whether the request concerns the account with this name: it names that account, or none.
+    pub(crate) fn is_of_account(&self, name: &str) -> bool {
+        self.account.as_deref().is_none_or(|wanted| wanted == name)
     }
 
     /// Returns whether the report on streams contains the account. A request for another account gets the
@@ -96,7 +103,20 @@ impl Query {
         }
     }
 
-    /// Returns whether the figures of streams name each stream.
+    /// Returns the request for the part of the list of streams that follows the parts so far; `None` if the
+    /// list is complete. Takes the place of the next part out of `so_far`.
+    pub(crate) fn rest(&self, so_far: &mut Part) -> Option<Self> {
+        let place = so_far.next.take()?;
+        Some(Self {
+            limit: PAGE_MAX
+                .min(self.limit)
+                .saturating_sub(so_far.streams.len()),
+            place: Some(place),
+            ..self.clone()
+        })
+    }
+
+    /// Returns whether the report on streams contains each stream.
     pub(super) fn lists_streams(&self) -> bool {
         self.list == List::Streams && (self.streams || self.consumers) && self.shows_account()
     }

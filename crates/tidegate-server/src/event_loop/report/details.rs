@@ -1,0 +1,169 @@
+//! Describes streams and consumers for a report, a part at a time: a description takes some microseconds, and
+//! a page may have a thousand streams with any number of consumers. The monitor and the thread of the system
+//! account ask for the next part in a report of its own, and put the parts together.
+
+use std::iter::Peekable;
+
+use tidegate::Time;
+use tidegate_stream::stream::Stream;
+
+use super::query::Query;
+use crate::sessions::Node;
+use crate::streams::JetStream;
+
+/// The most streams and consumers that one part describes.
+const DESCRIBED: usize = 64;
+/// The most streams that one part skips to reach the first stream of the page.
+const SKIPPED: usize = 4096;
+
+/// A part of the list of streams in a report.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Part {
+    /// The described streams in the order of their names.
+    pub(crate) streams: Vec<Described>,
+    /// The place at which the next part begins; `None` if this part is the last.
+    pub(crate) next: Option<Place>,
+}
+
+impl Part {
+    /// Adds the next part of the list, which begins at [`Part::next`].
+    pub(crate) fn append(&mut self, more: Self) {
+        for stream in more.streams {
+            match self
+                .streams
+                .last_mut()
+                .filter(|last| last.name == stream.name)
+            {
+                Some(last) => last.consumers.extend(stream.consumers),
+                // A stream without a description was deleted and created again between two parts.
+                None if stream.info.is_empty() => {}
+                None => self.streams.push(stream),
+            }
+        }
+        self.next = more.next;
+    }
+}
+
+/// The description of a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Described {
+    pub(crate) name: String,
+    /// The answer to an info request about the stream, as JSON; empty if an earlier part has it.
+    pub(crate) info: Vec<u8>,
+    /// The answers to info requests about consumers of the stream, as JSON, in the order of their names.
+    pub(crate) consumers: Vec<Vec<u8>>,
+}
+
+/// A place in the list of streams and their consumers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The name of the last stream before the place; `None` at the beginning of the list.
+    after: Option<String>,
+    /// The name of the last described consumer of that stream, if the stream has further consumers.
+    consumer: Option<String>,
+    /// The number of streams that the list skips from here.
+    skip: usize,
+}
+
+/// Describes a part of the streams that `query` asks for.
+pub(super) fn describe(node: &Node, query: &Query, now: Time) -> Part {
+    let place = query.place.clone().unwrap_or(Place {
+        after: None,
+        consumer: None,
+        skip: query.offset,
+    });
+    let mut room = DESCRIBED;
+    let mut part = Part::default();
+    let mut after = place.after;
+    if let (Some(name), Some(consumer)) = (&after, &place.consumer) {
+        let of = node.all_streams().find_map(|of| Some((of, of.kept(name)?)));
+        if let Some((of, stream)) = of {
+            let (consumers, rest) = of.describe_consumers(now, stream, Some(consumer), room);
+            room -= consumers.len();
+            part.streams.push(Described {
+                name: name.clone(),
+                info: Vec::new(),
+                consumers,
+            });
+            if rest.is_some() {
+                part.next = Some(Place {
+                    after,
+                    consumer: rest,
+                    skip: 0,
+                });
+                return part;
+            }
+        }
+    }
+    let mut listed = 0;
+    let mut all = ByName::new(node, after.as_deref());
+    for _ in 0..place.skip.min(SKIPPED) {
+        match all.next() {
+            Some((_, stream)) => after = Some(stream.name().to_owned()),
+            None => return part,
+        }
+    }
+    let skip = place.skip.saturating_sub(SKIPPED);
+    while listed < query.limit && skip == 0 && room > 0 {
+        let Some((of, stream)) = all.next() else {
+            return part;
+        };
+        (listed, room) = (listed + 1, room - 1);
+        let name = stream.name().to_owned();
+        after = Some(name.clone());
+        let (consumers, rest) = match query.consumers {
+            true => of.describe_consumers(now, stream, None, room),
+            false => (Vec::new(), None),
+        };
+        room -= consumers.len();
+        let info = of.describe(now, stream);
+        part.streams.push(Described {
+            name,
+            info,
+            consumers,
+        });
+        if rest.is_some() {
+            part.next = Some(Place {
+                after,
+                consumer: rest,
+                skip: 0,
+            });
+            return part;
+        }
+    }
+    if listed < query.limit {
+        part.next = Some(Place {
+            after,
+            consumer: None,
+            skip,
+        });
+    }
+    part
+}
+
+/// An iterator over the streams that the node keeps, in all groups, in the order of their names.
+struct ByName<'a>(Vec<Peekable<OfGroup<'a>>>);
+
+type OfGroup<'a> = Box<dyn Iterator<Item = (&'a JetStream, &'a Stream)> + 'a>;
+
+impl<'a> ByName<'a> {
+    /// Creates an iterator over the streams with names after `name`, or over all.
+    fn new(node: &'a Node, name: Option<&str>) -> Self {
+        let of = |of: &'a JetStream| {
+            let kept: OfGroup<'a> = Box::new(of.kept_after(name).map(move |stream| (of, stream)));
+            kept.peekable()
+        };
+        Self(node.all_streams().map(of).collect())
+    }
+}
+
+impl<'a> Iterator for ByName<'a> {
+    type Item = (&'a JetStream, &'a Stream);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let groups = self.0.iter_mut();
+        let with_name = groups.filter_map(|g| Some((g.peek()?.1.name(), g)));
+        let (_, first) = with_name.min_by_key(|(name, _)| *name)?;
+        first.next()
+    }
+}
