@@ -6,11 +6,12 @@
 //! that wait for them.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::Time;
 use tidegate::boundary::DecisionLog;
-use tidegate::{Clock, Time};
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_log::{Disk, Verdict};
 use tidegate_raft::store::{
@@ -21,11 +22,13 @@ use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{AccountLimits, Place, Streams};
 
+use super::clock::{LoopClock, wall_clock_us};
 use super::peers::Peers;
 use super::recording::Recording;
 use super::replication::Replication;
 use super::{RunError, Server, StartError};
 use crate::config::StreamSettings;
+use crate::cost::{Work, spend};
 use crate::event_loop::handle::Handle;
 use crate::sessions::Node;
 use crate::streams::{JetStream, Messages};
@@ -131,8 +134,8 @@ fn open(
         },
         None => options,
     };
-    let opening = Opening::begin(&kept.directory, options, Arc::new(move || waking.wake()));
-    let mut opening = opening.map_err(failed)?;
+    let wake: store::Waker = Arc::new(move || waking.wake());
+    let mut opening = begin(&kept.directory, options, wake).map_err(failed)?;
     tell_verdict(&opening);
     if let Some((_, peers)) = &mut among {
         let begun = peers.handle_log_begun();
@@ -203,7 +206,20 @@ fn open(
     Ok(store)
 }
 
-/// Returns the limits that the operator sets for the streams.
+/// Begins to open the store in this directory; on a simulated machine, on the simulated disks.
+fn begin(
+    directory: &Path,
+    options: Options,
+    wake: store::Waker,
+) -> Result<Opening, store::OpenError> {
+    #[cfg(feature = "sim")]
+    if let Some(opening) = crate::simulated::open_store(&options) {
+        return opening;
+    }
+    Opening::begin(directory, options, wake)
+}
+
+/// Returns the limits on the streams that the operator has set.
 fn limits(kept: &StreamSettings, replicated: bool) -> AccountLimits {
     let bound = |n: Option<u64>| n.unwrap_or(u64::MAX);
     AccountLimits {
@@ -220,11 +236,11 @@ fn tell_verdict(opening: &Opening) {
         Verdict::Clean => {}
         Verdict::Torn { .. } => {
             tracing::info!(
-                "the last process ended in the middle of a write: the recovery has cut off the unfinished end of the log, which held no acknowledged message"
+                "the previous server process ended in the middle of a write: this start has cut off the unfinished end of the log, which held no acknowledged message"
             );
         }
         verdict => tracing::warn!(
-            "the recovery found the log's end not intact, and acknowledged messages may be lost: {verdict}"
+            "this start of the server found the end of the log incomplete or damaged, and acknowledged messages may be lost: {verdict}"
         ),
     }
 }
@@ -243,7 +259,8 @@ impl Server {
         let peers = self.peers.as_deref_mut();
         let cluster = self.node.settings().cluster.as_ref();
         let shards = cluster.map_or(1, |c| c.shards);
-        let replication = |p: &&mut Peers| Replication::new(p, shards, limits, now);
+        let unique = kept.unique_tag.clone().unwrap_or_default();
+        let replication = |p: &&mut Peers| Replication::new(p, shards, limits, &unique, now);
         self.replication = peers.as_ref().and_then(replication);
         // The store locks the data directory itself when the node opens it, so the node releases its own lock
         // first.
@@ -274,11 +291,16 @@ impl Server {
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
             replication.receive(now, store, peers)?;
         }
+        self.committing.note_rest(store);
         propose(node, store, &self.clock);
         store.poll()?;
+        #[cfg(feature = "sim")]
+        spend(Work::Reclaim, store.take_reclaimed());
         while let Some((at, due)) = store.poll_due() {
             match &due {
                 Due::Entry(committed) => {
+                    spend(Work::Entry, 1);
+                    spend(Work::EntryByte, committed.data.len() as u64);
                     let effects = node.handle_committed(at, now, committed)?;
                     account(effects, store.live_mut(at));
                 }
@@ -387,17 +409,18 @@ impl Server {
 }
 
 /// Proposes the gathered entries to their groups, as far as the groups accept them.
-fn propose(node: &mut Node, store: &mut Store, clock: &Clock) {
+fn propose(node: &mut Node, store: &mut Store, clock: &LoopClock) {
     for at in store.slots() {
         propose_in(at, node, store, clock);
     }
 }
 
-fn propose_in(at: GroupSlot, node: &mut Node, store: &mut Store, clock: &Clock) {
+fn propose_in(at: GroupSlot, node: &mut Node, store: &mut Store, clock: &LoopClock) {
     let mut now = clock.now();
     while store.may_propose(at)
         && let Some((entry, callers)) = node.poll_proposal(at, now)
     {
+        spend(Work::Propose, 1);
         let proposed = store.propose(at, entry, callers);
         let end = clock.now();
         let cost_ns = end.since(std::mem::replace(&mut now, end));
@@ -439,10 +462,4 @@ fn checkpoint(node: &mut Node, store: &mut Store) {
         let (lying, next) = streams.applied().residents_in(&asked.lsns, asked.from);
         store.handle_lying(lying, next);
     }
-}
-
-/// Returns the time of the machine's clock, in microseconds since the Unix epoch.
-pub(super) fn wall_clock_us() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX))
 }

@@ -128,24 +128,24 @@ impl Found {
             self.messages = self.coming + self.lost;
             match self.messages {
                 0 => tracing::info!(
-                    "the scrub found the log damaged from {start} to {end}, but no stream needs a message in that range any more: check the disk"
+                    "the scrub found the log damaged from byte {start} to byte {end}, but no stream needs a message in that range any more: check the disk"
                 ),
                 messages => tracing::error!(
-                    "the scrub found the log damaged from {start} to {end}, and {messages} messages with it: in a cluster the server asks the other nodes for these messages"
+                    "the scrub found the log damaged from byte {start} to byte {end}, and {messages} messages with it: in a cluster the server asks the other nodes for these messages"
                 ),
             }
         }
         if self.coming == 0 && self.lost == 0 && self.messages > 0 {
             let messages = self.messages;
             tracing::warn!(
-                "{messages} messages of the log's damaged part from {start} to {end} are whole again, fetched from other nodes, or removed from their streams: check the disk"
+                "the server has fetched each of the {messages} messages in the log's damaged part from byte {start} to byte {end} again from another node, or the message's stream has removed it: no message is missing, but check the disk"
             );
         }
         if let (0, Some((group, stream, seq))) = (self.coming, self.example) {
             let of = groups.get(group).and_then(|streams| streams.get(stream));
             let (lost, name) = (self.lost, of.map_or("", |s| s.name()));
             tracing::error!(
-                "{lost} messages of the log's damaged part from {start} to {end} are lost, such as message {seq} of stream {name}: the server serves all other messages"
+                "{lost} messages of the log's damaged part from byte {start} to byte {end} are lost, such as message {seq} of stream {name}, because no other node can send them: the server serves all other messages"
             );
         }
     }

@@ -23,7 +23,7 @@ pub(super) fn bound_clients(settings: &mut Settings) {
     let most = clients_max(limit, settings.cluster.is_some());
     if most < settings.max_connections {
         tracing::info!(
-            "the server accepts at most {most} clients, because the process may have only {limit} files open (`ulimit -n`) and the log needs some of them"
+            "the server accepts at most {most} clients, because the process may have only {limit} files open and the log needs some of them: raise `ulimit -n` to allow more clients"
         );
         settings.max_connections = most;
     }

@@ -50,7 +50,7 @@ pub enum StartError {
         source: IdentityError,
     },
     /// The server cannot offer TLS.
-    #[error(transparent)]
+    #[error("tls: {0}")]
     Tls(#[from] TlsError),
     /// The node cannot use TLS with other nodes.
     #[error("cluster.tls: {0}")]

@@ -6,10 +6,12 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::Waker;
+use tidegate_nats::settings::Account;
 
 use super::report::Report;
 use super::report::query::Query;
 use crate::config::Settings;
+use crate::sessions::system::Job;
 
 /// The greatest number of commands that may wait for the event loop.
 const COMMANDS_MAX: usize = 1024;
@@ -21,6 +23,14 @@ pub(super) enum Command {
     LameDuck,
     Reload(Box<Settings>),
     Report(Box<Query>, SyncSender<Report>),
+    /// The thread that answers the clients of the system account wants their questions.
+    ServeSystem(SyncSender<Job>),
+    /// Delivers an answer to a client, or a message about an event to all clients, of an account.
+    Say(Account, Box<[u8]>, Vec<u8>),
+    /// Closes the connection with this number, or (`SendAway`) asks its client to connect elsewhere. Reports
+    /// whether the connection exists.
+    Kick(u64, SyncSender<bool>),
+    SendAway(u64, SyncSender<bool>),
 }
 
 /// A handle with which other threads send commands to a running server. All clones control the same server.
@@ -74,6 +84,27 @@ impl Handle {
     /// loop ends before that, it drops `to`.
     pub(crate) fn report(&self, query: Query, to: SyncSender<Report>) -> Result<(), Busy> {
         self.send(Command::Report(Box::new(query), to))
+    }
+
+    /// Makes the event loop hand the questions of clients of the system account to the receiver of `to`.
+    pub(crate) fn serve_system(&self, to: SyncSender<Job>) -> Result<(), Busy> {
+        self.send(Command::ServeSystem(to))
+    }
+
+    /// Delivers a message of this server to the clients of `account` that subscribe to `subject`.
+    pub(crate) fn say(&self, account: Account, subject: &[u8], body: Vec<u8>) -> Result<(), Busy> {
+        self.send(Command::Say(account, subject.into(), body))
+    }
+
+    /// Closes the connection with the number `cid`. The loop sends through `to` whether there is one.
+    pub(crate) fn kick(&self, cid: u64, to: SyncSender<bool>) -> Result<(), Busy> {
+        self.send(Command::Kick(cid, to))
+    }
+
+    /// Asks the client of the connection with the number `cid` to connect to another server. The loop sends
+    /// through `to` whether there is such a connection.
+    pub(crate) fn send_away(&self, cid: u64, to: SyncSender<bool>) -> Result<(), Busy> {
+        self.send(Command::SendAway(cid, to))
     }
 
     pub(super) fn send(&self, command: Command) -> Result<(), Busy> {

@@ -59,6 +59,9 @@ impl Server {
                     self.node.handle_verified(now, key, cid, good);
                 }
                 Outcome::Handshake(step, failed) => self.end_step(now, step, failed),
+                Outcome::Page { at, reply, body } => {
+                    self.node.handle_page(now, at, &reply, body.as_deref());
+                }
             }
         }
         if let Some(peers) = &mut self.peers {
@@ -78,7 +81,17 @@ impl Server {
         }
     }
 
-    /// Sends the pool the next password. Returns whether there was one.
+    /// Sends the next page of subjects to a free thread of the pool. The loop calls this after the turn of
+    /// the streams: that turn completes a page, and no event wakes the loop for the page.
+    pub(super) fn send_page(&mut self) {
+        if self.pool.may_encode()
+            && let Some((at, job)) = self.node.poll_page()
+        {
+            self.pool.send(None, Job::Page(at, job));
+        }
+    }
+
+    /// Sends the next password to the pool. Returns whether a password could be sent.
     fn check_password(&mut self) -> bool {
         let pool = &mut self.pool;
         if !pool.may_check() {
@@ -88,7 +101,7 @@ impl Server {
         let Some((source, verify)) = next else {
             return false;
         };
-        pool.send(source, Job::Password(verify));
+        pool.send(Some(source), Job::Password(verify));
         true
     }
 
@@ -111,7 +124,7 @@ impl Server {
             self.scratch = scratch;
             if let Some(tls) = tls {
                 self.pool
-                    .send(source, Job::Handshake(Step { of, number, tls }));
+                    .send(Some(source), Job::Handshake(Step { of, number, tls }));
                 return true;
             }
         }
@@ -194,7 +207,9 @@ impl Server {
                         self.list_again(key);
                     }
                     Err(e) => {
-                        tracing::debug!("handshake: {e}");
+                        tracing::debug!(
+                            "a client's TLS handshake failed, and the server closes the connection: {e}"
+                        );
                         self.node.handle_closed(now, key, CloseReason::Tls);
                     }
                 }

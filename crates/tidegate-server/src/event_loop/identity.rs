@@ -9,7 +9,6 @@ use tidegate_stream::schema::level::API_LEVEL;
 use super::peers::client_url;
 use crate::PROTOCOL_VERSION;
 use crate::config::Settings;
-use crate::config::host_port::joined;
 
 /// Returns the INFO that the server sends to each client first.
 pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
@@ -31,6 +30,7 @@ pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) ->
         max_payload: settings.sessions.max_payload,
         jetstream: settings.streams.is_some(),
         api_lvl: settings.streams.as_ref().map(|_| API_LEVEL),
+        domain: settings.streams.as_ref().and_then(|s| s.domain.clone()),
         auth_required: settings.sessions.needs_credentials()
             && settings.sessions.no_auth_user.is_none(),
         tls_required: settings.tls.is_some() && !settings.allow_non_tls,
@@ -40,10 +40,8 @@ pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) ->
         connect_urls: match &settings.cluster {
             Some(cluster) if cluster.no_advertise => Vec::new(),
             Some(_) => client_url(settings, address).into_iter().collect(),
-            None => match settings.client_advertise {
-                Some(_) => vec![joined(host, port)],
-                None => Vec::new(),
-            },
+            // A server alone names no address beside the host: clients would take it for another server.
+            None => Vec::new(),
         },
         ..Info::default()
     }
@@ -52,6 +50,10 @@ pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) ->
 /// Returns a seed that an attacker cannot cheaply foresee, derived from the random keys of the standard
 /// library's hash function.
 pub(super) fn seed() -> u64 {
+    #[cfg(feature = "sim")]
+    if let Some(drawn) = crate::simulated::random() {
+        return drawn;
+    }
     RandomState::new().hash_one(std::process::id())
 }
 
@@ -91,9 +93,9 @@ mod tests {
         settings.client_advertise = Some("n1.example".parse().unwrap());
         let there = ("n1.example".into(), 4333, urls(&["n1.example:4333"]));
         assert_eq!(shown(&settings), there);
-        settings.cluster = None;
-        assert_eq!(shown(&settings), there);
         settings.client_advertise = Some("[::1]:7".parse().unwrap());
         assert_eq!(shown(&settings), ("::1".into(), 7, urls(&["[::1]:7"])));
+        settings.cluster = None;
+        assert_eq!(shown(&settings), ("::1".into(), 7, urls(&[])));
     }
 }

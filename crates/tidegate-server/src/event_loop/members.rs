@@ -11,9 +11,8 @@ use std::path::Path;
 use tidegate_cluster::members::{Member, MembersError, MembersFile};
 use tidegate_log::{Disk, Storage};
 
-use tidegate_raft::store::VERSION_FILE;
+use tidegate_raft::store::{MEMBERS_FILE as FILE, VERSION_FILE};
 
-const FILE: &str = "members";
 const NEW: &str = "members-new";
 
 /// The reason why a node cannot take its identity from the data directory.

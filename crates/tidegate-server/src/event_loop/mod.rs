@@ -12,16 +12,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mio::event::Event;
-use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Waker};
 use rustls::ServerConfig;
+use tidegate::Time;
 use tidegate::controller::Reason;
-use tidegate::{Clock, Time};
 use tidegate_nats::session::CloseReason;
 use tidegate_raft::store::Store;
 
 mod applying;
+mod clock;
+mod committing;
 mod damage;
 mod descriptors;
 pub(crate) mod errors;
@@ -32,14 +32,21 @@ mod handshaking;
 mod identity;
 mod log_limit;
 pub(crate) mod members;
+mod net;
 mod opening;
 pub(crate) mod peers;
+mod place;
 mod pool;
 mod read_queue;
 mod recording;
+mod relay;
+mod reloading;
 mod replication;
 pub(crate) mod report;
+#[cfg(feature = "sim")]
+pub(crate) mod simulation;
 mod socket;
+mod system;
 mod taking_over;
 pub(crate) mod tls;
 mod tls_rate;
@@ -47,6 +54,8 @@ mod tokens;
 pub(crate) mod turns;
 
 use self::applying::Waiting;
+use self::clock::LoopClock;
+use self::committing::Committing;
 use self::damage::Damage;
 use self::descriptors::bound_clients;
 use self::errors::{RunError, StartError};
@@ -55,6 +64,7 @@ use self::handle::{Command, Handle};
 use self::handshakes::{Handshakes, Place};
 use self::identity::{seed, server_id, server_info};
 use self::log_limit::LogLimit;
+use self::net::Listener;
 use self::opening::Opening;
 use self::peers::Peers;
 use self::pool::Pool;
@@ -63,11 +73,14 @@ use self::recording::Recording;
 use self::replication::Replication;
 use self::report::{Cluster, Report, Streams};
 use self::socket::Socket;
+use self::system::SystemLink;
 use self::tls::PeerTls;
 use self::tls_rate::TlsRate;
-use self::tokens::{ChannelKey, LISTENER, Owner, WAKER};
+use self::tokens::{ChannelKey, LISTENER, Owner, Ready, WAKER};
 use self::turns::Turns;
 use crate::config::Settings;
+use crate::cost::{Work, spend};
+use crate::cures::{cures, openings_a_turn};
 use crate::party::ClientKey;
 use crate::sessions::Node;
 
@@ -94,9 +107,9 @@ const FAILED_LOGINS_LOGGED: u32 = 5;
 #[derive(Debug)]
 pub struct Server {
     poll: Poll,
-    clock: Clock,
-    /// `None` once the server accepts no more clients.
-    listener: Option<TcpListener>,
+    clock: LoopClock,
+    /// The socket on which clients connect; `None` once the server accepts no more clients.
+    listener: Option<Listener>,
     address: SocketAddr,
     node: Node,
     conns: Vec<Option<Conn>>,
@@ -108,7 +121,9 @@ pub struct Server {
     tls: Option<Arc<ServerConfig>>,
     handle: Handle,
     pool: Pool,
-    /// The next free thread of the pool checks a password, if one waits.
+    system: SystemLink,
+    /// True if the pool's next free thread must check a password and not advance a handshake, while jobs of
+    /// both kinds wait.
     password_next: bool,
     scratch: Vec<u8>,
     accept_again: Option<Time>,
@@ -147,8 +162,12 @@ pub struct Server {
     draining: Option<Time>,
     stopping: bool,
     turns: Turns,
-    /// The round of writes that the next turn goes on with.
+    /// The time for which this turn has written outboxes so far.
+    writing: Duration,
+    /// The round of writes that did not end in the last turn and that this turn continues.
     round: Option<Round>,
+    /// The loop's part in the syncs of the log.
+    committing: Committing,
 }
 
 /// A round of socket writes that has begun and not ended.
@@ -199,6 +218,17 @@ impl Conn {
 }
 
 impl Server {
+    /// Checks the certificates and the controller in the settings, as a start does. Opens no port and writes
+    /// no file.
+    ///
+    /// # Errors
+    /// A file of certificates or keys that a server cannot use, or bounds that no controller can satisfy.
+    pub fn check(settings: &Settings) -> Result<(), StartError> {
+        certificates(settings)?;
+        Flow::new(settings.controller)?;
+        Ok(())
+    }
+
     /// Listens at the address in the settings.
     ///
     /// # Errors
@@ -215,11 +245,7 @@ impl Server {
             port: settings.port,
             source,
         };
-        let std_listener =
-            std::net::TcpListener::bind((settings.host.as_str(), settings.port)).map_err(listen)?;
-        std_listener.set_nonblocking(true).map_err(listen)?;
-        let address = std_listener.local_addr().map_err(listen)?;
-        let mut listener = TcpListener::from_std(std_listener);
+        let (mut listener, address) = net::listen(&settings.host, settings.port).map_err(listen)?;
         let poll = Poll::new().map_err(StartError::Loop)?;
         poll.registry()
             .register(&mut listener, LISTENER, Interest::READABLE)
@@ -228,14 +254,17 @@ impl Server {
         let handle = Handle::new(waker);
         let tls = settings.tls.as_ref().map(tls::server_config).transpose()?;
         let mut flow = Flow::new(settings.controller)?;
-        let recording = settings.record.as_deref().map(Recording::start);
-        let recording = recording.transpose()?;
+        let record = settings.record.clone();
+        let recording = record.as_ref().map(|_| Recording::new());
         if let Some(recording) = &recording {
             flow.log_to(recording.log());
         }
         let id = server_id();
+        if settings.cluster.is_some() {
+            settings.server_name.get_or_insert_with(|| id.clone());
+        }
         let info = server_info(&settings, address, &id);
-        let clock = Clock::start();
+        let clock = LoopClock::start();
         let kept = settings.streams.clone();
         let mut node = Node::new(settings.clone(), info.clone(), seed());
         let waiting = kept.map(Waiting::claim).transpose()?;
@@ -265,6 +294,7 @@ impl Server {
             hellos: VecDeque::new(),
             tls_rate: TlsRate::default(),
             handshakes: Handshakes::default(),
+            system: SystemLink::default(),
             store: None,
             waiting,
             replication: None,
@@ -276,9 +306,14 @@ impl Server {
             draining: None,
             stopping: false,
             turns: Turns::new(),
+            writing: Duration::ZERO,
             round: None,
+            committing: Committing::default(),
         };
         server.open_streams(server.clock.now())?;
+        if let (Some(recording), Some(file)) = (&mut server.recording, &record) {
+            recording.start(file)?;
+        }
         Ok(server)
     }
 
@@ -304,14 +339,13 @@ impl Server {
     /// Serves clients until a command stops the server and all connections are closed.
     ///
     /// # Errors
-    /// See [`RunError`]: the server cannot go on.
-    pub fn run(mut self) -> Result<(), RunError> {
-        let mut events = Events::with_capacity(EVENTS_LEN);
-        // The first turn dials routes at once.
-        let mut wait = Some(Duration::ZERO);
-        while let ControlFlow::Continue(next) = self.turn(&mut events, wait)? {
-            wait = next;
-        }
+    /// The server cannot continue; [`RunError`] says why.
+    pub fn run(self) -> Result<(), RunError> {
+        relay::run(self)
+    }
+
+    /// Ends the server after its last turn: closes the streams and all sockets.
+    fn end(mut self) -> Result<(), RunError> {
         let closed = self.close_streams();
         let recording = self.recording.take();
         drop(self);
@@ -332,9 +366,18 @@ impl Server {
             Err(e) if e.kind() != ErrorKind::Interrupted => return Err(RunError::Loop(e)),
             _ => {}
         }
+        self.turn_with(events.iter().map(Ready::from))
+    }
+
+    /// Runs one turn with these events, and returns the same as [`turn`](Self::turn).
+    fn turn_with(
+        &mut self,
+        events: impl Iterator<Item = Ready>,
+    ) -> Result<ControlFlow<(), Option<Duration>>, RunError> {
         let now = self.clock.now();
         self.turns.begin(now);
-        for event in &*events {
+        self.writing = Duration::ZERO;
+        for event in events {
             self.take_event(now, event);
         }
         self.accept_later(now);
@@ -349,6 +392,8 @@ impl Server {
         let now = self.clock.now();
         self.open_streams(now)?;
         self.turn_streams(now)?;
+        self.send_page();
+        self.send_jobs(now);
         self.go_on(now);
         let hold = match self.round {
             None => self.flow.wait(now, self.node.gathered()),
@@ -393,15 +438,18 @@ impl Server {
             self.replication.as_ref().map(Replication::deadline),
             self.store.as_ref().map(Store::scrub_deadline),
             Some(self.damage.deadline()),
+            self.stats_deadline(),
+            self.committing.deadline(),
             hello,
         ];
         let at = times.into_iter().flatten().min()?;
         (at != Time::NEVER).then(|| at - now)
     }
 
-    fn take_event(&mut self, now: Time, event: &Event) {
-        match Owner::of(event.token()) {
-            Owner::Listener => self.accept(now),
+    fn take_event(&mut self, now: Time, event: Ready) {
+        match Owner::of(event.token) {
+            // Once a turn the loop accepts connections that wait, so two reasons accept no more than one.
+            Owner::Listener => self.accept_again = Some(now),
             Owner::Waker => self.take_commands(now),
             Owner::PeerListener => {
                 if let Some(peers) = &mut self.peers {
@@ -417,15 +465,20 @@ impl Server {
                 let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) else {
                     return;
                 };
-                conn.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
-                conn.ended |= event.is_read_closed() || event.is_error();
+                conn.readable |= event.readable;
+                conn.ended |= event.ended;
                 let waits = conn.place.is_some() || conn.socket.is_away();
                 if conn.ended && (waits || self.node.is_verifying(key)) {
                     // The client has gone and needs neither the handshake nor the check of its password.
                     return self.node.handle_closed(now, key, CloseReason::ClientClosed);
                 }
-                if event.is_writable() && !std::mem::replace(&mut conn.writable, true) {
-                    self.write(now, key);
+                if event.writable && !std::mem::replace(&mut conn.writable, true) {
+                    // The loop writes the outbox with the others, because a thousand sockets may take bytes
+                    // again in one turn. The node does not know the bytes that TLS holds back.
+                    match conn.socket.holds_back() {
+                        true => self.write(now, key),
+                        false => self.node.handle_more_to_write(key),
+                    }
                 }
                 self.list(key);
             }
@@ -438,6 +491,7 @@ impl Server {
         if let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut)
             && conn.readable
             && conn.place.is_none()
+            && !conn.socket.is_away()
             && !std::mem::replace(&mut conn.listed, true)
         {
             self.ready.push(key, conn.share);
@@ -486,6 +540,13 @@ impl Server {
                 Command::Drain => self.draining = Some(now),
                 Command::LameDuck => {}
                 Command::Reload(settings) => self.reload(now, *settings),
+                Command::ServeSystem(to) => self.system.connect(to),
+                Command::Say(account, subject, body) => {
+                    self.node.say_system(now, account, &subject, &body);
+                }
+                // The sending fails if the thread that asked has ended, which is harmless.
+                Command::Kick(cid, to) => drop(to.try_send(self.node.kick(now, cid))),
+                Command::SendAway(cid, to) => drop(to.try_send(self.node.send_away(cid))),
             }
         }
     }
@@ -499,59 +560,14 @@ impl Server {
         }
     }
 
-    fn reload(&mut self, now: Time, mut settings: Settings) {
-        let old = self.node.settings();
-        if (&settings.host, settings.port) != (&old.host, old.port) {
-            tracing::error!(
-                "the reload keeps the old host and port: the server changes its host and port only at a start"
-            );
-            settings.host.clone_from(&old.host);
-            settings.port = old.port;
-        }
-        if !keep_cluster(&mut settings, old) {
-            tracing::error!(
-                "the reload keeps the old settings of the cluster, except for its certificates: the server changes the other settings only at a start"
-            );
-        }
-        if self.peers.is_some() && settings.server_name != old.server_name {
-            tracing::error!(
-                "the reload keeps the old name of this server: a node of a cluster cannot change its name"
-            );
-            settings.server_name.clone_from(&old.server_name);
-        }
-        if settings.controller != old.controller {
-            tracing::error!(
-                "the reload keeps the old controller: the server changes the controller only at a start"
-            );
-            settings.controller = old.controller;
-        }
-        bound_clients(&mut settings);
-        let nothing = |e: StartError| {
-            tracing::error!("the reload failed: {e}: the server keeps its old configuration");
-        };
-        let (of_clients, of_nodes) = match certificates(&settings) {
-            Ok(both) => both,
-            Err(e) => return nothing(e),
-        };
-        if settings.shows_credentials() && !self.node.settings().shows_credentials() {
-            warn_of_shown_credentials();
-        }
-        self.tls = of_clients;
-        if let Some(peers) = &mut self.peers {
-            peers.set_tls(of_nodes);
-        }
-        let id = self.node.info().server_id.clone();
-        let info = server_info(&settings, self.address, &id);
-        self.node.reload(now, settings, info);
-        tracing::info!("Reloaded server configuration: the new settings apply from now on");
-    }
-
-    /// Reads listed connections as long as the turn allows. A connection with more to read stays listed.
+    /// Reads the listed connections as long as the turn's time for reading lasts. A connection with more to
+    /// read stays listed.
     fn read_ready(&mut self, now: Time) {
         let mut scratch = std::mem::take(&mut self.scratch);
         self.ready.begin_turn();
         let mut now = now;
         while let Some(key) = self.ready.next() {
+            spend(Work::Event, 1);
             if let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) {
                 conn.listed = false;
                 self.read(now, key, &mut scratch);
@@ -794,7 +810,8 @@ impl Server {
         }
         let begun = self.clock.now();
         let (mut end, mut written) = (begun, 0);
-        while end - begun < WRITE_BUDGET
+        let left = WRITE_BUDGET.saturating_sub(self.writing);
+        while (end - begun < left || !cures().write_budget)
             && let Some(key) = self.node.poll_dirty()
         {
             self.write(now, key);
@@ -803,6 +820,7 @@ impl Server {
                 end = self.clock.now();
             }
         }
+        self.writing += end - begun;
         if let Some(peers) = &mut self.peers {
             while let Some(slot) = self.node.poll_dirty_peer() {
                 peers.write_route(now, slot, &mut self.node);
@@ -853,7 +871,7 @@ impl Server {
     }
 
     fn drop_closed(&mut self) {
-        for _ in 0..CLOSES_A_TURN {
+        for _ in 0..openings_a_turn(CLOSES_A_TURN) {
             let Some((key, reason)) = self.node.poll_closed() else {
                 return;
             };
@@ -865,7 +883,7 @@ impl Server {
                 conn.socket.close();
                 if reason.is_slow_consumer() {
                     tracing::warn!(
-                        "{}: the server closes the connection of this client: {}",
+                        "{}: the server closes the connection of this client, because the client reads too slowly: {}",
                         conn.address,
                         reason.as_str()
                     );
@@ -894,6 +912,7 @@ impl Server {
         {
             self.draining = None;
             self.node.stop_streams(now);
+            self.say_that_it_stops(now);
             self.node.close_all(now);
             self.flush(now, Reason::Closing);
             self.drop_closed();
@@ -930,7 +949,7 @@ impl Server {
 /// Logs a warning that the network can read the credentials of clients.
 fn warn_of_shown_credentials() {
     tracing::warn!(
-        "clients send their passwords and tokens without TLS, and the network can read them: configure tls"
+        "clients send their passwords and tokens without TLS, and other machines on the network can read them: configure tls"
     );
 }
 
@@ -942,18 +961,4 @@ fn certificates(
     let cluster = settings.cluster.as_ref().and_then(|c| c.tls.as_ref());
     let of_nodes = cluster.map(tls::peer_tls).transpose();
     Ok((of_clients, of_nodes.map_err(StartError::ClusterTls)?))
-}
-
-/// Restores the settings of the cluster that cannot change in a running server. Returns whether none had
-/// changed.
-fn keep_cluster(settings: &mut Settings, old: &Settings) -> bool {
-    let tls = settings.cluster.as_mut().and_then(|c| c.tls.take());
-    let mut kept = old.cluster.clone();
-    let had = kept.as_mut().and_then(|c| c.tls.take());
-    let same = settings.cluster == kept && tls.is_some() == had.is_some();
-    settings.cluster = kept;
-    if let Some(cluster) = &mut settings.cluster {
-        cluster.tls = if same { tls } else { had };
-    }
-    same
 }

@@ -6,14 +6,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mio::Interest;
-use mio::net::TcpStream;
 use tidegate::Time;
 use tidegate_nats::op::text;
 use tidegate_nats::session::CloseReason;
 
+use super::net::Stream;
 use super::read_queue::Share;
 use super::{Conn, Server};
 use crate::config::HandshakeFirst;
+use crate::cures::openings_a_turn;
 use crate::event_loop::socket::{Socket, bound_unsent};
 use crate::event_loop::tokens::Owner;
 use crate::party::ClientKey;
@@ -41,7 +42,7 @@ pub(super) enum Opening {
 
 impl Server {
     pub(super) fn accept(&mut self, now: Time) {
-        for _ in 0..ACCEPTS_A_TURN {
+        for _ in 0..openings_a_turn(ACCEPTS_A_TURN) {
             let Some(listener) = &self.listener else {
                 return;
             };
@@ -74,11 +75,11 @@ impl Server {
         }
     }
 
-    fn admit(&mut self, now: Time, mut stream: TcpStream, address: SocketAddr) {
+    fn admit(&mut self, now: Time, mut stream: Stream, address: SocketAddr) {
         if self.node.len() >= self.node.settings().max_connections {
             if let Some(more) = self.not_admitted.due(now) {
                 tracing::warn!(
-                    "{address}: the server refuses this client: {}{more}",
+                    "{address}: the server has as many clients as it may have, and refuses this client: {}{more}",
                     text::MAX_CONNECTIONS
                 );
             }

@@ -25,7 +25,6 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use mio::Registry;
-use mio::net::{TcpListener, TcpStream};
 use ring::rand::SystemRandom;
 use slab::Slab;
 use tidegate::Time;
@@ -48,6 +47,7 @@ use super::Handle;
 use crate::config::RouteAddress;
 use crate::event_loop::handshakes::Place;
 use crate::event_loop::log_limit::LogLimit;
+use crate::event_loop::net::{Listener, Stream};
 use crate::event_loop::socket::Socket;
 use crate::event_loop::tls::PeerTls;
 use crate::event_loop::tokens::ChannelKey;
@@ -69,14 +69,14 @@ pub(crate) enum PeerEvent {
 /// The error for a message to a peer that the node dropped, because too many bytes wait for the peer, or
 /// because the peer is not connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too much waits for the node, or it is not connected: send it again later")]
+#[error("too many bytes wait for the node, or it is not connected: send the message again later")]
 pub(crate) struct NotSent;
 
 /// The connections of this node with the other nodes of its cluster.
 #[derive(Debug)]
 pub(crate) struct Peers {
     registry: Registry,
-    listener: TcpListener,
+    listener: Listener,
     address: SocketAddr,
     routes: Vec<RouteAddress>,
     resolving: Resolving,
@@ -236,7 +236,7 @@ impl Peers {
 }
 
 impl Conn {
-    fn new(stream: TcpStream, address: SocketAddr, channel: Channel, side: Side) -> Self {
+    fn new(stream: Stream, address: SocketAddr, channel: Channel, side: Side) -> Self {
         Self {
             socket: Socket::new(stream),
             address,

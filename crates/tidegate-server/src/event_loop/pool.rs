@@ -7,17 +7,21 @@
 //! at most [`OF_SOURCE_MAX`] jobs at a time, so that one address alone cannot occupy all threads.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rustls::{Connection, Error};
+use tidegate_cluster::slots::GroupSlot;
 
 use super::handle::Handle;
 use super::handshakes::Waiting;
+use crate::cures::cures;
 use crate::fair::Source;
 use crate::party::ClientKey;
 use crate::sessions::Verify;
+use crate::streams::subject_pages::PageJob;
 
 /// The greatest number of threads of the pool.
 const THREADS_MAX: usize = 4;
@@ -33,6 +37,8 @@ pub(super) enum Job {
     Password(Verify),
     /// Lets TLS process the handshake bytes that it has read.
     Handshake(Step),
+    /// Encodes a page of a stream's subjects for the group in this slot.
+    Page(GroupSlot, Box<PageJob>),
 }
 
 /// A step of a connection's TLS handshake.
@@ -61,6 +67,15 @@ pub(super) enum Outcome {
     },
     /// A step of a TLS handshake is over, with the error if the handshake failed.
     Handshake(Step, Option<Error>),
+    /// A page of a stream's subjects is encoded.
+    Page {
+        /// The slot of the stream's group.
+        at: GroupSlot,
+        /// The reply subject of the client that asked.
+        reply: Box<[u8]>,
+        /// The whole answer; `None` if the encoding failed.
+        body: Option<Vec<u8>>,
+    },
 }
 
 /// The pool's threads, and the channels to them and back.
@@ -70,9 +85,14 @@ pub(super) struct Pool {
     sender: Option<SyncSender<Job>>,
     outcomes: Receiver<Outcome>,
     threads: Vec<JoinHandle<()>>,
-    /// The addresses of the jobs that are not over, by the keys of their connections.
-    running: Vec<(Running, Source)>,
-    /// The number of steps of handshakes so far.
+    /// The most jobs at a time: one for each thread.
+    size: usize,
+    /// The outcomes of jobs on a simulated machine, which has no threads.
+    #[cfg(feature = "sim")]
+    simulated: Option<crate::event_loop::simulation::Threads>,
+    /// The jobs that have not ended, each with the address of its connection. A page has no connection.
+    running: Vec<(Running, Option<Source>)>,
+    /// The number of the latest handshake step. The next step gets the next number.
     steps: u64,
     /// True while the pool takes no job. Only tests set it.
     #[cfg(test)]
@@ -85,12 +105,18 @@ pub(super) struct Pool {
 enum Running {
     Password(u64),
     Handshake(u64),
+    /// A page of subjects: the pool has at most one at a time.
+    Page,
 }
 
 impl Pool {
     /// Starts one thread for each processor, at least two and at most [`THREADS_MAX`]. The threads wake the
     /// event loop through `handle`.
     pub(super) fn start(handle: &Handle) -> io::Result<Self> {
+        #[cfg(feature = "sim")]
+        if crate::simulated::is_on() {
+            return Ok(Self::simulated());
+        }
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         // A malformed hash in the configuration admits no client.
         let threads = processors.clamp(2, THREADS_MAX);
@@ -124,6 +150,9 @@ impl Pool {
             sender: Some(sender),
             outcomes,
             threads: (0..threads).map(start).collect::<io::Result<_>>()?,
+            size: threads,
+            #[cfg(feature = "sim")]
+            simulated: None,
             running: Vec::new(),
             steps: 0,
             #[cfg(test)]
@@ -131,13 +160,30 @@ impl Pool {
         })
     }
 
-    /// Returns whether a thread is free.
+    /// Creates the pool of a simulated machine: as many jobs at a time, and no threads.
+    #[cfg(feature = "sim")]
+    fn simulated() -> Self {
+        let (_, outcomes) = sync_channel(0);
+        Self {
+            sender: None,
+            outcomes,
+            threads: Vec::new(),
+            size: THREADS_MAX,
+            simulated: Some(crate::event_loop::simulation::Threads::default()),
+            running: Vec::new(),
+            steps: 0,
+            #[cfg(test)]
+            paused: false,
+        }
+    }
+
+    /// Returns whether a thread of the pool is free.
     pub(super) fn has_room(&self) -> bool {
         #[cfg(test)]
         if self.paused {
             return false;
         }
-        self.running.len() < self.threads.len()
+        self.running.len() < self.size || !cures().pool
     }
 
     /// Returns whether the pool has no job.
@@ -147,17 +193,18 @@ impl Pool {
 
     /// Returns whether this address may have one more job.
     pub(super) fn may_run(&self, source: Source) -> bool {
-        let of = self.running.iter().filter(|(_, of)| *of == source);
-        of.count() < OF_SOURCE_MAX
+        let of = self.running.iter().filter(|(_, of)| *of == Some(source));
+        of.count() < OF_SOURCE_MAX || !cures().pool
     }
 
     /// Returns whether a thread may check a password. If the pool has several threads, one is left for
     /// handshakes, because with a costly hash a check takes a second or more, and nodes may wait for each
     /// other's handshakes.
     pub(super) fn may_check(&self) -> bool {
-        let is_check = |(running, _): &&(Running, Source)| matches!(running, Running::Password(_));
+        let is_check =
+            |(running, _): &&(Running, Option<Source>)| matches!(running, Running::Password(_));
         let checks = self.running.iter().filter(is_check).count();
-        checks < self.threads.len().saturating_sub(1).max(1)
+        checks < self.size.saturating_sub(1).max(1) || !cures().pool
     }
 
     /// Counts a step of a handshake, and returns its number.
@@ -172,13 +219,25 @@ impl Pool {
         self.steps
     }
 
-    /// Hands a job of this address to a free thread.
-    pub(super) fn send(&mut self, source: Source, job: Job) {
+    /// Returns whether a thread is free to encode a page of subjects.
+    pub(super) fn may_encode(&self) -> bool {
+        let is_page = |(running, _): &(Running, Option<Source>)| *running == Running::Page;
+        self.has_room() && !self.running.iter().any(is_page)
+    }
+
+    /// Hands a job to a free thread; `source` is the address of the job's connection, if it has one.
+    pub(super) fn send(&mut self, source: Option<Source>, job: Job) {
         let key = match &job {
             Job::Password(verify) => Running::Password(verify.cid),
             Job::Handshake(step) => Running::Handshake(step.number),
+            Job::Page(..) => Running::Page,
         };
-        // Without threads the pool does nothing: the client's timeout closes the connection.
+        #[cfg(feature = "sim")]
+        if let Some(threads) = &mut self.simulated {
+            threads.run(job);
+            return self.running.push((key, source));
+        }
+        // If the pool has no threads left, the job is lost, and the client's timeout closes the connection.
         if self
             .sender
             .as_ref()
@@ -190,10 +249,15 @@ impl Pool {
 
     /// Takes the outcome of a job that has ended; `None` if none has.
     pub(super) fn poll(&mut self) -> Option<Outcome> {
-        let outcome = self.outcomes.try_recv().ok()?;
+        #[cfg(feature = "sim")]
+        let simulated = self.simulated.as_mut().and_then(|t| t.poll());
+        #[cfg(not(feature = "sim"))]
+        let simulated = None;
+        let outcome = simulated.or_else(|| self.outcomes.try_recv().ok())?;
         let key = match &outcome {
             Outcome::Password { cid, .. } => Running::Password(*cid),
             Outcome::Handshake(step, _) => Running::Handshake(step.number),
+            Outcome::Page { .. } => Running::Page,
         };
         self.running.retain(|(running, _)| *running != key);
         Some(outcome)
@@ -212,21 +276,50 @@ fn work(
         // job.
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = next else { return };
-        let outcome = match job {
-            Job::Password(verify) => Outcome::Password {
-                key: verify.key,
-                cid: verify.cid,
-                good: check(&verify.password, &verify.hash),
-            },
-            Job::Handshake(mut step) => {
-                let failed = step.tls.process_new_packets().err();
-                Outcome::Handshake(step, failed)
-            }
-        };
-        // Fails only where the loop is gone.
+        let outcome = done(job, &check);
+        // The sending of an outcome fails only if the event loop has ended.
         let _ = answer.send(outcome);
         handle.wake();
     }
+}
+
+/// Does a job. A panic in the job is its failure: the pool keeps the thread, and the loop learns the outcome,
+/// so that the job's place in the pool is free again.
+pub(super) fn done(job: Job, check: &impl Fn(&str, &str) -> bool) -> Outcome {
+    match job {
+        Job::Password(verify) => {
+            let good = caught(|| check(&verify.password, &verify.hash));
+            Outcome::Password {
+                key: verify.key,
+                cid: verify.cid,
+                good: good.unwrap_or(false),
+            }
+        }
+        Job::Handshake(mut step) => {
+            let failed = caught(|| step.tls.process_new_packets().err());
+            let panicked = || Some(Error::General("the step of the handshake panicked".into()));
+            let failed = failed.unwrap_or_else(panicked);
+            Outcome::Handshake(step, failed)
+        }
+        Job::Page(at, job) => {
+            let PageJob { reply, page } = *job;
+            let body = caught(|| page.encode());
+            Outcome::Page { at, reply, body }
+        }
+    }
+}
+
+/// Runs a part of a job; `None` after a panic.
+fn caught<T>(part: impl FnOnce() -> T) -> Option<T> {
+    // After a panic the loop uses none of the values that the part may have left half changed: it closes the
+    // connection of the handshake, and the others are gone.
+    let outcome = catch_unwind(AssertUnwindSafe(part)).ok();
+    if outcome.is_none() {
+        tracing::error!(
+            "a thread for passwords, TLS handshakes and pages of subjects panicked: the server refuses this job, and goes on"
+        );
+    }
+    outcome
 }
 
 impl Drop for Pool {
@@ -250,7 +343,7 @@ mod tests {
     use crate::sessions::Node;
     use tidegate_nats::connect::Info;
     use tidegate_nats::session::CloseReason;
-    use tidegate_nats::settings::{Secret, SessionSettings, User};
+    use tidegate_nats::settings::{Account, Secret, SessionSettings, User};
 
     const NOW: Time = Time::from_nanos(1);
 
@@ -259,6 +352,7 @@ mod tests {
             name: "u".into(),
             secret: Secret::new("$2a$04$"),
             permissions: None,
+            account: Account::Global,
         };
         let settings = Settings {
             sessions: SessionSettings {
@@ -297,7 +391,7 @@ mod tests {
             && pool.may_check()
             && let Some((source, verify)) = node.poll_verify_of(|source| pool.may_run(source))
         {
-            pool.send(source, Job::Password(verify));
+            pool.send(Some(source), Job::Password(verify));
         }
     }
 
@@ -363,6 +457,34 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(pool.may_check());
+    }
+
+    /// A check of a password panics. The client is refused, and the only thread serves the next one.
+    #[test]
+    fn a_panic_in_a_job_frees_its_place() {
+        let poll = mio::Poll::new().unwrap();
+        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).unwrap();
+        let check = |password: &str, _: &str| {
+            assert_ne!(password, "first", "a panic that this test wants");
+            true
+        };
+        let mut pool = Pool::start_with(&Handle::new(waker), 1, check).unwrap();
+        let mut node = node();
+        let next = |pool: &mut Pool| {
+            loop {
+                if let Some(Outcome::Password { key, good, .. }) = pool.poll() {
+                    return (key, good);
+                }
+                std::thread::yield_now();
+            }
+        };
+        for (password, good) in [("first", false), ("second", true)] {
+            let client = log_in(&mut node, 1, password);
+            turn(&mut pool, &mut node);
+            assert!(!pool.has_room());
+            assert_eq!(next(&mut pool), (client, good));
+            assert!(pool.has_room() && pool.is_idle());
+        }
     }
 
     /// One address sends many wrong passwords. A user at another address waits for one of them.

@@ -12,6 +12,7 @@
 //! The queue decides the order and keeps the accounts. The caller reads, measures, and reports the time. Each
 //! operation takes logarithmic time in the number of waiting connections.
 
+use crate::cures::cures;
 use crate::party::ClientKey;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -74,7 +75,7 @@ impl ReadQueue {
     /// Returns the connection to read next, for one slice; `None` if no connection waits, or if the turn has
     /// used up its time for reading. The caller must then call [`handle_read`](Self::handle_read).
     pub(super) fn next(&mut self) -> Option<ClientKey> {
-        if self.spent >= BUDGET {
+        if self.spent >= BUDGET && cures().read_slices {
             return None;
         }
         let Reverse((start, _, key)) = self.waiting.pop()?;
@@ -87,6 +88,7 @@ impl ReadQueue {
     /// or, if no other connection waits, the rest of the turn's [`BUDGET`].
     pub(super) fn slice(&self) -> Duration {
         match self.waiting.is_empty() {
+            _ if !cures().read_slices => Duration::MAX,
             true => BUDGET.saturating_sub(self.spent),
             false => SLICE,
         }

@@ -3,13 +3,15 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
-use mio::net::TcpStream;
 use rustls::Connection;
 use tidegate_nats::outbox::Outbox;
 
 use tidegate_cluster::proof::{BINDING_LABEL, Binding};
 
-/// The most slices of one gathered write: with more, the work of the kernel dominates.
+use super::net::Stream;
+
+/// The greatest number of slices of one vectored write: with more slices, the kernel's work on them
+/// dominates.
 const SLICES_MAX: usize = 64;
 /// The bytes after which a vectored write takes no further slice: the kernel copies this many in 0.1 ms.
 const WRITE_BYTES_MAX: usize = 256 * 1024;
@@ -25,8 +27,8 @@ const TLS_READ_BYTES: usize = 4096;
 /// The socket of a client or of another node; the [module](self) describes its use.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    pub(crate) stream: TcpStream,
-    /// The TLS session, once the client is known to use TLS.
+    pub(crate) stream: Stream,
+    /// The state of TLS on the socket.
     tls: Tls,
     drained: bool,
 }
@@ -55,7 +57,7 @@ pub(crate) struct Written {
 
 impl Socket {
     /// Creates a socket, without TLS for now.
-    pub(crate) const fn new(stream: TcpStream) -> Self {
+    pub(crate) const fn new(stream: Stream) -> Self {
         Self {
             stream,
             tls: Tls::None,
@@ -282,7 +284,7 @@ fn take_plain(tls: &mut Connection, buf: &mut [u8], filled: &mut usize) -> io::R
     Ok(false)
 }
 
-fn write_plain(stream: &mut TcpStream, out: &Outbox) -> io::Result<Written> {
+fn write_plain(stream: &mut Stream, out: &Outbox) -> io::Result<Written> {
     let mut slices = [IoSlice::new(&[]); SLICES_MAX];
     let mut used = 0;
     let mut bytes = 0;
@@ -313,11 +315,13 @@ fn write_plain(stream: &mut TcpStream, out: &Outbox) -> io::Result<Written> {
     }
 }
 
-/// Bounds the bytes that a client's socket keeps in the system and has not sent.
-pub(crate) fn bound_unsent(stream: &TcpStream) {
-    // An older system without the option works with its own bound.
+/// Bounds the bytes that a client's socket keeps unsent in the kernel.
+pub(crate) fn bound_unsent(stream: &Stream) {
+    // A kernel without this option keeps its own bound.
     #[cfg(target_os = "linux")]
-    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+    if let Some(stream) = super::net::tcp(stream) {
+        let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+    }
     #[cfg(not(target_os = "linux"))]
     let _ = stream;
 }

@@ -225,7 +225,9 @@ impl TakingOver {
                 .giver
                 .handle_ask(store.applied(self.at).index, from, ask),
             Ok(Frame::Answer(answer)) => self.take_answer(now, store, from, answer),
-            Err(error) => tracing::warn!("this node ignores a message from another node: {error}"),
+            Err(error) => tracing::warn!(
+                "this node cannot decode a message from another node, and ignores the message: {error}"
+            ),
         }
     }
 
@@ -237,7 +239,7 @@ impl TakingOver {
             if store.append_repaired(self.at, &[message]).is_ok() {
                 if let Some(more) = self.mended.due(now) {
                     tracing::warn!(
-                        "message {seq} of stream {stream} was damaged, and this node has fetched the message again from another node{more}"
+                        "message {seq} of the stream with number {stream} was damaged in this node's log, and this node has fetched the message again from another node{more}"
                     );
                 }
                 self.mender.handle_mended(stream, seq);
@@ -339,7 +341,7 @@ impl TakingOver {
                 && let Some(streams) = node.streams_mut(self.at)
             {
                 tracing::info!(
-                    "this node took over the state as of entry {}, and applies the later entries",
+                    "this node took over the state as of entry {}, which it had fetched from another node, and applies the later entries",
                     whole.entry.index
                 );
                 streams.replace(now, whole.entry.index.get(), whole.streams);

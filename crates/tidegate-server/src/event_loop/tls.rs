@@ -14,6 +14,11 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use crate::config::ClusterTls;
 use crate::config::TlsSettings;
 
+/// The contents of the configured files as error messages describe them, each with the setting that names the
+/// file.
+const CERTIFICATES: &str = "certificates (cert_file)";
+const AUTHORITIES: &str = "authorities (ca_file)";
+
 /// The reason why the server cannot offer TLS.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -30,23 +35,68 @@ pub enum TlsError {
         source: rustls::pki_types::pem::Error,
     },
     /// A certificate file has no certificate.
-    #[error("{} holds no certificate: expected PEM", .0.display())]
-    Empty(PathBuf),
-    /// The certificates and the key do not match, or are of an unknown kind.
-    #[error("certificate and key cannot be used: {0}")]
-    Unusable(#[from] rustls::Error),
-    /// The server cannot check the other side's certificates with these authorities.
+    #[error("cannot read {what} from {}: the file holds no certificate: expected PEM", path.display())]
+    Empty {
+        /// The content that the file should have, and the setting that names the file, as the error message
+        /// states them.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+    /// The private key in one file belongs to another certificate than the one in the other file.
+    #[error(
+        "the private key in {} (key_file) does not belong to the certificate in {} (cert_file): give the key of this certificate",
+        key.display(),
+        certificate.display()
+    )]
+    KeyMismatch {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the private key.
+        key: PathBuf,
+    },
+    /// `rustls` does not support the kind of the certificate or of the key.
+    #[error(
+        "the certificate in {} (cert_file) and the private key in {} (key_file) cannot be used: {source}",
+        certificate.display(),
+        key.display()
+    )]
+    Unusable {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the private key.
+        key: PathBuf,
+        /// The cause.
+        source: rustls::Error,
+    },
+    /// `rustls` offers none of the versions of TLS that the server needs.
+    #[error("no version of TLS can be used: {0}")]
+    Version(#[from] rustls::Error),
+    /// The file of authorities does not let the server check the other side's certificates.
     #[error("the other side's certificates cannot be checked: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
 /// Builds the TLS configuration for clients from the configured files.
 pub(super) fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
-    let certificates = certificates(&settings.cert_file)?;
+    let certificates = certificates(CERTIFICATES, &settings.cert_file)?;
     let key = key(&settings.key_file)?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()?;
+    let mut provider = rustls::crypto::ring::default_provider();
+    if !settings.cipher_suites.is_empty() {
+        let listed = |suite| settings.cipher_suites.contains(&suite);
+        let suites = &mut provider.cipher_suites;
+        suites.retain(|suite| suite.tls13().is_some() || listed(suite.suite()));
+    }
+    if !settings.curves.is_empty() {
+        let groups = &mut provider.kx_groups;
+        groups.retain(|group| settings.curves.contains(&group.name()));
+    }
+    let provider = Arc::new(provider);
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+    let builder = match settings.only_tls13 {
+        true => builder.with_protocol_versions(&[&TLS13])?,
+        false => builder.with_safe_default_protocol_versions()?,
+    };
     let builder = match &settings.ca_file {
         Some(ca) if settings.verify => {
             let roots = Arc::new(roots(ca)?);
@@ -55,7 +105,9 @@ pub(super) fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>,
         }
         _ => builder.with_no_client_auth(),
     };
-    Ok(Arc::new(builder.with_single_cert(certificates, key)?))
+    let config = builder.with_single_cert(certificates, key);
+    let config = config.map_err(unusable(&settings.cert_file, &settings.key_file))?;
+    Ok(Arc::new(config))
 }
 
 /// The TLS configurations for both ends of a connection between nodes.
@@ -72,8 +124,9 @@ pub(crate) struct PeerTls {
 /// Builds the TLS configurations between nodes from the configured files. Allows only TLS 1.3, because both
 /// ends are Tidegate nodes. Resumes no session, so that each handshake checks the certificates.
 pub(super) fn peer_tls(settings: &ClusterTls) -> Result<PeerTls, TlsError> {
-    let certificates = certificates(&settings.cert_file)?;
+    let certificates = certificates(CERTIFICATES, &settings.cert_file)?;
     let key = key(&settings.key_file)?;
+    let unusable = || unusable(&settings.cert_file, &settings.key_file);
     let roots = Arc::new(roots(&settings.ca_file)?);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier =
@@ -82,12 +135,14 @@ pub(super) fn peer_tls(settings: &ClusterTls) -> Result<PeerTls, TlsError> {
     let mut dialled = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(certificates.clone(), key.clone_key())?;
+        .with_single_cert(certificates.clone(), key.clone_key())
+        .map_err(unusable())?;
     dialled.send_tls13_tickets = 0;
     let mut dialer = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])?
         .with_root_certificates(roots)
-        .with_client_auth_cert(certificates, key)?;
+        .with_client_auth_cert(certificates, key)
+        .map_err(unusable())?;
     dialer.resumption = Resumption::disabled();
     Ok(PeerTls {
         dialled: Arc::new(dialled),
@@ -96,30 +151,44 @@ pub(super) fn peer_tls(settings: &ClusterTls) -> Result<PeerTls, TlsError> {
     })
 }
 
+/// Returns a function that names the files of a certificate and a key in an error about them.
+fn unusable(certificate: &Path, key: &Path) -> impl FnOnce(rustls::Error) -> TlsError {
+    let (certificate, key) = (certificate.to_owned(), key.to_owned());
+    |error| match error {
+        rustls::Error::InconsistentKeys(_) => TlsError::KeyMismatch { certificate, key },
+        source => TlsError::Unusable {
+            certificate,
+            key,
+            source,
+        },
+    }
+}
+
 fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(certificates(path)?);
+    roots.add_parsable_certificates(certificates(AUTHORITIES, path)?);
     Ok(roots)
 }
 
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_file(path).map_err(|source| TlsError::File {
-        what: "a private key",
+        what: "a private key (key_file)",
         path: path.into(),
         source,
     })
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let error = |source| TlsError::File {
-        what: "certificates",
+        what,
         path: path.into(),
         source,
     };
     let all = CertificateDer::pem_file_iter(path).map_err(error)?;
     let all = all.collect::<Result<Vec<_>, _>>().map_err(error)?;
     if all.is_empty() {
-        return Err(TlsError::Empty(path.into()));
+        let path = path.into();
+        return Err(TlsError::Empty { what, path });
     }
     Ok(all)
 }

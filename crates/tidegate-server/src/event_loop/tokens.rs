@@ -1,6 +1,7 @@
 //! The tokens by which the poller (mio) names the sockets of the event loop, and its events. Pure.
 
 use mio::Token;
+use mio::event::Event;
 
 use crate::party::ClientKey;
 
@@ -64,6 +65,31 @@ impl Owner {
             Self::PeerListener => PEER_LISTENER,
             Self::Client(key) => Token(key.index()),
             Self::Channel(key) => Token(CHANNELS + key.index()),
+        }
+    }
+}
+
+/// An event of the poller: the changes of one socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready {
+    /// The token with which the loop registered the socket.
+    pub(crate) token: Token,
+    /// True if the socket has bytes to read, or has ended.
+    pub(crate) readable: bool,
+    /// True if the socket takes bytes.
+    pub(crate) writable: bool,
+    /// True if the other side has closed the connection, or the connection has failed.
+    pub(crate) ended: bool,
+}
+
+impl From<&Event> for Ready {
+    fn from(event: &Event) -> Self {
+        let ended = event.is_read_closed() || event.is_error();
+        Self {
+            token: event.token(),
+            readable: event.is_readable() || ended,
+            writable: event.is_writable(),
+            ended,
         }
     }
 }

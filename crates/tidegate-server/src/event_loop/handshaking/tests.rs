@@ -13,7 +13,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::super::{Conn, Opening, Server};
-use crate::config::{HandshakeFirst, Settings, TlsSettings};
+use crate::config::{HandshakeFirst, Settings, StreamSettings, TlsSettings};
 use crate::event_loop::pool::OF_SOURCE_MAX;
 
 /// A server, and clients that speak TLS with it.
@@ -51,6 +51,10 @@ impl World {
                 timeout: Duration::from_secs(600),
                 handshake_first: HandshakeFirst::Always,
                 connection_rate_limit: 0,
+                only_tls13: false,
+                maps_users: false,
+                cipher_suites: Vec::new(),
+                curves: Vec::new(),
             }),
             ..Settings::default()
         };
@@ -219,4 +223,55 @@ fn waiting_for_the_pool_does_not_count() {
         world.turn();
     }
     assert!(world.server.handshakes.is_empty());
+}
+
+/// Tests that each turn sends a waiting page of subjects to a free thread, because no event would wake the
+/// loop for the page.
+#[test]
+fn no_page_of_subjects_waits_after_a_turn_for_a_thread_that_is_free() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::bind(Settings {
+        host: "127.0.0.1".into(),
+        port: 0,
+        streams: Some(StreamSettings::new(directory.path().into())),
+        ..Settings::default()
+    })
+    .unwrap();
+    let mut events = Events::with_capacity(1024);
+    let mut client = TcpStream::connect(server.address()).unwrap();
+    client.set_nonblocking(true).unwrap();
+    let request = |what: &str, body: &str| {
+        format!("PUB $JS.API.STREAM.{what}.S r {}\r\n{body}\r\n", body.len())
+    };
+    let create = request(
+        "CREATE",
+        r#"{"name":"S","subjects":["s.>"],"storage":"memory"}"#,
+    );
+    let messages: String = (0..100)
+        .map(|n| format!("PUB s.{n} r 1\r\nx\r\n"))
+        .collect();
+    let info = request("INFO", r#"{"subjects_filter":">"}"#);
+    let (mut heard, mut turns) = (String::new(), 0);
+    let start = format!("CONNECT {{\"verbose\":false}}\r\nSUB r 1\r\n{create}");
+    for (text, answer, times) in [
+        (start, "stream_create_response", 1),
+        (messages, "\"seq\":100", 1),
+        (info.repeat(3), "stream_info_response", 3),
+    ] {
+        client.write_all(text.as_bytes()).unwrap();
+        while heard.matches(answer).count() < times {
+            turns += 1;
+            assert!(turns < 10_000, "no {answer}: {heard}");
+            let next = server.turn(&mut events, Some(Duration::from_millis(10)));
+            assert!(next.unwrap().is_continue());
+            let waits = server.node.has_page() && server.pool.may_encode();
+            assert!(!waits, "a page waits, and a thread is free");
+            let mut bytes = [0; 1 << 16];
+            match client.read(&mut bytes) {
+                Ok(len) => heard += &String::from_utf8_lossy(&bytes[..len]),
+                Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock, "{e}"),
+            }
+        }
+    }
+    assert_eq!(heard.matches("\"total\":100").count(), 3, "{heard}");
 }

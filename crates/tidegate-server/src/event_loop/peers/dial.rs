@@ -5,7 +5,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use mio::net::TcpStream;
 use tidegate::Time;
 use tidegate_cluster::channel::Channel;
 use tidegate_cluster::proof::Side;
@@ -15,6 +14,7 @@ use super::listen::nonce;
 use super::secured::{self, Securing};
 use super::{Conn, Handle, Peers};
 use crate::config::RouteAddress;
+use crate::event_loop::net::Stream;
 
 type Outcome = io::Result<SocketAddr>;
 
@@ -81,7 +81,7 @@ impl Peers {
 
     pub(super) fn dial_resolved(&mut self, now: Time, route: usize, kind: Kind, outcome: Outcome) {
         let dialled = outcome.and_then(|address| {
-            let stream = TcpStream::connect(address)?;
+            let stream = Stream::connect(address)?;
             let nonce = nonce(&self.random)?;
             let handshake = self.tls.as_ref().map(|tls| tls.timeout);
             let (deadline, roster) = (self.write_deadline, &self.roster);

@@ -99,7 +99,9 @@ impl Peers {
             .map(|slot| self.roster.peers()[slot.index()].name.as_str());
         match (name, conn.side, why) {
             (_, _, Why::Channel(e)) if e.refusal().is_some_and(|r| r.is_harmless()) => {
-                tracing::debug!("{at}: {why}");
+                tracing::debug!(
+                    "this node closes the connection to {at}, which it does not need: {why}"
+                );
             }
             (Some(name), Side::Dialer, why) => {
                 tracing::info!(
@@ -129,9 +131,14 @@ impl Peers {
             }
             (None, side, Why::Tls(why)) => {
                 let line = match side {
-                    Side::Dialer => format!("no TLS with the node at {at}: {why}"),
+                    Side::Dialer => {
+                        format!("this node gets no TLS connection to the node at {at}: {why}")
+                    }
                     Side::Dialled => {
-                        format!("no TLS with a node from {}: {why}", conn.address.ip())
+                        format!(
+                            "this node gets no TLS connection with a node from {}: {why}",
+                            conn.address.ip()
+                        )
                     }
                 };
                 if let Some(more) = self.due(now, side, &line) {
@@ -144,7 +151,10 @@ impl Peers {
                         format!("this node cannot reach the node at {at}, and tries again: {why}")
                     }
                     Side::Dialled => {
-                        format!("dropped a connection from {}: {why}", conn.address.ip())
+                        format!(
+                            "this node closed a connection from {}: {why}",
+                            conn.address.ip()
+                        )
                     }
                 };
                 if let Some(more) = self.due(now, side, &line) {

@@ -15,6 +15,7 @@ use tidegate_cluster::wire::Frame;
 use super::ending::Why;
 use super::inbox::Received;
 use super::{PeerEvent, Peers};
+use crate::cost::{Work, spend};
 use crate::event_loop::members;
 use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
@@ -40,6 +41,7 @@ impl Peers {
         let Some(slot) = self.conns[key.index()].slot else {
             return After::Next;
         };
+        spend(Work::Frame, 1);
         let id = self.roster.peers()[slot.index()].id;
         let received = |group: GroupId, payload: &[u8]| Received {
             from: id,

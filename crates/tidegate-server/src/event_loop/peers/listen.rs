@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
-use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 use ring::rand::{SecureRandom, SystemRandom};
 use slab::Slab;
@@ -26,6 +25,7 @@ use crate::config::Settings;
 use crate::config::host_port::joined;
 use crate::event_loop::log_limit::LogLimit;
 use crate::event_loop::members::{self, IdentityError};
+use crate::event_loop::net::{self, Stream};
 use crate::event_loop::tls;
 use crate::event_loop::tokens::PEER_LISTENER;
 use crate::event_loop::{Handle, StartError};
@@ -79,11 +79,7 @@ impl Peers {
             port: cluster.port,
             source,
         };
-        let std_listener =
-            std::net::TcpListener::bind((cluster.host.as_str(), cluster.port)).map_err(listen)?;
-        std_listener.set_nonblocking(true).map_err(listen)?;
-        let address = std_listener.local_addr().map_err(listen)?;
-        let mut listener = TcpListener::from_std(std_listener);
+        let (mut listener, address) = net::listen(&cluster.host, cluster.port).map_err(listen)?;
         registry
             .register(&mut listener, PEER_LISTENER, Interest::READABLE)
             .map_err(StartError::Loop)?;
@@ -108,6 +104,7 @@ impl Peers {
                     format!(":{}", clients.port())
                 }),
             },
+            tags: settings.tags.clone(),
             secret: Secret::new(cluster.secret.as_ref().map_or("", |s| s.reveal())),
         };
         let kinds: &[Kind] = match me.streams {
@@ -155,7 +152,7 @@ impl Peers {
                 Ok((_, address)) if self.conns.len() >= CONNS_MAX => {
                     if let Some(more) = self.strangers.due(now) {
                         tracing::warn!(
-                            "refused a connection from {}: {CONNS_MAX} connections are open at the port for nodes{more}",
+                            "this node refuses a connection from {}, because {CONNS_MAX} connections are open at the port for nodes, and this is the most that the node accepts{more}",
                             address.ip()
                         );
                     }
@@ -180,7 +177,7 @@ impl Peers {
         }
     }
 
-    fn admit(&mut self, now: Time, stream: TcpStream, address: SocketAddr) {
+    fn admit(&mut self, now: Time, stream: Stream, address: SocketAddr) {
         let Ok(nonce) = nonce(&self.random) else {
             return tracing::error!(
                 "the operating system gives no random bytes: this node refuses the connection of {address}"
@@ -222,6 +219,11 @@ fn id(random: &SystemRandom) -> io::Result<u64> {
 
 pub(super) fn nonce(random: &SystemRandom) -> io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
+    #[cfg(feature = "sim")]
+    if let Some(drawn) = crate::simulated::random() {
+        bytes[..8].copy_from_slice(&drawn.to_le_bytes());
+        return Ok(bytes);
+    }
     let filled = random.fill(&mut bytes);
     filled.map_err(|_| io::Error::other("no random bytes"))?;
     Ok(bytes)

@@ -15,7 +15,10 @@ use crate::event_loop::READ_BYTES;
 use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
-/// The most reads in a row for one large frame, together a MiB.
+/// The most frames of one channel that the loop handles in a row. The rest of the bytes waits for the next
+/// turn.
+const FRAMES_MAX: u32 = 256;
+/// The greatest number of reads in a row for one large frame, together 1 MiB.
 const GATHERS_MAX: usize = 16;
 
 impl Peers {
@@ -154,7 +157,7 @@ impl Peers {
         limit: Load,
     ) -> bool {
         let (mut used, mut full) = (0, false);
-        let mut need = 0;
+        let (mut need, mut frames) = (0, 0);
         while let Some(conn) = self.conns.get_mut(key.index()) {
             let (step, n) = match conn.channel.next(now, &bytes[used..], &self.roster) {
                 Ok(next) => next,
@@ -175,6 +178,13 @@ impl Peers {
                     if self.take_frame(now, key, &frame, node, limit) == After::Stop {
                         let slot = self.conns.get(key.index()).and_then(|c| c.slot);
                         full = slot.is_some_and(|slot| node.reads_peer(slot));
+                        break;
+                    }
+                    frames += 1;
+                    if frames == FRAMES_MAX {
+                        if let Some(conn) = self.conns.get_mut(key.index()) {
+                            conn.readable = true;
+                        }
                         break;
                     }
                 }

@@ -68,10 +68,12 @@ impl Peers {
             // The loop then calls this function again.
             file.rejoined = rejoined;
             return tracing::error!(
-                "this node has all entries again, but cannot write its file `members`, and tries again before it votes: {e}"
+                "after the loss of its disk, this node has all entries again, but cannot write its file `members` ({e}): it tries again, and does not vote until the write succeeds"
             );
         }
-        tracing::info!("this node has all entries again, and votes from now on");
+        tracing::info!(
+            "after the loss of its disk, this node has all entries again, and votes from now on"
+        );
     }
 
     /// Reports the latest term that this node has been in to the peer in this slot, if the peer lost its

@@ -10,7 +10,7 @@ use tidegate_cluster::roster::PeerSlot;
 
 use super::ending::Why;
 use super::{Conn, Peers};
-use crate::event_loop::tokens::{ChannelKey, Owner};
+use crate::event_loop::tokens::{ChannelKey, Owner, Ready};
 use crate::sessions::Node;
 
 impl Peers {
@@ -38,14 +38,8 @@ impl Peers {
         Some(key)
     }
 
-    /// Handles an event of a connection.
-    pub(crate) fn take_event(
-        &mut self,
-        now: Time,
-        key: ChannelKey,
-        event: &mio::event::Event,
-        node: &mut Node,
-    ) {
+    /// Handles a socket event of a connection.
+    pub(crate) fn take_event(&mut self, now: Time, key: ChannelKey, event: Ready, node: &mut Node) {
         let Some(conn) = self.conns.get_mut(key.index()) else {
             return;
         };
@@ -68,9 +62,9 @@ impl Peers {
                 Err(e) => return self.end(now, key, node, &Why::Io(e)),
             }
         }
-        conn.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
-        conn.ended |= event.is_read_closed() || event.is_error();
-        if event.is_writable() && !std::mem::replace(&mut conn.writable, true) {
+        conn.readable |= event.readable;
+        conn.ended |= event.ended;
+        if event.writable && !std::mem::replace(&mut conn.writable, true) {
             self.write(now, key, node);
         }
         self.list(key);

@@ -1,6 +1,7 @@
 //! This node's view of one of its Raft groups: whether this node leads, the commit index that a leader has
 //! announced, and the state that this node fetches.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Time;
@@ -12,7 +13,7 @@ use tidegate_stream::api::answer::{ClusterInfo, ReplicaInfo};
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::AccountLimits;
 
-use super::super::applying::wall_clock_us;
+use super::super::clock::wall_clock_us;
 use super::super::taking_over::TakingOver;
 use super::{GONE, Known, TOLD};
 use crate::sessions::Node;
@@ -91,13 +92,24 @@ impl InGroup {
             return false;
         };
         if let Some(asked) = streams.take_step_down() {
-            let to = asked
-                .preferred
-                .and_then(|name| known.members.id_of(&name))
-                .filter(|id| self.of.members.contains(id));
+            let named = asked.preferred.and_then(|name| known.members.id_of(&name));
+            let tagged = || {
+                let mut others = self.of.members.iter().filter(|id| **id != known.me);
+                let fits = |id: &&u64| known.tags.has_all(**id, &asked.tags);
+                others
+                    .find(|id| fits(id) && known.is_there(now, **id))
+                    .copied()
+            };
+            let to = match asked.tags.is_empty() {
+                true => named.filter(|id| self.of.members.contains(id)),
+                false => named.or_else(tagged),
+            };
             self.begin_hand_over(now, node, to);
         }
         self.relieve(now, node, store, known);
+        if let Some(streams) = node.streams_mut(self.at) {
+            streams.set_elected(store.group(self.at).leads());
+        }
         let leads = store.leads_settled(self.at);
         let served = node.streams(self.at).is_some_and(|s| s.serves());
         if leads == served {
@@ -196,6 +208,7 @@ impl InGroup {
         let cluster = self.cluster(now, store, known);
         if let Some(streams) = node.streams_mut(self.at) {
             streams.set_cluster(self.of.members.len(), cluster, behind);
+            streams.set_tags(Arc::clone(&known.tags));
         }
     }
 
@@ -302,7 +315,7 @@ impl InGroup {
         }
         for id in self.full.iter().filter(|id| !before.contains(id)) {
             tracing::warn!(
-                "node {} has no disk space: the entries that the leader sends wait there until the disk has space",
+                "node {} has no disk space: it stores new entries only once its disk has space, so free space there",
                 known.name(*id)
             );
         }

@@ -8,6 +8,7 @@
 mod in_group;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,8 +24,10 @@ use tidegate_stream::stream::AccountLimits;
 
 use self::in_group::InGroup;
 use super::peers::{PeerEvent, Peers};
+use crate::cost::{Work, spend};
 use crate::event_loop::errors::RunError;
 use crate::sessions::Node;
+use crate::streams::directory::tags::NodeTags;
 
 /// The interval of the groups' ticks, by which Raft measures time. An election begins after ten ticks without
 /// a leader.
@@ -63,11 +66,22 @@ struct Known {
     me: u64,
     /// The time of the last message from each other node, by the node's id.
     heard: HashMap<u64, Time>,
+    tags: Arc<NodeTags>,
+    /// The prefix of the tags of which the nodes of a stream must have different ones; empty for none.
+    unique_tag: String,
 }
 
 impl Known {
     fn name(&self, id: u64) -> &str {
         self.members.name_of(id).unwrap_or("a stranger")
+    }
+
+    fn look_at_tags(&mut self, peers: &Peers) {
+        let all = peers.roster().tags().map(|(id, tags)| (id, tags.to_vec()));
+        let tags = NodeTags::new(all, &self.unique_tag);
+        if tags != *self.tags {
+            self.tags = Arc::new(tags);
+        }
     }
 }
 
@@ -78,6 +92,7 @@ impl Replication {
         peers: &Peers,
         shards: u32,
         limits: AccountLimits,
+        unique_tag: &str,
         now: Time,
     ) -> Option<Self> {
         let members = peers.formed()?.clone();
@@ -93,6 +108,8 @@ impl Replication {
                 cluster: peers.roster().me().cluster.clone(),
                 me,
                 heard: HashMap::new(),
+                tags: Arc::default(),
+                unique_tag: unique_tag.to_owned(),
             },
             groups: groups.collect(),
             all,
@@ -164,6 +181,7 @@ impl Replication {
             // The loop ticks once, however late it is. A delayed loop has not read the other nodes' messages
             // in the meantime, so their silence proves nothing.
             self.tick_at = now + TICK;
+            spend(Work::Tick, self.groups.len() as u64);
             store.tick();
         }
         Ok(())
@@ -171,7 +189,7 @@ impl Replication {
 
     fn refuse(&self, from: u64, group: GroupId) {
         tracing::warn!(
-            "this node ignores a message from {} of group {group}, which the two nodes do not share: give all nodes the same `shards`",
+            "this node ignores a message from {} for the Raft group {group}, because the two nodes are not both members of that group: give all nodes the same `shards`",
             self.known.name(from)
         );
     }
@@ -183,11 +201,12 @@ impl Replication {
         from: u64,
         bytes: &Bytes,
     ) -> Result<(), RunError> {
+        spend(Work::RaftMessage, 1);
         let (number, message) = match wire::decode(bytes) {
             Ok(decoded) => decoded,
             Err(error) => {
                 tracing::warn!(
-                    "this node ignores a message from {}: {error}",
+                    "this node cannot decode a message from {}, and ignores the message: {error}",
                     self.known.name(from)
                 );
                 return Ok(());
@@ -297,6 +316,7 @@ impl Replication {
     }
 
     fn send_one(&self, group: GroupId, to: u64, message: &Message, peers: &mut Peers) {
+        spend(Work::RaftMessage, 1);
         match wire::encode(group, message) {
             Ok(parts) => {
                 // A failed send is harmless: Raft takes the dropped message for one lost on the network, and
@@ -333,6 +353,7 @@ impl Replication {
             if peers.rejoined().is_some() && self.is_whole(store) {
                 peers.handle_whole();
             }
+            self.known.look_at_tags(peers);
             for group in &mut self.groups {
                 group.look_for_room(now, node, &self.known);
                 group.show(now, node, store, &self.known);
