@@ -1,0 +1,362 @@
+//! The origin's side of mirrors and sources: the leader of the origin's group gives messages to the leaders
+//! of the streams that take them in.
+//!
+//! The leader answers a request once it has messages behind the request's progress, and after [`HELD`] at the
+//! latest. An origin that keeps messages for its consumers first counts the stream as a consumer
+//! ([`super::holding`]).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate::Time;
+use tidegate_cluster::groups::ALL;
+use tidegate_stream::schema::config::{Retention, StreamSource};
+use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
+use tidegate_stream::schema::sequence::StreamSeq;
+use tidegate_stream::stream::{
+    Command, Encoder, Filter, Intake, Kind, Origin, Place, Progress, Row, Stream, Transit,
+};
+
+use crate::streams::context::Context;
+use crate::streams::directory::leader_message::LeaderMessage;
+use crate::streams::directory::leader_message::taking::{Answer, Request};
+use crate::streams::reads::{Fetched, Held, fetch};
+use crate::streams::{JetStream, Messages};
+
+/// The longest time for which the origin's leader holds a request without new messages.
+pub(super) const HELD: Duration = Duration::from_secs(1);
+/// The time after which the leader forgets a request, because the asking leader asks again.
+const FORGOTTEN: Duration = Duration::from_secs(4);
+/// The size of an answer, in bytes of messages, from which the leader adds no further message to it.
+pub(super) const ANSWER_BYTES: usize = 256 * 1024;
+/// The most messages of an answer.
+const ANSWER_MESSAGES: usize = 2048;
+/// The number of answers in a turn of the loop after which the leader answers further requests in the next
+/// turn.
+const ANSWERS_A_TURN: usize = 16;
+/// The limit on the number of requests that wait at a group's leader. It ignores others, and their leaders
+/// ask again.
+const REQUESTS_MAX: usize = 1024;
+
+/// The requests for messages of this group's streams, by the stream that asks and the key of its source.
+#[derive(Debug, Default)]
+pub(crate) struct Giving {
+    requests: BTreeMap<(DirectoryNumber, String), Waiting>,
+    /// True if a request has arrived that the leader has not looked at.
+    arrived: bool,
+    /// The number of turns in which the leader had requests to look at.
+    turns: usize,
+    pub(super) holding: super::holding::Holding,
+}
+
+/// A request that the leader has not answered.
+#[derive(Debug)]
+struct Waiting {
+    request: Request,
+    since: Time,
+    until: Time,
+    /// The identity of the origin, and the number of the next message to look at; `None` before the first
+    /// look.
+    at: Option<(Origin, StreamSeq)>,
+    filter: Filter,
+    rows: Vec<Row>,
+    messages: Vec<u8>,
+}
+
+impl Giving {
+    /// Returns the time at which the leader has to answer a request.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        if self.arrived {
+            return Some(Time::ZERO);
+        }
+        let held = self.requests.values().filter(|w| w.rows.is_empty());
+        held.map(|w| w.since + HELD).min()
+    }
+
+    /// Forgets all requests, because this node does not lead the group any more.
+    pub(crate) fn close(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Notes a request. A repeated request changes nothing but the time at which the leader forgets it.
+    pub(crate) fn handle_request(&mut self, now: Time, request: Request) {
+        let key = (request.target, request.source.key());
+        let until = now + FORGOTTEN;
+        let has_room = self.requests.len() < REQUESTS_MAX;
+        match self.requests.get_mut(&key) {
+            Some(waiting) if waiting.request == request => waiting.until = until,
+            None if !has_room => {}
+            _ => {
+                let waiting = Waiting {
+                    since: now,
+                    until,
+                    at: None,
+                    filter: filter_of(&request.source),
+                    rows: Vec::new(),
+                    messages: Vec::new(),
+                    request,
+                };
+                self.requests.insert(key, waiting);
+                self.arrived = true;
+            }
+        }
+    }
+}
+
+/// Creates the filter of the subjects that a source takes in.
+pub(super) fn filter_of(source: &StreamSource) -> Filter {
+    match source.filters().next() {
+        None => Filter::all(),
+        Some(_) => Filter::new(source.filters()),
+    }
+}
+
+/// The result of a look at a request.
+enum Found {
+    Answer(Answer),
+    NotYet,
+}
+
+impl Waiting {
+    /// Looks for messages behind the request's progress, as far as they are in memory. Adds the places of
+    /// others to `wanted`, so that the store reads them.
+    fn look(
+        &mut self,
+        now: Time,
+        origin: &Stream,
+        messages: &dyn Messages,
+        wanted: &mut Vec<Place>,
+    ) -> Found {
+        let identity = Origin {
+            number: self.request.origin,
+            created_us: origin.created_us(),
+        };
+        let state = origin.state();
+        let (_, mut next) = *self.at.get_or_insert_with(|| {
+            let same = self.request.from.filter(|from| from.origin == identity);
+            let next = match same {
+                Some(from) => from.seq.next(),
+                None => start(&self.request.source, origin),
+            };
+            (identity, next)
+        });
+        while self.rows.len() < ANSWER_MESSAGES && self.messages.len() < ANSWER_BYTES {
+            if next > state.last_seq {
+                break;
+            }
+            let Some(seq) = origin.next_at(next, &mut self.filter) else {
+                next = state.last_seq.next();
+                break;
+            };
+            // A large message has an answer of its own, so that its intake is hardly larger than its publish.
+            let bytes = origin
+                .message(seq)
+                .map_or(0, |stored| stored.bytes as usize);
+            if !self.rows.is_empty() && self.messages.len() + bytes > ANSWER_BYTES {
+                break;
+            }
+            let mut held = Held::default();
+            match fetch(origin, seq, messages, wanted, &mut held) {
+                Fetched::Pending => {
+                    self.at = Some((identity, seq));
+                    return Found::NotYet;
+                }
+                Fetched::Gone => {
+                    return Found::Answer(Answer::refused(ApiError::stream_general(format_args!(
+                        "message {seq} of the origin is damaged"
+                    ))));
+                }
+                Fetched::Ready(message) => {
+                    self.rows.push(Row {
+                        seq,
+                        time_us: message.time_us,
+                    });
+                    let command = Command {
+                        headers: Some(message.headers).filter(|headers| !headers.is_empty()),
+                        ..Command::new(
+                            Kind::Publish,
+                            StreamNumber::NONE,
+                            message.subject,
+                            message.payload,
+                        )
+                    };
+                    put(&mut self.messages, &command);
+                }
+            }
+            next = seq.next();
+        }
+        self.at = Some((identity, next));
+        let first = self.request.logged.is_none();
+        if self.rows.is_empty() && !first && now < self.since + HELD {
+            return Found::NotYet;
+        }
+        let to = Progress {
+            origin: identity,
+            seq: next.prev(),
+        };
+        let intake = Intake {
+            before: None,
+            after: to,
+            rows: std::mem::take(&mut self.rows),
+        };
+        let payload = intake.encode();
+        let mut entry = Vec::new();
+        let head = Command::new(Kind::TakeIn, StreamNumber::NONE, b"", &payload);
+        put(&mut entry, &head);
+        if !self.messages.is_empty() {
+            let header = tidegate_stream::stream::ENTRY_HEADER_BYTES;
+            entry.extend_from_slice(&self.messages[header..]);
+        }
+        Found::Answer(Answer {
+            state: Ok((self.request.from, to, state.last_seq)),
+            entry,
+        })
+    }
+}
+
+/// Adds a command to an entry, which it begins if the buffer is empty.
+fn put(buffer: &mut Vec<u8>, command: &Command<'_>) {
+    let mut encoder = match buffer.is_empty() {
+        true => Encoder::begin(buffer, 0),
+        false => Encoder::resume(buffer),
+    };
+    let written = encoder.command(command);
+    debug_assert!(
+        written.is_ok(),
+        "an answer is far below the limits of an entry: {written:?}"
+    );
+}
+
+/// Returns the number of the message with which a stream begins to take in messages of its origin.
+fn start(source: &StreamSource, origin: &Stream) -> StreamSeq {
+    let first = match source.opt_start_time {
+        _ if source.opt_start_seq > StreamSeq::ZERO => source.opt_start_seq,
+        Some(time) => origin.seq_at_time(time.as_micros_up()),
+        None => StreamSeq::FIRST,
+    };
+    first.max(origin.state().first_seq)
+}
+
+impl Answer {
+    pub(super) const fn refused(error: ApiError) -> Self {
+        Self {
+            state: Err(error),
+            entry: Vec::new(),
+        }
+    }
+}
+
+impl JetStream {
+    /// Answers the requests for messages of this group's streams, as far as the messages are in memory.
+    pub(in crate::streams) fn serve_giving(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        messages: &dyn Messages,
+    ) {
+        self.release_holders(cx, now);
+        self.giving.arrived = false;
+        if self.giving.requests.is_empty() {
+            return;
+        }
+        let mut wanted = Vec::new();
+        let mut answers = Vec::new();
+        let mut due = self.due_requests(now);
+        if !due.is_empty() {
+            // Each turn begins with another request, so that all have their turn.
+            self.giving.turns = self.giving.turns.wrapping_add(1);
+            let first = self.giving.turns % due.len();
+            due.rotate_left(first);
+        }
+        for key in due {
+            if answers.len() >= ANSWERS_A_TURN {
+                self.giving.arrived = true;
+                break;
+            }
+            let Some(mut waiting) = self.giving.requests.remove(&key) else {
+                continue;
+            };
+            if waiting.until <= now {
+                continue;
+            }
+            match self.look(cx, now, &mut waiting, messages, &mut wanted) {
+                Found::Answer(answer) => answers.push((waiting.request.group, key, answer)),
+                Found::NotYet => drop(self.giving.requests.insert(key, waiting)),
+            }
+        }
+        cx.outputs.read(wanted);
+        for (group, (target, key), answer) in answers {
+            if group == self.group {
+                self.note_answer(target, key, answer);
+            } else {
+                let given = LeaderMessage::Given {
+                    target,
+                    key,
+                    answer,
+                };
+                cx.tell_group(group, None, given);
+            }
+        }
+    }
+
+    /// Returns the requests that may have an answer: others wait for the next message of their origin.
+    fn due_requests(&self, now: Time) -> Vec<(DirectoryNumber, String)> {
+        let waits = |waiting: &Waiting| {
+            let own = match self.group {
+                ALL => Some(waiting.request.origin.entry()),
+                _ => self.keeping.own_of(waiting.request.origin),
+            };
+            let last = own
+                .and_then(|own| self.streams.get(own))
+                .map(|s| s.state().last_seq);
+            let nothing = waiting
+                .at
+                .zip(last)
+                .is_some_and(|((_, next), last)| next > last);
+            let early = now < waiting.since + HELD && now < waiting.until;
+            nothing && early && waiting.rows.is_empty()
+        };
+        let due = self.giving.requests.iter().filter(|(_, w)| !waits(w));
+        due.map(|(key, _)| key.clone()).collect()
+    }
+
+    fn look(
+        &mut self,
+        cx: &Context<'_>,
+        now: Time,
+        waiting: &mut Waiting,
+        messages: &dyn Messages,
+        wanted: &mut Vec<Place>,
+    ) -> Found {
+        let request = &waiting.request;
+        let own = match self.group {
+            ALL => Some(request.origin.entry()),
+            _ => self.keeping.own_of(request.origin),
+        };
+        let origin = own.and_then(|own| self.streams.get(own));
+        let Some(origin) = origin.filter(|s| self.is_open_here(s) && s.transit() == Transit::None)
+        else {
+            return Found::NotYet;
+        };
+        let created_us = origin.created_us();
+        let other =
+            |of: Progress| of.origin.number != request.origin || of.origin.created_us != created_us;
+        if request.is_mirror && request.logged.is_some_and(other) {
+            return Found::Answer(Answer::refused(ApiError::mirror_failed(format_args!(
+                "stream {} was deleted and created again: create the mirror again, too",
+                origin.name()
+            ))));
+        }
+        let own = origin.id();
+        if origin.config().retention != Retention::Limits
+            && !self.hold(cx, now, own, &waiting.request)
+        {
+            return Found::NotYet;
+        }
+        let Some(origin) = self.streams.get(own) else {
+            return Found::NotYet;
+        };
+        waiting.look(now, origin, messages, wanted)
+    }
+}

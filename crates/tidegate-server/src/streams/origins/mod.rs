@@ -1,0 +1,306 @@
+//! Mirrors and sources: the leader of a stream with origins takes in the messages of the origins.
+//!
+//! The leader asks the leader of the origin's group for the next messages, proposes them as an intake
+//! ([`tidegate_stream::stream::Intake`]), and asks for more once the group has applied the intake. The intake
+//! moves the progress in the replicated state along with the messages, so the next leader goes on from there.
+//! [`taker`] decides when to ask; [`giving`] is the side of the origin.
+//!
+//! A later origin in another cluster is another way for the same two messages: a request from a progress, and
+//! messages that follow it.
+
+pub(super) mod giving;
+mod holding;
+mod rewriting;
+mod taker;
+
+use std::collections::BTreeMap;
+
+use tidegate::Time;
+use tidegate_cluster::groups::ALL;
+use tidegate_raft::store::Space;
+use tidegate_stream::api::view::OriginState;
+use tidegate_stream::schema::config::StreamSource;
+use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
+use tidegate_stream::stream::{Command, Entry, Home, Intake, Kind, Outcome, Stream, Streams};
+
+use self::giving::ANSWER_BYTES;
+use self::rewriting::Rewriting;
+use self::taker::{Given, Taker};
+use super::JetStream;
+use super::context::Context;
+use super::directory::leader_message::LeaderMessage;
+use super::directory::leader_message::taking::{Answer, Request};
+use super::outcome::Then;
+
+/// The place of an origin: the number of the stream that takes in its messages, and the key of its source.
+type Key = (StreamNumber, String);
+
+/// The work of a leader for the origins of its group's streams.
+#[derive(Debug, Default)]
+pub(crate) struct Takers {
+    /// The change counters of the directory and of the group's streams when the leader last looked for
+    /// streams with origins; `None` if it has to look.
+    looked: Option<(u64, u64)>,
+    all: BTreeMap<Key, Taker>,
+    /// The time at which the leader has to ask for messages next.
+    due: Option<Time>,
+    /// The answers that arrived and that the leader handles in this turn.
+    answers: Vec<(DirectoryNumber, String, Answer)>,
+}
+
+impl Takers {
+    /// Returns the time at which the leader has to act next.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        match self.answers.is_empty() {
+            true => self.due,
+            false => Some(Time::ZERO),
+        }
+    }
+
+    /// Makes the leader look for streams with origins again, because other streams are open now.
+    pub(super) const fn look_again(&mut self) {
+        self.looked = None;
+    }
+
+    /// Forgets the leader's work, because this node does not lead the group any more.
+    pub(super) fn close(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Returns the state of an origin for the answers to clients.
+    pub(super) fn state(
+        &self,
+        now: Time,
+        stream: StreamNumber,
+        source: &StreamSource,
+    ) -> OriginState {
+        let taker = self.all.get(&(stream, source.key()));
+        let heard = taker.and_then(Taker::heard);
+        OriginState {
+            name: source.name.clone(),
+            lag: taker.map_or(0, Taker::lag),
+            // As in nats-server, -1 says that the origin has never answered.
+            active: heard.map_or(-1, |at| i64::try_from(now.since(at)).unwrap_or(i64::MAX)),
+            filter_subject: source.filter_subject.clone(),
+            subject_transforms: source.subject_transforms.clone(),
+            error: taker.and_then(Taker::error).cloned(),
+        }
+    }
+}
+
+impl JetStream {
+    /// Handles the answers of origins, and asks for the next messages where that is due.
+    pub(super) fn serve_takers(&mut self, cx: &mut Context<'_>, now: Time) {
+        let directory = match self.group {
+            ALL => self.streams.changes(),
+            _ => match cx.around.streams_of(ALL) {
+                Some(directory) => directory.applied().changes(),
+                None => return,
+            },
+        };
+        let changes = Some((directory, self.streams.changes()));
+        if self.takers.looked != changes {
+            self.takers.looked = changes;
+            self.look_for_origins();
+        }
+        let is_due = self.takers.due.is_some_and(|at| at <= now);
+        if self.takers.answers.is_empty() && !is_due {
+            return;
+        }
+        for (stream, key, answer) in std::mem::take(&mut self.takers.answers) {
+            self.handle_answer(now, stream, key, answer);
+        }
+        self.ask_origins(cx, now);
+        self.takers.due = self.takers.all.values().map(Taker::deadline).min();
+    }
+
+    /// Finds the origins of the streams that this group keeps.
+    fn look_for_origins(&mut self) {
+        let mut before = std::mem::take(&mut self.takers.all);
+        let mut all = BTreeMap::new();
+        for stream in self.streams.with_origins().filter(|s| self.is_open_here(s)) {
+            for source in stream.config().origins() {
+                let key = (stream.id(), source.key());
+                let taker = before.remove(&key).unwrap_or(const { Taker::new() });
+                all.insert(key, taker);
+            }
+        }
+        self.takers.all = all;
+        self.takers.due = (!self.takers.all.is_empty()).then_some(Time::ZERO);
+    }
+
+    fn ask_origins(&mut self, cx: &mut Context<'_>, now: Time) {
+        let waits = self.is_full() || self.room.space != Space::Free || self.room.crowded;
+        let mut takers = std::mem::take(&mut self.takers.all);
+        for ((stream, key), taker) in takers.iter_mut().filter(|(_, t)| t.is_due(now)) {
+            if waits {
+                taker.wait(now);
+                continue;
+            }
+            let Some(of) = self.streams.get(*stream) else {
+                continue;
+            };
+            let quota = self
+                .streams
+                .check_quota(*stream, ANSWER_BYTES, self.room.beside);
+            if let Err(error) = quota {
+                taker.handle_error(now, error);
+                continue;
+            }
+            let Some(source) = of.config().origins().find(|source| source.key() == *key) else {
+                continue;
+            };
+            let directory = match self.group {
+                ALL => Some(&*self),
+                _ => cx.around.streams_of(ALL),
+            };
+            let entry = directory.and_then(|d| entry_of(d.applied(), &source.name));
+            let Some(entry) = entry else {
+                taker.handle_error(now, ApiError::STREAM_NOT_FOUND);
+                continue;
+            };
+            let group = match entry.home() {
+                Home::Elsewhere { group, .. } => group,
+                _ => ALL,
+            };
+            let logged = of.progress(key);
+            let request = Request {
+                target: directory_number(of),
+                group: self.group,
+                origin: entry.entry_number(),
+                is_mirror: of.config().mirror.is_some(),
+                source: source.clone(),
+                logged,
+                from: taker.from(logged),
+            };
+            taker.handle_asked(now);
+            if group == self.group {
+                self.giving.handle_request(now, request);
+            } else if !cx.tell_group(group, None, LeaderMessage::Take(Box::new(request))) {
+                taker.wait(now);
+            }
+        }
+        self.takers.all = takers;
+    }
+
+    /// Notes an answer of an origin's leader. This node handles the answer in the turn of the group.
+    pub(super) fn note_answer(&mut self, stream: DirectoryNumber, key: String, answer: Answer) {
+        // At most one answer arrives for each request; others are of no use.
+        if self.takers.answers.len() <= self.takers.all.len() {
+            self.takers.answers.push((stream, key, answer));
+        }
+    }
+
+    fn handle_answer(&mut self, now: Time, stream: DirectoryNumber, key: String, answer: Answer) {
+        let own = match self.group {
+            ALL => Some(stream.entry()),
+            _ => self.keeping.own_of(stream),
+        };
+        let Some(of) = own.and_then(|own| self.streams.get(own)) else {
+            return;
+        };
+        let (own, in_memory, logged) = (of.id(), of.in_memory(), of.progress(&key));
+        let is_mirror = of.config().mirror.is_some();
+        let source = of.config().origins().find(|source| source.key() == key);
+        let rewriting = source.map(|source| Rewriting::new(source, is_mirror));
+        let key = (own, key);
+        let Some(taker) = self.takers.all.get_mut(&key) else {
+            return;
+        };
+        let (from, to, last) = match answer.state {
+            Ok(state) => state,
+            Err(error) => return taker.handle_error(now, error),
+        };
+        let Ok(entry) = Entry::decode(&answer.entry) else {
+            return;
+        };
+        let commands: Vec<Command<'_>> = entry.commands().flatten().collect();
+        let Some((head, messages)) = commands.split_first() else {
+            return;
+        };
+        let Ok(sent) = Intake::decode(head.payload) else {
+            return;
+        };
+        if sent.rows.len() != messages.len() {
+            return;
+        }
+        let given = Given {
+            from,
+            to,
+            messages: messages.len(),
+            last,
+        };
+        if !taker.handle_given(now, logged, &given) {
+            return;
+        }
+        let intake = Intake {
+            before: logged,
+            after: to,
+            rows: sent.rows,
+        };
+        if let Some(rewriting) = rewriting {
+            self.propose_intake(now, &key, in_memory, &intake, messages, &rewriting);
+        }
+    }
+
+    fn propose_intake(
+        &mut self,
+        now: Time,
+        key: &Key,
+        in_memory: bool,
+        intake: &Intake,
+        messages: &[Command<'_>],
+        rewriting: &Rewriting,
+    ) {
+        let (own, source) = key;
+        let payload = intake.encode();
+        let bytes = messages.iter().map(Command::encoded_bytes).sum::<usize>() + payload.len();
+        if !in_memory && self.has_no_room_for(bytes) {
+            self.seal(now);
+        }
+        let head = Command::new(Kind::TakeIn, *own, source.as_bytes(), &payload);
+        let then = Then::TakenIn(*own, source.as_str().into());
+        self.add(in_memory, &head, Some((b"", then)));
+        let mut headers = Vec::new();
+        for (row, message) in intake.rows.iter().zip(messages) {
+            headers.clear();
+            let block = message.headers.unwrap_or_default();
+            rewriting.headers(row.seq, message.subject, block, &mut headers);
+            let subject = rewriting.subject(row.seq, message.subject);
+            let message = Command {
+                stream: *own,
+                subject: subject.as_deref().unwrap_or(message.subject),
+                headers: Some(headers.as_slice()).filter(|headers| !headers.is_empty()),
+                ..*message
+            };
+            self.add(in_memory, &message, None);
+        }
+    }
+
+    /// Notes the outcome of an intake.
+    pub(super) fn handle_taken_in(&mut self, now: Time, key: Key, outcome: &Outcome) {
+        let Some(taker) = self.takers.all.get_mut(&key) else {
+            return;
+        };
+        let outcome = match outcome {
+            Outcome::Refused { error, .. } => Err(error.clone()),
+            _ => Ok(()),
+        };
+        taker.handle_outcome(now, outcome);
+        self.takers.due = Some(Time::ZERO);
+    }
+}
+
+/// Returns the entry of the stream with this name in the directory.
+fn entry_of<'a>(directory: &'a Streams, name: &str) -> Option<&'a Stream> {
+    directory.entry(directory.entry_by_name(name)?)
+}
+
+/// Returns the number that a stream of a group has in the directory.
+fn directory_number(stream: &Stream) -> DirectoryNumber {
+    match stream.home() {
+        Home::Of(of) => of,
+        _ => stream.entry_number(),
+    }
+}

@@ -1,0 +1,290 @@
+//! The decisions of a leader that takes in messages from one origin, pure: when it asks for the next
+//! messages, which answers it accepts, and when it asks again.
+//!
+//! The taker has no progress of its own that counts. The caller passes the progress that the group's log
+//! holds, and the taker accepts an answer only if the answer begins there. So a late or repeated answer, or
+//! an answer to an earlier leader, does no harm. One request or one proposal is under way at a time.
+
+use std::time::Duration;
+
+use tidegate::Time;
+use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::sequence::StreamSeq;
+use tidegate_stream::stream::Progress;
+
+/// The time after which the leader asks again if no answer has come. The origin answers within
+/// [`super::giving::HELD`] even if it has no new messages.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+/// The time after which the leader takes a proposal without an outcome for lost.
+const LOST: Duration = Duration::from_secs(12);
+/// The time after which the leader asks again after an error, doubled with each further error.
+const AGAIN: Duration = Duration::from_millis(250);
+/// The longest time between two requests after errors.
+const AGAIN_MAX: Duration = Duration::from_secs(8);
+/// The number of messages that the filters do not pass, and that the leader skips without a note in the log.
+const UNNOTED_MAX: u64 = 4096;
+
+/// The work of a leader for one origin of a stream.
+#[derive(Debug)]
+pub(super) struct Taker {
+    step: Step,
+    /// The number of errors in a row.
+    errors: u32,
+    /// The progress beyond the one in the log: messages that the stream does not want follow it.
+    passed: Option<Progress>,
+    /// The number of messages that the origin has beyond the progress.
+    lag: u64,
+    /// The time of the last answer.
+    heard: Option<Time>,
+    error: Option<ApiError>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The leader asks at this time.
+    Idle(Time),
+    /// The leader waits for an answer until this time.
+    Asked(Time),
+    /// The group has not yet applied or refused the intake that the leader proposed. At this time the leader
+    /// asks again, because the proposal may be lost. A second intake from the same progress has no effect.
+    Proposed(Time),
+}
+
+/// The messages that an origin's leader has sent: the progress from which they follow, and the progress with
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    pub(super) from: Option<Progress>,
+    pub(super) to: Progress,
+    /// The number of messages.
+    pub(super) messages: usize,
+    /// The number of the origin's last message.
+    pub(super) last: StreamSeq,
+}
+
+impl Taker {
+    /// Creates the work for an origin; the leader asks at once.
+    pub(super) const fn new() -> Self {
+        Self {
+            step: Step::Idle(Time::ZERO),
+            errors: 0,
+            passed: None,
+            lag: 0,
+            heard: None,
+            error: None,
+        }
+    }
+
+    /// Returns the time at which the leader next has to ask.
+    pub(super) const fn deadline(&self) -> Time {
+        match self.step {
+            Step::Idle(at) | Step::Asked(at) | Step::Proposed(at) => at,
+        }
+    }
+
+    /// Returns whether the leader has to ask for messages.
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        self.deadline() <= now
+    }
+
+    /// Returns the progress from which the next messages follow. `logged` is the progress in the log.
+    pub(super) fn from(&self, logged: Option<Progress>) -> Option<Progress> {
+        let logged = logged?;
+        let passed = self.passed.filter(|passed| passed.origin == logged.origin);
+        Some(
+            passed
+                .filter(|passed| passed.seq > logged.seq)
+                .unwrap_or(logged),
+        )
+    }
+
+    /// Notes that the leader has asked for the next messages.
+    pub(super) fn handle_asked(&mut self, now: Time) {
+        self.step = Step::Asked(now + PATIENCE);
+    }
+
+    /// Lets the leader wait before it asks, because the log has no room or no leader of the origin is known.
+    pub(super) fn wait(&mut self, now: Time) {
+        self.step = Step::Idle(now + AGAIN);
+    }
+
+    /// Notes an answer, and returns whether the leader must propose an intake with its messages.
+    pub(super) fn handle_given(
+        &mut self,
+        now: Time,
+        logged: Option<Progress>,
+        given: &Given,
+    ) -> bool {
+        if matches!(self.step, Step::Proposed(_)) || given.from != self.from(logged) {
+            return false;
+        }
+        self.heard = Some(now);
+        self.lag = given.last.saturating_distance(given.to.seq);
+        (self.errors, self.error) = (0, None);
+        let skipped = logged.map_or(u64::MAX, |logged| match logged.origin == given.to.origin {
+            true => given.to.seq.saturating_distance(logged.seq),
+            false => u64::MAX,
+        });
+        if given.messages > 0 || skipped > UNNOTED_MAX {
+            self.step = Step::Proposed(now + LOST);
+            return true;
+        }
+        self.passed = Some(given.to);
+        self.step = Step::Idle(now);
+        false
+    }
+
+    /// Notes that the origin cannot give messages, or that the stream could not take them.
+    pub(super) fn handle_error(&mut self, now: Time, error: ApiError) {
+        let wait = AGAIN * (1 << self.errors.min(5));
+        self.errors = self.errors.saturating_add(1);
+        self.error = Some(error);
+        self.passed = None;
+        self.step = Step::Idle(now + wait.min(AGAIN_MAX));
+    }
+
+    /// Notes the outcome of the intake that the leader proposed.
+    pub(super) fn handle_outcome(&mut self, now: Time, outcome: Result<(), ApiError>) {
+        match outcome {
+            Ok(()) => self.step = Step::Idle(now),
+            Err(error) => self.handle_error(now, error),
+        }
+    }
+
+    /// Returns the number of messages that the origin has beyond the progress, as the last answer told.
+    pub(super) const fn lag(&self) -> u64 {
+        self.lag
+    }
+
+    /// Returns the time of the last answer.
+    pub(super) const fn heard(&self) -> Option<Time> {
+        self.heard
+    }
+
+    /// Returns the error of the last attempt; `None` if it succeeded.
+    pub(super) const fn error(&self) -> Option<&ApiError> {
+        self.error.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_stream::schema::number::DirectoryNumber;
+    use tidegate_stream::stream::Origin;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        /// Time passes, in milliseconds, and the leader asks if it has to.
+        Wait(u64),
+        /// The origin stores messages.
+        Publish(u64),
+        /// The origin answers a request, the last one or an earlier one, with at most so many messages.
+        Answer(prop::sample::Index, u64),
+        /// The origin or the group refuses.
+        Refuse,
+        /// The group applies the proposal.
+        Apply,
+        /// Another leader goes on.
+        Lead,
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            4 => (0..4000_u64).prop_map(Act::Wait),
+            4 => (0..9000_u64).prop_map(Act::Publish),
+            6 => (any::<prop::sample::Index>(), 0..9000_u64).prop_map(|(i, n)| Act::Answer(i, n)),
+            1 => Just(Act::Refuse),
+            6 => Just(Act::Apply),
+            1 => Just(Act::Lead),
+        ]
+    }
+
+    const ORIGIN: Origin = Origin {
+        number: DirectoryNumber::new(3),
+        created_us: 1,
+    };
+
+    fn at(seq: u64) -> Progress {
+        Progress {
+            origin: ORIGIN,
+            seq: StreamSeq::new(seq),
+        }
+    }
+
+    proptest! {
+        /// Proposals follow each other without gap and overlap, and the leader always asks again.
+        #[test]
+        fn proposals_follow_each_other(acts in prop::collection::vec(act(), 1..100)) {
+            let (mut taker, mut now) = (Taker::new(), Time::from_nanos(1));
+            let (mut logged, mut last) = (None, 0);
+            let mut asked: Vec<Option<Progress>> = Vec::new();
+            let mut proposed: Option<(Option<Progress>, Progress)> = None;
+            for act in acts {
+                match act {
+                    Act::Wait(ms) => now = now + Duration::from_millis(ms),
+                    Act::Publish(n) => last += n,
+                    Act::Answer(index, n) if !asked.is_empty() => {
+                        let from = asked[index.index(asked.len())];
+                        let to = (from.map_or(0, |f| f.seq.get()) + n).min(last);
+                        let messages = usize::from(n % 2 == 1);
+                        let given = Given { from, to: at(to), messages, last: StreamSeq::new(last) };
+                        if taker.handle_given(now, logged, &given) {
+                            prop_assert_eq!(from.or(logged), taker.from(logged));
+                            proposed = Some((logged, at(to)));
+                        }
+                    }
+                    Act::Refuse => {
+                        proposed = None;
+                        taker.handle_error(now, ApiError::BAD_REQUEST);
+                        prop_assert!(taker.deadline() <= now + AGAIN_MAX);
+                    }
+                    Act::Apply => {
+                        if let Some((before, after)) = proposed.take() {
+                            let holds = before == logged;
+                            if holds {
+                                prop_assert!(logged.is_none_or(|l: Progress| l.seq <= after.seq));
+                                logged = Some(after);
+                            }
+                            taker.handle_outcome(now, holds.then_some(()).ok_or(ApiError::BAD_REQUEST));
+                        }
+                    }
+                    Act::Lead => {
+                        taker = Taker::new();
+                        proposed = None;
+                    }
+                    Act::Answer(..) => {}
+                }
+                if taker.is_due(now) {
+                    asked.push(taker.from(logged));
+                    taker.handle_asked(now);
+                }
+                prop_assert!(taker.deadline() <= now + LOST);
+            }
+        }
+    }
+
+    #[test]
+    fn errors_slow_the_leader_down() {
+        let mut taker = Taker::new();
+        let now = Time::from_nanos(1);
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            taker.handle_error(now, ApiError::STREAM_NOT_FOUND);
+            waits.push(taker.deadline().since(now) / 1_000_000);
+        }
+        assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 8000, 8000]);
+        assert_eq!(taker.error(), Some(&ApiError::STREAM_NOT_FOUND));
+        let given = Given {
+            from: None,
+            to: at(0),
+            messages: 0,
+            last: StreamSeq::new(5),
+        };
+        // The first answer names the origin, and the log notes it.
+        assert!(taker.handle_given(now, None, &given));
+        assert_eq!((taker.error(), taker.lag()), (None, 5));
+    }
+}
