@@ -11,9 +11,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate::Time;
-use tidegate_cluster::groups::GroupId;
+use tidegate_cluster::groups::{ALL, GroupId};
+use tidegate_stream::api::Listing;
 use tidegate_stream::api::answer::{self, AccountInfo, Kind as Answer, Page};
-use tidegate_stream::api::body::StreamPage;
 use tidegate_stream::api::view;
 use tidegate_stream::schema::config::Storage;
 use tidegate_stream::schema::error::ApiError;
@@ -103,10 +103,15 @@ impl JetStream {
         reply: &[u8],
     ) -> Result<(), ApiError> {
         let mut groups: BTreeMap<GroupId, Vec<DirectoryNumber>> = BTreeMap::new();
-        for stream in self.streams.iter() {
-            if let Home::Elsewhere { group, .. } = stream.home() {
-                groups.entry(group).or_default();
+        if self.streams.has_moving() {
+            for stream in self.streams.iter() {
+                if let Home::Elsewhere { group, .. } = stream.home() {
+                    groups.entry(group).or_default();
+                }
             }
+        } else {
+            let others = self.streams.placed().filter(|group| *group != ALL);
+            groups.extend(others.map(|group| (group, Vec::new())));
         }
         self.gather(cx, now, reply, What::Account, groups)
     }
@@ -117,14 +122,12 @@ impl JetStream {
         cx: &mut Context<'_>,
         now: Time,
         reply: &[u8],
-        ask: &StreamPage,
+        listing: &Listing,
     ) -> Result<(), ApiError> {
-        let all: Vec<_> = self.streams.iter().map(|s| self.shown(s)).collect();
-        let (page, shown) = view::stream_page(all.iter(), ask);
+        let page = listing.page();
         let mut groups: BTreeMap<GroupId, Vec<DirectoryNumber>> = BTreeMap::new();
-        let mut names = Vec::with_capacity(shown.len());
-        for shown in shown {
-            let stream = shown.stream;
+        let mut names = Vec::new();
+        for stream in listing.streams(&self.streams) {
             names.push((stream.entry_number(), stream.name().to_owned()));
             if let Home::Elsewhere { group, .. } = stream.home() {
                 groups.entry(group).or_default().push(stream.entry_number());
@@ -189,7 +192,7 @@ impl JetStream {
         let server = self.server(now);
         let told = self.streams.iter().filter_map(|stream| {
             let of = of(stream)?;
-            Some((of, view::stream_listed(&server, &self.shown(stream))))
+            Some((of, view::stream_listed(&server, &self.shown(now, stream))))
         });
         Reported {
             question,
@@ -197,7 +200,7 @@ impl JetStream {
             streams: told.collect(),
             file_bytes: self.streams.usage(Storage::File).bytes,
             memory_bytes: self.streams.usage(Storage::Memory).bytes,
-            consumers: self.consumers.len(),
+            consumers: self.consumers_len(),
         }
     }
 
@@ -241,7 +244,7 @@ impl JetStream {
         let (mut infos, mut missing) = (Vec::new(), Vec::new());
         for (id, name) in names {
             let kept = self.streams.entry(*id).filter(|s| s.home().is_here());
-            let here = kept.map(|s| view::stream_listed(&server, &self.shown(s)));
+            let here = kept.map(|s| view::stream_listed(&server, &self.shown(now, s)));
             match here.or_else(|| gather.told.get(id).cloned()) {
                 Some(info) => infos.push(info),
                 None => missing.push(name.as_str()),

@@ -189,10 +189,12 @@ struct Compared {
 }
 
 impl Keeping {
-    /// Returns the time at which the group has to act next.
-    pub(crate) fn deadline(&self) -> Option<Time> {
+    /// Returns the time at which the group's leader has to act next: to answer a client or, if the node's
+    /// copy of the directory is `current`, to compare again.
+    pub(crate) fn deadline(&self, current: bool) -> Option<Time> {
         let asker = self.askers.front().map(|a| a.until);
-        asker.into_iter().chain(self.again).min()
+        let again = self.again.filter(|_| current);
+        asker.into_iter().chain(again).min()
     }
 
     pub(crate) const fn is_to_compare(&self) -> bool {
@@ -279,6 +281,9 @@ impl JetStream {
         let open: BTreeSet<DirectoryNumber> =
             compared.same.iter().copied().chain(changing).collect();
         self.role.interest_changed |= open != before;
+        if open != before {
+            self.takers.look_again();
+        }
         self.keeping
             .told
             .retain(|of, _| !open.contains(of) && compared.own.contains_key(of));
@@ -293,18 +298,28 @@ impl JetStream {
     }
 
     fn propose_step(&mut self, now: Time, directory: &Streams, step: Repair) {
+        let config = |of| directory.entry(of).map(Stream::config);
+        let creating = |of| config(of).map_or(Kind::CreateStream, Kind::creating);
         let (kind, of, own, subject) = match step {
             Repair::Create(of) => (
-                Kind::CreateStream,
+                match directory.entry(of).is_some_and(Stream::is_restoring) {
+                    true => Kind::CreateRestoring,
+                    false => creating(of),
+                },
                 of,
                 StreamNumber::NONE,
                 Placement::Of(of).encode(),
             ),
             Repair::Copy(of, r#move) => {
                 let copy = Placement::Copy { of, r#move };
-                (Kind::CreateStream, of, StreamNumber::NONE, copy.encode())
+                (creating(of), of, StreamNumber::NONE, copy.encode())
             }
-            Repair::Update(of, own) => (Kind::UpdateStream, of, own, Vec::new()),
+            Repair::Update(of, own) => {
+                let before = self.streams.get(own).map(Stream::config);
+                let both = before.zip(config(of));
+                let kind = both.map_or(Kind::UpdateStream, |(from, to)| Kind::updating(from, to));
+                (kind, of, own, Vec::new())
+            }
             Repair::Delete(of, own) => (Kind::DeleteStream, of, own, Vec::new()),
             Repair::Thaw(of, own, r#move) => return self.propose_thaw(now, of, own, r#move),
             _ => return,
@@ -313,7 +328,7 @@ impl JetStream {
         if self.is_full() || self.keeping.proposed.contains(&of) {
             return;
         }
-        let config = directory.entry(of).map(Stream::config);
+        let config = config(of);
         let waiter = (&b""[..], Then::Listed(of));
         let proposed = match config.filter(|_| kind != Kind::DeleteStream) {
             Some(config) => self.propose(now, kind, own, &subject, config, waiter),
@@ -404,8 +419,11 @@ impl JetStream {
         }
         let own = own?;
         let stream = self.streams.get(own)?;
-        // A stream that moves away keeps the configuration for which the client asked, except that the
-        // directory may have another number of replicas.
+        if asker.change == Change::Restoring {
+            return Some(Ok(own));
+        }
+        // A stream that is frozen because it moves away also counts: it keeps the configuration for which the
+        // client asked, and only its number of replicas may still differ from the directory's.
         let there = self.is_open(asker.stream) || stream.is_frozen();
         let same = self.is_as_in(entry, stream);
         (there && same).then_some(Ok(own))
@@ -419,6 +437,9 @@ impl JetStream {
         came: &Result<StreamNumber, ApiError>,
     ) {
         let kind = asker.change.answered_by();
+        if let (Ok(own), Change::Restoring) = (came, asker.change) {
+            return self.begin_restore(cx, now, &asker.reply, *own);
+        }
         let body = match (came, asker.change) {
             (Err(error), _) => {
                 self.stats.api_errors += 1;
@@ -426,7 +447,9 @@ impl JetStream {
             }
             (Ok(_), Change::Deleted) => answer::success(kind),
             (Ok(own), _) => match self.streams.get(*own) {
-                Some(stream) => view::stream_changed(kind, &self.server(now), &self.shown(stream)),
+                Some(stream) => {
+                    view::stream_changed(kind, &self.server(now), &self.shown(now, stream))
+                }
                 None => answer::refused(kind.as_str(), &ApiError::STREAM_NOT_FOUND),
             },
         };

@@ -7,6 +7,8 @@
 //! ([`crate::sessions`]). A node without room for messages listens at `$TG.FULL.<id>`, where no node ever
 //! sends a message either.
 
+pub(crate) mod taking;
+
 use serde::{Deserialize, Serialize};
 use tidegate::Time;
 use tidegate_cluster::groups::GroupId;
@@ -14,6 +16,7 @@ use tidegate_stream::api::answer::Kind as Answer;
 use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::stream::{Cursor, Moving};
 
+use self::taking::{Answer as Given, Request};
 use super::gathering::Reported;
 use crate::streams::JetStream;
 use crate::streams::context::Context;
@@ -41,8 +44,11 @@ pub(crate) enum LeaderMessage {
     /// Tells the leader of the directory that the sender's group has created the streams with these directory
     /// numbers.
     Made(Vec<DirectoryNumber>),
-    /// Asks the leader of a group for the state of these streams, and for the sums over all of the group's
-    /// streams.
+    /// Tells the leader of the directory that the restoration of the streams with these directory numbers has
+    /// failed in the sender's group, so that the directory deletes them.
+    Abandoned(Vec<DirectoryNumber>),
+    /// Asks the leader of a group for the state of the streams in `streams`, and for the sums over all
+    /// streams of the group.
     Report {
         /// The number of the question, which the report repeats, so that the leader of the directory finds
         /// the client's request.
@@ -77,7 +83,18 @@ pub(crate) enum LeaderMessage {
         stream: DirectoryNumber,
         moving: Moving,
     },
-    /// Tells the leader of the directory that the group to which this stream moves has the whole stream.
+    /// Asks the leader of an origin's group for messages that a mirror or another stream takes in.
+    Take(Box<Request>),
+    /// Answers `Take`: brings the messages to the leader of the group of the stream that takes them in.
+    Given {
+        /// The directory number of the stream that takes in the messages.
+        target: DirectoryNumber,
+        /// The key of that stream's source.
+        key: String,
+        /// The messages, or the reason why there are none.
+        answer: Given,
+    },
+    /// Tells the leader of the directory that this stream's target group has the whole stream.
     Moved {
         stream: DirectoryNumber,
         moving: Moving,
@@ -88,8 +105,10 @@ impl LeaderMessage {
     /// Encodes the message as a payload: JSON, followed by the bytes of an exported entry, if there is one.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let mut payload = serde_json::to_vec(self).ok()?;
-        if let Self::Exported { entry, .. } = self {
-            payload.extend_from_slice(entry);
+        match self {
+            Self::Exported { entry, .. } => payload.extend_from_slice(entry),
+            Self::Given { answer, .. } => payload.extend_from_slice(&answer.entry),
+            _ => {}
         }
         Some(payload)
     }
@@ -100,6 +119,7 @@ impl LeaderMessage {
         let rest = &payload[values.byte_offset()..];
         match &mut told {
             Self::Exported { entry, .. } => entry.extend_from_slice(rest),
+            Self::Given { answer, .. } => answer.entry.extend_from_slice(rest),
             _ if !rest.is_empty() => return None,
             _ => {}
         }
@@ -114,6 +134,8 @@ pub(crate) enum Change {
     Created,
     Updated,
     Deleted,
+    /// The stream is created for a backup that a client sends.
+    Restoring,
 }
 
 /// Returns the kind of change to a stream that a client asked for, by the kind of the API answer; `None` if
@@ -123,6 +145,7 @@ pub(crate) const fn changed(kind: Answer) -> Option<Change> {
         Answer::StreamCreate => Some(Change::Created),
         Answer::StreamUpdate => Some(Change::Updated),
         Answer::StreamDelete => Some(Change::Deleted),
+        Answer::StreamRestore => Some(Change::Restoring),
         _ => None,
     }
 }
@@ -133,6 +156,7 @@ impl Change {
             Self::Created => Answer::StreamCreate,
             Self::Updated => Answer::StreamUpdate,
             Self::Deleted => Answer::StreamDelete,
+            Self::Restoring => Answer::StreamRestore,
         }
     }
 }
@@ -181,6 +205,9 @@ impl JetStream {
                 }
             }
             LeaderMessage::Made(streams) if self.role.serves => self.propose_made(now, &streams),
+            LeaderMessage::Abandoned(streams) if self.role.serves => {
+                self.handle_abandoned(now, &streams);
+            }
             LeaderMessage::Report { question, streams } if self.role.serves => {
                 let reported = self.report(now, question, &streams);
                 let group = tidegate_cluster::groups::ALL;
@@ -200,6 +227,14 @@ impl JetStream {
                 from,
                 entry,
             } if self.role.serves => self.handle_exported(now, stream, moving, from, &entry),
+            LeaderMessage::Take(request) if self.role.serves => {
+                self.giving.handle_request(now, *request);
+            }
+            LeaderMessage::Given {
+                target,
+                key,
+                answer,
+            } if self.role.serves => self.note_answer(target, key, answer),
             LeaderMessage::Stalled { stream, moving } if self.role.serves => {
                 self.renew_move(cx, now, stream, moving);
             }

@@ -10,6 +10,7 @@ pub(crate) mod leader_message;
 pub(crate) mod leaderless;
 pub(crate) mod moving;
 pub(crate) mod roles;
+pub(crate) mod tags;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -22,7 +23,9 @@ use tidegate_stream::api::strip;
 use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::DirectoryNumber;
-use tidegate_stream::stream::{Command, Course, Home, Kind, Moving, Outcome, Placement, Renewal};
+use tidegate_stream::stream::{
+    Command, Course, Home, Kind, Moving, Outcome, Placement, Renewal, Stream,
+};
 
 use self::gathering::Gathers;
 use self::leader_message::LeaderMessage;
@@ -55,10 +58,10 @@ const LOOK: Duration = Duration::from_millis(25);
 pub(super) struct Directory {
     /// All groups of the cluster with their members; empty if the node is alone.
     groups: Vec<GroupOf>,
-    /// The index of the last entry that this node has applied.
-    pub(super) applied: u64,
-    /// True once this node's copy of the directory has caught up with the state that it had on other nodes
-    /// when this process started.
+    /// The index of the last entry of this group's log that this node has applied.
+    pub(in crate::streams) applied: u64,
+    /// True once this node's copy of the directory has caught up with the state that the other nodes had when
+    /// this process started.
     current: bool,
     doubts: VecDeque<Doubt>,
     /// The time at which the leader next looks for nodes that serve the streams of the waiting requests;
@@ -81,6 +84,7 @@ pub(super) struct Directory {
 struct Doubt {
     /// The number under which the directory lists the stream that the request concerns.
     entry: DirectoryNumber,
+    /// The name of that stream.
     stream: Box<str>,
     way: Way,
     subject: Box<[u8]>,
@@ -102,6 +106,14 @@ struct Untold {
     until: Time,
 }
 
+/// Returns the end of an error about too few nodes, which names the tags that they need; empty without tags.
+fn with_tags(tags: &[String]) -> String {
+    match tags {
+        [] => String::new(),
+        _ => format!(", on nodes with the tags {}", tags.join(", ")),
+    }
+}
+
 impl Directory {
     /// Returns the time at which the directory's leader next has to look for leaders of groups or for nodes
     /// that serve streams, or to refuse a request that has waited too long; `None` if nothing waits.
@@ -116,11 +128,6 @@ impl Directory {
         if self.making == 0 {
             self.chosen.clear();
         }
-    }
-
-    fn members_len(&self, group: GroupId) -> usize {
-        let of = self.groups.iter().find(|g| g.number == group);
-        of.map_or(0, |g| g.members.len())
     }
 }
 
@@ -184,12 +191,26 @@ impl JetStream {
     /// this configuration, and fit the configuration's tags; `None` if no group does.
     fn size_for(&self, config: &StreamConfig) -> Option<usize> {
         let wanted = usize::try_from(config.num_replicas).unwrap_or(0).max(1);
-        let sizes = self.directory.groups.iter().map(|g| g.members.len());
+        let tags = &config.placement.tags;
+        let groups = self.directory.groups.iter();
+        let fitting = groups.filter(|g| self.role.tags.fits(&g.members, tags));
+        let sizes = fitting.map(|g| g.members.len());
         sizes.filter(|len| *len >= wanted).min()
     }
 
-    /// Chooses the group with the fewest streams among those of the right size that have a leader. Chooses a
-    /// group without room only if there is no other group.
+    /// Returns whether the group has the size for this configuration, and fits the configuration's tags.
+    fn suits(&self, group: GroupId, config: &StreamConfig) -> bool {
+        let groups = &mut self.directory.groups.iter();
+        let of = groups.find(|g| g.number == group);
+        of.is_some_and(|of| {
+            let fits = self.role.tags.fits(&of.members, &config.placement.tags);
+            fits && self.size_for(config) == Some(of.members.len())
+        })
+    }
+
+    /// Chooses the group with the fewest streams among the groups of the right size that have a leader, and
+    /// nodes with the tags that the configuration asks for. Chooses a group without room only if every such
+    /// group lacks room.
     fn choose(&self, cx: &mut Context<'_>, config: &StreamConfig) -> Result<GroupId, ApiError> {
         let size = self.size_for(config);
         let all = self.directory.groups.first().map(|g| g.members.len());
@@ -198,7 +219,10 @@ impl JetStream {
             self.streams.placed_in(group) + making.unwrap_or(0)
         };
         let groups = self.directory.groups.iter();
-        let fitting = groups.filter(|g| Some(g.members.len()) == size);
+        let fits = |g: &&GroupOf| self.role.tags.fits(&g.members, &config.placement.tags);
+        let fitting = groups
+            .filter(|g| Some(g.members.len()) == size)
+            .filter(fits);
         let there: Vec<&GroupOf> = fitting
             .filter(|g| size == all || cx.around.leader_of(g.number).is_some())
             .collect();
@@ -211,8 +235,9 @@ impl JetStream {
             .map(|g| g.number);
         chosen.ok_or_else(|| {
             ApiError::no_peers(format_args!(
-                "no suitable peers for placement: of the nodes none that could keep {} copies is there",
-                config.num_replicas
+                "no suitable peers for placement: too few nodes are connected to keep {} copies{}",
+                config.num_replicas,
+                with_tags(&config.placement.tags)
             ))
         })
     }
@@ -226,7 +251,11 @@ impl JetStream {
     ) -> Result<Course, ApiError> {
         let there = self.streams.by_name(&config.name);
         let there = there.and_then(|id| self.streams.get(id));
-        let Some(there) = there.filter(|s| s.config().num_replicas != config.num_replicas) else {
+        let differs = |s: &&Stream| {
+            let (copies, tags) = (s.config().num_replicas, &s.config().placement.tags);
+            copies != config.num_replicas || *tags != config.placement.tags
+        };
+        let Some(there) = there.filter(differs) else {
             return Ok(Course::Same);
         };
         let moving = there.moving();
@@ -234,8 +263,7 @@ impl JetStream {
             Home::Elsewhere { group, .. } => group,
             _ => ALL,
         };
-        let stays =
-            !self.is_split() || self.size_for(config) == Some(self.directory.members_len(at));
+        let stays = !self.is_split() || self.suits(at, config);
         let to = match stays {
             true => None,
             false => Some(self.choose(cx, config)?),
@@ -271,7 +299,7 @@ impl JetStream {
         let (config, name) = (entry.config().clone(), entry.name().to_owned());
         let to = self.choose(cx, &config).unwrap_or(moving.to);
         tracing::warn!(
-            "stream {name} stays on its nodes for now, because the nodes of its move made no progress: the server tries the move again"
+            "stream {name} stays on its nodes for now, because the move to other nodes made no progress: the server tries the move again"
         );
         self.propose_renew(now, stream, moving, to);
     }
@@ -417,6 +445,10 @@ impl JetStream {
             return Taken::Yes;
         };
         let entry = self.streams.entry_by_name(stream);
+        if entry.is_some_and(|of| self.streams.entry(of).is_some_and(|s| s.is_restoring())) {
+            // The stream does not exist for clients yet, and this node answers that.
+            return self.handle_request(cx, now, message);
+        }
         let Some(entry) = entry.filter(|_| self.directory.doubts.len() < DOUBTS_MAX) else {
             self.refuse_unserved(cx, now, reply);
             return Taken::Yes;

@@ -17,6 +17,7 @@ use tidegate::Time;
 use tidegate_cluster::groups::{ALL, GroupId};
 use tidegate_raft::store::Space;
 use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{
@@ -28,7 +29,7 @@ use super::leader_message::LeaderMessage;
 use crate::streams::context::Context;
 use crate::streams::outcome::Then;
 use crate::streams::reads::{Fetched, Held, fetch};
-use crate::streams::serving::consumers::Live;
+use crate::streams::serving::live::Live;
 use crate::streams::{Ending, JetStream, Messages};
 
 /// The size of an export, in bytes of messages, from which the home group adds no further message to it.
@@ -387,7 +388,7 @@ impl JetStream {
             let whole = match own.transit() {
                 Transit::None => true,
                 Transit::Frozen => own.moves() == moving.number,
-                Transit::Filling(_) => false,
+                Transit::Filling(_) | Transit::Restoring(_) => false,
             };
             let same = entry.moving() == Some(moving) && self.is_as_in(entry, own);
             whole && same && home(entry) == self.group
@@ -511,7 +512,7 @@ impl JetStream {
         // If space is scarce, the log takes no last deltas of the stream's consumers, so the consumers
         // deliver some messages again after the move. The move is worth that, because it frees space.
         let scarce = self.room.space == Space::Scarce;
-        if proposed || self.is_full() || !(scarce || self.entries.postponed.is_empty()) {
+        if proposed || self.is_full() || (!scarce && self.entries.has_postponed()) {
             return;
         }
         self.moves.freezing.retain(|_, at| *at > now);
@@ -668,6 +669,7 @@ impl JetStream {
             };
             let mut voice = self.voice(cx, now);
             live.consumer.handle_end(ending, &mut voice);
+            self.refuse_questions(cx, now, live.questions, &ApiError::SYSTEM_UNAVAILABLE);
         }
         for (of, reply) in std::mem::take(&mut self.moves.parked) {
             match ready.contains(&of) {

@@ -7,19 +7,22 @@
 //! that was committed before. A node that no longer leads drops the state that only a leader has.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_stream::api::answer::ClusterInfo;
+use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{Effect, Outcome, Streams};
 
 use super::leader_message::{subject_of_group, subject_of_stream};
 use super::leaderless::Leaderless;
+use super::tags::NodeTags;
 use crate::streams::context::{Context, Leader};
-use crate::streams::serving::consumers::Live;
+use crate::streams::serving::live::Live;
 use crate::streams::{Ending, JetStream};
 
 use crate::streams::outcome::Then;
@@ -44,11 +47,18 @@ const ASKING: Duration = Duration::from_millis(100);
 pub(crate) struct Role {
     /// True if this node leads the group: it answers requests and serves consumers.
     pub(crate) serves: bool,
-    /// The number of nodes that keep the streams.
+    /// True if this node has won the last election of the group. It serves once it has applied every entry
+    /// that was committed before.
+    pub(crate) elected: bool,
+    /// The number of nodes that keep the group's streams: the highest number of replicas that a stream may
+    /// ask for.
     pub(crate) nodes: usize,
     pub(crate) cluster: ClusterInfo,
-    /// The reason why this node is behind the other nodes; `None` if it is not. Before this node has heard
-    /// from the others it counts as behind, for a health check that asks so early.
+    /// The tags of the nodes of the cluster.
+    pub(crate) tags: Arc<NodeTags>,
+    /// The reason why this node is behind the other nodes; `None` if it has caught up. A node that has just
+    /// started counts as behind until another node tells it how far the group is, so that a health check does
+    /// not find the node healthy too early.
     pub(crate) behind: Option<String>,
     /// A client's request that another node lead the group, until the event loop takes the request.
     pub(crate) step_down: Option<StepDown>,
@@ -69,8 +79,10 @@ impl Default for Role {
     fn default() -> Self {
         Self {
             serves: false,
+            elected: false,
             nodes: 1,
             cluster: ClusterInfo::default(),
+            tags: Arc::default(),
             behind: Some(STARTING.to_owned()),
             step_down: None,
             parting: None,
@@ -116,7 +128,12 @@ impl JetStream {
         self.role.behind = behind;
     }
 
-    /// Returns the number of nodes that keep the streams.
+    /// Sets the tags of the nodes of the cluster.
+    pub(crate) fn set_tags(&mut self, tags: Arc<NodeTags>) {
+        self.role.tags = tags;
+    }
+
+    /// Returns the number of nodes that keep the group's streams.
     #[must_use]
     pub(crate) const fn nodes(&self) -> usize {
         self.role.nodes
@@ -202,7 +219,7 @@ impl JetStream {
 
     /// Proposes the deltas of all consumers, so that the next leader knows the consumers' progress.
     pub(crate) fn flush_consumers(&mut self, now: Time) {
-        if self.is_full() || !self.entries.postponed.is_empty() {
+        if self.is_full() || self.entries.has_postponed() {
             return;
         }
         for key in self.consumers.keys() {
@@ -213,7 +230,10 @@ impl JetStream {
     /// Replaces the group's streams by the state that another node had after the entry `index`. This node
     /// must not serve at that time.
     pub(crate) fn replace(&mut self, now: Time, index: u64, streams: Streams) {
-        debug_assert!(!self.role.serves, "who leads has everything");
+        debug_assert!(
+            !self.role.serves,
+            "a leader replaces its streams by the state of another node"
+        );
         self.directory.applied = index;
         let before = std::mem::replace(&mut self.streams, streams);
         self.streams.follow(&before);
@@ -255,7 +275,14 @@ impl JetStream {
         self.close_admissions(cx, now);
         self.close_keeping(cx, now);
         self.close_directory(cx, now);
+        self.close_subject_pages(cx, now);
+        self.close_stream_lists(cx, now);
+        self.close_purges(cx, now);
+        self.close_restores(cx, now);
+        self.close_backups(cx, now);
         self.moves.close();
+        self.takers.close();
+        self.giving.close();
         self.leaderless = Leaderless::default();
         self.seal(now);
         while let Some(mut sealed) = self.entries.take_refused() {
@@ -268,9 +295,11 @@ impl JetStream {
             self.entries.durable.recycle(sealed.waiters);
         }
         for key in self.consumers.keys() {
-            self.lost
-                .orphans
-                .extend(self.consumers.remove(key).map(|live| *live));
+            if let Some(mut live) = self.consumers.remove(key) {
+                let questions = std::mem::take(&mut live.questions);
+                self.refuse_questions(cx, now, questions, &ApiError::SYSTEM_UNAVAILABLE);
+                self.lost.orphans.push(*live);
+            }
         }
         self.consumers.rest();
         self.publishing.close_batches();
@@ -282,8 +311,8 @@ impl JetStream {
     /// as lost. If the node answered before the group has a leader, a client would send its next request to
     /// no leader, and would repeat it only when it misses heartbeats.
     pub(crate) fn tell_orphans(&mut self, cx: &mut Context<'_>, now: Time) {
-        let nobody = self.lost.orphans.is_empty() && self.lost.parked.is_empty();
-        if nobody || !(self.role.serves || self.is_led_elsewhere(cx)) {
+        let none = self.lost.orphans.is_empty() && self.lost.parked.is_empty();
+        if none || !(self.role.serves || self.is_led_elsewhere(cx)) {
             self.lost.settles = None;
             return;
         }
@@ -370,7 +399,19 @@ impl JetStream {
         }
     }
 
-    /// Checks that the group has enough nodes for this number of copies.
+    /// Checks that this is the cluster to which a configuration restricts its stream. A server without a
+    /// cluster accepts any name, as nats-server does.
+    pub(crate) fn check_placement(&self, config: &StreamConfig) -> Result<(), ApiError> {
+        let (wanted, own) = (&config.placement.cluster, &self.role.cluster.name);
+        if wanted.is_empty() || own.is_empty() || wanted == own {
+            return Ok(());
+        }
+        Err(ApiError::no_peers(format_args!(
+            "no suitable peers for placement: this is the cluster `{own}`, not `{wanted}`"
+        )))
+    }
+
+    /// Checks that the group has enough nodes for this number of replicas of a stream or consumer.
     pub(crate) fn check_replicas(&self, replicas: i64) -> Result<(), ApiError> {
         match usize::try_from(replicas) {
             Ok(wanted) if wanted <= self.role.nodes.max(1) => Ok(()),
@@ -398,6 +439,8 @@ pub(crate) enum InterestChanged {
 pub(crate) struct StepDown {
     /// The name of the node that the client wants to lead; `None` for any node.
     pub(crate) preferred: Option<String>,
+    /// The tags that the next leader must have.
+    pub(crate) tags: Vec<String>,
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Streams that several groups keep, in small scenes.
 
+mod large;
+mod restoring;
 mod walk;
 mod world;
 
@@ -512,7 +514,7 @@ fn only_publishers_that_ask_hear_that_a_handed_on_message_found_no_taker() {
         w.create(0, "B", 1);
         assert_eq!(w.owner_of("B"), 1);
         let connect = json!({"verbose": false, "headers": headers, "no_responders": wants});
-        w.say(2, &format!("CONNECT {connect}\r\n"));
+        w.say(2, format!("CONNECT {connect}\r\n"));
         // The client's node does not learn that the stream is no longer served.
         w.slow.insert((1, 2));
         w.follow(w.group_of("B"));
@@ -530,6 +532,38 @@ fn only_publishers_that_ask_hear_that_a_handed_on_message_found_no_taker() {
         let told = heard.matches("NATS/1.0 503\r\n").count();
         assert_eq!(told, if wants { 2 } else { 0 }, "{heard}");
         assert_eq!(heard.is_empty(), !wants, "{heard}");
+    }
+}
+
+#[test]
+fn a_publisher_beside_a_subscriber_hears_that_no_node_serves_the_stream() {
+    for home in [1, 3] {
+        let mut w = World::of(3);
+        w.create(0, "A", 1);
+        w.create(0, "B", home);
+        w.say(2, "SUB b.> 9\r\n");
+        w.settle();
+        w.heard(2);
+        w.publish(2, "b.x", "r.1", "x");
+        w.settle();
+        let heard = w.heard(2);
+        assert!(heard.contains("MSG b.x 9 r.2.1 1\r\nx"), "{heard}");
+        assert!(heard.contains(r#""stream":"B""#), "{heard}");
+        let group = if home == 1 { w.group_of("B") } else { ALL };
+        w.follow(group);
+        w.settle();
+        w.publish(2, "b.x", "r.2", "x");
+        let heard = w.heard(2);
+        assert!(heard.contains("MSG b.x 9 r.2.2 1\r\nx"), "{heard}");
+        assert!(heard.contains("10008"), "{heard}");
+        // No stream takes the subject, so the subscriber alone answers.
+        w.say(2, "SUB c.> 8\r\n");
+        w.settle();
+        w.publish(2, "other.c", "r.3", "x");
+        w.publish(2, "c.x", "r.4", "x");
+        let heard = w.heard(2);
+        assert!(heard.contains("r.2.4 1\r\nx"), "{heard}");
+        assert!(!heard.contains("10008"), "{heard}");
     }
 }
 
@@ -728,7 +762,7 @@ fn no_client_speaks_or_hears_as_a_leader() {
     // A client that listens there does not pass for a leader, with any of these patterns.
     w.say(
         2,
-        &format!(
+        format!(
             "SUB $TG.GROUP.{group} 7\r\nSUB $TG.STREAM.{name} 8\r\nSUB > 9\r\nSUB $TG.> 10\r\n"
         ),
     );

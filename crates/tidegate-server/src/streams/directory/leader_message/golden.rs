@@ -8,7 +8,7 @@ use tidegate_stream::stream::{Cursor, Moving, Stage};
 
 use super::{Change, LeaderMessage};
 
-const KEPT: &str = include_str!("../../../../tests/golden/cluster/v3/told.txt");
+const KEPT: &str = include_str!("../../../../tests/golden/cluster/v5/told.txt");
 
 /// Returns the name of the sample of each kind of leader message. Without an arm for a new kind this function
 /// does not compile, and without a sample the test fails. A new kind needs a new version of the protocol.
@@ -18,8 +18,10 @@ const fn name_of(told: &LeaderMessage) -> &'static str {
             Change::Created => "changed: created",
             Change::Updated => "changed: updated",
             Change::Deleted => "changed: deleted",
+            Change::Restoring => "changed: restoring",
         },
         LeaderMessage::Made(_) => "made",
+        LeaderMessage::Abandoned(_) => "abandoned",
         LeaderMessage::Report { .. } => "report",
         LeaderMessage::Reported(_) => "reported",
         LeaderMessage::Export { from, .. } => match from.stage {
@@ -33,6 +35,11 @@ const fn name_of(told: &LeaderMessage) -> &'static str {
         LeaderMessage::Exported { .. } => "exported",
         LeaderMessage::Stalled { .. } => "stalled",
         LeaderMessage::Moved { .. } => "moved",
+        LeaderMessage::Take(_) => "take",
+        LeaderMessage::Given { answer, .. } => match answer.entry.is_empty() {
+            false => "given",
+            true => "given: an error",
+        },
     }
 }
 
@@ -90,13 +97,41 @@ fn samples() -> Vec<LeaderMessage> {
     });
     all.push(LeaderMessage::Stalled { stream, moving });
     all.push(LeaderMessage::Moved { stream, moving });
+    all.push(LeaderMessage::Changed {
+        change: Change::Restoring,
+        stream,
+        index: 15,
+    });
+    all.push(LeaderMessage::Abandoned(vec![stream]));
+    // The fields of a request and of its answer are private to another module.
+    let take = r#"{"target":7,"group":4097,"origin":9,"is_mirror":false,"source":{"name":"O","filter_subject":"o.>"},"logged":{"origin":{"number":9,"created_us":5},"seq":3},"from":null}"#;
+    all.push(LeaderMessage::Take(serde_json::from_str(take).unwrap()));
+    for (state, entry) in [
+        (
+            r#"{"Ok":[null,{"origin":{"number":9,"created_us":5},"seq":3},4]}"#,
+            "(an entry)",
+        ),
+        (
+            r#"{"Err":{"code":500,"err_code":10029,"description":"why"}}"#,
+            "",
+        ),
+    ] {
+        let mut answer: super::Given =
+            serde_json::from_str(&format!(r#"{{"state":{state}}}"#)).unwrap();
+        answer.entry.extend_from_slice(entry.as_bytes());
+        all.push(LeaderMessage::Given {
+            target: stream,
+            key: "O o.> >".to_owned(),
+            answer,
+        });
+    }
     all
 }
 
 #[test]
 fn announcements_have_the_form_of_their_version() {
     assert_eq!(
-        VERSION, 3,
+        VERSION, 5,
         "a new version of the protocol has fixtures of its own"
     );
     let today: String = samples()

@@ -604,7 +604,7 @@ fn messages_on_their_way_to_a_frozen_stream_are_answered() {
             }
             w.slow.insert((asker, home));
             let connect = json!({"verbose": false, "headers": wants, "no_responders": wants});
-            w.say(asker, &format!("CONNECT {connect}\r\n"));
+            w.say(asker, format!("CONNECT {connect}\r\n"));
             drop(w.heard(asker));
             w.publish(asker, "a.x", "r.late", "10");
             for _ in 0..4 {

@@ -16,16 +16,19 @@ use crate::config::{Settings, StreamSettings};
 use crate::party::ClientKey;
 use crate::sessions::Node;
 use crate::streams::JetStream;
-use crate::streams::serving::consumers::Unread;
+use crate::streams::serving::live::Unread;
 
 const NOW: Time = Time::from_nanos(1);
 
 /// Returns a node with a stream and a consumer of it in the log.
 fn node() -> Node {
+    node_with(br#"{"config":{"name":"C","durable_name":"C","ack_policy":"explicit"}}"#)
+}
+
+fn node_with(consumer: &[u8]) -> Node {
     let mut entry = Vec::new();
     let mut encoder = Encoder::begin(&mut entry, 1);
     let stream = br#"{"name":"S","subjects":["s"]}"#;
-    let consumer = br#"{"config":{"name":"C","durable_name":"C","ack_policy":"explicit"}}"#;
     for command in [
         Command::new(Kind::CreateStream, StreamNumber::NONE, b"", stream),
         Command::new(Kind::CreateConsumer, StreamNumber::FIRST, b"C", consumer),
@@ -49,7 +52,10 @@ fn node() -> Node {
 
 #[test]
 fn a_former_leader_has_nothing_to_do() {
-    let mut node = node();
+    // The consumer is awake, because it has a timer.
+    let mut node = node_with(
+        br#"{"config":{"name":"C","durable_name":"C","ack_policy":"explicit","inactive_threshold":3600000000000}}"#,
+    );
     assert_eq!(node.streams_deadline(), None);
     node.handle_leading(GroupSlot::DIRECTORY, NOW);
     assert_eq!(node.directory().unwrap().consumers_len(), 1);
@@ -57,6 +63,52 @@ fn a_former_leader_has_nothing_to_do() {
     node.handle_following(GroupSlot::DIRECTORY, NOW);
     assert_eq!(node.directory().unwrap().consumers_len(), 0);
     assert_eq!(node.streams_deadline(), None);
+}
+
+/// An answer would search the stream for the count of messages of a sleeping consumer with a filter.
+#[test]
+fn a_consumer_with_a_filter_is_awake_from_the_start() {
+    for filter in [r#""filter_subject":"s""#, r#""filter_subjects":["s"]"#] {
+        let config = format!(
+            r#"{{"config":{{"name":"C","durable_name":"C","ack_policy":"explicit",{filter}}}}}"#
+        );
+        let mut node = node_with(config.as_bytes());
+        node.handle_leading(GroupSlot::DIRECTORY, NOW);
+        assert_eq!(node.streams_deadline(), Some(Time::ZERO), "{filter}");
+    }
+}
+
+#[test]
+fn a_consumer_that_no_client_uses_costs_a_leader_no_work() {
+    let mut node = node();
+    node.handle_leading(GroupSlot::DIRECTORY, NOW);
+    assert_eq!(node.directory().unwrap().consumers_len(), 1);
+    assert_eq!(node.streams_deadline(), None);
+    let lines = [
+        "CONNECT {}",
+        "SUB r 1",
+        "PUB $JS.API.CONSUMER.INFO.S.C r 0\r\n",
+        "PUB $JS.API.CONSUMER.NAMES.S r 0\r\n",
+        "PUB $JS.API.CONSUMER.LIST.S r 0\r\n",
+    ];
+    let key = client(&mut node, &lines);
+    let heard = told(&mut node, key);
+    assert_eq!(heard.matches(r#""ack_floor""#).count(), 2, "{heard}");
+    assert!(heard.contains(r#""consumers":["C"]"#), "{heard}");
+    assert_eq!(node.streams_deadline(), None);
+    // A pull wakes it.
+    let key = client(
+        &mut node,
+        &[
+            "CONNECT {}",
+            "SUB p 1",
+            "PUB $JS.API.CONSUMER.MSG.NEXT.S.C p 0\r\n",
+        ],
+    );
+    assert!(node.streams_deadline().is_some());
+    told(&mut node, key);
+    node.handle_following(GroupSlot::DIRECTORY, NOW);
+    assert_eq!(node.directory().unwrap().consumers_len(), 0);
 }
 
 /// Connects a client to the node, and lets it send these lines.

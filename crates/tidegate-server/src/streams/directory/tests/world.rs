@@ -124,7 +124,7 @@ impl World {
         for node in 0..count {
             let key = joined::client(&mut world.nodes[node], world.now);
             world.clients.push((node, key));
-            world.say(node, &format!("SUB r.{node}.* 1\r\n"));
+            world.say(node, format!("SUB r.{node}.* 1\r\n"));
         }
         world.settle();
         (0..count).for_each(|node| drop(world.heard(node)));
@@ -134,7 +134,7 @@ impl World {
     /// Replaces the client at this node by a new one.
     fn connect(&mut self, node: usize) {
         self.clients[node].1 = joined::client(&mut self.nodes[node], self.now);
-        self.say(node, &format!("SUB r.{node}.* 1\r\n"));
+        self.say(node, format!("SUB r.{node}.* 1\r\n"));
     }
 
     /// Starts this node again without streams of its own: it waits until the others admit it.
@@ -235,6 +235,11 @@ impl World {
                 let entries = Entries(group, &self.entries);
                 node.serve_streams(at, now, &entries).unwrap();
             }
+            // A thread of the pool encodes the page of the turn before.
+            while let Some((at, job)) = node.poll_page() {
+                let body = job.page.encode();
+                node.handle_page(now, at, &job.reply, Some(&body));
+            }
             node.announce_streams();
         }
         self.pump();
@@ -292,8 +297,8 @@ impl World {
         self.pump();
     }
 
-    /// Lets the client at this node send this text.
-    pub(crate) fn say(&mut self, node: usize, text: &str) {
+    /// Lets the client at this node send these bytes.
+    pub(crate) fn say(&mut self, node: usize, text: impl AsRef<[u8]>) {
         let key = self.clients[node].1;
         joined::say(&mut self.nodes[node], self.now, key, text);
         self.pump();

@@ -1,0 +1,271 @@
+//! Requests about streams with many subjects or messages, which take several turns.
+
+use serde_json::{Value, json};
+use tidegate_cluster::groups::ALL;
+
+use super::world::World;
+
+/// Fills the stream A with `subjects` subjects; each third one has two messages.
+fn with_subjects(subjects: usize) -> World {
+    let mut w = World::of(3);
+    w.create(0, "A", 3);
+    for n in (0..subjects).chain((0..subjects).step_by(3)) {
+        w.publish(0, &format!("a.{n}"), "r.p", "x");
+    }
+    w.settle();
+    w.heard(0);
+    w
+}
+
+#[test]
+fn the_subjects_of_a_large_stream_come_in_pages_as_those_of_a_small_one() {
+    // The constants of the tests: up to 64 subjects come at once, and a turn looks at 10.
+    for subjects in [64, 65, 100, 101] {
+        let mut w = with_subjects(subjects);
+        for (filter, all) in [
+            (">", subjects),
+            ("a.1*", 0),
+            ("a.7", 1),
+            ("a.*", subjects),
+            ("b.>", 0),
+        ] {
+            for offset in [0, 1, 60, 1000] {
+                let ask = json!({"subjects_filter": filter, "offset": offset});
+                w.publish(0, "$JS.API.STREAM.INFO.A", "r.i", &ask.to_string());
+                w.settle();
+                let heard = w.heard(0);
+                let body = heard.split("\r\n").nth(1).expect(&heard);
+                let info: Value = serde_json::from_str(body).unwrap();
+                let name = format!("{subjects} {filter} {offset}");
+                assert_eq!(info["total"], all, "{name}: {info}");
+                assert_eq!(info["offset"], offset.min(all), "{name}");
+                let mut names: Vec<String> = (0..subjects).map(|n| format!("a.{n}")).collect();
+                names.sort();
+                names.retain(|n| all > 1 || (all == 1 && n == "a.7"));
+                let expected: serde_json::Map<String, Value> = names
+                    .into_iter()
+                    .skip(offset)
+                    .map(|n| {
+                        let number: usize = n[2..].parse().unwrap();
+                        (n, json!(if number.is_multiple_of(3) { 2 } else { 1 }))
+                    })
+                    .collect();
+                let found = info["state"].get("subjects").cloned();
+                let found = found.unwrap_or_else(|| json!({}));
+                assert_eq!(found, Value::Object(expected), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_of_subjects_survives_a_deleted_stream_and_another_leader() {
+    let ask = r#"{"subjects_filter":">"}"#;
+    let mut w = with_subjects(200);
+    w.publish(0, "$JS.API.STREAM.INFO.A", "r.i", ask);
+    w.turn();
+    w.publish(0, "$JS.API.STREAM.DELETE.A", "r.d", "");
+    w.settle();
+    let heard = w.heard(0);
+    assert!(heard.contains("10059"), "{heard}");
+    assert_eq!(heard.matches("stream_info_response").count(), 1, "{heard}");
+
+    let mut w = with_subjects(200);
+    for n in 0..70 {
+        w.publish(0, "$JS.API.STREAM.INFO.A", &format!("r.i{n}"), ask);
+    }
+    w.turn();
+    let heard = w.heard(0);
+    assert_eq!(heard.matches("ask again later").count(), 6, "{heard}");
+    w.follow(ALL);
+    w.settle();
+    assert_eq!(w.heard(0).matches("10008").count(), 64);
+}
+
+#[test]
+fn many_removed_messages_are_listed_as_few_are() {
+    let mut w = with_subjects(200);
+    for seq in (2..200).step_by(2).chain([199]) {
+        let body = json!({"seq": seq}).to_string();
+        w.publish(0, "$JS.API.STREAM.MSG.DELETE.A", "r.d", &body);
+    }
+    w.settle();
+    w.heard(0);
+    let mut numbers: Vec<u64> = (2..200).step_by(2).chain([199]).collect();
+    numbers.sort_unstable();
+    for filter in ["", ">", "a.8"] {
+        let ask = json!({"deleted_details": true, "subjects_filter": filter});
+        let info = w.ask(0, "STREAM.INFO.A", &ask);
+        assert_eq!(info["state"]["num_deleted"], numbers.len());
+        assert_eq!(info["state"]["deleted"], json!(numbers));
+        let subjects = info["state"]["subjects"].as_object();
+        let listed = subjects.map_or(0, serde_json::Map::len);
+        let expected = match filter {
+            "" => 0,
+            ">" => info["total"].as_u64().unwrap() as usize,
+            _ => 1,
+        };
+        assert_eq!(listed, expected, "{filter}");
+    }
+}
+
+#[test]
+fn lists_of_streams_that_overlap_a_pattern_come_in_parts() {
+    // The constant of the tests: a turn looks at 3 streams.
+    let mut w = World::of(3);
+    for name in ["A", "B", "C", "D", "E", "F", "G"] {
+        w.create(0, name, 3);
+    }
+    let names = |list: &Value| list["streams"].clone();
+    for (subject, listed) in [
+        ("*.x", json!(["A", "B", "C", "D", "E", "F", "G"])),
+        ("f.>", json!(["F"])),
+        ("none", json!([])),
+    ] {
+        let list = w.ask(1, "STREAM.NAMES", &json!({ "subject": subject }));
+        assert_eq!(names(&list), listed, "{subject}");
+        assert_eq!(list["total"], listed.as_array().unwrap().len());
+    }
+    let list = w.ask(2, "STREAM.LIST", &json!({"subject": "*.x", "offset": 5}));
+    let listed: Vec<&Value> = list["streams"].as_array().unwrap().iter().collect();
+    assert_eq!(
+        (listed.len(), &listed[0]["config"]["name"]),
+        (2, &json!("F"))
+    );
+    // A stream is deleted, or the leader goes, while requests wait.
+    let ask = json!({"subject": ">"}).to_string();
+    w.publish(0, "$JS.API.STREAM.NAMES", "r.n", &ask);
+    w.turn();
+    w.publish(0, "$JS.API.STREAM.DELETE.A", "r.d", "");
+    w.settle();
+    let heard = w.heard(0);
+    assert_eq!(heard.matches("stream_names_response").count(), 1, "{heard}");
+    for n in 0..70 {
+        w.publish(0, "$JS.API.STREAM.NAMES", &format!("r.n{n}"), &ask);
+    }
+    w.turn();
+    let heard = w.heard(0);
+    let refused = heard.matches("ask again later").count();
+    let answered = heard.matches("stream_names_response").count() - refused;
+    assert!(refused > 0, "{heard}");
+    w.follow(ALL);
+    w.settle();
+    let ended = w.heard(0).matches("10008").count();
+    assert_eq!(refused + answered + ended, 70);
+}
+
+/// A consumer of the stream A that begins with the last message of each subject.
+fn make_consumer(w: &mut World, name: &str, filter: &str) {
+    let body = json!({"stream_name": "A", "config": {
+        "durable_name": name, "ack_policy": "explicit", "deliver_policy": "last_per_subject",
+        "filter_subject": filter,
+    }});
+    let subject = format!("$JS.API.CONSUMER.DURABLE.CREATE.A.{name}");
+    w.publish(0, &subject, "r.c", &body.to_string());
+}
+
+fn pending(heard: &str) -> Vec<u64> {
+    let bodies = heard.lines().filter(|line| line.starts_with('{'));
+    let infos = bodies.map(|body| serde_json::from_str::<Value>(body).unwrap());
+    infos.filter_map(|i| i["num_pending"].as_u64()).collect()
+}
+
+#[test]
+fn a_consumer_finds_the_last_messages_in_parts() {
+    // The constant of the tests: a turn looks at 3 subjects.
+    let mut w = with_subjects(20);
+    make_consumer(&mut w, "C", "a.*");
+    w.turn();
+    w.turn();
+    assert_eq!(w.heard(0), "", "the answer waits");
+    w.publish(0, "$JS.API.CONSUMER.INFO.A.C", "r.i", "");
+    let pull = json!({"batch": 30, "no_wait": true}).to_string();
+    w.publish(0, "$JS.API.CONSUMER.MSG.NEXT.A.C", "r.m", &pull);
+    w.publish(0, "a.new", "r.p", "x");
+    w.settle();
+    let heard = w.heard(0);
+    assert_eq!(pending(&heard).len(), 2, "{heard}");
+    assert!(
+        pending(&heard).iter().all(|n| *n == 20 || *n == 21),
+        "{heard}"
+    );
+    for n in 0..20 {
+        assert_eq!(heard.matches(&format!("MSG a.{n} 1 $JS.ACK")).count(), 1);
+    }
+    let info = w.ask(0, "CONSUMER.INFO.A.C", &Value::Null);
+    assert_eq!(
+        (&info["num_pending"], &info["num_ack_pending"]),
+        (&0.into(), &21.into())
+    );
+
+    // The consumer is deleted, or the leader goes, before it has found them.
+    make_consumer(&mut w, "D", "*.*");
+    w.turn();
+    w.turn();
+    w.publish(0, "$JS.API.CONSUMER.INFO.A.D", "r.i", "");
+    w.publish(0, "$JS.API.CONSUMER.DELETE.A.D", "r.d", "");
+    w.settle();
+    let heard = w.heard(0);
+    assert_eq!(heard.matches("\"err_code\":10014").count(), 2, "{heard}");
+    make_consumer(&mut w, "E", "*.*");
+    w.turn();
+    w.turn();
+    w.follow(ALL);
+    w.settle();
+    assert_eq!(w.heard(0).matches("\"err_code\":10008").count(), 1);
+    w.lead(ALL, 1);
+    w.settle();
+    let info = w.ask(1, "CONSUMER.INFO.A.E", &Value::Null);
+    assert_eq!(info["num_pending"], 21);
+}
+
+#[test]
+fn a_purge_by_subject_is_prepared_in_parts() {
+    // The constants of the tests: up to 8 subjects are purged at once, and a turn looks at 3.
+    let mut w = with_subjects(24);
+    let purge = |filter: &str| json!({ "filter": filter }).to_string();
+    w.publish(0, "$JS.API.STREAM.PURGE.A", "r.1", &purge("a.*"));
+    w.turn();
+    w.turn();
+    assert_eq!(w.messages(0, "A"), Some(32), "the purge is not decided yet");
+    // A second purge of the stream keeps its place behind the first.
+    w.publish(0, "$JS.API.STREAM.PURGE.A", "r.2", "{}");
+    w.settle();
+    let heard = w.heard(0);
+    let (first, second) = (heard.find("\"purged\":32"), heard.find("\"purged\":0"));
+    assert!(first < second && first.is_some(), "{heard}");
+    for node in 0..3 {
+        assert_eq!(w.messages(node, "A"), Some(0));
+    }
+
+    // The stream is deleted, or the leader goes, before the purge is prepared.
+    let mut w = with_subjects(24);
+    w.publish(0, "$JS.API.STREAM.PURGE.A", "r.1", &purge("a.*"));
+    w.turn();
+    w.publish(0, "$JS.API.STREAM.DELETE.A", "r.d", "");
+    w.settle();
+    let heard = w.heard(0);
+    assert!(
+        heard.contains("10059") || heard.contains("\"purged\":32"),
+        "{heard}"
+    );
+    let mut w = with_subjects(24);
+    for n in 0..70 {
+        w.publish(
+            0,
+            "$JS.API.STREAM.PURGE.A",
+            &format!("r.{n}"),
+            &purge("a.1*"),
+        );
+    }
+    w.turn();
+    let refused = w.heard(0).matches("\"err_code\":10167").count();
+    assert_eq!(refused, 6);
+    w.follow(ALL);
+    w.settle();
+    assert_eq!(w.heard(0).matches("10008").count(), 64);
+    w.lead(ALL, 2);
+    w.settle();
+    let purged = w.ask(2, "STREAM.PURGE.A", &json!({"filter": "a.*", "keep": 3}));
+    assert_eq!(purged["purged"], 29);
+}
