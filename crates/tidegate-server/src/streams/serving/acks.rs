@@ -28,7 +28,7 @@ impl JetStream {
             return Taken::Yes;
         };
         let stream = self.streams.by_name(stream);
-        let Some(key) = stream.and_then(|s| self.consumers.find(s, consumer)) else {
+        let Some(key) = stream.and_then(|s| self.awaken(now, s, consumer)) else {
             return Taken::Yes;
         };
         let reply = message.reply.unwrap_or_default();

@@ -2,36 +2,34 @@
 //! and timers, and gives it access to its stream and to the connections of clients.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate::Time;
 use tidegate_nats::subject::{contains, tokens};
-use tidegate_raft::store::{self, Peeked, Space};
-use tidegate_stream::api::answer;
-use tidegate_stream::api::view::{ConsumerCounts, ConsumerView};
-use tidegate_stream::consumer::{
-    Consumer, Ending, Fetch, Identity, Position, Progress, Source, Start, State,
-};
-use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig};
+use tidegate_raft::store::Space;
+use tidegate_stream::consumer::rules::yields_deltas;
+use tidegate_stream::consumer::{Consumer, Ending, Identity, Progress, Record, State};
+use tidegate_stream::schema::config::{ConsumerConfig, Retention};
+use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
 use tidegate_stream::schema::sequence::StreamSeq;
-use tidegate_stream::schema::timestamp::Timestamp;
-use tidegate_stream::stream::{
-    Command, Effect, Filter, Kind, Place, Stream, Transit, consumer_filter,
-};
+use tidegate_stream::stream::{Command, Effect, HOLDER_PREFIX, Kind, Transit, consumer_filter};
 
+use super::Key;
+use super::asleep::may_sleep;
 use super::interest::{Interest, same_filters};
+use super::live::{Live, Seen, Unread};
+use super::preparing::SUBJECTS_A_TURN;
 use super::resets::Resets;
 use super::unlogged::lasts_us;
 use crate::streams::context::Context;
 use crate::streams::events::Advised;
-use crate::streams::reads::{Fetched, Held, fetch};
-use crate::streams::{JetStream, Messages, Voice};
-
-use super::Key;
 use crate::streams::outcome::Then;
+use crate::streams::reads::Held;
+use crate::streams::{JetStream, Messages, Voice};
 
 /// The limit on the number of messages that one consumer delivers in a turn, so that the other consumers also
 /// get their turn.
@@ -60,51 +58,41 @@ pub(crate) struct Consumers {
     /// in its field `armed`.
     timers: BTreeSet<(Time, Key)>,
     next: Key,
-    /// Scratch of one removed message.
+    /// For each stream, the number of its consumers that the log does not keep; no entry stands for 0.
+    unlogged: HashMap<StreamNumber, usize, RandomState>,
+    /// The consumers that must learn of one removed message: a buffer that each removal reuses.
     concerned: Vec<Key>,
-}
-
-/// A consumer that this node serves.
-pub(crate) struct Live {
-    pub(crate) consumer: Consumer,
-    stream: StreamNumber,
-    name: Box<str>,
-    /// Shared with the group's state, if the log keeps the consumer.
-    pub(crate) config: Arc<ConsumerConfig>,
-    created_us: u64,
-    pub(crate) filter: Filter,
-    /// The position at which the consumer started.
-    pub(crate) start: Start,
-    /// True if the log keeps the consumer.
-    pub(crate) logged: bool,
-    /// True while a proposal to add the consumer to the log is not applied yet.
-    pub(crate) told: bool,
-    /// The time at which the leader proposes to add the consumer to the log; `None` if it does not.
-    pub(crate) lasts_us: Option<u64>,
-    /// The requests to reset the consumer.
-    pub(crate) resets: Resets,
-    /// The reply subjects that this consumer has in [`Consumers::away`].
-    away: Vec<Box<[u8]>>,
-    /// True if the consumer is in [`Consumers::due`].
-    listed: bool,
-    /// The time of the consumer's entry in [`Consumers::timers`].
-    armed: Time,
-    /// True once the node has found the consumer unused and begun to end it.
-    pub(crate) ending: bool,
-    /// True once the leader has proposed to delete the consumer because no client used it. The consumer then
-    /// ends even if a client uses it meanwhile.
-    pub(crate) deleted: bool,
+    /// The number of subjects that consumers may still look at in this turn to find their first messages.
+    subjects_left: usize,
 }
 
 impl Consumers {
-    /// Returns the number of consumers of this stream.
-    pub(crate) fn len_of(&self, stream: StreamNumber) -> usize {
-        self.names.get(&stream).map_or(0, BTreeMap::len)
+    /// Returns the number of consumers of this stream that only this node knows.
+    pub(crate) fn unlogged_of(&self, stream: StreamNumber) -> usize {
+        self.unlogged.get(&stream).copied().unwrap_or(0)
     }
 
-    /// Returns the number of consumers.
-    pub(crate) fn len(&self) -> usize {
-        self.live.len()
+    /// Returns the number of consumers that only this node knows.
+    pub(crate) fn unlogged(&self) -> usize {
+        self.unlogged.values().sum()
+    }
+
+    /// Notes that the log keeps the consumer from now on.
+    pub(crate) fn note_logged(&mut self, key: Key) {
+        if let Some(live) = self.live.get_mut(&key)
+            && !std::mem::replace(&mut live.logged, true)
+        {
+            let stream = live.stream;
+            self.count_unlogged(stream, false);
+        }
+    }
+
+    fn count_unlogged(&mut self, stream: StreamNumber, more: bool) {
+        let count = self.unlogged.entry(stream).or_default();
+        *count = if more { *count + 1 } else { *count - 1 };
+        if *count == 0 {
+            self.unlogged.remove(&stream);
+        }
     }
 
     pub(crate) fn find(&self, stream: StreamNumber, name: &str) -> Option<Key> {
@@ -131,10 +119,19 @@ impl Consumers {
         }
     }
 
-    /// Returns the consumers of a stream, by name.
-    pub(crate) fn of(&self, stream: StreamNumber) -> impl Iterator<Item = &Live> {
-        let names = self.names.get(&stream).into_iter().flatten();
-        names.filter_map(|(_, key)| self.get(*key))
+    /// Iterates over the names of a stream's consumers that the log does not keep, in order: the names after
+    /// `name`, or all.
+    pub(crate) fn unlogged_after<'a>(
+        &'a self,
+        stream: StreamNumber,
+        name: Option<&str>,
+    ) -> impl Iterator<Item = &'a str> + use<'a> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        let names = self.names.get(&stream);
+        let names = names.map(|n| n.range::<str, _>((from, Bound::Unbounded)));
+        let names = names.into_iter().flatten();
+        let unlogged = names.filter(|(_, key)| self.get(**key).is_some_and(|live| !live.logged));
+        unlogged.map(|(name, _)| &**name)
     }
 
     pub(crate) fn keys_of(&self, stream: StreamNumber) -> Vec<Key> {
@@ -290,8 +287,11 @@ impl Consumers {
         if let Some(interest) = self.interests.get_mut(&live.stream) {
             interest.remove(key, &live.config);
         }
-        if self.len_of(live.stream) == 0 {
+        if !self.names.contains_key(&live.stream) {
             self.interests.remove(&live.stream);
+        }
+        if !live.logged {
+            self.count_unlogged(live.stream, false);
         }
         self.forget_push(&live.config.deliver_subject, key);
         Some(live)
@@ -312,114 +312,7 @@ impl Consumers {
     }
 }
 
-impl Live {
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) const fn stream(&self) -> StreamNumber {
-        self.stream
-    }
-
-    /// Returns whether a change to this configuration would take the messages away from a client that listens
-    /// to the present deliver subject.
-    pub(crate) fn is_taken_from(&self, cx: &mut Context<'_>, config: &ConsumerConfig) -> bool {
-        let (to, group) = (&self.config.deliver_subject, &self.config.deliver_group);
-        let group = Some(group.as_bytes()).filter(|g| !g.is_empty());
-        !to.is_empty()
-            && *to != config.deliver_subject
-            && cx.pending_at(to.as_bytes(), group).is_some()
-    }
-}
-
-/// A consumer with the time for which its counts are shown, in microseconds since the Unix epoch.
-pub(crate) struct LiveAt<'a>(pub(crate) &'a Live, pub(crate) u64);
-
-impl ConsumerView for LiveAt<'_> {
-    fn name(&self) -> &str {
-        &self.0.name
-    }
-
-    fn config(&self) -> &ConsumerConfig {
-        &self.0.config
-    }
-
-    fn created_us(&self) -> u64 {
-        self.0.created_us
-    }
-
-    fn counts(&self) -> ConsumerCounts {
-        let info = self.0.consumer.info(self.1);
-        let at = |p: Position, us: Option<u64>| answer::Sequences {
-            consumer_seq: p.consumer_seq,
-            stream_seq: p.stream_seq,
-            last_active: us.map(Timestamp::from_micros),
-        };
-        ConsumerCounts {
-            delivered: at(info.delivered, info.last_delivery_us),
-            ack_floor: at(info.ack_floor, info.last_ack_us),
-            ack_pending: info.num_ack_pending,
-            redelivered: info.num_redelivered,
-            waiting: info.num_waiting,
-            pending: info.num_pending,
-            push_bound: info.push_bound,
-        }
-    }
-}
-
-/// The part of a stream that one consumer sees: its filter, and the messages that can be read now.
-pub(crate) struct Seen<'a> {
-    pub(crate) stream: &'a Stream,
-    pub(crate) filter: &'a mut Filter,
-    pub(crate) messages: &'a dyn Messages,
-    pub(crate) held: Held,
-    /// The places that the store must read.
-    pub(crate) wanted: Vec<Place>,
-}
-
-impl Source for Seen<'_> {
-    fn first_seq(&self) -> StreamSeq {
-        self.stream.first_seq()
-    }
-
-    fn last_seq(&self) -> StreamSeq {
-        self.stream.last_seq()
-    }
-
-    fn next_at(&mut self, seq: StreamSeq) -> Option<StreamSeq> {
-        self.stream.next_at(seq, self.filter)
-    }
-
-    fn count_from(&mut self, seq: StreamSeq) -> u64 {
-        self.stream.count_from(seq, self.filter)
-    }
-
-    fn last_per_subject(&mut self) -> Option<Vec<StreamSeq>> {
-        // If the stream keeps one message for each subject, each message is the last of its subject.
-        (self.stream.config().max_msgs_per_subject != 1)
-            .then(|| self.stream.last_per_subject(self.filter))
-    }
-
-    fn contains(&self, seq: StreamSeq) -> bool {
-        self.stream.contains(seq)
-    }
-
-    fn message(&mut self, seq: StreamSeq) -> Fetch<'_> {
-        match fetch(
-            self.stream,
-            seq,
-            self.messages,
-            &mut self.wanted,
-            &mut self.held,
-        ) {
-            Fetched::Ready(message) => Fetch::Ready(message),
-            Fetched::Pending => Fetch::Pending,
-            Fetched::Gone => Fetch::Gone,
-        }
-    }
-}
-
-/// The configuration and state with which the node begins to serve a consumer.
+/// The configuration and the state of a consumer when the node begins to serve it.
 pub(crate) struct Known<'a> {
     pub(crate) name: &'a str,
     pub(crate) config: &'a Arc<ConsumerConfig>,
@@ -427,18 +320,6 @@ pub(crate) struct Known<'a> {
     pub(crate) state: &'a State,
     /// True if the log keeps the consumer; false if only this node knows it.
     pub(crate) logged: bool,
-}
-
-/// A source of messages that reads none, for callers that need only the numbers of messages.
-pub(crate) struct Unread;
-
-impl Messages for Unread {
-    fn peek(&self, _: Place) -> Peeked {
-        Peeked {
-            fetch: store::Fetch::Pending,
-            ask: false,
-        }
-    }
 }
 
 impl JetStream {
@@ -462,7 +343,7 @@ impl JetStream {
         let identity = Identity {
             stream: of.name(),
             consumer: name,
-            logged: logged && yields_deltas(config),
+            record: record(logged, config, of.config().retention),
         };
         let mut source = Seen {
             stream: of,
@@ -482,6 +363,9 @@ impl JetStream {
             interest.add_changed(key);
         }
         all.note_push(&config.deliver_subject, key);
+        if !logged {
+            all.count_unlogged(stream, true);
+        }
         all.names
             .entry(stream)
             .or_default()
@@ -500,6 +384,7 @@ impl JetStream {
                 told: false,
                 lasts_us: lasts_us(config, wall_us).filter(|_| !logged),
                 resets: Resets::default(),
+                questions: Vec::new(),
                 away: Vec::new(),
                 listed: false,
                 armed: Time::NEVER,
@@ -519,6 +404,11 @@ impl JetStream {
         });
         if let Some(live) = self.consumers.remove(key) {
             self.refuse_resets(cx, now, live.resets, why);
+            let error = match why {
+                Ending::Deleted => ApiError::CONSUMER_NOT_FOUND,
+                _ => ApiError::SYSTEM_UNAVAILABLE,
+            };
+            self.refuse_questions(cx, now, live.questions, &error);
         }
     }
 
@@ -619,6 +509,7 @@ impl JetStream {
                     if config.is_some_and(|c| !c.allow_batched) {
                         self.publishing.fast.handle_stream_gone(*stream);
                     }
+                    self.follow_retention(cx, now, *stream);
                 }
                 Effect::ConsumerDeleted { stream, name } => {
                     if let Some(key) = self.consumers.find(*stream, name) {
@@ -647,7 +538,7 @@ impl JetStream {
                     self.take_up_all(now, *stream);
                 }
                 Effect::ConsumerCreated { stream, name } if self.role.serves => {
-                    self.take_up_logged(now, *stream, name);
+                    self.take_up_unless_asleep(now, *stream, name);
                 }
                 Effect::ConsumerUpdated { stream, name } => {
                     self.update_consumer(now, *stream, name);
@@ -656,6 +547,39 @@ impl JetStream {
                     self.begin_again(cx, now, *stream, name);
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// Makes the consumers of a stream follow the stream's retention, which may have changed. A stream that
+    /// keeps messages for its consumers must learn from the log which messages each of them needs. So a
+    /// consumer with progress outside of the log ends, or starts again from its state in the log. Its client
+    /// expects that to happen at any time, and creates another consumer.
+    fn follow_retention(&mut self, cx: &mut Context<'_>, now: Time, stream: StreamNumber) {
+        let Some(of) = self.streams.get(stream) else {
+            return;
+        };
+        let (stream_name, retention) = (of.name().to_owned(), of.config().retention);
+        let keeps = retention != Retention::Limits;
+        for key in self.consumers.keys_of(stream) {
+            let Some(live) = self.consumers.live.get_mut(&key) else {
+                continue;
+            };
+            if !keeps || (live.logged && yields_deltas(&live.config, Retention::Limits)) {
+                live.consumer.set_lists_settled(keeps);
+                continue;
+            }
+            if live.consumer.lists_settled() {
+                continue;
+            }
+            let (name, told) = (live.name.clone(), live.is_told());
+            self.let_go(cx, now, key, Ending::Deleted);
+            if told {
+                self.take_up_unless_asleep(now, stream, &name);
+            } else {
+                let (stream, consumer) = (&*stream_name, &*name);
+                let advised = Advised::ConsumerDeleted { stream, consumer };
+                self.voice(cx, now).advise(&advised);
             }
         }
     }
@@ -689,19 +613,34 @@ impl JetStream {
             // The stream is moving to or from another group, so the node does not serve its consumers.
             return;
         }
-        let names: Vec<String> = of.consumers().map(|(name, _)| name.to_owned()).collect();
+        let awake = of
+            .consumers()
+            .filter(|(_, known)| !may_sleep(known.config(), known.state()));
+        let names: Vec<String> = awake.map(|(name, _)| name.to_owned()).collect();
         for name in names {
             self.take_up_logged(now, stream, &name);
         }
     }
 
-    /// Begins to serve a consumer, with the state that the log has.
+    /// Begins to serve a consumer that the log keeps, unless the consumer is asleep.
+    fn take_up_unless_asleep(&mut self, now: Time, stream: StreamNumber, name: &str) {
+        let known = self.streams.get(stream).and_then(|s| s.consumer(name));
+        if known.is_some_and(|known| !may_sleep(known.config(), known.state())) {
+            self.take_up_logged(now, stream, name);
+        }
+    }
+
+    /// Begins to serve a consumer that the log keeps, with its state from the log.
     pub(crate) fn take_up_logged(
         &mut self,
         now: Time,
         stream: StreamNumber,
         name: &str,
     ) -> Option<Key> {
+        if name.starts_with(HOLDER_PREFIX) {
+            // No client receives from a holder.
+            return None;
+        }
         if self.consumers.find(stream, name).is_some() {
             // One entry has created the consumer, deleted it and created it again, so the node already serves
             // it.
@@ -721,7 +660,13 @@ impl JetStream {
     }
 
     fn update_consumer(&mut self, now: Time, stream: StreamNumber, name: &str) -> Option<()> {
-        let key = self.consumers.find(stream, name)?;
+        let Some(key) = self.consumers.find(stream, name) else {
+            // The consumer was asleep. Its new configuration may have timers, and it must be awake for them.
+            if self.role.serves {
+                self.take_up_unless_asleep(now, stream, name);
+            }
+            return None;
+        };
         let config = self.streams.get(stream)?.consumer(name)?.shared_config();
         self.reconfigure(now, key, &config)
     }
@@ -782,8 +727,10 @@ impl JetStream {
             return;
         };
         let (stream, name) = (live.stream, live.name.clone());
-        if let Some(delta) = live.consumer.take_delta(wall_us) {
-            let command = Command::new(Kind::ConsumerDelta, stream, name.as_bytes(), &delta);
+        // A delta has a bound, so there may be several.
+        let deltas = std::iter::from_fn(|| live.consumer.take_delta(wall_us));
+        for delta in deltas.collect::<Vec<_>>() {
+            let command = Command::new(Kind::of_delta(&delta), stream, name.as_bytes(), &delta);
             self.command(now, false, &command, Some((b"", Then::Delta(key))));
         }
     }
@@ -804,6 +751,7 @@ impl JetStream {
             self.consumers.wake(key);
         }
         debug_assert!(self.consumers.serving.is_empty(), "the last turn is over");
+        self.consumers.subjects_left = SUBJECTS_A_TURN;
         self.consumers.serving.extend(self.consumers.due.drain(..));
     }
 
@@ -837,22 +785,42 @@ impl JetStream {
             wall_us,
             speech: &mut self.speech,
         };
+        let (unprepared, subjects) = (!live.consumer.is_prepared(), self.consumers.subjects_left);
+        if unprepared && subjects > 0 {
+            self.consumers.subjects_left = 0;
+            live.consumer
+                .prepare(wall_us, subjects, &mut source, &mut voice);
+        }
+        let prepared = unprepared && live.consumer.is_prepared();
         let resets = !live.resets.is_empty();
-        let progress = match resets {
-            true => Progress::Idle,
-            false => live
+        let progress = match (resets, unprepared) {
+            // The clients that wait for the consumer's state get the answer before the first delivery, so
+            // that they see the count of all pending messages.
+            (_, true) => Progress::More,
+            (true, false) => Progress::Idle,
+            (false, false) => live
                 .consumer
                 .deliver(wall_us, BUDGET, &mut source, &mut voice),
         };
-        let (id, ends) = (live.stream, live.consumer.is_abandoned(wall_us));
+        let (id, abandoned) = (live.stream, live.consumer.is_abandoned(wall_us));
         let wanted = source.wanted;
         cx.outputs.read(wanted);
+        if prepared {
+            self.handle_prepared(cx, now, key);
+        }
         self.consumers.note_away(key);
-        // The node proposes deltas in order: no new delta goes before those that the log refused.
-        let free = !self.is_full() && self.room.space != Space::Scarce;
-        let room = free && self.entries.postponed.is_empty();
+        // The node proposes the deltas of a consumer in order, so it proposes no new delta before the deltas
+        // that the log refused.
+        let free = !self.is_full() && self.entries.postponed.is_empty();
+        let room = free && self.room.space != Space::Scarce && self.entries.shelved.is_empty();
         let live = self.consumers.live.get_mut(&key)?;
-        let delta = match room && live.logged && !resets {
+        // If disk space is scarce, the log still takes the deltas after which the stream removes messages.
+        let settled = live.consumer.has_settled();
+        let takes = room || (free && settled && self.entries.shelved.iter().all(|p| p.key != key));
+        // The last delta of a consumer that ends must come before the deletion, or else the stream would keep
+        // the messages that the consumer has settled.
+        let ends = abandoned && (takes || !settled);
+        let delta = match takes && live.logged && !resets && !ends {
             true => live.consumer.poll_delta(wall_us),
             false => None,
         };
@@ -885,7 +853,7 @@ impl JetStream {
             self.next_reset(cx, now, key, room);
         }
         if let Some(delta) = delta {
-            let command = Command::new(Kind::ConsumerDelta, id, name.as_bytes(), &delta);
+            let command = Command::new(Kind::of_delta(&delta), id, name.as_bytes(), &delta);
             self.command(now, false, &command, Some((b"", Then::Delta(key))));
         }
         if ends {
@@ -894,6 +862,9 @@ impl JetStream {
                 // consumer with the same name.
                 true if self.consumers.is_deleted(key) => {}
                 true => {
+                    if takes {
+                        self.propose_delta(now, key);
+                    }
                     let command = Command::new(Kind::DeleteConsumer, id, name.as_bytes(), b"");
                     // The node treats the deletion of the unused consumer like a delta, so that it proposes
                     // the deletion again if the log refuses it. Once the group has applied the deletion,
@@ -915,10 +886,13 @@ impl JetStream {
     }
 }
 
-/// Returns whether the log keeps the progress of this consumer. The log keeps no progress of a consumer that
-/// expects no acknowledgements and ends with its client.
-fn yields_deltas(config: &ConsumerConfig) -> bool {
-    config.ack_policy != AckPolicy::None || !config.durable_name.is_empty()
+/// Returns the content of the deltas of a consumer of a stream with this retention.
+fn record(logged: bool, config: &ConsumerConfig, retention: Retention) -> Record {
+    match retention {
+        _ if !logged || !yields_deltas(config, retention) => Record::None,
+        Retention::Limits => Record::State,
+        Retention::Interest | Retention::WorkQueue => Record::Settled,
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! Serves consumers: handles their deliveries, acknowledgements, interest and resets.
 
 pub(crate) mod acks;
+pub(crate) mod asleep;
 pub(crate) mod consumers;
 pub(crate) mod interest;
+pub(crate) mod live;
+pub(crate) mod preparing;
 pub(crate) mod resets;
 pub(crate) mod unlogged;
 

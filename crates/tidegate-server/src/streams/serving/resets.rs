@@ -19,7 +19,7 @@ use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Kind, Outcome, StreamView};
 
 use super::Key;
-use super::consumers::{LiveAt, Seen, Unread};
+use super::live::{LiveAt, Seen, Unread};
 use crate::streams::admission::{Change, ChangeId};
 use crate::streams::context::Context;
 use crate::streams::outcome::Then;
@@ -36,6 +36,11 @@ pub(crate) struct Resets {
     /// The message at which the first reset lets the consumer start; `None` unless the leader has proposed
     /// this reset.
     proposed: Option<StreamSeq>,
+    /// True once the leader has proposed the consumer's changes so far, for the first reset.
+    flushed: bool,
+    /// The message at which the first reset has let the consumer start; `None` unless the client still waits
+    /// for the answer, because the consumer is not prepared.
+    done: Option<StreamSeq>,
 }
 
 /// A client's request to reset a consumer.
@@ -93,9 +98,21 @@ impl JetStream {
     ) -> Option<()> {
         let wall_us = self.wall.tell(now);
         let live = self.consumers.get_mut(key)?;
-        if live.resets.is_proposed() || live.told || !live.consumer.is_settled() {
+        let waits = live.resets.is_proposed() || live.resets.done.is_some();
+        if waits || live.told || !live.consumer.is_settled() {
             return None;
         }
+        if live.consumer.lists_settled() && room && !live.resets.flushed {
+            // No delta can record an earlier acknowledgement after the reset. A stream that keeps messages
+            // for its consumers would then keep an acknowledged message.
+            live.resets.flushed = true;
+            self.propose_delta(now, key);
+            let live = self.consumers.get(key)?;
+            if !live.consumer.is_settled() {
+                return None;
+            }
+        }
+        let live = self.consumers.get_mut(key)?;
         let logged = live.logged;
         if logged && self.room.space == Space::Scarce {
             self.stats.refused += 1;
@@ -184,7 +201,15 @@ impl JetStream {
         self.conclude_reset(cx, now, key, done);
     }
 
-    /// Refuses the waiting resets of a consumer that ends on this node.
+    /// Answers the client of a reset that is done, once the consumer is prepared.
+    pub(super) fn conclude_done_reset(&mut self, cx: &mut Context<'_>, now: Time, key: Key) {
+        let live = self.consumers.get_mut(key);
+        if let Some(seq) = live.and_then(|live| live.resets.done.take()) {
+            self.conclude_reset(cx, now, key, Ok(seq));
+        }
+    }
+
+    /// Refuses the waiting resets of a consumer that ends on this node for the reason `why`.
     pub(crate) fn refuse_resets(
         &mut self,
         cx: &mut Context<'_>,
@@ -214,7 +239,13 @@ impl JetStream {
         done: Result<StreamSeq, ApiError>,
     ) -> Option<()> {
         let live = self.consumers.get_mut(key)?;
+        if let (Ok(seq), false) = (&done, live.consumer.is_prepared()) {
+            // The answer shows the number of pending messages, which the consumer does not know yet.
+            live.resets.done = Some(*seq);
+            return Some(());
+        }
         let asked = live.resets.asked.pop_front()?;
+        live.resets.flushed = false;
         self.admissions.conclude(asked.change);
         let body = match done {
             Ok(seq) => {

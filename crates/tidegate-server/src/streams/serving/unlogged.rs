@@ -13,11 +13,11 @@
 
 use tidegate::Time;
 use tidegate_stream::consumer::rules::is_logged;
-use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig};
+use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig, Retention};
 use tidegate_stream::stream::{Command, ConsumerRequest, Kind, Outcome};
 
 use super::Key;
-use super::consumers::Live;
+use super::live::Live;
 use crate::streams::JetStream;
 use crate::streams::outcome::Then;
 
@@ -43,7 +43,7 @@ pub(crate) fn lasts_us(config: &ConsumerConfig, now_us: u64) -> Option<u64> {
         && config.idle_heartbeat > 0
         && config.flow_control
         && config.max_deliver == 1;
-    (watched && !is_logged(config)).then(|| now_us.saturating_add(LASTING_US))
+    (watched && !is_logged(config, Retention::Limits)).then(|| now_us.saturating_add(LASTING_US))
 }
 
 impl JetStream {
@@ -76,7 +76,7 @@ impl JetStream {
                     // effect, since the log never had the consumer, so the consumer continues.
                     (live.ending, live.deleted) = (false, false);
                 }
-                _ => live.logged = true,
+                _ => self.consumers.note_logged(key),
             }
             self.consumers.wake(key);
         }

@@ -48,7 +48,7 @@ fn a_pull_goes_on_at_another_node_when_a_client_listens_there() {
             (&now["num_pending"], &now["num_ack_pending"]),
             (&json!(1), &json!(0))
         );
-        w.say(other, &format!("SUB {listens} 8\r\n"));
+        w.say(other, format!("SUB {listens} 8\r\n"));
         w.settle();
         let heard = w.heard(other);
         let reply = "$JS.ACK.A.C.1.1.1.";
