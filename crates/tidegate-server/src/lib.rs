@@ -36,12 +36,20 @@
 //! ```
 
 pub mod config;
+// The product counts no works and turns no cures off, so only the simulation uses all of these two modules.
+#[cfg_attr(not(feature = "sim"), allow(dead_code, unreachable_pub))]
+mod cost;
+#[cfg_attr(not(feature = "sim"), allow(unreachable_pub))]
+mod cures;
 mod event_loop;
 mod fair;
 mod monitor;
 mod party;
 mod sessions;
+#[cfg(feature = "sim")]
+mod simulated;
 mod streams;
+mod system;
 
 pub use config::Settings;
 pub use event_loop::Server;
@@ -56,6 +64,21 @@ pub use monitor::Monitor;
 pub use party::ClientKey;
 #[doc(hidden)]
 pub use sessions::{Node, NodeStats, Received, Verify};
+pub use system::{Load, serve_system};
 
-/// The version of nats-server that this server's protocol follows: clients choose features by it.
+// The simulation drives the event loop on a simulated machine; only tests use it.
+#[cfg(feature = "sim")]
+#[doc(hidden)]
+pub use cost::Work;
+#[cfg(feature = "sim")]
+#[doc(hidden)]
+pub use cures::Cures;
+#[cfg(feature = "sim")]
+#[doc(hidden)]
+pub use event_loop::simulation::{ClientEnd, Group, Happened, Simulation, TurnTaken};
+#[cfg(feature = "sim")]
+#[doc(hidden)]
+pub use simulated::costs::{Costs, CostsError};
+
+/// The version of nats-server that this server claims in INFO, because clients enable features by it.
 pub const PROTOCOL_VERSION: &str = "2.14.0";

@@ -33,7 +33,7 @@ use super::JetStream;
 use super::context::Context;
 use super::outcome::Then;
 use super::proposals::Waiters;
-use crate::streams::serving::consumers::Live;
+use crate::streams::serving::live::Live;
 
 /// The limit on the number of API requests that wait for proposed changes; the leader refuses more.
 const WAITING_MAX: usize = 8192;
@@ -82,6 +82,7 @@ impl Change {
             Request::StreamCreate { config, .. } => {
                 Self::of_stream(&config.name, Some(config), true)
             }
+            Request::StreamRestore { config } => Self::of_stream(&config.name, Some(config), true),
             Request::StreamUpdate { config, .. } => {
                 Self::of_stream(&config.name, Some(config), false)
             }
@@ -390,7 +391,7 @@ impl JetStream {
             ),
             (Of::Stream, Some(_)) | (_, None) => false,
             (_, Some(id)) => tight(
-                self.consumers.len_of(id),
+                self.consumers_of(id),
                 proposed.adding_to(&change.stream),
                 self.consumers_max(id),
             ),

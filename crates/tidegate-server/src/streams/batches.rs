@@ -69,9 +69,10 @@ impl JetStream {
             answers,
         );
         if let Verdict::Store(ticket) = verdict {
+            let subject = self.stored_subject(stream, message.subject);
             let command = Command {
                 headers: message.headers,
-                ..Command::new(Kind::Publish, stream, message.subject, message.payload)
+                ..Command::new(Kind::Publish, stream, &subject, message.payload)
             };
             let waiter = Some((&b""[..], Then::Fast(ticket)));
             self.command(now, volatile, &command, waiter);
@@ -139,9 +140,10 @@ impl JetStream {
             waiter,
         );
         for (subject, headers, payload) in batch.messages() {
+            let subject = self.stored_subject(stream, subject);
             let command = Command {
                 headers,
-                ..Command::new(Kind::Publish, stream, subject, payload)
+                ..Command::new(Kind::Publish, stream, &subject, payload)
             };
             self.add(volatile, &command, None);
         }
@@ -211,9 +213,10 @@ impl JetStream {
 
     fn release(&mut self, now: Time, held: &Held) {
         let volatile = self.streams.get(held.stream).is_some_and(|s| s.in_memory());
+        let subject = self.stored_subject(held.stream, &held.subject);
         let command = Command {
             headers: Some(&held.headers[..]).filter(|h| !h.is_empty()),
-            ..Command::new(Kind::Publish, held.stream, &held.subject, &held.payload)
+            ..Command::new(Kind::Publish, held.stream, &subject, &held.payload)
         };
         let waiter = Some((&b""[..], Then::Fast(held.ticket)));
         self.command(now, volatile, &command, waiter);

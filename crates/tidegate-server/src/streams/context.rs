@@ -11,9 +11,11 @@ use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::wire::PASSED_MAX;
 use tidegate_nats::parse::Publish;
+use tidegate_stream::api::SubjectPage;
 use tidegate_stream::stream::Place;
 
 use super::JetStream;
+use super::subject_pages::PageJob;
 use crate::streams::directory::leader_message::LeaderMessage;
 
 /// The prefix of the subjects at which clients wait for answers. If a stream takes such subjects, it does not
@@ -37,7 +39,11 @@ pub(crate) trait Surroundings {
     /// Returns whether a stream of another group on this node takes messages of this subject.
     fn collects(&self, subject: &[u8]) -> bool;
 
-    /// Returns the streams of another group on this node.
+    /// Returns whether a stream of another group on this node takes messages of this subject, and so many
+    /// bytes wait there that the node should send it no more.
+    fn is_full_at(&self, subject: &[u8]) -> bool;
+
+    /// Returns the streams that this node keeps as a member of another group.
     fn streams_of(&self, group: GroupId) -> Option<&JetStream>;
 
     /// Returns whether this node or a peer leads the group; `None` if the node knows no leader.
@@ -167,7 +173,9 @@ pub(crate) enum Output {
     /// The store reads the message at this place into memory or, if the message is in memory, reads ahead
     /// from this place.
     Read(Place),
-    /// The streams of this group, on this node, handle a message at `$JS.>`.
+    /// A thread of the pool encodes this page.
+    Encode(Box<PageJob>),
+    /// The streams of this other group, on this node, handle a message at `$JS.>`.
     Ask {
         /// The group.
         group: GroupId,
@@ -245,7 +253,13 @@ impl Outputs {
         self.list.push(Output::Ask { group, message });
     }
 
-    /// Makes the store read the messages at these places, or read ahead behind them.
+    /// Lets a thread of the pool encode the page that the client at `reply` asked for.
+    pub(super) fn encode(&mut self, reply: Box<[u8]>, page: SubjectPage) {
+        let job = PageJob { reply, page };
+        self.list.push(Output::Encode(Box::new(job)));
+    }
+
+    /// Queues places of messages for the store: it reads each place, or reads ahead behind it.
     pub(super) fn read(&mut self, places: impl IntoIterator<Item = Place>) {
         self.list.extend(places.into_iter().map(Output::Read));
     }
@@ -334,6 +348,10 @@ mod tests {
             false
         }
 
+        fn is_full_at(&self, _: &[u8]) -> bool {
+            false
+        }
+
         fn streams_of(&self, _: GroupId) -> Option<&JetStream> {
             None
         }
@@ -386,7 +404,9 @@ mod tests {
                 Output::Say(spans) => ("say", 0, spans),
                 Output::Hand { peer, message, .. } => ("hand", peer.index(), message),
                 Output::Ask { group, message } => ("ask", group.get() as usize, message),
-                Output::Tell { .. } | Output::Read(_) => unreachable!("none was added"),
+                Output::Tell { .. } | Output::Read(_) | Output::Encode(_) => {
+                    unreachable!("none was added")
+                }
             })
             .map(|(what, whom, spans)| (what, whom, spans.read(bytes)))
             .collect();

@@ -34,7 +34,11 @@ pub(super) struct Entries {
     /// The commands about consumers, such as deltas, that the log refused and that the leader will propose
     /// again.
     pub(super) postponed: Vec<Postponed>,
-    /// The time at which the leader proposes its own commands again, after the log has refused some.
+    /// Those of the postponed commands that wait until disk space is no longer scarce, because they free
+    /// none.
+    pub(super) shelved: Vec<Postponed>,
+    /// The time at which the leader proposes its own commands again, after the log has refused some for lack
+    /// of room; `None` if it has no refused command to repeat.
     pub(super) again: Option<Time>,
     /// True while the leader has proposed to remove expired messages, and the group has not applied the
     /// proposal yet.
@@ -77,6 +81,7 @@ impl Entries {
             gauge: Gauge::new(fixed),
             in_flight: InFlight::default(),
             postponed: Vec::new(),
+            shelved: Vec::new(),
             again: None,
             expiring: false,
             next_expiry: None,
@@ -160,9 +165,16 @@ impl Entries {
         self.in_flight.take(entry, lost)
     }
 
-    /// Forgets the commands that the leader planned itself, because this node no longer leads.
+    /// Returns whether the log has refused a delta that the leader has not proposed again yet.
+    pub(super) fn has_postponed(&self) -> bool {
+        !self.postponed.is_empty() || !self.shelved.is_empty()
+    }
+
+    /// Forgets the commands that the leader made without a client's request, because this node no longer
+    /// leads.
     pub(super) fn rest(&mut self) {
         self.postponed.clear();
+        self.shelved.clear();
         self.expiring = false;
         self.again = None;
         self.next_expiry = None;

@@ -39,6 +39,28 @@ pub(super) enum Advised<'a> {
         consumer: &'a str,
         until: Option<Timestamp>,
     },
+    /// A client begins to restore the stream from a backup.
+    RestoreBegun {
+        stream: &'a str,
+    },
+    /// A client has restored the stream. The backup took this many bytes, and began at this time in
+    /// microseconds since 1970.
+    RestoreEnded {
+        stream: &'a str,
+        begun_us: u64,
+        bytes: u64,
+    },
+    /// The server begins to send a backup of the stream.
+    SnapshotBegun {
+        stream: &'a str,
+    },
+    /// The server has sent a backup of the stream that began at this time in microseconds since 1970, or has
+    /// failed.
+    SnapshotEnded {
+        stream: &'a str,
+        begun_us: u64,
+        error: Option<&'a str>,
+    },
 }
 
 #[derive(Serialize)]
@@ -55,6 +77,14 @@ struct Json<'a> {
     paused: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pause_until: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
 }
 
 impl<'a> Advised<'a> {
@@ -73,6 +103,14 @@ impl<'a> Advised<'a> {
             Self::ConsumerPaused {
                 stream, consumer, ..
             } => format!("{PREFIX}.CONSUMER.PAUSE.{stream}.{consumer}"),
+            Self::RestoreBegun { stream } => format!("{PREFIX}.STREAM.RESTORE_CREATE.{stream}"),
+            Self::RestoreEnded { stream, .. } => {
+                format!("{PREFIX}.STREAM.RESTORE_COMPLETE.{stream}")
+            }
+            Self::SnapshotBegun { stream } => format!("{PREFIX}.STREAM.SNAPSHOT_CREATE.{stream}"),
+            Self::SnapshotEnded { stream, .. } => {
+                format!("{PREFIX}.STREAM.SNAPSHOT_COMPLETE.{stream}")
+            }
         }
     }
 
@@ -87,6 +125,19 @@ impl<'a> Advised<'a> {
             Self::ConsumerPaused {
                 stream, consumer, ..
             } => (stream, Some(consumer), None),
+            Self::RestoreBegun { stream }
+            | Self::RestoreEnded { stream, .. }
+            | Self::SnapshotBegun { stream }
+            | Self::SnapshotEnded { stream, .. } => (stream, None, None),
+        };
+        let (start, bytes, error) = match *self {
+            Self::RestoreEnded {
+                begun_us, bytes, ..
+            } => (Some(begun_us), Some(bytes), None),
+            Self::SnapshotEnded {
+                begun_us, error, ..
+            } => (Some(begun_us), None, error),
+            _ => (None, None, None),
         };
         let until = match *self {
             Self::ConsumerPaused { until, .. } => Some(until.unwrap_or(Timestamp::ZERO)),
@@ -94,6 +145,12 @@ impl<'a> Advised<'a> {
         };
         let json = Json {
             r#type: match (consumer, action) {
+                (None, None) => match self {
+                    Self::RestoreBegun { .. } => "io.nats.jetstream.advisory.v1.restore_create",
+                    Self::RestoreEnded { .. } => "io.nats.jetstream.advisory.v1.restore_complete",
+                    Self::SnapshotBegun { .. } => "io.nats.jetstream.advisory.v1.snapshot_create",
+                    _ => "io.nats.jetstream.advisory.v1.snapshot_complete",
+                },
                 (_, None) => "io.nats.jetstream.advisory.v1.consumer_pause",
                 (None, _) => "io.nats.jetstream.advisory.v1.stream_action",
                 (Some(_), _) => "io.nats.jetstream.advisory.v1.consumer_action",
@@ -105,6 +162,10 @@ impl<'a> Advised<'a> {
             action,
             paused: until.map(|until| until > now),
             pause_until: until,
+            start: start.map(Timestamp::from_micros),
+            end: start.map(|_| now),
+            bytes,
+            error,
         };
         serde_json::to_vec(&json).unwrap_or_else(|e| unreachable!("strings are JSON: {e}"))
     }

@@ -13,19 +13,26 @@
 //! hands out, `Node::serve_streams`.
 
 mod admission;
+pub(crate) mod backups;
 mod batches;
 pub(crate) mod context;
 pub(crate) mod directory;
 mod entries;
 mod events;
+mod origins;
 mod outcome;
 mod proposals;
 mod publish;
 mod publishing;
+mod purges;
 mod reads;
+mod republishing;
 mod requests;
+pub(crate) mod restores;
 pub(crate) mod serving;
 mod speak;
+mod stream_lists;
+pub(crate) mod subject_pages;
 pub(crate) mod subjects;
 mod views;
 mod wall_time;
@@ -49,6 +56,7 @@ use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{Effect, Entry, EntryError, Held, Outcome, Place, Streams};
 
 use self::admission::Admissions;
+use self::backups::Backups;
 use self::context::Context;
 use self::directory::Directory;
 use self::directory::keeping::Keeping;
@@ -57,13 +65,21 @@ use self::directory::moving::Moves;
 pub(crate) use self::directory::roles::InterestChanged;
 use self::directory::roles::{Lost, Role};
 use self::entries::Entries;
+use self::origins::Takers;
+use self::origins::giving::Giving;
 use self::outcome::Then;
 use self::proposals::{Postponed, Proposals, Waiters};
 pub(crate) use self::publish::Taken;
 use self::publishing::Publishing;
+use self::purges::Purges;
 use self::reads::Reads;
+use self::republishing::Republishing;
+use self::restores::Restores;
+use self::serving::Key;
 use self::serving::consumers::Consumers;
 use self::speak::{Speech, Voice};
+use self::stream_lists::StreamLists;
+use self::subject_pages::SubjectPages;
 use self::wall_time::WallTime;
 use crate::config::StreamSettings;
 use crate::party::Party;
@@ -73,7 +89,11 @@ use crate::party::Party;
 /// not change at once. The store looks for space after each refusal, and then wakes the event loop.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// The messages of applied entries that are in memory.
+/// The number of parts that a turn of the loop does of the work that large removals have left, see
+/// [`Streams::reclaim`]. A part takes some 50 microseconds.
+const RECLAIMED_A_TURN: usize = 4;
+
+/// Gives access to the stored messages of applied entries, as far as they are in this node's memory.
 pub(crate) trait Messages {
     /// Returns the message at this place in the log, if the message is in memory. Further bytes may follow
     /// the message's bytes.
@@ -131,7 +151,14 @@ pub(crate) struct JetStream {
     admissions: Admissions,
     lost: Lost,
     reads: Reads,
+    subject_pages: SubjectPages,
+    stream_lists: StreamLists,
+    purges: Purges,
+    /// The streams that clients restore from backups, and the backups that this node sends.
+    restores: Restores,
+    backups: Backups,
     publishing: Publishing,
+    republishing: Republishing,
     room: Room,
     role: Role,
     /// The directory, which says which group keeps which stream; used only in the group of all nodes.
@@ -143,6 +170,10 @@ pub(crate) struct JetStream {
     moves: Moves,
     /// The streams that move to a group without a leader; used only in the group of all nodes.
     leaderless: Leaderless,
+    /// The origins from which the streams that this node leads take in messages.
+    takers: Takers,
+    /// The requests of other streams for the messages of this group's streams.
+    giving: Giving,
     speech: Speech,
     stats: StreamStats,
     /// The buffer for the JSON body of an answer to a client. Each answer reuses it.
@@ -181,7 +212,13 @@ impl JetStream {
             admissions: Admissions::default(),
             lost: Lost::default(),
             reads: Reads::default(),
+            subject_pages: SubjectPages::default(),
+            stream_lists: StreamLists::default(),
+            purges: Purges::default(),
+            restores: Restores::default(),
+            backups: Backups::default(),
             publishing: Publishing::new(settings.domain.as_deref()),
+            republishing: Republishing::default(),
             settings,
             room: Room::default(),
             role: Role::default(),
@@ -189,6 +226,8 @@ impl JetStream {
             keeping: Keeping::default(),
             moves: Moves::default(),
             leaderless: Leaderless::default(),
+            takers: Takers::default(),
+            giving: Giving::default(),
             speech: Speech::new(seed),
             stats: StreamStats::default(),
             body: Vec::new(),
@@ -244,13 +283,7 @@ impl JetStream {
         }
     }
 
-    /// Returns the number of consumers that this node serves.
-    #[must_use]
-    pub(crate) fn consumers_len(&self) -> usize {
-        self.consumers.len()
-    }
-
-    /// Returns the changes that the last entry made.
+    /// Returns the changes that the last applied entry made to the group's streams and consumers.
     #[must_use]
     pub(crate) fn effects(&self) -> &[Effect] {
         &self.entries.effects
@@ -271,6 +304,7 @@ impl JetStream {
 
     pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
         self.consumers.handle_subscribed(pattern);
+        self.backups.handle_subscribed(pattern);
     }
 
     /// Notes whether so many of the group's nodes lack disk space that the group could not commit a message.
@@ -279,7 +313,7 @@ impl JetStream {
     pub(crate) fn set_crowded(&mut self, crowded: bool) {
         if std::mem::replace(&mut self.room.crowded, crowded) != crowded && crowded {
             tracing::error!(
-                "a majority of the nodes has no disk space: the server refuses new messages until a majority has space"
+                "some streams have no majority of nodes that are connected and have disk space: the server refuses new messages for each such stream until the stream has a majority again"
             );
         }
     }
@@ -293,7 +327,7 @@ impl JetStream {
                     "the disk has no space for more messages: the server refuses new messages, and accepts operations that free space"
                 ),
                 Space::Scarce => tracing::error!(
-                    "the disk is full: the server refuses all changes of streams except deleting, purging and moving streams away"
+                    "the disk is full: the server refuses new messages and changes of streams, and still deletes streams, purges them and moves them away"
                 ),
                 Space::Free => {
                     tracing::info!("the disk has space again: the server accepts messages again")
@@ -328,7 +362,7 @@ impl JetStream {
 
     /// Takes the list of publishers from which the node may read again, because the log has room again.
     pub(super) fn take_resumed(&mut self) -> Vec<Party> {
-        match self.is_full() {
+        match self.holds_back() {
             true => Vec::new(),
             false => std::mem::take(&mut self.room.held_back),
         }
@@ -392,7 +426,7 @@ impl JetStream {
         )?;
         let lost = |waiters| self.admissions.forget(waiters);
         let waiters = self.entries.committed(committed.id(), lost);
-        self.conclude(cx, now, waiters);
+        self.conclude(cx, now, &committed.data, waiters);
         Ok(())
     }
 
@@ -407,19 +441,27 @@ impl JetStream {
                 &mut self.entries.outcomes,
                 &mut self.entries.effects,
             )?;
-            self.conclude(cx, now, Some(sealed.waiters));
+            self.conclude(cx, now, &sealed.entry, Some(sealed.waiters));
         }
         Ok(())
     }
 
-    /// Tells the consumers the changes of an entry, and the clients that wait the outcomes of their commands.
-    fn conclude(&mut self, cx: &mut Context<'_>, now: Time, waiters: Option<Waiters<Then>>) {
+    /// Tells the consumers the changes that an entry made, publishes its messages again where a stream does
+    /// that, and tells the waiting clients the outcomes of their commands.
+    fn conclude(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        entry: &Bytes,
+        waiters: Option<Waiters<Then>>,
+    ) {
         let effects = std::mem::take(&mut self.entries.effects);
         if self.role.serves {
             self.advise_changes(cx, now, &effects);
         }
         self.note_interest(&effects);
         self.tell_consumers(cx, now, &effects);
+        self.republish(cx, now, entry, &effects, waiters.is_some());
         self.entries.effects = effects;
         if let Some(waiters) = waiters {
             self.tell_all(cx, now, waiters);
@@ -449,9 +491,13 @@ impl JetStream {
         now: Time,
         messages: &dyn Messages,
     ) -> Result<(), EntryError> {
+        self.streams.reclaim(RECLAIMED_A_TURN);
+        self.serve_purges(cx, now);
         self.tell_orphans(cx, now);
         self.serve_doubts(cx, now);
         self.tell_moved(cx, now);
+        self.republishing.begin_turn();
+        self.serve_republishing(cx, now);
         if !self.role.serves {
             // A follower only finishes the reads for which clients asked while it led. It drops the messages
             // that its streams sent to subjects of streams, because the leader publishes these messages.
@@ -469,7 +515,13 @@ impl JetStream {
         self.serve_askers(cx, now);
         self.serve_untold(cx, now);
         self.serve_gathers(cx, now);
+        self.serve_subject_pages(cx, now);
+        self.serve_stream_lists(cx, now);
         self.serve_exports(cx, now, messages);
+        self.serve_restores(cx, now);
+        self.serve_backups(cx, now, messages);
+        self.serve_giving(cx, now, messages);
+        self.serve_takers(cx, now);
         self.serve_reads(cx, now, messages);
         self.begin_consumers(cx, now);
         Ok(())
@@ -507,10 +559,36 @@ impl JetStream {
     /// Proposes again the deltas of consumers that the log refused earlier. If disk space is scarce, only
     /// those go to the log that free some. The deltas of one consumer keep their order.
     fn propose_postponed(&mut self, now: Time) {
-        if self.room.space == Space::Scarce {
-            return;
-        }
+        let scarce = self.room.space == Space::Scarce;
+        let mut due = match scarce {
+            true => Vec::new(),
+            false => std::mem::take(&mut self.entries.shelved),
+        };
         for postponed in std::mem::take(&mut self.entries.postponed) {
+            let shelved = &mut self.entries.shelved;
+            let waits = || shelved.iter().any(|p| p.key == postponed.key);
+            let command = postponed.command();
+            let frees = command.kind.makes_space() || command.settles();
+            if scarce && (!frees || waits()) {
+                shelved.push(postponed);
+            } else {
+                due.push(postponed);
+            }
+        }
+        self.propose_again(now, due);
+    }
+
+    /// Proposes again the deltas of this consumer that the log refused earlier.
+    fn propose_postponed_of(&mut self, now: Time, key: Key) {
+        let entries = &mut self.entries;
+        let shelved = entries.shelved.extract_if(.., |p| p.key == key);
+        let mut due: Vec<_> = shelved.collect();
+        due.extend(entries.postponed.extract_if(.., |p| p.key == key));
+        self.propose_again(now, due);
+    }
+
+    fn propose_again(&mut self, now: Time, postponed: Vec<Postponed>) {
+        for postponed in postponed {
             let waiter = Some((&b""[..], Then::Delta(postponed.key)));
             self.command(now, false, &postponed.command(), waiter);
         }
@@ -538,13 +616,22 @@ impl JetStream {
         self.entries.expiring = write(&mut self.entries.durable, Storage::File);
     }
 
-    /// Returns the time at which the node must serve the streams next.
-    pub(super) fn deadline(&self) -> Option<Time> {
-        if self.consumers.is_busy()
+    /// Returns the time at which the node must next serve this group's streams; `None` if no time is set.
+    /// `current` tells whether the node's copy of the directory is current. Without a current copy the group
+    /// cannot compare its streams with the directory, so it sets no time for that.
+    pub(super) fn deadline(&self, current: bool) -> Option<Time> {
+        let compares = current && self.role.serves && self.group != ALL;
+        if self.streams.is_reclaiming()
+            || self.consumers.is_busy()
             || !self.entries.volatile.is_empty()
             || !self.speech.said.is_empty()
             || !self.publishing.batches.is_empty()
-            || (self.role.serves && self.group != ALL && self.keeping.is_to_compare())
+            || self.republishing.is_due()
+            || self.subject_pages.is_due()
+            || self.stream_lists.is_due()
+            || self.purges.is_due()
+            || self.streams.is_foreseeing()
+            || (compares && self.keeping.is_to_compare())
         {
             return Some(Time::ZERO);
         }
@@ -555,9 +642,13 @@ impl JetStream {
             self.entries.again,
             self.publishing.atomic.deadline(),
             self.publishing.fast.deadline(),
-            self.keeping.deadline(),
+            self.keeping.deadline(current),
             self.moves.deadline(),
+            self.restores.deadline(),
+            self.backups.deadline(),
             self.leaderless.deadline(),
+            self.takers.deadline(),
+            self.giving.deadline(),
             self.directory.deadline(),
         ];
         all.into_iter().flatten().min()
@@ -566,7 +657,7 @@ impl JetStream {
     /// Returns whether no command waits to be applied, no API request waits for a change, and no message
     /// waits to be published again.
     pub(super) fn is_idle(&self) -> bool {
-        self.entries.is_idle() && self.admissions.is_idle()
+        self.entries.is_idle() && self.admissions.is_idle() && self.republishing.is_empty()
     }
 
     /// Ends the pulls of all consumers because the node stops, and proposes a last delta of each consumer.
@@ -613,7 +704,7 @@ impl std::fmt::Debug for JetStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("JetStream")
             .field("streams", &self.streams.len())
-            .field("consumers", &self.consumers.len())
+            .field("consumers", &self.consumers_len())
             .finish_non_exhaustive()
     }
 }

@@ -3,6 +3,7 @@
 use tidegate::Time;
 use tidegate_cluster::groups::GroupId;
 use tidegate_stream::api::answer::{self, Kind};
+use tidegate_stream::api::body::Snapshot;
 use tidegate_stream::api::puback::PubAck;
 use tidegate_stream::api::view;
 use tidegate_stream::ingest::Ticket;
@@ -53,7 +54,15 @@ pub(super) enum Then {
     /// The node notes that the group has imported a part of the stream with this directory number, which
     /// moves to this group. No client waits for this outcome.
     Filled(DirectoryNumber),
-    /// The node does nothing.
+    /// The node notes that the stream with this number in the group has taken or refused a part of a backup.
+    /// No client waits for this outcome.
+    Restored(StreamNumber),
+    /// The node begins the backup for which a client asked: the log has the state of all consumers.
+    BackUp(StreamNumber, Box<Snapshot>),
+    /// The node notes that the group has applied or refused an intake for this stream, from the source with
+    /// this key. No client waits for this outcome.
+    TakenIn(StreamNumber, Box<str>),
+    /// The node ignores the command's outcome: no client waits for it, and the group's state shows it.
     Noted,
 }
 
@@ -71,7 +80,7 @@ impl JetStream {
         let then = match then {
             Then::Admitted(id, then) => {
                 self.admissions.conclude(id);
-                if matches!(*then, Then::Api(Kind::StreamCreate)) {
+                if matches!(*then, Then::Api(Kind::StreamCreate | Kind::StreamRestore)) {
                     self.directory.handle_made();
                 }
                 *then
@@ -83,6 +92,24 @@ impl JetStream {
         match then {
             Then::Publish => self.published(outcome, &mut body),
             Then::Atomic(id) => self.batch_stored(outcome, &id, &mut body),
+            Then::Api(Kind::StreamRestore)
+                if matches!(outcome, Outcome::Created { .. })
+                    && self.changed_elsewhere(outcome).is_none() =>
+            {
+                self.body = body;
+                if let Outcome::Created { stream } = *outcome {
+                    self.begin_restore(cx, now, reply, stream);
+                }
+                return;
+            }
+            Then::Restored(own) => {
+                self.body = body;
+                return self.handle_part(now, own, outcome);
+            }
+            Then::BackUp(own, snapshot) => {
+                self.body = body;
+                return self.begin_backup(cx, now, reply, own, &snapshot, outcome);
+            }
             Then::Api(kind) => match self.changed_elsewhere(outcome) {
                 Some(stream) => {
                     self.body = body;
@@ -107,12 +134,23 @@ impl JetStream {
                 self.body = body;
                 return self.handle_import(now, of, outcome);
             }
-            // The code above has unwrapped an admitted change, and no client waits for a noted command.
+            Then::TakenIn(stream, key) => {
+                self.body = body;
+                return self.handle_taken_in(now, (stream, key.into_string()), outcome);
+            }
+            // The match above has unwrapped `Admitted`, and `Noted` marks a command for which no client
+            // waits, so there is no answer to send.
             Then::Admitted(..) | Then::Noted => {
                 self.body = body;
                 return;
             }
-            Then::Consumer(name) => body = self.consumer_made(cx, now, &name, outcome),
+            Then::Consumer(name) => match self.consumer_made(cx, now, reply, &name, outcome) {
+                Some(made) => body = made,
+                None => {
+                    self.body = body;
+                    return;
+                }
+            },
             Then::Paused(until) => body = self.paused(now, until, outcome),
             Then::Reset(key) => {
                 self.body = body;
@@ -182,8 +220,11 @@ impl JetStream {
             Outcome::Created { stream }
             | Outcome::Exists { stream }
             | Outcome::Updated { stream } => match self.streams.get(*stream) {
-                Some(stream) => view::stream_changed(kind, &self.server(now), &self.shown(stream)),
-                // A later command of the same entry has deleted the stream.
+                Some(stream) => {
+                    view::stream_changed(kind, &self.server(now), &self.shown(now, stream))
+                }
+                // A later command of the same entry has deleted the stream, so the client learns that the
+                // stream does not exist.
                 None => missing(),
             },
             Outcome::Purged { purged, .. } => answer::purged(*purged),

@@ -1,5 +1,7 @@
 //! The path of a published message into a stream: from the connection into the entry that gathers commands.
 
+use std::borrow::Cow;
+
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
 use tidegate_raft::store::Space;
@@ -9,6 +11,7 @@ use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{Command, Kind, Stream};
 
 use super::JetStream;
+use super::context::Context;
 use super::outcome::Then;
 
 /// The answer of the streams when the node offers them a published message.
@@ -55,12 +58,52 @@ impl JetStream {
             return self.taken();
         }
         let reply = message.reply.filter(|_| !no_ack);
+        let subject = self.stored_subject(id, message.subject);
         let command = Command {
             headers: message.headers,
-            ..Command::new(Kind::Publish, id, message.subject, message.payload)
+            ..Command::new(Kind::Publish, id, &subject, message.payload)
         };
         self.command(now, volatile, &command, reply.map(|r| (r, Then::Publish)));
         self.taken()
+    }
+
+    /// Returns the subject under which the stream is to store a message that is published to `subject`.
+    ///
+    /// The node decides this when it adds the message to an entry, so that all nodes store the message under
+    /// the same subject. A change of the stream's transform that is not applied yet does not count.
+    pub(super) fn stored_subject<'a>(
+        &mut self,
+        stream: StreamNumber,
+        subject: &'a [u8],
+    ) -> Cow<'a, [u8]> {
+        let Some(stream) = self.streams.get(stream).filter(|s| s.has_transform()) else {
+            return Cow::Borrowed(subject);
+        };
+        let random = self.republishing.draw(self.speech.seed);
+        let mapped = stream.stored_subject(subject, random);
+        mapped.map_or(Cow::Borrowed(subject), Cow::Owned)
+    }
+
+    /// Answers the publisher of a message for a stream that no known node serves, so that the publisher does
+    /// not wait in vain. The node calls this for a message that subscribers received: the publisher of a
+    /// message without any receiver gets `no responders`.
+    pub(crate) fn answer_unserved(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        message: &Publish<'_>,
+    ) {
+        let Some(id) = self.streams.capture(message.subject) else {
+            return;
+        };
+        let stream = self.streams.get(id).filter(|s| !s.config().no_ack);
+        let unserved = stream.is_some_and(|s| cx.around.server_of(s.name()).is_none());
+        if let Some(reply) = message.reply.filter(|_| unserved) {
+            let mut body = Vec::new();
+            self.pub_ack(id)
+                .refused(&mut body, &ApiError::SYSTEM_UNAVAILABLE);
+            self.voice(cx, now).answer_with(reply, &body);
+        }
     }
 
     /// Returns whether the stream that takes messages of this subject is frozen: the stream moves to another
@@ -78,7 +121,7 @@ impl JetStream {
     }
 
     fn taken(&self) -> Taken {
-        match self.is_full() {
+        match self.holds_back() {
             true => Taken::Full,
             false => Taken::Yes,
         }
@@ -120,7 +163,14 @@ impl JetStream {
         self.entries.seal(time_us);
     }
 
-    /// Returns whether so many bytes wait for the log that the node should stop reading from publishers.
+    /// Returns whether the node should stop reading from publishers: so many bytes wait for the log, or to be
+    /// published again. In the second case the log still takes requests, so that a client can end the
+    /// republishing.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.is_full() || self.republishing.is_full()
+    }
+
+    /// Returns whether so many bytes wait for the log that it should take no more.
     pub(super) fn is_full(&self) -> bool {
         self.entries.is_full()
     }

@@ -17,7 +17,7 @@ use tidegate_stream::api::direct::DirectGet;
 use tidegate_stream::api::{Refusal, Request, pedantic, strip, view};
 use tidegate_stream::consumer::rules::{self, Admission};
 use tidegate_stream::consumer::{Ending, State};
-use tidegate_stream::schema::config::{ConsumerConfig, Storage};
+use tidegate_stream::schema::config::{ConsumerConfig, Storage, StreamConfig};
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::level;
 use tidegate_stream::schema::number::StreamNumber;
@@ -28,13 +28,16 @@ use tidegate_stream::stream::{
 };
 
 use super::admission::Change;
+use super::backups::CONFIRMATIONS;
 use super::context::{Context, Leader};
 use super::outcome::Then;
+use super::restores::CHUNKS;
 use super::views::Shown;
 use super::{JetStream, Taken};
 use crate::streams::directory::roles::StepDown;
 use crate::streams::serving::Key;
-use crate::streams::serving::consumers::{Known, Live, LiveAt};
+use crate::streams::serving::asleep::Served;
+use crate::streams::serving::consumers::Known;
 
 use super::events::Advised;
 use super::reads::Indexed;
@@ -76,6 +79,13 @@ impl JetStream {
         }
         if message.subject.starts_with(b"$JS.ACK.") {
             return self.acknowledged(cx, now, message);
+        }
+        if message.subject.starts_with(CHUNKS.as_bytes()) {
+            return self.handle_chunk(cx, now, message);
+        }
+        if message.subject.starts_with(CONFIRMATIONS.as_bytes()) {
+            self.handle_confirmation(now, message.subject);
+            return Taken::Yes;
         }
         if message.subject.starts_with(b"$JS.FC.") {
             self.flow_answered(cx, now, message.subject);
@@ -177,46 +187,46 @@ impl JetStream {
             }
             Request::AccountInfo => Reply::Now(view::account_info(&self.account())),
             Request::StreamInfo { stream, details } => {
-                let info =
-                    |s: &Stream| view::stream_info(&self.server(now), &self.shown(s), &details);
+                if let Ok(id) = self.entry(stream).map(Stream::id)
+                    && self.needs_page(id, &details)
+                {
+                    let waits = self.ask_for_page(reply, id, details);
+                    return waits.map(|()| Reply::Later).into();
+                }
+                let info = |s: &Stream| {
+                    view::stream_info(&self.server(now), &self.shown(now, s), &details)
+                };
                 self.entry(stream).and_then(info).map(Reply::Now).into()
             }
-            Request::StreamNames(ask) => {
-                let all: Vec<_> = self.streams.iter().map(|s| self.shown(s)).collect();
-                Reply::Now(view::stream_names(all.iter(), &ask))
+            Request::StreamNames(ask) | Request::StreamList(ask) => {
+                let listed = self.list_streams(cx, now, reply, kind, &ask);
+                let reply = listed.map(|body| body.map_or(Reply::Later, Reply::Now));
+                reply.into()
             }
-            Request::StreamList(ask) if self.is_split() => {
-                let gathered = self.gather_list(cx, now, reply, &ask);
-                gathered.map(|()| Reply::Later).into()
-            }
-            Request::StreamList(ask) => {
-                let all: Vec<_> = self.streams.iter().map(|s| self.shown(s)).collect();
-                Reply::Now(view::stream_list(&self.server(now), all.iter(), &ask))
-            }
-            Request::ConsumerInfo { stream, consumer } => {
-                self.consumer_info(cx, now, kind, stream, consumer).into()
-            }
+            Request::ConsumerInfo { stream, consumer } => self
+                .consumer_info(cx, now, reply, kind, (stream, consumer))
+                .into(),
             Request::ConsumerNames { stream, offset } => {
                 let names = |s: &Stream| {
-                    let all: Vec<&str> =
-                        self.consumers.of(s.id()).map(|live| live.name()).collect();
-                    view::consumer_names(all.into_iter(), offset)
+                    let (page, names) = self.served_page(s, offset, view::NAMES_MAX);
+                    view::consumer_names(page, names.into_iter())
                 };
                 self.stream(stream).map(names).map(Reply::Now).into()
             }
             Request::ConsumerList { stream, offset } => {
                 let wall_us = self.wall.peek(now);
                 let list = |s: &Stream| {
-                    let seen = |live| LiveAt(live, wall_us);
-                    let all: Vec<_> = self.consumers.of(s.id()).map(seen).collect();
-                    view::consumer_list(&self.server(now), s.name(), all.iter(), offset)
+                    let (page, names) = self.served_page(s, offset, view::LIST_MAX);
+                    let served = names.iter().filter_map(|n| self.served(wall_us, s, n));
+                    let served: Vec<_> = served.collect();
+                    view::consumer_list(&self.server(now), s.name(), page, served.iter())
                 };
                 self.stream(stream).map(list).map(Reply::Now).into()
             }
             Request::MessageGet { stream, get } => self.message_get(stream, &get, reply).into(),
             Request::DirectGet { stream, get } => self.direct_get(stream, &get, reply),
             Request::ConsumerNext { stream, consumer } => {
-                match self.find_consumer(stream, consumer) {
+                match self.find_consumer(now, stream, consumer) {
                     Ok(key) => {
                         self.with_consumer(cx, now, key, |live, voice| {
                             let wall_us = voice.wall_us;
@@ -252,7 +262,9 @@ impl JetStream {
                     keep: purge.keep,
                 };
                 let id = self.stream(stream)?.id();
-                self.propose(now, Kind::Purge, id, b"", &purge, waiter)?;
+                if !self.must_foresee(reply, id, &purge)? {
+                    self.propose(now, Kind::Purge, id, b"", &purge, waiter)?;
+                }
             }
             Request::MessageDelete { stream, delete } => {
                 let delete = DeleteRequest {
@@ -261,6 +273,10 @@ impl JetStream {
                 };
                 let id = self.stream(stream)?.id();
                 self.propose(now, Kind::DeleteMessage, id, b"", &delete, waiter)?;
+            }
+            Request::StreamSnapshot { stream, snapshot } => {
+                let id = self.stream(stream)?.id();
+                self.prepare_backup(now, reply, id, snapshot)?;
             }
             Request::StepDown {
                 kind,
@@ -300,6 +316,7 @@ impl JetStream {
                     pedantic::stream(&config)?;
                 }
                 self.check_replicas(config.num_replicas)?;
+                self.check_placement(&config)?;
                 let config = self.streams.check_create(&config)?;
                 if let Some(stream) = self.streams.by_name(&config.name) {
                     // The stream exists with exactly this configuration, as `check_create` has found, so
@@ -308,33 +325,31 @@ impl JetStream {
                     self.tell(cx, now, reply, Then::Api(kind), &there);
                     return Ok(Reply::Later);
                 }
-                let kept = self.place(cx, &config)?.encode();
-                let then = self.admitted(Some(change), Then::Api(kind));
-                let proposed = self.propose(
-                    now,
-                    Kind::CreateStream,
-                    StreamNumber::NONE,
-                    &kept,
-                    &config,
-                    (reply, then),
-                );
-                if proposed.is_err() {
-                    self.directory.handle_made();
-                }
-                proposed?;
+                let of = (kind, change);
+                self.propose_stream(cx, now, reply, of, Kind::creating(&config), &config)?;
+            }
+            Request::StreamRestore { config } => {
+                self.check_replicas(config.num_replicas)?;
+                self.check_placement(&config)?;
+                let config = self.streams.check_restore(&config)?;
+                let of = (kind, change);
+                self.propose_stream(cx, now, reply, of, Kind::CreateRestoring, &config)?;
             }
             Request::StreamUpdate { config, pedantic } => {
                 if pedantic {
                     pedantic::stream(&config)?;
                 }
                 self.check_replicas(config.num_replicas)?;
+                self.check_placement(&config)?;
                 let config = self.streams.check_update(&config)?;
                 let course = self.course(cx, &config)?.encode();
                 let of = self.entry(&config.name)?;
                 let (id, differs) = (of.id(), *of.config() != config);
-                // An update to the present configuration changes nothing, so no request needs to wait for it.
+                let update = Kind::updating(of.config(), &config);
+                // An update to the present configuration changes nothing, so no other request needs to wait
+                // for it.
                 let then = self.admitted(Some(change).filter(|_| differs), Then::Api(kind));
-                self.propose(now, Kind::UpdateStream, id, &course, &config, (reply, then))?;
+                self.propose(now, update, id, &course, &config, (reply, then))?;
             }
             Request::StreamDelete { stream } => {
                 let of = self.entry(stream)?;
@@ -359,12 +374,21 @@ impl JetStream {
             }
             Request::ConsumerDelete { stream, consumer } => {
                 let id = self.stream(stream)?.id();
-                let key = self.find_consumer(stream, consumer)?;
-                if !self.consumers.get(key).is_some_and(Live::is_told) {
+                let told = self.served_of(now, stream, consumer)?.is_told();
+                if let Some(key) = self.consumers.find(id, consumer).filter(|_| !told) {
                     let mut voice = self.voice(cx, now);
                     voice.advise(&Advised::ConsumerDeleted { stream, consumer });
                     self.let_go(cx, now, key, Ending::Deleted);
                     return Ok(Reply::Now(answer::success(kind)));
+                }
+                if let Some(key) = self.consumers.find(id, consumer)
+                    && let Some(live) = self.consumers.get(key)
+                    && live.consumer.lists_settled()
+                {
+                    // Behind the deletion the log would refuse the last acknowledgements, and the stream
+                    // would keep messages that the consumer has settled.
+                    self.propose_postponed_of(now, key);
+                    self.propose_delta(now, key);
                 }
                 let name = consumer.as_bytes();
                 let then = self.admitted(Some(change), Then::Api(kind));
@@ -380,7 +404,7 @@ impl JetStream {
                 consumer,
                 seq,
             } => {
-                let key = self.find_consumer(stream, consumer)?;
+                let key = self.find_consumer(now, stream, consumer)?;
                 self.reset_consumer(key, reply, seq, change)?;
             }
             _ => return Err(ApiError::BAD_REQUEST),
@@ -388,8 +412,28 @@ impl JetStream {
         Ok(Reply::Later)
     }
 
-    /// Returns `then`, extended so that it also concludes the change, for which other requests wait until
-    /// then.
+    /// Chooses the group that is to keep a new stream, and proposes the command that creates the stream.
+    fn propose_stream(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        reply: &[u8],
+        (answer, change): (Answer, Change),
+        kind: Kind,
+        config: &StreamConfig,
+    ) -> Result<(), ApiError> {
+        let kept = self.place(cx, config)?.encode();
+        let then = self.admitted(Some(change), Then::Api(answer));
+        let none = StreamNumber::NONE;
+        let proposed = self.propose(now, kind, none, &kept, config, (reply, then));
+        if proposed.is_err() {
+            self.directory.handle_made();
+        }
+        proposed
+    }
+
+    /// Registers a proposed change, for which other requests may wait. Returns an action that concludes the
+    /// change and then carries out `then`.
     fn admitted(&mut self, change: Option<Change>, then: Then) -> Then {
         match change {
             Some(change) => Then::Admitted(self.admissions.propose(change), Box::new(then)),
@@ -429,16 +473,22 @@ impl JetStream {
         Ok(())
     }
 
-    pub(super) fn shown<'a>(&self, stream: &'a Stream) -> Shown<'a> {
+    pub(super) fn shown<'a>(&self, now: Time, stream: &'a Stream) -> Shown<'a> {
+        let origins = stream.config().origins();
         Shown {
+            origins: origins
+                .map(|source| self.takers.state(now, stream.id(), source))
+                .collect(),
             stream,
-            consumers: self.consumers.len_of(stream.id()),
+            consumers: self.consumers_of(stream.id()),
         }
     }
 
     fn entry(&self, name: &str) -> Result<&Stream, ApiError> {
         let id = self.streams.by_name(name);
         id.and_then(|id| self.streams.get(id))
+            // A stream that a backup fills does not exist for clients yet.
+            .filter(|stream| !stream.is_restoring())
             .ok_or(ApiError::STREAM_NOT_FOUND)
     }
 
@@ -462,10 +512,17 @@ impl JetStream {
         }
     }
 
-    fn find_consumer(&self, stream: &str, name: &str) -> Result<Key, ApiError> {
+    /// Returns the key of a consumer, which is awake from now on.
+    fn find_consumer(&mut self, now: Time, stream: &str, name: &str) -> Result<Key, ApiError> {
         let id = self.stream(stream)?.id();
-        self.consumers
-            .find(id, name)
+        self.awaken(now, id, name)
+            .ok_or(ApiError::CONSUMER_NOT_FOUND)
+    }
+
+    /// Returns a consumer, asleep or not, as of `now`.
+    fn served_of(&self, now: Time, stream: &str, name: &str) -> Result<Served<'_>, ApiError> {
+        let stream = self.stream(stream)?;
+        self.served(self.wall.peek(now), stream, name)
             .ok_or(ApiError::CONSUMER_NOT_FOUND)
     }
 
@@ -482,7 +539,7 @@ impl JetStream {
             reserved_memory: memory.reserved,
             reserved_storage: file.reserved,
             streams: self.streams.len(),
-            consumers: self.consumers.len(),
+            consumers: self.consumers_len(),
             // The answer leaves out the bytes that the whole server may keep, because these are no limits of
             // an account. `/jsz` of the monitor shows them.
             limits: AccountLimits {
@@ -533,20 +590,22 @@ impl JetStream {
         &mut self,
         cx: &mut Context<'_>,
         now: Time,
+        reply: &[u8],
         kind: Answer,
-        stream: &str,
-        consumer: &str,
+        (stream, consumer): (&str, &str),
     ) -> Result<Reply, ApiError> {
-        let key = self.find_consumer(stream, consumer)?;
-        self.with_consumer(cx, now, key, |live, voice| {
-            let wall_us = voice.wall_us;
-            live.consumer.handle_interest(wall_us, voice);
-        });
-        let live = self
-            .consumers
-            .get(key)
-            .ok_or(ApiError::CONSUMER_NOT_FOUND)?;
-        let seen = LiveAt(live, self.wall.peek(now));
+        let id = self.stream(stream)?.id();
+        let key = self.consumers.find(id, consumer);
+        if let Some(key) = key {
+            self.with_consumer(cx, now, key, |live, voice| {
+                let wall_us = voice.wall_us;
+                live.consumer.handle_interest(wall_us, voice);
+            });
+        }
+        if self.must_prepare(key, reply, kind)? {
+            return Ok(Reply::Later);
+        }
+        let seen = self.served_of(now, stream, consumer)?;
         let body = view::consumer_info(kind, &self.server(now), stream, &seen);
         Ok(Reply::Now(body))
     }
@@ -575,13 +634,18 @@ impl JetStream {
         let name = config.name.clone();
         let existing = self.consumers.find(id, &name);
         let live = existing.and_then(|key| self.consumers.get(key));
-        let admission = rules::admit(action_text(action), live.map(|l| &*l.config), &config)?;
-        if live.is_none_or(|l| l.config.num_replicas != config.num_replicas) {
+        let served = self.served_of(now, stream, &name).ok();
+        let old = served.as_ref().map(Served::shared_config);
+        let admission = rules::admit(action_text(action), old.as_deref(), &config)?;
+        if old.is_none_or(|old| old.num_replicas != config.num_replicas) {
             rules::check_replicas(&config, self.stream(stream)?.config())?;
         }
-        let logged = live.map_or_else(|| rules::is_logged(&config), Live::is_told);
+        let of = self.stream(stream)?;
+        let retention = of.config().retention;
+        let logged = served.map_or_else(|| rules::is_logged(&config, retention), |s| s.is_told());
+        of.check_queue(&name, &config)?;
         match admission {
-            Admission::Same => return self.consumer_info(cx, now, kind, stream, &name),
+            Admission::Same => return self.consumer_info(cx, now, reply, kind, (stream, &name)),
             Admission::Create => self.check_consumers_max(id)?,
             Admission::Update if live.is_some_and(|l| l.is_taken_from(cx, &config)) => {
                 return Err(ApiError::CONSUMER_NAME_EXISTS);
@@ -609,7 +673,7 @@ impl JetStream {
                     consumer: &name,
                 });
             }
-            return self.consumer_info(cx, now, kind, stream, &name);
+            return self.consumer_info(cx, now, reply, kind, (stream, &name));
         }
         let request = ConsumerRequest {
             config,
@@ -635,9 +699,10 @@ impl JetStream {
         &mut self,
         cx: &mut Context<'_>,
         now: Time,
+        reply: &[u8],
         name: &str,
         outcome: &Outcome,
-    ) -> Vec<u8> {
+    ) -> Option<Vec<u8>> {
         let kind = Answer::ConsumerCreate;
         let made = match outcome {
             // This node no longer leads the group and so no longer serves the consumer, which the new leader
@@ -648,17 +713,17 @@ impl JetStream {
             | Outcome::ConsumerUpdated { stream } => {
                 let stream = self.streams.get(*stream).map(|s| s.name().to_owned());
                 let stream = stream.ok_or(ApiError::STREAM_NOT_FOUND);
-                stream.and_then(|stream| self.consumer_info(cx, now, kind, &stream, name))
+                stream.and_then(|stream| self.consumer_info(cx, now, reply, kind, (&stream, name)))
             }
             Outcome::Refused { error, .. } => Err(error.clone()),
             _ => Err(ApiError::BAD_REQUEST),
         };
         match made {
-            Ok(Reply::Now(body)) => body,
-            Ok(_) => Vec::new(),
+            Ok(Reply::Now(body)) => Some(body),
+            Ok(_) => None,
             Err(error) => {
                 self.stats.api_errors += 1;
-                answer::refused(kind.as_str(), &error)
+                Some(answer::refused(kind.as_str(), &error))
             }
         }
     }
@@ -676,7 +741,8 @@ impl JetStream {
             return Err(ApiError::CLUSTER_REQUIRED);
         }
         if !consumer.is_empty() {
-            self.find_consumer(stream, consumer)?;
+            self.served(0, self.stream(stream)?, consumer)
+                .ok_or(ApiError::CONSUMER_NOT_FOUND)?;
         } else if !stream.is_empty() {
             self.stream(stream)?;
         }
@@ -697,7 +763,10 @@ impl JetStream {
                     "no suitable peers for placement: there is no node `{name}`"
                 )));
             }
-            preferred => self.role.step_down = Some(StepDown { preferred }),
+            preferred => {
+                let tags = to.tags;
+                self.role.step_down = Some(StepDown { preferred, tags });
+            }
         }
         Ok(Reply::Now(answer::success(kind)))
     }
@@ -714,7 +783,7 @@ impl JetStream {
 
     fn check_consumers_max(&self, stream: StreamNumber) -> Result<(), ApiError> {
         let most = self.consumers_max(stream);
-        match most.is_some_and(|most| self.consumers.len_of(stream) >= most) {
+        match most.is_some_and(|most| self.consumers_of(stream) >= most) {
             true => Err(ApiError::MAXIMUM_CONSUMERS),
             false => Ok(()),
         }
@@ -729,17 +798,14 @@ impl JetStream {
         until: Option<Timestamp>,
     ) -> Result<Reply, ApiError> {
         let id = self.stream(stream)?.id();
-        let key = self.find_consumer(stream, consumer)?;
-        let live = self
-            .consumers
-            .get(key)
-            .ok_or(ApiError::CONSUMER_NOT_FOUND)?;
+        let served = self.served_of(now, stream, consumer)?;
         let mut config = ConsumerConfig {
             pause_until: until,
-            ..ConsumerConfig::clone(&live.config)
+            ..ConsumerConfig::clone(&served.shared_config())
         };
+        let told = served.is_told();
         level::mark_consumer(&mut config);
-        if !live.is_told() {
+        if let Some(key) = self.consumers.find(id, consumer).filter(|_| !told) {
             self.reconfigure(now, key, &Arc::new(config));
             return Ok(Reply::Now(answer::paused(until, self.timestamp(now))));
         }
@@ -773,6 +839,8 @@ const fn kind_of(request: &Request<'_>) -> Answer {
         Request::StreamList(_) => Answer::StreamList,
         Request::StreamDelete { .. } => Answer::StreamDelete,
         Request::StreamPurge { .. } => Answer::StreamPurge,
+        Request::StreamSnapshot { .. } => Answer::StreamSnapshot,
+        Request::StreamRestore { .. } => Answer::StreamRestore,
         Request::MessageGet { .. } => Answer::MessageGet,
         Request::MessageDelete { .. } => Answer::MessageDelete,
         Request::ConsumerCreate { .. } => Answer::ConsumerCreate,

@@ -1,17 +1,23 @@
 //! Tells from the subject which node has to handle a message at `$JS.>`: the node that serves the stream in
 //! the subject, the node that knows all streams, or no node.
 
+use tidegate_cluster::groups::GroupId;
 use tidegate_stream::api::strip;
 use tidegate_stream::consumer::AckSubject;
 
+use super::backups::CONFIRMATIONS;
 use super::requests::{PULLS, READS};
+use super::restores::{CHUNKS, address};
 
 /// The streams that a message at `$JS.>` concerns, which decide the node that handles the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About<'a> {
     /// The message concerns the stream of this name: the node that serves the stream handles the message.
     Stream(&'a str),
-    /// The message concerns all streams: the node that knows all streams handles the message.
+    /// The message is a part of a backup that the leader of this group sends or receives.
+    Group(GroupId),
+    /// The message concerns all streams: the directory's leader, which knows all streams, handles the
+    /// message.
     All,
     /// The message is no request, so no node has to handle it, but a stream may store it.
     None,
@@ -29,6 +35,11 @@ pub(crate) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
     if let Some(rest) = subject.strip_prefix(b"$JS.FC.") {
         return stream(rest.split(|b| *b == b'.').next());
     }
+    for prefix in [CHUNKS, CONFIRMATIONS] {
+        if let Some((group, _)) = address(subject, prefix) {
+            return About::Group(group);
+        }
+    }
     let Some(asked) = strip(subject, domain) else {
         return About::None;
     };
@@ -37,7 +48,7 @@ pub(crate) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
         // In `STREAM.MSG.GET.<stream>` and similar subjects, one more token stands before the stream's name.
         (Some(b"STREAM"), Some(b"MSG" | b"LEADER"))
         | (Some(b"CONSUMER"), Some(b"DURABLE" | b"MSG" | b"LEADER")) => stream(tokens.nth(1)),
-        (Some(b"STREAM"), Some(b"INFO" | b"PURGE"))
+        (Some(b"STREAM"), Some(b"INFO" | b"PURGE" | b"SNAPSHOT"))
         | (
             Some(b"CONSUMER"),
             Some(b"CREATE" | b"INFO" | b"NAMES" | b"LIST" | b"DELETE" | b"PAUSE" | b"RESET"),
@@ -69,6 +80,7 @@ mod tests {
         for subject in [
             "$JS.API.STREAM.INFO.S",
             "$JS.API.STREAM.PURGE.S",
+            "$JS.API.STREAM.SNAPSHOT.S",
             "$JS.API.STREAM.MSG.GET.S",
             "$JS.API.STREAM.MSG.DELETE.S",
             "$JS.API.STREAM.LEADER.STEPDOWN.S",
@@ -92,7 +104,7 @@ mod tests {
             "$JS.API.STREAM.UPDATE.S",
             "$JS.API.STREAM.DELETE.S",
             "$JS.API.STREAM.NAMES",
-            "$JS.API.STREAM.SNAPSHOT.S",
+            "$JS.API.STREAM.RESTORE.S",
             "$JS.API.STREAM.INFO",
             "$JS.API.META.LEADER.STEPDOWN",
             "$JS.ACK.S",
@@ -110,6 +122,13 @@ mod tests {
         ] {
             assert_eq!(is_flow(subject.as_bytes(), Some("hub")), flows, "{subject}");
         }
+        for subject in [
+            "$JS.SNAPSHOT.RESTORE.S.4097-abc",
+            "$JS.SNAPSHOT.ACK.S.4097-abc.131072.1",
+        ] {
+            assert_eq!(of(subject), About::Group(GroupId::new(4097)), "{subject}");
+        }
+        assert_eq!(of("$JS.SNAPSHOT.RESTORE.S"), About::None);
         assert_eq!(of("$JS.EVENT.ADVISORY.STREAM.CREATED.S"), About::None);
         assert_eq!(of("$JS.other.API.STREAM.INFO.S"), About::None);
     }

@@ -1,24 +1,24 @@
 //! The views of streams from which the server makes the answers of the API.
 
-use serde_json::Value;
 use tidegate::Time;
 use tidegate_stream::api::answer::Kind;
 use tidegate_stream::api::body::InfoDetails;
 use tidegate_stream::api::view;
-use tidegate_stream::api::view::{StreamCounts, StreamView};
+use tidegate_stream::api::view::{OriginState, StreamCounts, StreamView};
 use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::Stream;
 
 use super::JetStream;
 use crate::config::StreamSettings;
-use crate::streams::serving::consumers::LiveAt;
 
 /// A stream, with the number of its consumers on this node. This number differs from the number in the log,
 /// because the log does not keep all consumers.
 pub(super) struct Shown<'a> {
     pub(super) stream: &'a Stream,
     pub(super) consumers: usize,
+    /// The states of the stream's origins.
+    pub(super) origins: Vec<OriginState>,
 }
 
 impl StreamView for Shown<'_> {
@@ -44,6 +44,10 @@ impl StreamView for Shown<'_> {
     fn subjects(&self, pattern: &[u8], each: &mut dyn FnMut(&[u8], u64)) {
         StreamView::subjects(self.stream, pattern, each);
     }
+
+    fn origins(&self) -> Vec<OriginState> {
+        self.origins.clone()
+    }
 }
 
 impl JetStream {
@@ -53,41 +57,57 @@ impl JetStream {
         &self.settings
     }
 
-    /// Returns up to `limit` streams for the monitor: the name of each stream, and its description in the
-    /// form of an API answer, with the stream's consumers if `consumers` is set.
-    pub(crate) fn details(&self, now: Time, limit: usize, consumers: bool) -> Vec<(String, Value)> {
-        let server = self.server(now);
-        let parsed = |json: &[u8]| {
-            let mut value: Value = serde_json::from_slice(json).unwrap_or_default();
-            if let Some(fields) = value.as_object_mut() {
-                fields.remove("type");
-            }
-            value
-        };
-        let kept = self
-            .streams
-            .iter()
-            .filter(|s| s.home().is_here() && !s.is_filling());
-        let all = kept.take(limit);
-        all.map(|stream| {
-            let info = view::stream_info(&server, &self.shown(stream), &InfoDetails::default());
-            let mut value = parsed(&info.unwrap_or_default());
-            value["name"] = stream.name().into();
-            if consumers {
-                let wall_us = self.wall.peek(now);
-                let of = self.consumers.of(stream.id()).map(|live| {
-                    let kind = Kind::ConsumerInfo;
-                    parsed(&view::consumer_info(
-                        kind,
-                        &server,
-                        stream.name(),
-                        &LiveAt(live, wall_us),
-                    ))
-                });
-                value["consumer_detail"] = of.collect();
-            }
-            (stream.name().to_owned(), value)
-        })
-        .collect()
+    /// Returns the stream of this name, if this group keeps it and has all of it.
+    pub(crate) fn kept(&self, name: &str) -> Option<&Stream> {
+        let id = self.streams.by_name(name)?;
+        self.streams.get(id).filter(|s| is_kept(s))
     }
+
+    /// Iterates over the streams that this group keeps in the order of their names: the streams after the
+    /// name `after`, or all.
+    pub(crate) fn kept_after<'a>(
+        &'a self,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = &'a Stream> + use<'a> {
+        self.streams.iter_after(after).filter(|s| is_kept(s))
+    }
+
+    /// Returns the description of a stream as JSON, in the form of an API answer.
+    pub(crate) fn describe(&self, now: Time, stream: &Stream) -> Vec<u8> {
+        let (server, shown) = (self.server(now), self.shown(now, stream));
+        let info = view::stream_info(&server, &shown, &InfoDetails::default());
+        info.expect("only requests for removed messages are refused")
+    }
+
+    /// Returns the descriptions of at most `limit` consumers of a stream as JSON, in the form of API answers
+    /// and in the order of the consumers' names: the consumers after the name `after`, or all. Also returns
+    /// the name of the last one, if the stream has further consumers.
+    pub(crate) fn describe_consumers(
+        &self,
+        now: Time,
+        stream: &Stream,
+        after: Option<&str>,
+        limit: usize,
+    ) -> (Vec<Vec<u8>>, Option<String>) {
+        let (server, wall_us) = (self.server(now), self.wall.peek(now));
+        let mut names = self.served_after(stream, after);
+        let (mut described, mut last) = (Vec::new(), after);
+        for name in names.by_ref().take(limit) {
+            last = Some(name);
+            let served = self.served(wall_us, stream, name);
+            described.extend(served.map(|served| {
+                view::consumer_info(Kind::ConsumerInfo, &server, stream.name(), &served)
+            }));
+        }
+        let has_more = names.next().is_some();
+        // Without room for one consumer, the list goes on before the first one, after the empty name.
+        let last = has_more.then(|| last.unwrap_or_default().to_owned());
+        (described, last)
+    }
+}
+
+/// Returns whether a group keeps the stream, and has all of it. An entry of the directory for a stream of
+/// another group does not count.
+fn is_kept(stream: &Stream) -> bool {
+    stream.home().is_here() && !stream.is_filling() && !stream.is_restoring()
 }

@@ -11,6 +11,7 @@ use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
 use tidegate_raft::replica::{Committed, EntryId};
+use tidegate_stream::api::view::ConsumerView as _;
 use tidegate_stream::stream::{AccountLimits, Streams};
 
 use super::super::JetStream;
@@ -18,7 +19,7 @@ use super::WAITING_MAX;
 use crate::config::{Settings, StreamSettings};
 use crate::party::ClientKey;
 use crate::sessions::{Node, joined};
-use crate::streams::serving::consumers::Unread;
+use crate::streams::serving::live::Unread;
 
 /// A request: the part of its subject behind `$JS.API.`, and its body.
 type Asked = (String, Value);
@@ -157,7 +158,7 @@ impl World {
                 continue;
             }
             // A request that waited for another may have woken a consumer after its turn.
-            if self.streams().deadline() != Some(Time::ZERO) {
+            if self.streams().deadline(true) != Some(Time::ZERO) {
                 break;
             }
             self.turn();
@@ -214,13 +215,14 @@ impl World {
         let mut all = serde_json::Map::new();
         for stream in streams.applied().iter() {
             let mut consumers = serde_json::Map::new();
-            for live in streams.consumers.of(stream.id()) {
-                let config = serde_json::to_value(&*live.config).unwrap();
-                if live.logged {
-                    let known = stream.consumer(live.name()).map(|c| c.config());
-                    assert_eq!(known, Some(&*live.config), "as the log has it");
+            let names = streams.served_after(stream, None);
+            for served in names.filter_map(|name| streams.served(0, stream, name)) {
+                let config = serde_json::to_value(served.config()).unwrap();
+                if served.live().is_none_or(|live| live.logged) {
+                    let known = stream.consumer(served.name()).map(|c| c.config());
+                    assert_eq!(known, Some(served.config()), "as the log has it");
                 }
-                consumers.insert(live.name().to_owned(), config);
+                consumers.insert(served.name().to_owned(), config);
             }
             for (name, _) in stream.consumers() {
                 assert!(consumers.contains_key(name), "{name} is not served");

@@ -1,0 +1,127 @@
+//! Purges by subject of streams with many subjects, which the node prepares in parts before it proposes them.
+//!
+//! The requests wait in a line. For the first one, each node of the group compares the subjects with the
+//! pattern and copies blocks of the index, a part in each turn ([`Streams::foresee`]). Then the leader
+//! proposes the purge, which has its whole effect at its entry.
+
+use std::collections::VecDeque;
+
+use tidegate::Time;
+use tidegate_stream::api::answer::{self, Kind as Answer};
+use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::StreamNumber;
+use tidegate_stream::stream::{Kind, PurgeRequest, Stream, Streams};
+
+use super::JetStream;
+use super::context::Context;
+use super::outcome::Then;
+
+/// The most subjects of a stream for which the leader proposes a purge by subject at once.
+const AT_ONCE: u64 = if cfg!(test) { 8 } else { 4096 };
+/// The number of subjects that a node looks at in one turn to prepare a purge.
+const PART_LEN: usize = if cfg!(test) { 3 } else { 8192 };
+/// The most purges that wait; the group refuses further ones.
+const WAITING_MAX: usize = 64;
+
+/// The purges that wait, see the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Purges {
+    waiting: VecDeque<Asked>,
+    /// True while the node prepares the first of these purges.
+    begun: bool,
+}
+
+/// A client's request for a purge that waits.
+#[derive(Debug)]
+struct Asked {
+    reply: Box<[u8]>,
+    stream: StreamNumber,
+    request: PurgeRequest,
+}
+
+impl Purges {
+    /// Returns whether a purge waits.
+    pub(super) fn is_due(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}
+
+impl JetStream {
+    /// Lets a purge wait until the node has prepared it, if the stream has many subjects, or if an earlier
+    /// purge of the stream waits. Returns false if the leader can propose the purge at once.
+    pub(super) fn must_foresee(
+        &mut self,
+        reply: &[u8],
+        stream: StreamNumber,
+        request: &PurgeRequest,
+    ) -> Result<bool, ApiError> {
+        let waiting = &mut self.purges.waiting;
+        let subjects = self.streams.get(stream).map_or(0, Stream::subjects_len);
+        let large = !request.filter.is_empty() && subjects > AT_ONCE;
+        if !large && !waiting.iter().any(|asked| asked.stream == stream) {
+            return Ok(false);
+        }
+        if waiting.len() >= WAITING_MAX {
+            return Err(ApiError::TOO_MANY_REQUESTS);
+        }
+        waiting.push_back(Asked {
+            reply: reply.into(),
+            stream,
+            request: request.clone(),
+        });
+        Ok(true)
+    }
+
+    /// Does a turn's part of the preparation of a purge, on the leader and on other nodes. The leader
+    /// proposes a purge that is prepared.
+    pub(super) fn serve_purges(&mut self, cx: &mut Context<'_>, now: Time) {
+        self.streams.go_on_foreseeing(PART_LEN);
+        let Some(first) = self.purges.waiting.front() else {
+            return;
+        };
+        let (stream, filter) = (first.stream, &*first.request.filter);
+        if !self.purges.begun {
+            self.purges.begun = true;
+            self.streams.foresee(stream, filter);
+            if self.role.nodes > 1 {
+                let hint = first.request.filter.clone();
+                self.command(now, false, &Streams::hint(stream, &hint), None);
+            }
+            return;
+        }
+        if self.streams.is_foreseeing() {
+            return;
+        }
+        self.purges.begun = false;
+        let Some(Asked {
+            reply,
+            stream,
+            request,
+        }) = self.purges.waiting.pop_front()
+        else {
+            return;
+        };
+        let waiter = (&*reply, Then::Api(Answer::StreamPurge));
+        let proposed = match self.streams.get(stream) {
+            Some(_) => self.propose(now, Kind::Purge, stream, b"", &request, waiter),
+            None => Err(ApiError::STREAM_NOT_FOUND),
+        };
+        if let Err(error) = proposed {
+            self.refuse_purge(cx, now, &reply, &error);
+        }
+    }
+
+    /// Refuses the purges that wait, because this node serves the streams no longer.
+    pub(super) fn close_purges(&mut self, cx: &mut Context<'_>, now: Time) {
+        self.purges.begun = false;
+        for asked in std::mem::take(&mut self.purges.waiting) {
+            self.refuse_purge(cx, now, &asked.reply, &ApiError::SYSTEM_UNAVAILABLE);
+        }
+    }
+
+    fn refuse_purge(&mut self, cx: &mut Context<'_>, now: Time, reply: &[u8], error: &ApiError) {
+        self.stats.api_errors += 1;
+        let body = answer::refused(Answer::StreamPurge.as_str(), error);
+        self.voice(cx, now).answer_with(reply, &body);
+    }
+}

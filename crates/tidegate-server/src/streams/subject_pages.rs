@@ -1,0 +1,164 @@
+//! Info requests about streams with many subjects or many removed messages, which take too long for one turn
+//! of the event loop.
+//!
+//! The requests wait in a line. For the first request the group collects the subjects, [`PART_LEN`] a turn.
+//! Then the node gives the page to a thread of its pool, which sorts and encodes the answer. The next request
+//! begins once the answer is back, so one collected list exists at a time in each group.
+
+use std::collections::VecDeque;
+
+use tidegate::Time;
+use tidegate_stream::api::answer::{self, Kind};
+use tidegate_stream::api::body::InfoDetails;
+use tidegate_stream::api::{SubjectList, SubjectPage};
+use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::StreamNumber;
+
+use super::JetStream;
+use super::context::Context;
+use crate::cost::{Work, spend};
+use crate::cures::cures;
+
+/// The most subjects of a stream, and the most removed messages, for which the group answers an info request
+/// at once.
+const AT_ONCE: u64 = if cfg!(test) { 64 } else { 4096 };
+/// The number of subjects that the group looks at in one turn.
+const PART_LEN: usize = if cfg!(test) { 10 } else { 8192 };
+/// The most requests that wait; the group refuses further requests.
+const WAITING_MAX: usize = 64;
+
+/// The requests for pages of subjects, see the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct SubjectPages {
+    waiting: VecDeque<Asked>,
+    /// The subjects collected so far for the first of the waiting requests; `None` while the group collects
+    /// no subjects.
+    list: Option<SubjectList>,
+    /// True while a thread of the pool encodes an answer.
+    encoding: bool,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+struct Asked {
+    reply: Box<[u8]>,
+    stream: StreamNumber,
+    details: InfoDetails,
+}
+
+impl SubjectPages {
+    /// Returns whether the group has subjects to collect.
+    pub(super) fn is_due(&self) -> bool {
+        !self.encoding && !self.waiting.is_empty()
+    }
+}
+
+impl JetStream {
+    /// Returns whether an info request about this stream must wait for a page of subjects or for a list of
+    /// removed messages.
+    pub(super) fn needs_page(&self, stream: StreamNumber, details: &InfoDetails) -> bool {
+        let state = self.streams.get(stream).map(|s| s.state());
+        state.is_some_and(|state| {
+            (!details.subjects_filter.is_empty() && state.num_subjects > AT_ONCE)
+                || (details.deleted_details && state.num_deleted > AT_ONCE)
+        })
+    }
+
+    /// Lets an info request wait for its page of subjects.
+    pub(super) fn ask_for_page(
+        &mut self,
+        reply: &[u8],
+        stream: StreamNumber,
+        details: InfoDetails,
+    ) -> Result<(), ApiError> {
+        if self.subject_pages.waiting.len() >= WAITING_MAX {
+            let why = format_args!(
+                "{WAITING_MAX} requests for subjects of large streams wait already: ask again later"
+            );
+            return Err(ApiError::stream_general(why));
+        }
+        self.subject_pages.waiting.push_back(Asked {
+            reply: reply.into(),
+            stream,
+            details,
+        });
+        Ok(())
+    }
+
+    /// Collects a part of the subjects for the first waiting request. Gives the complete list to the node,
+    /// which has the answer encoded.
+    pub(super) fn serve_subject_pages(&mut self, cx: &mut Context<'_>, now: Time) {
+        if !self.subject_pages.is_due() {
+            return;
+        }
+        let Some(asked) = self.subject_pages.waiting.pop_front() else {
+            return;
+        };
+        let list = self.subject_pages.list.take();
+        let mut list = list.unwrap_or_else(|| SubjectList::new(&asked.details));
+        let Some(stream) = self.streams.get(asked.stream) else {
+            // A client deleted the stream meanwhile.
+            return self.refuse_page(cx, now, &asked.reply, &ApiError::STREAM_NOT_FOUND);
+        };
+        let part_len = match cures().pages {
+            true => PART_LEN,
+            false => usize::MAX,
+        };
+        let all = list.collect(stream, part_len);
+        let subjects = stream.state().num_subjects;
+        spend(Work::Subject, subjects.min(part_len as u64));
+        if !all {
+            self.subject_pages.list = Some(list);
+            self.subject_pages.waiting.push_front(asked);
+            return;
+        }
+        let removed = asked.details.deleted_details.then(|| stream.removed());
+        let shown = self.shown(now, stream);
+        let page = list.finish(&self.server(now), &shown, &asked.details, removed);
+        match page {
+            Ok(page) => {
+                self.subject_pages.encoding = true;
+                cx.outputs.encode(asked.reply, page);
+            }
+            Err(error) => self.refuse_page(cx, now, &asked.reply, &error),
+        }
+    }
+
+    /// Answers a request with the encoded page; `None` refuses the request, because the encoding failed.
+    pub(crate) fn handle_page(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        reply: &[u8],
+        body: Option<&[u8]>,
+    ) {
+        self.subject_pages.encoding = false;
+        match body {
+            Some(body) => self.voice(cx, now).answer_with(reply, body),
+            None => self.refuse_page(cx, now, reply, &ApiError::SYSTEM_UNAVAILABLE),
+        }
+    }
+
+    /// Refuses the requests that wait, because this node serves the streams no longer.
+    pub(super) fn close_subject_pages(&mut self, cx: &mut Context<'_>, now: Time) {
+        self.subject_pages.list = None;
+        for asked in std::mem::take(&mut self.subject_pages.waiting) {
+            self.refuse_page(cx, now, &asked.reply, &ApiError::SYSTEM_UNAVAILABLE);
+        }
+    }
+
+    fn refuse_page(&mut self, cx: &mut Context<'_>, now: Time, reply: &[u8], error: &ApiError) {
+        self.stats.api_errors += 1;
+        let body = answer::refused(Kind::StreamInfo.as_str(), error);
+        self.voice(cx, now).answer_with(reply, &body);
+    }
+}
+
+/// A page of subjects that a thread encodes, with the reply subject of the client that asked.
+#[derive(Debug)]
+pub(crate) struct PageJob {
+    /// The client's reply subject.
+    pub(crate) reply: Box<[u8]>,
+    /// The page.
+    pub(crate) page: SubjectPage,
+}
