@@ -29,7 +29,22 @@ fn the_protocol_number_covers_everything_nodes_agree_on() {
     let _ = writeln!(
         text,
         "\nwhat the entries of entries/v1 lead to:\n{}",
-        commands::outcomes()
+        commands::outcomes("entries.hex")
+    );
+    let _ = writeln!(
+        text,
+        "what the entries of entries/v1/retaining.hex lead to:\n{}",
+        commands::outcomes("retaining.hex")
+    );
+    let _ = writeln!(
+        text,
+        "what the entries of entries/v1/restoring.hex lead to:\n{}",
+        commands::outcomes("restoring.hex")
+    );
+    let _ = writeln!(
+        text,
+        "what the entries of entries/v1/origins.hex lead to:\n{}",
+        commands::outcomes("origins.hex")
     );
     hex::check(&fixture("cluster", VERSION, "agreed.txt"), &text);
 }

@@ -19,14 +19,14 @@ use tidegate_stream::stream::{
 };
 
 use super::hex::{self, Text};
-use super::{entry, fixture, listing};
+use super::{entry, fixture, listing, origins, restoring, retaining};
 
 const SECOND: u64 = 1_000_000;
 /// 2026-01-01, in microseconds.
 const START: u64 = 1_767_225_600 * SECOND;
 
 /// The groups: all nodes, one node, another.
-const ALL: usize = 0;
+pub(super) const ALL: usize = 0;
 const FROM: usize = 1;
 const TO: usize = 2;
 const NUMBERS: [GroupId; 3] = [groups::ALL, GroupId::new(0x1001), GroupId::new(0x1002)];
@@ -61,6 +61,14 @@ pub(crate) const fn name_of(kind: Kind) -> &'static str {
         Kind::Renew => "renew",
         Kind::Thaw => "thaw",
         Kind::ResetConsumer => "reset consumer",
+        Kind::CreateRetaining => "create stream that keeps messages for its consumers",
+        Kind::UpdateRetaining => "update stream that keeps messages for its consumers",
+        Kind::SettlingDelta => "consumer delta that lists settled messages",
+        Kind::CreateRestoring => "create stream that a backup fills",
+        Kind::Restore => "part of a backup",
+        Kind::CreateWithOrigins => "create stream with origins",
+        Kind::UpdateWithOrigins => "update stream with origins",
+        Kind::TakeIn => "take in",
     }
 }
 
@@ -70,15 +78,15 @@ pub(crate) fn kinds() -> Vec<Kind> {
 }
 
 /// Three groups, and the entries that they applied.
-struct World {
-    groups: [Streams; 3],
+pub(super) struct World {
+    pub(super) groups: [Streams; 3],
     log: BTreeMap<(usize, u64), Bytes>,
     now_us: u64,
-    samples: Vec<Sample>,
+    pub(super) samples: Vec<Sample>,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             groups: [(); 3].map(|()| Streams::new(AccountLimits::NONE)),
             log: BTreeMap::new(),
@@ -88,7 +96,12 @@ impl World {
     }
 
     /// Applies an entry of these commands to a group, a second after the one before.
-    fn apply(&mut self, group: usize, name: &str, commands: &[Command<'_>]) -> Vec<Outcome> {
+    pub(super) fn apply(
+        &mut self,
+        group: usize,
+        name: &str,
+        commands: &[Command<'_>],
+    ) -> Vec<Outcome> {
         self.now_us += SECOND;
         let mut entry = Vec::new();
         let mut encoder = Encoder::begin(&mut entry, self.now_us);
@@ -115,7 +128,7 @@ impl World {
     }
 
     /// Applies one command, which the group must not refuse.
-    fn good(&mut self, group: usize, name: &str, command: &Command<'_>) {
+    pub(super) fn good(&mut self, group: usize, name: &str, command: &Command<'_>) {
         let outcome = self.apply(group, name, &[*command]).remove(0);
         assert!(
             !matches!(outcome, Outcome::Refused { .. }),
@@ -132,7 +145,7 @@ impl World {
     }
 
     /// Creates a stream with this configuration and returns its number. `kept` names its home group.
-    fn create(&mut self, group: usize, config: &Value, kept: &[u8]) -> StreamNumber {
+    pub(super) fn create(&mut self, group: usize, config: &Value, kept: &[u8]) -> StreamNumber {
         let config: StreamConfig = serde_json::from_value(config.clone()).unwrap();
         let config = self.groups[group].check_create(&config).unwrap();
         let payload = serde_json::to_vec(&config).unwrap();
@@ -140,12 +153,12 @@ impl World {
         self.good(
             group,
             &name,
-            &Command::new(Kind::CreateStream, StreamNumber::NONE, kept, &payload),
+            &Command::new(Kind::creating(&config), StreamNumber::NONE, kept, &payload),
         );
         self.groups[group].by_name(&config.name).unwrap()
     }
 
-    fn update(
+    pub(super) fn update(
         &mut self,
         group: usize,
         name: &str,
@@ -153,18 +166,19 @@ impl World {
         change: &Value,
         subject: &[u8],
     ) {
-        let config = self.groups[group].get(stream).unwrap().config();
-        let mut config = serde_json::to_value(config).unwrap();
+        let old = self.groups[group].get(stream).unwrap().config();
+        let (before, mut config) = (old.clone(), serde_json::to_value(old).unwrap());
         let fields = config.as_object_mut().unwrap();
         fields.extend(change.as_object().unwrap().clone());
         // As the state keeps it: every field in the type's own order.
         let config: StreamConfig = serde_json::from_value(config).unwrap();
         let payload = serde_json::to_vec(&config).unwrap();
-        let command = Command::new(Kind::UpdateStream, stream, subject, &payload);
+        let kind = Kind::updating(&before, &config);
+        let command = Command::new(kind, stream, subject, &payload);
         self.good(group, name, &command);
     }
 
-    fn consumer(
+    pub(super) fn consumer(
         &mut self,
         stream: StreamNumber,
         consumer: &str,
@@ -690,7 +704,7 @@ fn moves(world: &mut World) {
     world.update(ALL, "update stream, it moves", planned, &json!({}), &to);
 }
 
-fn entries_text(samples: &[Sample]) -> String {
+pub(super) fn entries_text(samples: &[Sample]) -> String {
     let mut text = Text::new(
         "Entries of the replicated log, with one of each kind of command. Before each name stands the group's number.\n\
          Written by world() in tests/golden/commands.rs.",
@@ -702,9 +716,9 @@ fn entries_text(samples: &[Sample]) -> String {
     text.0
 }
 
-/// The entries of the fixture, with the group of each.
-fn kept_entries() -> Vec<Sample> {
-    let text = fs::read_to_string(fixture("entries", 1, "entries.hex")).unwrap();
+/// The entries of a fixture, with the group of each.
+fn kept_in(name: &str) -> Vec<Sample> {
+    let text = fs::read_to_string(fixture("entries", 1, name)).unwrap();
     let samples = hex::read(&text).into_iter().map(|section| {
         let (_, name) = section.name.split_once(" in ").unwrap();
         let number = name.split(':').next().unwrap();
@@ -720,10 +734,14 @@ fn kept_entries() -> Vec<Sample> {
     samples.collect()
 }
 
-/// The groups' streams after the entries of the fixture.
-fn applied() -> [Streams; 3] {
+fn kept_entries() -> Vec<Sample> {
+    kept_in("entries.hex")
+}
+
+/// The groups' streams after the entries of a fixture.
+pub(super) fn applied(name: &str) -> [Streams; 3] {
     let mut groups = [(); 3].map(|()| Streams::new(AccountLimits::NONE));
-    for (n, sample) in kept_entries().iter().enumerate() {
+    for (n, sample) in kept_in(name).iter().enumerate() {
         let (mut outcomes, mut effects) = (Vec::new(), Vec::new());
         let lsn = 4096 * (n as u64 + 1);
         let streams = &mut groups[sample.group];
@@ -734,7 +752,7 @@ fn applied() -> [Streams; 3] {
     groups
 }
 
-fn state(streams: &Streams) -> Vec<u8> {
+pub(super) fn state(streams: &Streams) -> Vec<u8> {
     streams.snapshot().chunks().flatten().collect()
 }
 
@@ -743,11 +761,11 @@ pub(crate) fn an_entry() -> Bytes {
     world().samples.swap_remove(1).entry
 }
 
-/// The outcome of each command in the fixture's entries, and the checksums of the resulting states.
-pub(crate) fn outcomes() -> String {
+/// The outcome of each command in a fixture's entries, and the checksums of the resulting states.
+pub(crate) fn outcomes(name: &str) -> String {
     let mut groups = [(); 3].map(|()| Streams::new(AccountLimits::NONE));
     let mut text = String::new();
-    for (n, sample) in kept_entries().iter().enumerate() {
+    for (n, sample) in kept_in(name).iter().enumerate() {
         let (mut outcomes, mut effects) = (Vec::new(), Vec::new());
         let streams = &mut groups[sample.group];
         let lsn = 4096 * (n as u64 + 1);
@@ -778,9 +796,10 @@ fn entries_are_written_as_their_version_writes_them() {
 
 #[test]
 fn every_kind_of_command_has_a_sample() {
-    let samples = world().samples;
     let mut seen = BTreeMap::new();
-    for sample in &samples {
+    let worlds = [retaining::world(), restoring::world(), origins::world()];
+    let more = worlds.iter().flat_map(|world| &world.samples);
+    for sample in world().samples.iter().chain(more) {
         for command in Entry::decode(&sample.entry).unwrap().commands() {
             *seen.entry(command.unwrap().kind as u8).or_insert(0) += 1;
         }
@@ -796,7 +815,7 @@ fn every_kind_of_command_has_a_sample() {
 
 #[test]
 fn the_entries_of_each_version_lead_to_the_same_streams() {
-    let groups = applied();
+    let groups = applied("entries.hex");
     for (streams, number) in groups.iter().zip(NUMBERS) {
         let bytes = state(streams);
         let version = bytes[0];
@@ -826,11 +845,11 @@ fn a_state_of_version_3_is_read() {
 fn a_state_of_a_later_version_is_refused_by_name() {
     let text = fs::read_to_string(fixture("state", 3, "1.hex")).unwrap();
     let mut later = hex::read(&text)[0].bytes();
-    later[0] = 4;
+    later[0] = 6;
     let refused = Streams::restore(&later, AccountLimits::NONE).unwrap_err();
     let says = refused.to_string();
     assert!(
-        says.contains("version 4, expected 1 to 3")
+        says.contains("version 6, expected 1 to 5")
             && says.contains("use the program that wrote it"),
         "{says}"
     );
@@ -853,7 +872,7 @@ fn an_entry_of_a_later_version_is_refused_by_name() {
             .to_string()
             .contains("expected an entry of version 1, not 2: a newer program wrote it")
     );
-    for unknown in 20..=u8::MAX {
+    for unknown in 28..=u8::MAX {
         let kind = apply(16, unknown);
         assert_eq!(
             kind,

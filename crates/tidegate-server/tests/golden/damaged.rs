@@ -91,6 +91,16 @@ fn formats() -> Vec<Format> {
         Sum::None,
         Box::new(entries) as Box<_>,
     )];
+    let path = fixture("entries", 1, "retaining.hex");
+    let mut retaining = Streams::new(AccountLimits::NONE);
+    let mut lsn = 0;
+    let entries = move |bytes: &[u8]| {
+        let bytes = Bytes::copy_from_slice(bytes);
+        lsn += 64;
+        let done = retaining.apply(lsn, &bytes, &mut Vec::new(), &mut Vec::new());
+        Some(done.err()?.to_string())
+    };
+    all.push(format("entry", path, Sum::None, Box::new(entries)));
     let path = fixture("raft", 1, "messages.hex");
     all.push(format("raft_message", path, Sum::First, Box::new(messages)));
     let path = fixture("cluster", 3, "catch_up.hex");
@@ -102,8 +112,8 @@ fn formats() -> Vec<Format> {
         let frames = |bytes: &[u8]| Some(read(bytes, FRAME_BYTES_MAX).err()?.to_string());
         all.push(format("cluster_wire", path, Sum::Last, Box::new(frames)));
     }
-    for number in ["1.hex", "4097.hex", "4098.hex"] {
-        let path = fixture("state", 3, number);
+    for (version, number) in [(3, "1.hex"), (3, "4097.hex"), (3, "4098.hex"), (4, "1.hex")] {
+        let path = fixture("state", version, number);
         let states = |bytes: &[u8]| {
             let restored = Streams::restore(bytes, AccountLimits::NONE);
             Some(restored.err()?.to_string())

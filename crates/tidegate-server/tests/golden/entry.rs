@@ -88,7 +88,7 @@ pub(crate) fn state(bytes: &[u8], text: &mut Text) {
     f.number(8, "time in microseconds");
     f.number(4, "the last stream's number");
     let streams = f.number(4, "streams");
-    if streams > 0 && version == 3 {
+    if streams > 0 && version >= 3 {
         f.number(4, "stream: number");
         f.number(1, "which group keeps it: how");
         f.number(4, "which group keeps it: number");
@@ -96,6 +96,18 @@ pub(crate) fn state(bytes: &[u8], text: &mut Text) {
         f.number(4, "moves to");
         f.number(1, "on its way: how");
         f.number(8, "on its way: how far");
+        if version >= 4 {
+            f.number(8, "sweep: first");
+            f.number(8, "sweep: last");
+        }
+        if version >= 5 {
+            for _ in 0..f.number(4, "origins") {
+                f.counted("origin: key");
+                f.number(4, "origin: number");
+                f.number(8, "origin: created at");
+                f.number(8, "origin: how far");
+            }
+        }
         f.number(8, "created at");
         let config = f.number(4, "configuration: length") as usize;
         let config = f.take(config);

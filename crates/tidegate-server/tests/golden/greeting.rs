@@ -29,6 +29,7 @@ fn node(name: &str, id: u64, version: u16) -> Node {
         cluster: "tide".into(),
         name: name.into(),
         client_url: format!("{name}.example:4222"),
+        tags: Vec::new(),
         ..Introduction::default()
     };
     Node {

@@ -76,6 +76,9 @@ pub(crate) fn listing(streams: &Streams) -> String {
                     one.consumer_seq, one.stream_seq, one.due_us, one.deliveries,
                 );
             }
+            for seq in state.given_up() {
+                let _ = writeln!(text, "    given up {seq}");
+            }
         }
     }
     text

@@ -21,6 +21,9 @@ mod greeting;
 #[path = "../../../tidegate-log/tests/golden/hex.rs"]
 mod hex;
 mod listing;
+mod origins;
+mod restoring;
+mod retaining;
 
 use std::path::{Path, PathBuf};
 
