@@ -80,6 +80,10 @@ enum Kind {
     Conditional,
     /// Up to so many unanswered messages, into a stream that keeps only the last messages.
     Limited(usize),
+    /// Up to so many unanswered messages, into a work queue.
+    Queue(usize),
+    /// Up to so many unanswered messages, into a stream by interest.
+    Interest(usize),
 }
 
 struct Out {
@@ -116,6 +120,8 @@ impl Client {
         dice: &mut Dice,
     ) -> Self {
         let kind = match id % 5 {
+            0 if id % 10 == 5 => Kind::Queue(dice.range(1, 16) as usize),
+            1 if id % 10 == 6 => Kind::Interest(dice.range(1, 16) as usize),
             0 => Kind::Sync,
             1 if !limited => Kind::Async(dice.range(2, 16) as usize),
             2 => Kind::Conditional,
@@ -153,7 +159,10 @@ impl Client {
             self.node = self.dice.pick(&self.nodes);
         }
         let window = match self.kind {
-            Kind::Async(window) | Kind::Limited(window) => window,
+            Kind::Async(window)
+            | Kind::Limited(window)
+            | Kind::Queue(window)
+            | Kind::Interest(window) => window,
             _ => 1,
         };
         if !self.stopped {
@@ -190,6 +199,8 @@ impl Client {
                 "s.shared".to_owned()
             }
             Kind::Limited(_) => format!("t.{}", number % 7),
+            Kind::Queue(_) => format!("q.{}", number % 2),
+            Kind::Interest(_) => format!("i.{}", number % 3),
         };
         headers.push_str("\r\n");
         let len = match self.dice.below(20) {
@@ -265,10 +276,11 @@ impl Client {
 
     /// The number of its stream; the streams are created in this order.
     pub(crate) fn stream(&self) -> u32 {
-        if let Kind::Limited(_) = self.kind {
-            2
-        } else {
-            1
+        match self.kind {
+            Kind::Limited(_) => 2,
+            Kind::Queue(_) => 3,
+            Kind::Interest(_) => 4,
+            _ => 1,
         }
     }
 

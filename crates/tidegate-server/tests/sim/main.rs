@@ -26,7 +26,9 @@ mod model;
 mod net;
 mod node;
 mod oracle;
+mod retain;
 mod run;
+mod taking;
 mod world;
 
 use bugs::Bug;

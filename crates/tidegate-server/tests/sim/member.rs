@@ -8,6 +8,7 @@ use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::replica::EntryId;
 use tidegate_raft::store::{Due, Fetch, Store, WriteError, account, relocate};
+use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Effect, Encoder, Kind, Outcome, Place, Streams};
@@ -19,12 +20,34 @@ use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::node::Answer;
 use crate::oracle::{Oracle, Verdict, ensure};
+use crate::run::variable;
 
 /// The streams, which a stock client would have created earlier.
-const STREAMS: [&str; 2] = [
-    r#"{"name":"S","subjects":["s.>"],"duplicate_window":86400000000000}"#,
+const STREAMS: [&str; 6] = [
+    r#"{"name":"S","subjects":["s.>"],"duplicate_window":86400000000000,
+        "subject_transform":{"src":"s.*","dest":"mapped.{{partition(2,1)}}.$1"},"republish":{"dest":"r.>"}}"#,
     r#"{"name":"T","subjects":["t.>"],"max_msgs":60,"duplicate_window":86400000000000}"#,
+    r#"{"name":"Q","subjects":["q.>"],"retention":"workqueue","duplicate_window":86400000000000}"#,
+    r#"{"name":"I","subjects":["i.>"],"retention":"interest","duplicate_window":86400000000000}"#,
+    r#"{"name":"M","mirror":{"name":"S"}}"#,
+    r#"{"name":"F","sources":[{"name":"Q","filter_subject":"q.>"}]}"#,
 ];
+/// The number of streams without origins.
+const OWN: usize = 4;
+
+/// Returns the streams of the simulation. Streams with origins take part with `ORIGINS=1`: they make the
+/// leaders propose so much that some seeds need longer than a seed has.
+fn streams() -> &'static [&'static str] {
+    match variable("ORIGINS") {
+        Some(_) => &STREAMS,
+        None => &STREAMS[..OWN],
+    }
+}
+
+/// The stream that keeps only the last messages. No client expects an acknowledged message to stay in it.
+const LIMITED: StreamNumber = StreamNumber::new(2);
+/// The leader purges subjects of this stream with every eighth entry of requests.
+const PURGED_EVERY: u64 = 8;
 /// The most bytes of an entry.
 const ENTRY_BYTES_MAX: usize = 12 << 10;
 
@@ -47,8 +70,12 @@ pub(crate) struct Member {
     outcomes: Vec<Outcome>,
     effects: Vec<Effect>,
     checking: Vec<(u32, u64)>,
+    /// The number of entries of requests that the member has proposed.
+    proposed: u64,
     pub(crate) catching_up: CatchingUp,
     pub(crate) consuming: Proposed,
+    pub(crate) working: Proposed,
+    pub(crate) taking: Proposed,
 }
 
 impl Member {
@@ -66,8 +93,11 @@ impl Member {
             outcomes: Vec::new(),
             effects: Vec::new(),
             checking: Vec::new(),
+            proposed: 0,
             catching_up: CatchingUp::default(),
             consuming: None,
+            working: None,
+            taking: None,
         }
     }
 
@@ -140,14 +170,17 @@ impl Member {
             self.refuse(answers);
             return;
         }
-        if self.streams.len() < STREAMS.len() {
+        let streams = streams();
+        if self.streams.len() < streams.len() {
             // The only entry of the group without a waiting client; to commit it twice does no harm.
             if self.waiting.is_empty() && !self.pending.is_empty() {
                 let mut buffer = Vec::new();
                 let mut encoder = Encoder::begin(&mut buffer, wall);
-                for config in STREAMS {
+                for config in streams {
+                    let parsed: StreamConfig =
+                        serde_json::from_str(config).expect("a valid configuration");
                     let create = Command::new(
-                        Kind::CreateStream,
+                        Kind::creating(&parsed),
                         StreamNumber::NONE,
                         b"",
                         config.as_bytes(),
@@ -176,8 +209,23 @@ impl Member {
                     .capture(&request.subject)
                     .unwrap_or(StreamNumber::NONE);
                 let headers = Some(&request.headers[..]);
-                let _ = encoder.publish(stream, &request.subject, headers, &request.payload);
+                // The leader maps the subject. All nodes must store the message under the same one.
+                let mapped = self.streams.get(stream);
+                let mapped = mapped.and_then(|s| s.stored_subject(&request.subject, 0));
+                let subject = mapped.as_deref().unwrap_or(&request.subject);
+                let _ = encoder.publish(stream, subject, headers, &request.payload);
                 taken.push(request);
+            }
+            self.proposed += 1;
+            if self.proposed.is_multiple_of(PURGED_EVERY) {
+                let filter =
+                    ["t.*", "t.1", "*.2", "t.>"][(self.proposed / PURGED_EVERY % 4) as usize];
+                // The nodes prepare the purge of eight entries later, or only some of them, or another one.
+                let hint = ["t.1", "*.2", "t.>", "t.*"][(self.proposed / 3 % 4) as usize];
+                let _ = encoder.command(&Streams::hint(LIMITED, hint));
+                let purge = format!(r#"{{"filter":"{filter}"}}"#);
+                let purge = Command::new(Kind::Purge, LIMITED, b"", purge.as_bytes());
+                let _ = encoder.command(&purge);
             }
             match store.propose(self.at, Bytes::from(buffer), taken.len() as u64) {
                 Ok(proposed) => {

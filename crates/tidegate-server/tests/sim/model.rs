@@ -6,6 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use tidegate_stream::stream::{Asked, Entry, Kind, Outcome};
 
+use crate::retain::Retained;
+use crate::taking::Takers;
+
 /// One stream.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
@@ -22,6 +25,10 @@ pub(crate) struct Model {
     pub(crate) streams: BTreeMap<u32, Stream>,
     pub(crate) duplicates: u64,
     pub(crate) refused: u64,
+    /// The contents of the streams that keep messages for their consumers.
+    pub(crate) retained: Retained,
+    /// The mirror and the stream with a source.
+    pub(crate) takers: Takers,
 }
 
 impl Model {
@@ -38,6 +45,20 @@ impl Model {
         }
         for (command, outcome) in commands.into_iter().zip(outcomes) {
             let command = command.map_err(|e| e.to_string())?;
+            self.retained.apply(&command, outcome)?;
+            let last = self
+                .streams
+                .get(&command.stream.get())
+                .map_or(0, |s| s.last_seq);
+            if let Some(taken) = self.takers.apply(&command, outcome, last)? {
+                if let Some(seq) = taken {
+                    let stream = self.streams.entry(command.stream.get()).or_default();
+                    stream.last_seq = seq;
+                    let crc = crc32c::crc32c(command.payload);
+                    stream.messages.insert(seq, crc);
+                }
+                continue;
+            }
             if command.kind != Kind::Publish {
                 continue;
             }

@@ -233,6 +233,8 @@ impl Up {
             }
             // The parts have another length on each node and in each turn.
             let part = 1 + (now as usize ^ member.streams.len()) % 3;
+            member.streams.reclaim((now / 7 % 3) as usize);
+            member.streams.go_on_foreseeing((now / 5 % 4) as usize);
             if store.awaits_state(member.at)
                 && let Some(whole) = member.streams.go_on_snapshot(part)
             {

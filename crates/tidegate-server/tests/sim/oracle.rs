@@ -245,6 +245,10 @@ impl Oracle {
             first == digest,
             "equal state machines: the streams after entry {index} differ"
         );
+        if index == self.last_committed() {
+            let kept = self.model.retained.check(streams);
+            kept.map_err(|what| format!("after entry {index}: {what}"))?;
+        }
         Ok(())
     }
 }

@@ -136,6 +136,6 @@ fn stretch(seeds: RangeInclusive<u64>) {
     }
 }
 
-fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|v| !v.is_empty())
 }

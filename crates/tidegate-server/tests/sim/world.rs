@@ -35,7 +35,7 @@ const ACKS: usize = 1000;
 /// The longest that a seed may take before it counts as stuck, and the longest that the nodes may
 /// take to reach the same state after the last fault.
 const SEED_US: u64 = 300_000_000;
-const HEAL_US: u64 = 240_000_000;
+const HEAL_US: u64 = 600_000_000;
 
 /// The parameters of a seed.
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +141,10 @@ pub(crate) struct Node {
     sync_us: (u64, u64),
     hangs_until: u64,
     syncing: bool,
+    /// The loop's own thread syncs, so the node handles no event before the sync ends, unless the sync hangs.
+    loop_syncs: bool,
+    /// The events that wait for that sync.
+    behind_sync: Vec<Event>,
     step_at: Option<u64>,
     tick_us: u64,
     wall_us: i64,
@@ -273,6 +277,8 @@ impl World {
         self.net.heal();
         for n in 0..self.nodes.len() {
             self.find_space(n);
+            // A failure that has not happened yet would end a node while it is being checked.
+            self.nodes[n].disks.log.fail_no_more();
             self.nodes[n].hangs_until = 0;
             self.nodes[n].sync_us = (50, 300);
             self.resume(n)?;
@@ -298,9 +304,9 @@ impl World {
                 let of = |m: &Member| {
                     let (leads, last) = (m.led, n.ledgers.of(m.group).last());
                     let applied = (m.applied.index.get(), m.applied.term.get());
-                    let consumed = m.consumed();
+                    let (consumed, left) = (m.consumed(), m.retained());
                     format!(
-                        "{}: {applied:?} of {last}, leads {leads}, {consumed:?}",
+                        "{}: {applied:?} of {last}, leads {leads}, {consumed:?}, left {left:?}",
                         m.group
                     )
                 };
@@ -319,7 +325,11 @@ impl World {
         let mut shared = shared.map(|g| g.number);
         let done = |up: &Up, m: &Member| {
             let last = self.oracles.of(m.group).last_committed();
-            m.applied.index.get() >= last && m.consumed_all() && up.store.group(m.at).is_whole()
+            m.applied.index.get() >= last
+                && m.consumed_all()
+                && m.retains_nothing()
+                && m.taken_all()
+                && up.store.group(m.at).is_whole()
         };
         let all = |up: &Up| up.members.iter().all(|m| done(up, m));
         let applied = |n: &Node| n.up.as_ref().is_some_and(all);
@@ -336,6 +346,11 @@ impl World {
             seen.add("entries committed", oracle.last_committed());
             seen.add("duplicates told", oracle.model.duplicates);
             seen.add("conditional publishes refused", oracle.model.refused);
+            let retained = &oracle.model.retained;
+            seen.add("messages without a consumer left", retained.removed);
+            seen.add("messages without interest", retained.without_interest);
+            seen.add("messages taken in", oracle.model.takers.taken);
+            seen.add("intakes refused", oracle.model.takers.refused);
             let alone = group.members.len() == 1;
             let terms = match alone {
                 true => "terms of a node alone",
@@ -382,6 +397,13 @@ impl World {
         };
         if let Some(node) = node.map(|n| &mut self.nodes[n]).filter(|n| n.paused) {
             node.held.push(event);
+            return Ok(());
+        }
+        if let Some(node) = node.map(|n| &mut self.nodes[n])
+            && node.loop_syncs
+            && !matches!(event, Event::Sync(..))
+        {
+            node.behind_sync.push(event);
             return Ok(());
         }
         match event {
@@ -460,6 +482,14 @@ impl World {
                 let oracle = self.oracles.of(member.group);
                 let served = member.serve(&mut up.store, wall, oracle);
                 let (dice, seen) = (&mut self.dice, &mut self.seen);
+                let heals = self.healing && self.clients.iter().all(Client::is_done);
+                let of = (oracle, &mut *dice);
+                let served =
+                    served.and_then(|()| member.work(&mut up.store, wall, of, heals, seen));
+                let served = served.and_then(|()| {
+                    let of = (heals, &mut *dice);
+                    member.take_in(&mut up.store, wall, of, seen)
+                });
                 let read = served.and_then(|()| member.consume(&mut up.store, dice, oracle, seen));
                 read.map_err(|what| format!("node {}, group {}: {what}", node.id, member.group))?;
             }
@@ -509,11 +539,17 @@ impl World {
         if node.life != life || node.up.is_none() {
             return Ok(());
         }
-        if self.now < node.hangs_until {
-            let at = node.hangs_until;
-            self.push(at, Event::Sync(n, life));
+        let hangs_until = node.hangs_until;
+        // Where the sync hangs, another thread takes over the loop.
+        node.loop_syncs = false;
+        for event in std::mem::take(&mut node.behind_sync) {
+            self.push(self.now, event);
+        }
+        if self.now < hangs_until {
+            self.push(hangs_until, Event::Sync(n, life));
             return Ok(());
         }
+        let node = &mut self.nodes[n];
         node.syncing = false;
         let up = node.up.as_mut().ok_or("it runs")?;
         match self.plan.bug {
@@ -627,6 +663,10 @@ impl World {
             }
             Doing::Syncing if !node.syncing => {
                 node.syncing = true;
+                node.loop_syncs = self.dice.chance(300);
+                if node.loop_syncs {
+                    self.seen.hit("syncs on the loop's thread");
+                }
                 let at = self.now + self.dice.range(node.sync_us.0, node.sync_us.1);
                 let life = node.life;
                 self.push(at, Event::Sync(n, life));
@@ -666,6 +706,8 @@ impl Node {
             life: 0,
             paused: false,
             held: Vec::new(),
+            loop_syncs: false,
+            behind_sync: Vec::new(),
             options,
             sync_us: dice.pick(&[(30, 200), (100, 1_000), (500, 6_000)]),
             hangs_until: 0,
@@ -703,6 +745,8 @@ impl Node {
             disks,
             up: None,
             held: Vec::new(),
+            loop_syncs: false,
+            behind_sync: Vec::new(),
             ledgers: self.ledgers.clone(),
             groups: self.groups.clone(),
             options: self.options.clone(),

@@ -18,6 +18,8 @@ impl World {
         }
         (node.paused, node.life) = (false, node.life + 1);
         node.held.clear();
+        node.loop_syncs = false;
+        node.behind_sync.clear();
         if !power {
             node.disks = Disks {
                 state: node.disks.state.killed(),
