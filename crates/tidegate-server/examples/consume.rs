@@ -7,7 +7,8 @@
 use std::time::{Duration, Instant};
 
 use tidegate_stream::consumer::{
-    AckSubject, Advisory, Consumer, Delivery, Fetch, Identity, Message, Ready, Sink, Source, State,
+    AckSubject, Advisory, Consumer, Delivery, Fetch, Identity, Lasts, Message, Ready, Record, Sink,
+    Source, State,
 };
 use tidegate_stream::schema::config::ConsumerConfig;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -31,8 +32,17 @@ impl Source for Equal {
     fn count_from(&mut self, seq: StreamSeq) -> u64 {
         (self.last + 1).saturating_sub(seq.get())
     }
-    fn last_per_subject(&mut self) -> Option<Vec<StreamSeq>> {
+    fn counts_in_parts(&self) -> bool {
+        false
+    }
+    fn count_part(&mut self, from: StreamSeq, _: u64) -> (u64, Option<StreamSeq>) {
+        (self.count_from(from), None)
+    }
+    fn lasts(&mut self, _: usize, _: usize, _: Option<StreamSeq>) -> Option<Lasts> {
         None
+    }
+    fn is_last(&mut self, seq: StreamSeq) -> bool {
+        self.contains(seq)
     }
     fn contains(&self, seq: StreamSeq) -> bool {
         (1..=self.last).contains(&seq.get())
@@ -138,7 +148,7 @@ fn consume(config: &ConsumerConfig) {
     let identity = Identity {
         stream: "ORDERS",
         consumer: "worker",
-        logged: true,
+        record: Record::State,
     };
     let mut now = 1_700_000_000_000_000;
     let mut state = State::starting_at(StreamSeq::FIRST);

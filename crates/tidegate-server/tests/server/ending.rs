@@ -67,3 +67,19 @@ fn a_reload_changes_users_and_limits_for_those_connected() {
     bob.send("PUB b 11\r\n");
     assert_eq!(bob.rest(), "-ERR 'Maximum Payload Violation'\r\n");
 }
+
+#[test]
+fn a_reload_keeps_clients_with_a_token_until_the_token_changes() {
+    let server = start("authorization { token: one }");
+    let mut client = Raw::connect(&server);
+    client.done("CONNECT {\"verbose\":false,\"protocol\":1,\"auth_token\":\"one\"}\r\n");
+    let same = "authorization { token: one }\nmax_payload: 10";
+    server.handle.reload(settings(same)).unwrap();
+    client.until("\"max_payload\":10,");
+    client.until("\r\n");
+    let echo = client.done("SUB x 1\r\nPUB x 1\r\nx\r\n");
+    assert!(echo.contains("MSG x 1 1"), "{echo}");
+    let other = "authorization { token: two }";
+    server.handle.reload(settings(other)).unwrap();
+    assert_eq!(client.rest(), "-ERR 'Authorization Violation'\r\n");
+}

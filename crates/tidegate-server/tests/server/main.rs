@@ -8,6 +8,7 @@ mod hostile;
 mod monitor;
 mod raw;
 mod secured;
+mod system;
 
 use std::net::SocketAddr;
 use std::thread::JoinHandle;

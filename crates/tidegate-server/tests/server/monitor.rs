@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tidegate_server::Monitor;
 
 use super::raw::{PATIENCE, Raw};
@@ -147,4 +147,104 @@ fn figures() {
         405
     );
     assert_eq!(http(at, "nonsense\r\n\r\n").0, 400);
+}
+
+/// Sends requests at `$JS.API.`, and waits for their answers.
+fn ask(client: &mut Raw, requests: &[(String, Value)]) {
+    for (what, body) in requests {
+        let body = body.to_string();
+        let subject = format!("$JS.API.{what}");
+        client.send(format!("PUB {subject} r.a {}\r\n{body}\r\n", body.len()));
+    }
+    for (what, _) in requests {
+        client.until("MSG r.a");
+        let answer = client.until("}\r\n");
+        assert!(!answer.contains("\"error\""), "{what}: {answer}");
+    }
+}
+
+#[test]
+fn a_page_of_streams_is_the_same_in_any_number_of_parts() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = format!("jetstream {{ store_dir: {:?} }}", directory.path());
+    let server = start(&config);
+    let monitor = Monitor::start("127.0.0.1", 0, server.handle.clone()).unwrap();
+    let mut client = Raw::connect(&server);
+    client.done("CONNECT {\"verbose\":false}\r\nSUB r.a 1\r\n");
+    let names: Vec<String> = (0..150).map(|n| format!("S{n:03}")).collect();
+    let made = names.iter().map(|name| {
+        let config = json!({"name": name, "subjects": [name], "max_msgs": 1});
+        (format!("STREAM.CREATE.{name}"), config)
+    });
+    ask(&mut client, &made.collect::<Vec<_>>());
+    // One stream has more consumers than a part, some that the log does not keep among them.
+    let consumers: Vec<String> = (0..140).map(|n| format!("c{n:03}")).collect();
+    let made = consumers.iter().zip(0..).map(|(name, n)| {
+        let mut config = json!({"name": name, "ack_policy": "explicit"});
+        match n % 10 {
+            0 => config["ack_policy"] = "none".into(),
+            _ => config["durable_name"] = name.as_str().into(),
+        }
+        if n % 10 == 0 {
+            config["mem_storage"] = true.into();
+            config["max_deliver"] = 1.into();
+            config["inactive_threshold"] = 300_000_000_000_u64.into();
+        }
+        let body = json!({"stream_name": "S010", "config": config, "action": ""});
+        (format!("CONSUMER.CREATE.S010.{name}"), body)
+    });
+    ask(&mut client, &made.collect::<Vec<_>>());
+    let page = |path: &str| {
+        let (status, body) = get(monitor.address(), path);
+        assert_eq!(status, 200, "{body}");
+        let all: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(
+            (&all["streams"], &all["consumers"]),
+            (&150.into(), &140.into())
+        );
+        let details = &all["account_details"][0]["stream_detail"];
+        details.as_array().cloned().unwrap_or_default()
+    };
+    let named = |details: &[Value]| -> Vec<String> {
+        let names = details.iter().map(|d| d["name"].as_str().unwrap());
+        names.map(str::to_owned).collect()
+    };
+    assert_eq!(named(&page("/jsz?streams=1")), names);
+    for (offset, limit) in [(0, 1), (5, 100), (100, 64), (149, 9), (150, 9), (9, 3)] {
+        let path = format!("/jsz?consumers=1&offset={offset}&limit={limit}");
+        let details = page(&path);
+        let end = names.len().min(offset + limit);
+        assert_eq!(named(&details), names[offset.min(150)..end], "{path}");
+        for stream in &details {
+            assert_eq!(stream["config"]["max_msgs"], 1);
+            let listed = stream["consumer_detail"].as_array().unwrap();
+            match stream["name"] == "S010" {
+                true => assert_eq!(named(listed), consumers),
+                false => assert!(listed.is_empty()),
+            }
+        }
+    }
+    let pages = |what: &str, offset: usize| {
+        let mut client = Raw::connect(&server);
+        client.done("CONNECT {\"verbose\":false}\r\nSUB r.b 1\r\n");
+        let body = json!({"offset": offset}).to_string();
+        client.send(format!(
+            "PUB $JS.API.{what} r.b {}\r\n{body}\r\n",
+            body.len()
+        ));
+        client.until("MSG r.b");
+        client.until("\r\n");
+        let body = client.until("}\r\n");
+        serde_json::from_str::<Value>(body.trim()).unwrap()
+    };
+    let list = pages("CONSUMER.NAMES.S010", 95);
+    assert_eq!((&list["total"], &list["offset"]), (&140.into(), &95.into()));
+    assert_eq!(list["consumers"], json!(consumers[95..]));
+    let list = pages("CONSUMER.LIST.S010", 139);
+    assert_eq!(
+        named(list["consumers"].as_array().unwrap()),
+        consumers[139..]
+    );
+    assert_eq!(pages("CONSUMER.LIST.S010", 999)["offset"], 140);
+    assert_eq!(pages("STREAM.NAMES", 148)["streams"], json!(names[148..]));
 }
