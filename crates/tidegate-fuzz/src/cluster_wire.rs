@@ -21,6 +21,7 @@ fn roster() -> Roster {
         streams: false,
         shards: 1,
         client_url: ":4222".into(),
+        tags: Vec::new(),
         secret: Secret::new("a secret"),
     };
     Roster::new(me, 1, None)

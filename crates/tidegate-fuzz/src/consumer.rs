@@ -2,8 +2,8 @@
 //! requests, acknowledgements and their subjects. The consumer must not panic, and must keep its invariants.
 
 use tidegate_stream::consumer::{
-    AckNumbers, AckSubject, Advisory, Consumer, ConsumerSeq, Delivery, Fetch, Identity, Message,
-    Ready, Sink, Source, State,
+    AckNumbers, AckSubject, Advisory, Consumer, ConsumerSeq, Delivery, Fetch, Identity, Lasts,
+    Message, Ready, Record, Sink, Source, State,
 };
 use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig};
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -25,8 +25,17 @@ impl Source for Ten {
     fn count_from(&mut self, seq: StreamSeq) -> u64 {
         LAST.next().saturating_distance(seq.max(StreamSeq::FIRST))
     }
-    fn last_per_subject(&mut self) -> Option<Vec<StreamSeq>> {
-        Some(StreamSeq::FIRST.up_to(LAST.next()).collect())
+    fn counts_in_parts(&self) -> bool {
+        false
+    }
+    fn count_part(&mut self, from: StreamSeq, _: u64) -> (u64, Option<StreamSeq>) {
+        (self.count_from(from), None)
+    }
+    fn lasts(&mut self, _: usize, _: usize, _: Option<StreamSeq>) -> Option<Lasts> {
+        Some((StreamSeq::FIRST.up_to(LAST.next()).collect(), None))
+    }
+    fn is_last(&mut self, seq: StreamSeq) -> bool {
+        self.contains(seq)
     }
     fn contains(&self, seq: StreamSeq) -> bool {
         (StreamSeq::FIRST..=LAST).contains(&seq)
@@ -72,10 +81,15 @@ pub fn run(input: &[u8]) {
         max_ack_pending: 5,
         ..ConsumerConfig::default()
     };
+    // Both kinds of deltas; the first byte of the input decides.
+    let record = match input.first() {
+        Some(b) if b % 2 == 1 => Record::Settled,
+        _ => Record::State,
+    };
     let identity = Identity {
         stream: "S",
         consumer: "C",
-        logged: true,
+        record,
     };
     if state.delivered().stream_seq > LAST {
         // The target's stream has ten messages, so no consumer of it can have delivered a later sequence. The
@@ -86,6 +100,7 @@ pub fn run(input: &[u8]) {
     for (i, line) in input.split(|b| *b == b'\n').enumerate() {
         let now = 2 + i as u64;
         consumer.handle_pull(now, b"r", line, &mut Nowhere);
+        consumer.prepare(now, 20, &mut Ten, &mut Nowhere);
         consumer.deliver(now, 20, &mut Ten, &mut Nowhere);
         let seq = line.first().map_or(1, |b| u64::from(b % 12));
         let numbers = AckNumbers {

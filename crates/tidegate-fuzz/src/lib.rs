@@ -5,6 +5,7 @@
 //! and a corpus of inputs for each. The test `replay` runs the targets on their corpora with any toolchain.
 
 pub mod api;
+pub mod backup;
 pub mod catch_up;
 pub mod checkpoint;
 pub mod choice;
@@ -24,6 +25,7 @@ pub mod nats_config;
 pub mod raft_message;
 pub mod resp;
 pub mod streams;
+pub mod transform;
 
 /// A target: a function that panics on an input that breaks a promise.
 pub type Target = fn(&[u8]);
@@ -32,6 +34,7 @@ pub type Target = fn(&[u8]);
 /// `fuzz/corpus`.
 pub const TARGETS: &[(&str, Target)] = &[
     ("api", api::run),
+    ("backup", backup::run),
     ("catch_up", catch_up::run),
     ("checkpoint", checkpoint::run),
     ("choice", choice::run),
@@ -51,4 +54,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("raft_message", raft_message::run),
     ("resp", resp::run),
     ("streams", streams::run),
+    ("transform", transform::run),
 ];

@@ -42,6 +42,26 @@ pub fn run(bytes: &[u8]) {
         );
         encoder.command(&create).expect("it fits");
     }
+    // Streams 4 and 5 keep messages for their consumers.
+    for config in [
+        br#"{"name":"Q","subjects":["q.>"],"retention":"workqueue"}"#,
+        &br#"{"name":"I","subjects":["i.>"],"retention":"interest"}"#[..],
+    ] {
+        let none = StreamNumber::NONE;
+        let create =
+            tidegate_stream::stream::Command::new(Kind::CreateRetaining, none, b"", config);
+        encoder.command(&create).expect("it fits");
+    }
+    // Stream 6 is a mirror, and stream 7 has sources.
+    for config in [
+        br#"{"name":"M","mirror":{"name":"ORIGIN","filter_subject":"origin.*"}}"#,
+        &br#"{"name":"F","sources":[{"name":"ORIGIN"},{"name":"OTHER","opt_start_seq":5}]}"#[..],
+    ] {
+        let none = StreamNumber::NONE;
+        let create =
+            tidegate_stream::stream::Command::new(Kind::CreateWithOrigins, none, b"", config);
+        encoder.command(&create).expect("it fits");
+    }
     streams
         .apply(8, &first.into(), &mut out, &mut effects)
         .expect("it is well-formed");

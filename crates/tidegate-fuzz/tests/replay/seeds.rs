@@ -14,6 +14,7 @@ pub(crate) type Seed = (String, Vec<u8>);
 pub(crate) fn of(target: &str) -> Vec<Seed> {
     match target {
         "api" => numbered("request", API.iter().map(|text| nul(text))),
+        "backup" => backup(),
         "catch_up" => golden("cluster/v3/catch_up.hex"),
         "checkpoint" => golden("checkpoint/v1/checkpoint.hex"),
         "choice" => numbered("name", CHOICES.iter().map(|text| text.as_bytes().to_vec())),
@@ -21,7 +22,22 @@ pub(crate) fn of(target: &str) -> Vec<Seed> {
         "command" => command(),
         "consumer" => consumer(),
         "controller" => controller(),
-        "entry" => golden("entries/v1/entries.hex"),
+        "entry" => [
+            golden("entries/v1/entries.hex"),
+            numbered(
+                "retaining",
+                sections("entries/v1/retaining.hex")
+                    .into_iter()
+                    .map(|(_, bytes)| bytes),
+            ),
+            numbered(
+                "restoring",
+                sections("entries/v1/restoring.hex")
+                    .into_iter()
+                    .map(|(_, bytes)| bytes),
+            ),
+        ]
+        .concat(),
         "event_log" => event_log(),
         "ingest" => numbered("batch", INGEST.iter().map(|text| nul(text))),
         "link_codec" => wire::codec(),
@@ -33,6 +49,7 @@ pub(crate) fn of(target: &str) -> Vec<Seed> {
         "raft_message" => raft_message(),
         "resp" => numbered("reply", RESP.iter().map(|text| text.as_bytes().to_vec())),
         "streams" => streams(),
+        "transform" => numbered("mapping", TRANSFORMS.iter().map(|text| nul(text))),
         _ => Vec::new(),
     }
 }
@@ -107,6 +124,12 @@ fn consumer() -> Vec<Seed> {
         let state = State::starting_at(StreamSeq::new(start));
         all.push((format!("state-{start}"), state.encode()));
     }
+    // One of six delivered messages is pending and one is given up; then the last one to look at again.
+    let mut retaining = vec![0; 8];
+    retaining.extend([2, 6, 6, 2, 2, 1, 4, 1, 4, 0, 1, 0, 0, 1, 3, 1]);
+    retaining.extend(9_u64.to_le_bytes());
+    assert!(State::decode(&retaining).is_ok());
+    all.push(("state-retaining".to_owned(), retaining));
     all
 }
 
@@ -223,7 +246,33 @@ fn streams() -> Vec<Seed> {
         let state = sections(&format!("state/v3/{group}.hex"));
         all.push((format!("snapshot-{group}"), state[0].1.clone()));
     }
+    // The target has the two streams of these entries under other numbers.
+    for (name, version, ahead) in [("retaining", 4, 3), ("origins", 5, 5)] {
+        let state = sections(&format!("state/v{version}/1.hex"));
+        all.push((format!("snapshot-{name}"), state[0].1.clone()));
+        all.push((format!("entries-{name}"), renumbered(name, ahead)));
+    }
     all
+}
+
+/// Returns the golden entries of this name for streams with numbers that are higher by `ahead`.
+fn renumbered(name: &str, ahead: u8) -> Vec<u8> {
+    let mut input = Vec::new();
+    for (_, mut entry) in sections(&format!("entries/v1/{name}.hex")) {
+        let mut at = 16;
+        while let Some(header) = entry.get(at..at + 16).map(<[u8]>::to_vec) {
+            if header[4] > 0 {
+                entry[at + 4] += ahead;
+            }
+            let number = |i: usize| u32::from_le_bytes(*header[i..].first_chunk().unwrap());
+            let subject = u32::from(u16::from_le_bytes([header[2], header[3]]));
+            at += 16 + (subject + number(8) + number(12)) as usize;
+        }
+        let entry = &entry[8..];
+        input.extend_from_slice(&u16::try_from(entry.len()).unwrap().to_le_bytes());
+        input.extend_from_slice(entry);
+    }
+    input
 }
 
 const API: &[&str] = &[
@@ -308,3 +357,30 @@ const RESP: &[&str] = &[
     "_\r\n(3492890328409238509324850943850943825024385\r\n=7\r\ntxt:abc\r\n",
     "!9\r\nERR wrong\r\n|1\r\n+ttl\r\n:3\r\n+value\r\n",
 ];
+
+/// A source, a destination and a subject each.
+const TRANSFORMS: &[&str] = &[
+    "|prefix.>|foo.bar",
+    "foo.*.bar.*.baz|req.$2.{{wildcard(1)}}|foo.A.bar.B.baz",
+    "baz.>|my.pre.>|baz.1.2.3",
+    "*.*|{{partition(10,1,2)}}.{{ Partition ( 5 ) }}|foo.bar",
+    "*|{{splitfromleft(1,3)}}.{{SplitFromRight(1,3)}}|12345",
+    "*|{{SliceFromLeft(1,3)}}.{{slicefromright(1,3)}}|1234567890",
+    "*|{{split(1,-)}}.{{split(1,)}}|-abc-def--ghi-",
+    "*|{{left(1,2)}}.{{Right(1,3)}}.{{random(6)}}|abc*",
+];
+/// The seeds of backups: those of real nats-servers, compressed, and a short one in plain bytes.
+fn backup() -> Vec<Seed> {
+    let folder = root().join("crates/tidegate-stream/src/backup/tests");
+    let real = ["nats-server-2.12.s2", "nats-server-2.15.s2"].map(|name| {
+        let bytes = fs::read(folder.join(name)).unwrap();
+        (name.to_owned(), [&[0xfe][..], &bytes].concat())
+    });
+    let state = br#"{"messages":1,"first_seq":3,"last_seq":4,"consumer_count":0}"#;
+    let mut plain = [&b"\x05NATSARC1\x0a\x00\x00\x00"[..], &[state.len() as u8]].concat();
+    plain.extend_from_slice(b"state.json");
+    plain.extend_from_slice(state);
+    plain.extend_from_slice(b"\x03\x04\x03\x00\x02a.bhi\x00\x00\x00\x00\x00");
+    let plain = ("plain".to_owned(), plain);
+    real.into_iter().chain([plain]).collect()
+}
