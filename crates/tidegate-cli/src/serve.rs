@@ -3,8 +3,12 @@
 //! This module owns the precedence of settings (defaults, file, environment and flags), the destination of
 //! the log, and the meaning of each signal. `tidegate-server` is the server itself.
 
+pub(crate) mod as_nats_server;
+mod check;
+mod log_file;
+mod signal;
+
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
 use std::num::NonZeroI32;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,35 +16,45 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{ArgAction, Args};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tidegate::controller::Choice;
-use tidegate_nats::settings::{Secret, User};
+use tidegate_nats::settings::{Account, Secret, User};
 #[cfg(feature = "lab")]
 use tidegate_raft::lab::{FixedEntries, RaftStep};
 use tidegate_server::config::ClusterSecret;
 use tidegate_server::config::{ClusterTls, HANDSHAKE_MAX, HostPort};
-use tidegate_server::config::{ConfigError, read_file};
+use tidegate_server::config::{ConfigError, Named, Report, read_file};
 use tidegate_server::config::{
     DATA_DIRECTORY, HandshakeFirst, Settings, StreamSettings, TlsSettings,
 };
-use tidegate_server::{Handle, Monitor, Server};
+use tidegate_server::{Handle, Monitor, Server, serve_system};
 
 use crate::Usage;
 use crate::face;
 use crate::interrupt;
+use crate::output;
 use crate::values;
+use log_file::LogFile;
+use signal::Sent;
 
 /// The arguments of `tidegate serve`: the common flags of nats-server, with the same meaning.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
     /// Listen for clients on this address. Addresses beyond this machine need credentials or --insecure.
     /// Default: 127.0.0.1.
-    #[arg(short, long, alias = "net", value_name = "HOST", env = "TIDEGATE_ADDR")]
+    #[arg(
+        short,
+        long,
+        alias = "net",
+        value_name = "HOST",
+        value_parser = values::host,
+        env = "TIDEGATE_ADDR"
+    )]
     addr: Option<String>,
     /// Listen for clients on this port; -1 takes a free port. Default: 4222.
     #[arg(
@@ -48,15 +62,17 @@ pub struct ServeArgs {
         long,
         value_name = "PORT",
         allow_negative_numbers = true,
+        value_parser = values::port,
         env = "TIDEGATE_PORT"
     )]
-    port: Option<i32>,
+    port: Option<u16>,
     /// Name the server; clients and other nodes see the name.
     #[arg(
         short = 'n',
         long = "name",
         alias = "server_name",
         value_name = "NAME",
+        value_parser = values::name,
         env = "TIDEGATE_NAME"
     )]
     name: Option<String>,
@@ -68,9 +84,10 @@ pub struct ServeArgs {
         alias = "http_port",
         value_name = "PORT",
         allow_negative_numbers = true,
+        value_parser = values::port,
         env = "TIDEGATE_HTTP_PORT"
     )]
-    http_port: Option<i32>,
+    http_port: Option<u16>,
     /// Read this configuration file, in nats-server's syntax, or in TOML if the file's name ends in .toml.
     /// The signal HUP makes the server read the file again.
     #[arg(short, long, value_name = "FILE", env = "TIDEGATE_CONFIG")]
@@ -172,6 +189,7 @@ pub struct ServeArgs {
         long,
         alias = "cluster_name",
         value_name = "NAME",
+        value_parser = values::name,
         env = "TIDEGATE_CLUSTER_NAME"
     )]
     cluster_name: Option<String>,
@@ -234,20 +252,90 @@ pub struct ServeArgs {
     /// server runs. The server first empties a file that exists.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Send a signal to a running server, and exit: `ldm` makes it a lame duck, `reload` makes it read its
+    /// configuration again, `reopen` its log file, `quit` or `term` ends it, and `stop` kills it. The file
+    /// holds the server's process id, as --pid writes it.
+    #[arg(long, alias = "sl", value_name = "SIGNAL=PID|FILE", value_parser = str::parse::<Sent>)]
+    signal: Option<Sent>,
+    #[command(flatten)]
+    unused: UnusedArgs,
+    /// Use nats-server's defaults: listen on every address, and serve streams only if the settings ask for
+    /// them.
+    #[arg(long, hide = true)]
+    as_nats_server: bool,
+}
+
+/// Flags of nats-server that change nothing here, so that its command lines start this server.
+#[derive(Args, Clone, Copy, Debug)]
+struct UnusedArgs {
+    /// Do nothing: this server does not log the messages of clients.
+    #[arg(short = 'V', long, hide = true, action = ArgAction::Count)]
+    trace: u8,
+    /// Do nothing: each line of the log has its time.
+    #[arg(short = 'T', long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    logtime: Option<bool>,
+    /// Do nothing: a node tries its routes until they answer.
+    #[arg(long = "connect_retries", hide = true)]
+    connect_retries: Option<u64>,
+}
+
+impl UnusedArgs {
+    fn warn(self) {
+        if self.trace > 0 {
+            tracing::warn!("-V has no effect: this server does not log the messages of clients");
+        }
+        if self.logtime == Some(false) {
+            tracing::warn!("--logtime=false has no effect: each line of the log has its time");
+        }
+        if self.connect_retries.is_some() {
+            tracing::warn!(
+                "--connect_retries has no effect: a node tries its routes until they answer"
+            );
+        }
+    }
 }
 
 impl ServeArgs {
-    /// Returns the settings: flags override the file, and the file overrides the defaults.
-    fn settings(&self) -> anyhow::Result<Settings> {
+    /// Returns the settings, or an error if the settings, or the files that they name, show that a server
+    /// could not use them.
+    pub(crate) fn checked(&self) -> anyhow::Result<Settings> {
+        let (settings, report) = self.settings()?;
+        self.check(&settings, &report)?;
+        Ok(settings)
+    }
+
+    /// Returns the settings for a reload, and warns of those without effect.
+    fn reloaded(&self) -> anyhow::Result<Settings> {
+        let (settings, report) = self.settings()?;
+        self.check(&settings, &report)?;
+        check::warn(&report);
+        Ok(settings)
+    }
+
+    /// Checks the settings and the files that they name, and that the configuration has no refused setting.
+    fn check(&self, settings: &Settings, report: &Report) -> anyhow::Result<()> {
+        if let Some(path) = &self.config
+            && let Some(error) = ConfigError::of(path, report)
+        {
+            return Err(Usage::new(error).into());
+        }
+        settings.sessions.check_credentials().map_err(Usage::new)?;
+        settings.check_exposure().map_err(Usage::new)?;
+        settings.check_cluster().map_err(Usage::new)?;
+        Server::check(settings).map_err(Usage::new)?;
+        Ok(())
+    }
+
+    /// Returns the settings: flags override the file, and the file overrides the defaults. The report says
+    /// what becomes of each setting of the file.
+    fn settings(&self) -> anyhow::Result<(Settings, Report)> {
+        let mut report = Report::default();
         let mut s = Settings {
             streams: Some(StreamSettings::new(DATA_DIRECTORY.into())),
             ..Settings::default()
         };
         if let Some(path) = &self.config {
-            read_file(path, &mut s).map_err(|e| match e {
-                ConfigError::Read { .. } => anyhow::Error::new(e),
-                e => Usage::new(e).into(),
-            })?;
+            report = read_file(path, &mut s).map_err(Usage::new)?;
         }
         if let Some(directory) = &self.data {
             s.streams
@@ -266,28 +354,36 @@ impl ServeArgs {
             #[cfg(feature = "lab")]
             self.lab.apply(streams);
         }
-        if self.no_streams {
+        let of_streams = |s: &Named| s.name.starts_with("jetstream");
+        let names_streams =
+            self.jetstream || self.data.is_some() || report.taken.iter().any(of_streams);
+        if self.no_streams || self.as_nats_server && !names_streams {
             s.streams = None;
+        }
+        if self.as_nats_server && !report.taken.iter().any(names_host) {
+            s.host = "0.0.0.0".into();
         }
         if let Some(addr) = &self.addr {
             s.host.clone_from(addr);
         }
         if let Some(port) = self.port {
-            s.port = free_or(port)?;
+            s.port = port;
         }
         if let Some(port) = self.http_port {
-            s.http_port = Some(free_or(port)?);
+            s.http_port = Some(port);
         }
         if let (Some(name), Some(password)) = (&self.user, &self.pass) {
             s.sessions.token = None;
-            s.sessions.users = vec![Arc::new(User {
+            s.sessions.users.retain(|u| u.account == Account::System);
+            s.sessions.users.push(Arc::new(User {
                 name: name.clone(),
                 secret: Secret::new(password),
                 permissions: None,
-            })];
+                account: Account::Global,
+            }));
         }
         if let Some(token) = &self.auth {
-            s.sessions.users.clear();
+            s.sessions.users.retain(|u| u.account == Account::System);
             s.sessions.token = Some(Secret::new(token));
         }
         if let (Some(cert), Some(key)) = (&self.tlscert, &self.tlskey) {
@@ -301,10 +397,15 @@ impl ServeArgs {
                 handshake_first: old
                     .as_ref()
                     .map_or(HandshakeFirst::Never, |t| t.handshake_first),
-                connection_rate_limit: old.map_or(0, |t| t.connection_rate_limit),
+                connection_rate_limit: old.as_ref().map_or(0, |t| t.connection_rate_limit),
+                only_tls13: old.as_ref().is_some_and(|t| t.only_tls13),
+                maps_users: old.as_ref().is_some_and(|t| t.maps_users),
+                cipher_suites: old.as_ref().map_or(Vec::new(), |t| t.cipher_suites.clone()),
+                curves: old.map_or(Vec::new(), |t| t.curves),
             });
         }
         self.cluster(&mut s)?;
+        let asks_for_streams = names_streams || self.cluster.is_some() || self.config.is_none();
         s.server_name = self.name.clone().or(s.server_name);
         s.client_advertise = self.client_advertise.clone().or(s.client_advertise);
         s.pid_file = self.pid.clone().or(s.pid_file);
@@ -313,7 +414,8 @@ impl ServeArgs {
         s.record = self.record.clone().or(s.record);
         s.debug |= self.debug;
         s.insecure |= self.insecure;
-        Ok(s)
+        report.remarks.extend(s.complete_cluster(asks_for_streams));
+        Ok((s, report))
     }
 
     /// Sets the cluster settings from the flags. A flag replaces the same setting of the file.
@@ -364,7 +466,12 @@ impl ServeArgs {
     }
 }
 
-/// Ways of writing that `tidegate-bench` compares with the product's.
+/// Returns whether this setting of a file names the address for clients.
+fn names_host(setting: &Named) -> bool {
+    ["host", "net", "listen", "addr"].contains(&&*setting.name)
+}
+
+/// Flags with which `tidegate-bench` compares other ways to write streams with the product's own.
 #[cfg(feature = "lab")]
 #[derive(Args, Clone, Copy, Debug)]
 struct LabArgs {
@@ -393,19 +500,6 @@ impl LabArgs {
         streams.lab.raft_step = self.raft_step.unwrap_or_default();
         streams.lab.fixed_entries = self.fixed_entries;
         streams.anticipation &= !self.no_anticipation;
-    }
-}
-
-/// Returns the port; nats-server's -1 means any free port.
-fn free_or(port: i32) -> anyhow::Result<u16> {
-    match port {
-        -1 => Ok(0),
-        _ => u16::try_from(port).map_err(|_| {
-            Usage::new(format!(
-                "{port}: give a port from 0 to 65535, or -1 for any free one"
-            ))
-            .into()
-        }),
     }
 }
 
@@ -444,23 +538,38 @@ pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsStr
 /// # Errors
 /// The arguments or the configuration are invalid, the server cannot listen, or its log failed.
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let settings = args.settings()?;
-    settings.sessions.check_credentials().map_err(Usage::new)?;
-    settings.check_exposure().map_err(Usage::new)?;
-    settings.check_cluster().map_err(Usage::new)?;
+    if let Some(sent) = &args.signal {
+        return sent.send().map(|()| ExitCode::SUCCESS);
+    }
+    let (settings, report) = args.settings()?;
     if args.test {
-        println!("the configuration is good");
+        let mut out = Vec::new();
+        check::write(&report, &mut out)?;
+        output::print(String::from_utf8_lossy(&out))?;
+        args.check(&settings, &report)?;
+        output::print("the configuration is good\n")?;
         return Ok(ExitCode::SUCCESS);
     }
-    log_to(&settings)?;
+    args.check(&settings, &report)?;
+    let log = log_to(&settings)?;
+    if settings.insecure {
+        tracing::warn!(
+            "--insecure: anyone who can reach this server may use what has no credentials"
+        );
+    }
+    check::warn(&report);
+    args.unused.warn();
     allow_files();
     if let Some(parent) = args.with_parent {
         end_with(parent)?;
     }
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2])?;
-    let (http_host, http_port, pid_file) = (
-        settings.http_host.clone(),
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
+    // A monitor that the settings open to other machines listens where clients do, as in nats-server.
+    let shared = Some(&settings.host).filter(|_| settings.insecure);
+    let (http_host, http_port, http_base, pid_file) = (
+        settings.http_host.as_ref().or(shared).cloned(),
         settings.http_port,
+        settings.http_base_path.clone(),
         settings.pid_file.clone(),
     );
     let server = Server::bind(settings)?;
@@ -468,11 +577,14 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let monitor = match http_port {
         Some(port) => {
             let host = http_host.unwrap_or_else(|| "127.0.0.1".into());
-            let monitor = Monitor::start(&host, port, server.handle());
+            let monitor = Monitor::start_below(&host, port, &http_base, server.handle());
             Some(monitor.with_context(|| format!("cannot listen for HTTP on {host}:{port}"))?)
         }
         None => None,
     };
+    let loader = args.clone();
+    let load = move || loader.reloaded().map_err(|e| format!("{e:#}"));
+    serve_system(server.handle(), Box::new(load))?;
     if let Some(path) = &pid_file {
         // The file holds the digits alone, as nats-server writes it: other programs parse the whole file.
         std::fs::write(path, std::process::id().to_string())
@@ -491,21 +603,25 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         .name("signals".into())
         .spawn(move || {
             for signal in &mut signals {
-                obey(signal, &handle, &again);
+                match signal {
+                    SIGUSR1 => reopen(log.as_deref()),
+                    _ => obey(signal, &handle, &again),
+                }
             }
         })?;
-    server.run()?;
+    // The kernel hands signals to the main thread where it can. A sync on a disk that hangs would hold them
+    // up there, so the main thread only waits.
+    let serving = std::thread::Builder::new().name("loop".into());
+    let serving = serving.spawn(move || server.run())?;
+    let served = serving.join();
+    served.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     drop(monitor);
     if let Some(path) = &pid_file {
         // If another program has removed the file already, the removal fails and nothing is left to do.
         let _ = std::fs::remove_file(path);
     }
     tracing::info!("Server Exiting");
-    Ok(if interrupt::asked() {
-        ExitCode::from(interrupt::EXIT_CODE)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(interrupt::exit_code())
 }
 
 /// Raises the limit of open files to the most this process may request: each segment of the log and each
@@ -534,17 +650,21 @@ fn end_with(parent: i32) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn reopen(log: Option<&LogFile>) {
+    match log.map(LogFile::reopen) {
+        Some(Ok(())) => tracing::info!("the server has opened its log file again"),
+        Some(Err(e)) => tracing::error!(
+            "the server cannot open its log file again, and goes on with the old one: {e}"
+        ),
+        None => tracing::info!("the server got the signal USR1, and has no log file to open again"),
+    }
+}
+
 fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
     let outcome = match signal {
         SIGHUP => {
             tracing::info!("Reloading server configuration: the server got the signal HUP");
-            let settings = args.settings().and_then(|s| {
-                s.sessions.check_credentials().map_err(Usage::new)?;
-                s.check_exposure().map_err(Usage::new)?;
-                s.check_cluster().map_err(Usage::new)?;
-                Ok(s)
-            });
-            match settings {
+            match args.reloaded() {
                 Ok(settings) => handle.reload(settings),
                 Err(e) => {
                     tracing::error!(
@@ -562,26 +682,27 @@ fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
     }
 }
 
-fn log_to(settings: &Settings) -> anyhow::Result<()> {
+/// Begins the log. Returns the log's file; `None` if the log goes to standard error.
+fn log_to(settings: &Settings) -> anyhow::Result<Option<Arc<LogFile>>> {
     let log = tracing_subscriber::fmt()
         .with_max_level(face::level(settings.debug))
+        // The subscriber would report a failed write on standard error, which may be what failed.
+        .log_internal_errors(false)
         .with_target(false);
-    let outcome = match &settings.log_file {
+    let (outcome, file) = match &settings.log_file {
         Some(path) => {
-            let file: File = OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(path)
+            let file = LogFile::open(path)
                 .with_context(|| format!("cannot write the log {}", path.display()))?;
-            log.with_ansi(false).with_writer(Arc::new(file)).try_init()
+            let log = log.with_ansi(false).with_writer(Arc::clone(&file));
+            (log.try_init(), Some(file))
         }
         None => {
             let log = log.with_ansi(face::colors());
-            log.with_writer(std::io::stderr).try_init()
+            (log.with_writer(std::io::stderr).try_init(), None)
         }
     };
     if let Err(e) = outcome {
         bail!("the log cannot be set up: {e}");
     }
-    Ok(())
+    Ok(file)
 }

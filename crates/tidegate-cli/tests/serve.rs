@@ -5,8 +5,9 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -191,16 +192,27 @@ fn what_cannot_be_is_refused() {
         std::fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
     };
+    let bytes = |name: &str, bytes: &[u8]| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
     let cases: &[(&[&str], i32, &str)] = &[
         (
             &["serve", "-a", "0.0.0.0"],
             2,
             "can be reached from other machines",
         ),
-        (&["serve", "-p", "70000"], 2, "give a port"),
+        (&["serve", "-p", "70000"], 2, "'--port <PORT>': give a port"),
+        (
+            &["serve", "-m", "abc"],
+            2,
+            "'--http-port <PORT>': give a port",
+        ),
+        (&["serve", "-a", ""], 2, "give a host name"),
         (
             &["serve", "-c", "/nonexistent/x.conf"],
-            1,
+            2,
             "cannot read the configuration",
         ),
         (
@@ -226,6 +238,26 @@ fn what_cannot_be_is_refused() {
             2,
             "line 1",
         ),
+        (
+            &[
+                "serve",
+                "-t",
+                "-c",
+                &bytes("c.conf", b"port: 1\nhost: \xff\n"),
+            ],
+            2,
+            "line 2: expected UTF-8",
+        ),
+        (
+            &["serve", "-t", "-c", &file("bom.conf", "\u{feff}port: 1\n")],
+            0,
+            "is good",
+        ),
+        (
+            &["serve", "-t", "-c", &file("self.conf", "include self.conf")],
+            2,
+            "the file includes itself: self.conf -> self.conf",
+        ),
         (&["serve", "--user", "a"], 2, "--pass"),
         (
             &[
@@ -237,8 +269,8 @@ fn what_cannot_be_is_refused() {
                 "-p",
                 "-1",
             ],
-            1,
-            "cannot read certificates",
+            2,
+            "tls: cannot read certificates (cert_file) from /nonexistent",
         ),
         (&["serve", "-jz"], 2, "unexpected argument"),
         (
@@ -264,10 +296,90 @@ fn what_cannot_be_is_refused() {
             0,
             "is good",
         ),
+        (
+            &[
+                "serve",
+                "-t",
+                "-c",
+                &file(
+                    "idle.conf",
+                    "logtime: true\ncluster { pool_size: 3, routes: [] }",
+                ),
+            ],
+            0,
+            "without effect: logtime (line 1), cluster.pool_size (line 2)\nnote: the cluster has no routes",
+        ),
+        (
+            &[
+                "serve",
+                "-t",
+                "-c",
+                &file("two.conf", "logtime: true\nmqtt { port: 1 }\nnmae: x"),
+            ],
+            2,
+            "refused: line 2: the setting `mqtt` does not exist here: this server serves no MQTT clients\nrefused: line 3: the setting `nmae`",
+        ),
+        (
+            &[
+                "serve",
+                "-t",
+                "-c",
+                &file("strict.conf", "logtime: true\nstrict: true"),
+            ],
+            2,
+            "line 1: the setting `logtime` has no effect here, and `strict` refuses it",
+        ),
         (&["pub", "-s", "127.0.0.1:1", "a", "b"], 1, "cannot connect"),
         (&["pub", "a.*", "b"], 2, "not a subject"),
         (&["pub", "a"], 2, "required"),
         (&["sub", "a..b"], 2, "not a subject or pattern"),
+        (
+            &["sub", "a", "--tls-ca", "/nope"],
+            2,
+            "--tls-ca /nope: No such file",
+        ),
+        (
+            &["sub", "a", "--tls-ca", &file("ca.pem", "")],
+            2,
+            "ca.pem: no certificate found",
+        ),
+        (
+            &["consume", "S", "--from", "0"],
+            2,
+            "the first message of a stream has 1",
+        ),
+        (
+            &["stream", "add", "S", "--max-msgs", "0"],
+            2,
+            "-1 for no limit",
+        ),
+        (&["stream", "add", "S", "--replicas", "0"], 2, "from 1 on"),
+        (&["stream", "add", "S", "--dupe-window", "0s"], 2, "above 0"),
+        (
+            &["count", "--top", "0", "-"],
+            2,
+            "give a whole number from 1 on",
+        ),
+        (&["serve", "-n", "a\nb"], 2, "'--name <NAME>': give a name"),
+        (&["serve", "--name", ""], 2, "'--name <NAME>': give a name"),
+        (
+            &["serve", "--cluster-name", "a\u{1b}b"],
+            2,
+            "'--cluster-name <NAME>': give a name",
+        ),
+        (
+            &["send", "127.0.0.1:1", "--session", "a\nb"],
+            2,
+            "'--session <NAME>': give a name without line feeds",
+        ),
+        (
+            &["send", "127.0.0.1:1", "--session", ""],
+            2,
+            "'--session <NAME>': give a name",
+        ),
+        (&["send", "foo"], 2, "give HOST:PORT"),
+        (&["send", "127.0.0.1:99999"], 2, "give HOST:PORT"),
+        (&["receive", "--listen", "foo"], 2, "give HOST:PORT"),
     ];
     for (args, code, part) in cases {
         let (was, said) = run(args);
@@ -281,6 +393,211 @@ fn what_cannot_be_is_refused() {
     let (code, said) = run(&["serve", "-p", port]);
     assert!(
         code == Some(1) && said.contains("cannot listen on 127.0.0.1:"),
+        "{said}"
+    );
+}
+
+/// Tests that `serve -t` refuses each configuration that a start would refuse.
+#[test]
+fn a_check_of_the_configuration_finds_what_a_start_would_refuse() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let other = rcgen::KeyPair::generate().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let cert = file("cert.pem", &made.cert.pem());
+    let key = file("key.pem", &made.signing_key.serialize_pem());
+    let other = file("other.pem", &other.serialize_pem());
+    let empty = file("empty.pem", "");
+    let hash = format!("$2a$11${}", "a".repeat(53));
+    let tls = |cert: &str, key: &str, ca: &str| {
+        let ca = match ca {
+            "" => String::new(),
+            ca => format!(", ca_file: \"{ca}\", verify: true"),
+        };
+        format!("tls {{ cert_file: \"{cert}\", key_file: \"{key}\"{ca} }}")
+    };
+    let user = |password: &str| format!("authorization {{ user: u, password: \"{password}\" }}");
+    let cases = [
+        (tls(&cert, &key, &cert), None),
+        (
+            tls("/nope", &key, ""),
+            Some("certificates (cert_file) from /nope"),
+        ),
+        (
+            tls(&cert, "/nope", ""),
+            Some("a private key (key_file) from /nope"),
+        ),
+        (
+            tls(&cert, &key, "/nope"),
+            Some("authorities (ca_file) from /nope"),
+        ),
+        (tls(&empty, &key, ""), Some("holds no certificate")),
+        (
+            tls(&cert, &other, ""),
+            Some("other.pem (key_file) does not belong to the certificate in"),
+        ),
+        (
+            format!(
+                "server_name: n1, cluster {{ name: c, routes: [\"nats-route://h:1\"], {} }}",
+                tls(&cert, &other, &cert)
+            ),
+            Some("cluster.tls: the private key in"),
+        ),
+        (
+            format!(
+                "server_name: n1, cluster {{ name: c, routes: [\"nats-route://h:1\"], {} }}",
+                tls(&cert, "/nope", &cert)
+            ),
+            Some("cluster.tls: cannot read a private key (key_file)"),
+        ),
+        (user(&hash), None),
+        (
+            user("$2a$11$abc"),
+            Some("the password of the user `u` begins like a bcrypt hash"),
+        ),
+        (
+            user(&hash.replace("$11$", "$99$")),
+            Some("a cost from 04 to 31"),
+        ),
+        (
+            "authorization { token: \"$2b$10$\" }".to_owned(),
+            Some("the token begins like a bcrypt hash"),
+        ),
+        (
+            "authorization { user: u, password: p, token: t }".to_owned(),
+            Some("line 1: `authorization` has a token and users"),
+        ),
+    ];
+    for (text, refused) in cases {
+        let (code, said) = run(&["serve", "-t", "-c", &file("x.conf", &text)]);
+        assert_eq!(code, Some(refused.map_or(0, |_| 2)), "{text}: {said}");
+        // The list of the settings stands before the verdict.
+        let verdict = said.trim_end().lines().last().unwrap_or_default();
+        assert!(
+            verdict.contains(refused.unwrap_or("is good")),
+            "{text}: {said}"
+        );
+    }
+}
+
+#[test]
+fn an_empty_variable_counts_as_not_set() {
+    let mut command = tidegate(&["serve", "-t"]);
+    for name in [
+        "ADDR",
+        "PORT",
+        "HTTP_PORT",
+        "CONFIG",
+        "NAME",
+        "DATA",
+        "CLUSTER",
+        "ROUTES",
+    ] {
+        command.env(format!("TIDEGATE_{name}"), "");
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut command = tidegate(&["pub", "a", "b"]);
+    let output = command.env("NATS_URL", "").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!said.contains("names no host"), "{said}");
+}
+
+/// Tests that a command that prints messages refuses a closed standard output, which would lose them.
+#[test]
+fn a_closed_standard_output_is_refused() {
+    for (to, args) in [
+        (">&-", &["sub", "a"][..]),
+        (">&-", &["consume", "S", "--durable", "d"]),
+        (">&-", &["receive", "--listen", "127.0.0.1:0"]),
+        (">&-", &["completions", "bash"]),
+        (">&-", &["count", "/dev/null"]),
+        (">&-", &["sim", "backlog"]),
+        ("1</dev/null", &["sub", "a"]),
+    ] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("exec \"$0\" \"$@\" {to}")]);
+        shell.arg(env!("CARGO_BIN_EXE_tidegate")).args(args);
+        let output = shell.env("NATS_URL", "127.0.0.1:1").output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(
+            said.starts_with("tidegate: standard output is "),
+            "{args:?}: {said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+    }
+    // The null device is open, so the command does not refuse it and fails only because it reaches no server.
+    let discarded = tidegate(&["sub", "a", "-s", "127.0.0.1:1"])
+        .stdout(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(discarded.stderr).unwrap();
+    assert!(said.contains("cannot connect"), "{said}");
+}
+
+/// The disk under standard output is full. The error names standard output; a message counts as published.
+#[test]
+fn a_full_standard_output_is_named() {
+    let full = || {
+        let file = std::fs::File::options().write(true).open("/dev/full");
+        Stdio::from(file.unwrap())
+    };
+    let error = "standard output: No space left on device (os error 28)";
+    for args in [
+        &["completions", "bash"][..],
+        &["count", "/dev/null"],
+        &["sim", "backlog"],
+        &["sim", "backlog", "--json"],
+        &["serve", "-t"],
+    ] {
+        let output = tidegate(args).stdout(full()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said, format!("tidegate: {error}\n"), "{args:?}");
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+    }
+    let server = Serve::start(&[]);
+    let output = tidegate(&["pub", "-s", &server.url, "a", "b"])
+        .stdout(full())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, format!("tidegate: {error}: published 1 to a\n"));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+/// A user may have the rights to one subject and to no inbox.
+#[test]
+fn a_subscriber_needs_the_rights_to_its_subject_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("c.conf");
+    let users = "authorization { users: [
+        { user: reader, password: r, permissions: { publish: { deny: \">\" }, subscribe: news } }
+        { user: writer, password: w } ] }";
+    std::fs::write(&config, users).unwrap();
+    let server = Serve::start(&["-c", config.to_str().unwrap()]);
+    let url = |user: &str| format!("{user}@{}", server.url);
+    let mut reader = subscribe(&url("reader:r"), &["news", "--count", "2"]);
+    for text in ["one", "two"] {
+        let (code, said) = run(&["pub", "-s", &url("writer:w"), "news", text]);
+        assert_eq!(code, Some(0), "{said}");
+    }
+    let mut text = String::new();
+    let mut out = reader.stdout.take().unwrap();
+    out.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "one\ntwo\n");
+    let output = reader.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, "", "the first line was read before");
+    let (code, said) = run(&["sub", "-s", &url("reader:r"), "other"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("Permissions Violation") && said.contains("other"),
         "{said}"
     );
 }
@@ -464,4 +781,78 @@ fn a_data_directory_has_one_server_and_nats_servers_flags_name_it() {
     assert!(first.child.wait().unwrap().success());
     let second = Serve::start(&["--data", data]);
     drop(second);
+}
+
+#[test]
+fn a_log_file_that_was_renamed_is_opened_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let [log, old] = ["log", "log.1"].map(|name| directory.path().join(name));
+    let mut child = tidegate(&["serve", "-p", "-1", "--no-streams", "-l"])
+        .arg(&log)
+        .spawn()
+        .unwrap();
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    let wait = |path: &Path, mark: &str| {
+        let start = Instant::now();
+        while !read(path).contains(mark) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{}", read(path));
+            std::thread::yield_now();
+        }
+    };
+    wait(&log, "Server is ready");
+    std::fs::rename(&log, &old).unwrap();
+    let signal = |name: &str| {
+        let (code, said) = run(&["serve", "--signal", &format!("{name}={}", child.id())]);
+        assert_eq!(code, Some(0), "{said}");
+    };
+    signal("reopen");
+    wait(&log, "opened its log file again");
+    signal("quit");
+    assert!(child.wait().unwrap().success());
+    assert!(read(&log).contains("Server Exiting"));
+    assert!(!read(&old).contains("Server Exiting"));
+}
+
+#[test]
+fn a_link_named_nats_server_takes_nats_servers_command_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let link = directory.path().join("nats-server");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidegate"), &link).unwrap();
+    let nats_server = |args: &[&str]| {
+        let output = Command::new(&link).args(args).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        (
+            output.status.code(),
+            text + &String::from_utf8_lossy(&output.stdout),
+        )
+    };
+    let (code, said) = nats_server(&["-v"]);
+    assert!(code == Some(0) && said.starts_with("tidegate "), "{said}");
+    // It listens on every address, so it needs credentials.
+    let (code, said) = nats_server(&["-p", "-1"]);
+    assert!(code == Some(2) && said.contains("0.0.0.0"), "{said}");
+    let (code, said) = nats_server(&["--signal", "ldm"]);
+    assert!(
+        code == Some(2) && said.contains("SIGNAL=PID or SIGNAL=FILE"),
+        "{said}"
+    );
+    let [pid, data] = ["pid", "data"].map(|name| directory.path().join(name));
+    let [pid, data] = [&pid, &data].map(|path| path.to_str().unwrap());
+    let mut served = Command::new(&link)
+        .args([
+            "-DV", "-p", "-1", "--auth", "secret", "-P", pid, "-js", "-sd", data,
+        ])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(served.stderr.take().unwrap());
+    let mut seen = String::new();
+    while !seen.contains("Server is ready") {
+        assert!(log.read_line(&mut seen).unwrap() > 0, "{seen}");
+    }
+    assert!(seen.contains("-V has no effect"), "{seen}");
+    assert!(Path::new(data).exists());
+    let (code, said) = nats_server(&[&format!("-sl=term={pid}")]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(served.wait().unwrap().success());
 }

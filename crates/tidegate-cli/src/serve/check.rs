@@ -1,0 +1,39 @@
+//! The report on a configuration file: `serve -t` prints all of it, and a starting server warns of the
+//! settings without effect.
+
+use std::io::{self, Write};
+
+use tidegate_server::config::{Named, Report};
+
+/// Writes what becomes of each setting of the configuration file: carried out, without effect, or refused.
+pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let list = |settings: &[Named]| {
+        let one = |s: &Named| format!("{} (line {})", s.name, s.line);
+        settings.iter().map(one).collect::<Vec<_>>().join(", ")
+    };
+    if !report.taken.is_empty() {
+        writeln!(out, "carried out: {}", list(&report.taken))?;
+    }
+    if !report.without_effect.is_empty() {
+        writeln!(out, "without effect: {}", list(&report.without_effect))?;
+    }
+    for remark in &report.remarks {
+        writeln!(out, "note: {remark}")?;
+    }
+    for refused in &report.refused {
+        writeln!(out, "refused: {refused}")?;
+    }
+    Ok(())
+}
+
+/// Logs one warning that names the settings without effect, if the file has any.
+pub(super) fn warn(report: &Report) {
+    if let Some(names) = report.idle_text() {
+        tracing::warn!(
+            "the configuration has settings that have no effect here: {names} (docs/nats-support.md lists them; `strict: true` refuses them)"
+        );
+    }
+    for remark in &report.remarks {
+        tracing::warn!("{remark}");
+    }
+}
