@@ -4,6 +4,7 @@
 //! files are damaged, missing or not readable, or if `repair` failed, 2 if the arguments are wrong or the
 //! directory has no log, 3 if `repair` has repaired the files and gave something up.
 
+mod mend;
 mod report;
 mod watched;
 
@@ -14,22 +15,36 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use tidegate_log::{Disk, Storage as _};
-use tidegate_raft::store::{REPAIRED_FILE, checkpoint, missing};
+use tidegate_log::{Disk, Report, Storage as _};
+use tidegate_raft::store::{Check, OpenError, REPAIRED_FILE};
 
-use crate::Usage;
-use report::{Checkpoint, Looked, Mended};
-use watched::Watched;
+use crate::interrupt::{self, Interrupted};
+use crate::{Usage, face, output};
+use mend::Repair;
+use report::Looked;
+use watched::{Changes, Watched};
+
+/// The file in the quarantine that lists the losses of a repair.
+const LOST_FILE: &str = "lost.txt";
+/// The exit code of a repair that gave entries or files up.
+const GAVE_UP: u8 = 3;
+/// The end of the help of `tidegate log inspect` and `tidegate log verify`.
+const LOOK_CODES: &str = "Exit codes: 0 whole, 1 damaged or not readable, 2 wrong arguments";
+/// The end of the help of `tidegate log repair`.
+const REPAIR_CODES: &str = "Exit codes: 0 whole, nothing is lost, 1 not repaired, 2 wrong arguments, 3 repaired, entries are lost";
 
 /// The subcommands of `tidegate log`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
     /// Show the contents by the log's own indices. This is quick, and does not see damage inside full
     /// segments.
+    #[command(after_help = LOOK_CODES)]
     Inspect(LogArgs),
     /// Read every byte and check it.
+    #[command(after_help = LOOK_CODES)]
     Verify(LogArgs),
     /// Keep the readable part of a damaged log, so that the server starts again, and list the lost entries.
+    #[command(after_help = REPAIR_CODES)]
     Repair(RepairArgs),
 }
 
@@ -79,21 +94,20 @@ fn directories(data: &Path) -> Result<(PathBuf, PathBuf), Usage> {
 
 fn look(args: &LogArgs, by_index: bool) -> anyhow::Result<ExitCode> {
     let (state, log) = directories(&args.data)?;
-    let disk = Watched::new(Disk::existing(&log).with_context(|| log.display().to_string())?);
-    let report = match by_index {
-        true => tidegate_log::inspect(&disk),
-        false => tidegate_log::verify(&disk),
-    };
-    // The drop removes the progress line before the report is printed.
+    let disk = Disk::existing(&log).with_context(|| log.display().to_string())?;
+    let disk = Watched::new(disk, Changes::default());
+    let (report, check) = examined(&disk, &state, &log, by_index, &[])?;
+    // The drop removes the progress line before the command prints the report.
     drop(disk);
     let looked = Looked {
-        report: report.with_context(|| log.display().to_string())?,
-        checkpoints: checkpoints(&state)?,
+        checkpoints: check.checkpoints().to_vec(),
+        refusals: check.finish(&report),
+        report,
         every_byte: !by_index,
     };
     match args.json {
         true => print(&looked.json())?,
-        false => write!(std::io::stdout().lock(), "{looked}")?,
+        false => output::print(&looked)?,
     }
     Ok(match looked.is_sound() {
         true => ExitCode::SUCCESS,
@@ -101,80 +115,102 @@ fn look(args: &LogArgs, by_index: bool) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn print(json: &serde_json::Value) -> anyhow::Result<()> {
-    Ok(writeln!(std::io::stdout().lock(), "{json:#}")?)
+/// Examines the log and the files beside it, without the checkpoints named in `without`.
+fn examined(
+    disk: &Watched,
+    state: &Path,
+    log: &Path,
+    by_index: bool,
+    without: &[String],
+) -> anyhow::Result<(Report, Check)> {
+    let name = || state.display().to_string();
+    let storage = Disk::existing(state).with_context(name)?;
+    if !storage.lock().with_context(name)? {
+        return Err(OpenError::InUse).with_context(name);
+    }
+    let mut check = Check::begin(&storage, without).with_context(name)?;
+    let note = |record: &_| check.note(record);
+    let report = match by_index {
+        true => tidegate_log::inspect_records(disk, note),
+        false => tidegate_log::verify_records(disk, note),
+    };
+    Ok((report.with_context(|| log.display().to_string())?, check))
 }
 
-/// Returns the checkpoints in the directory, oldest first.
-fn checkpoints(state: &Path) -> anyhow::Result<Vec<Checkpoint>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(state).with_context(|| state.display().to_string())? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let number = name.strip_prefix("state-").map(str::parse::<u64>);
-        let Some(Ok(_)) = number else {
-            continue;
-        };
-        let bytes = fs::read(entry.path()).with_context(|| name.clone())?;
-        let decoded = checkpoint::decode(&bytes);
-        found.push(Checkpoint {
-            name,
-            bytes: bytes.len() as u64,
-            covers: decoded.map(|(header, _)| (header.entry.index, header.next)),
-        });
-    }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(found)
+fn print(json: &serde_json::Value) -> anyhow::Result<()> {
+    output::print(format_args!("{json:#}\n"))
 }
 
 fn repair(args: &RepairArgs) -> anyhow::Result<ExitCode> {
     let (state, log) = directories(&args.log.data)?;
-    let name = || log.display().to_string();
-    fs::create_dir_all(&args.quarantine).with_context(|| args.quarantine.display().to_string())?;
-    if fs::canonicalize(&args.quarantine)?.starts_with(fs::canonicalize(&state)?) {
-        return Err(Usage::new("the quarantine must lie outside the data directory").into());
-    }
-    let mended = {
-        let disk = Watched::new(Disk::existing(&log).with_context(name)?);
-        // The note comes before the repair: a start that misses records must find the reason.
-        if tidegate_log::verify(&disk)
-            .with_context(name)?
-            .damage
-            .is_some()
-        {
-            note(&state, "a repair was begun\n")?;
-        }
-        drop(disk);
-        let disk = Watched::new(Disk::existing(&log)?);
-        let quarantine = Disk::open(&args.quarantine)?;
-        tidegate_log::repair(&disk, &quarantine).with_context(name)?
+    set_up_quarantine(&args.quarantine, &args.log.data)?;
+    let repair = Repair {
+        data: &args.log.data,
+        state: &state,
+        log: &log,
+        quarantine: &args.quarantine,
+        changes: Changes::default(),
     };
-    for lost in &mended.lost {
-        note(&state, &format!("lost: {}..{}\n", lost.start, lost.end))?;
+    let mended = repair
+        .run()
+        .map_err(|error| match interrupt::caused(&error) {
+            // After its first change the repair ignores Ctrl-C.
+            true => anyhow::Error::new(Interrupted).context("no file is changed"),
+            false => error,
+        })?;
+    let gave_up = !mended.gave_nothing_up();
+    if gave_up {
+        // A second repair would find nothing to list, so the list must survive an output that fails.
+        let list = args.quarantine.join(LOST_FILE);
+        append(&list, &mended.to_string()).with_context(|| list.display().to_string())?;
     }
-    let mended = Mended {
-        missing: match mended.damage.is_empty() {
-            true => None,
-            false => Some(missing(&args.log.data, &mended.lost)),
-        },
-        mended,
+    let printed = match args.log.json {
+        true => print(&mended.json()),
+        false => output::print(&mended),
     };
-    match args.log.json {
-        true => print(&mended.json())?,
-        false => write!(std::io::stdout().lock(), "{mended}")?,
+    match printed {
+        Err(error) if gave_up => face::complain(format_args!(
+            "tidegate: {error:#}: the list is in {}",
+            args.quarantine.join(LOST_FILE).display()
+        )),
+        printed => printed?,
     }
-    Ok(match mended.gave_nothing_up() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    Ok(match (mended.refusals.is_empty(), gave_up) {
+        (false, _) => ExitCode::FAILURE,
+        (true, false) => ExitCode::SUCCESS,
+        (true, true) => ExitCode::from(GAVE_UP),
     })
+}
+
+/// Creates the directory for damaged files, unless it would lie in the data directory.
+fn set_up_quarantine(quarantine: &Path, data: &Path) -> anyhow::Result<()> {
+    let data = fs::canonicalize(data).with_context(|| data.display().to_string())?;
+    let absolute = std::path::absolute(quarantine)?;
+    let existing = absolute.ancestors().find_map(|p| fs::canonicalize(p).ok());
+    // The second check follows links and dots in the part of the path that did not exist.
+    let check = |directory: &Path| match directory.starts_with(&data) {
+        true => Err(Usage::new(format!(
+            "--quarantine {}: give a directory outside of the data directory",
+            quarantine.display()
+        ))),
+        false => Ok(()),
+    };
+    existing.as_deref().map_or(Ok(()), check)?;
+    let name = || quarantine.display().to_string();
+    fs::create_dir_all(quarantine).with_context(name)?;
+    Ok(check(&fs::canonicalize(quarantine).with_context(name)?)?)
 }
 
 /// Appends a line to the file that lists what repairs gave up.
 fn note(state: &Path, line: &str) -> anyhow::Result<()> {
-    let path = state.join(REPAIRED_FILE);
-    let mut options = fs::OpenOptions::new();
-    let mut file = options.append(true).create(true).open(&path)?;
-    file.write_all(line.as_bytes())?;
-    file.sync_all()?;
+    append(&state.join(REPAIRED_FILE), line)?;
     Ok(Disk::existing(state)?.sync_names()?)
+}
+
+/// Appends text to a file, which it creates if the file does not exist, and syncs the file.
+fn append(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.append(true).create(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }

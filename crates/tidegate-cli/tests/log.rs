@@ -169,7 +169,7 @@ fn damage_is_told_and_a_repair_lists_what_is_gone_of_which_stream() {
         aside.path().to_str().unwrap(),
     ];
     let (mended, code) = json(&[&repair[..], &["--json"]].concat());
-    assert_eq!(code, Some(1), "something is gone: {mended}");
+    assert_eq!(code, Some(3), "something is gone: {mended}");
     let gone = &mended["missing"]["streams"][0];
     assert_eq!(gone["stream"], "orders");
     assert_eq!(
@@ -199,9 +199,219 @@ fn entries_in_no_checkpoint_are_named() {
         "--quarantine",
         aside.path().to_str().unwrap(),
     ]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     let told = text(&output);
     assert!(told.contains("entries 22 to 22 are gone"), "{told}");
+}
+
+#[test]
+fn a_lost_segment_is_no_good_news_and_its_list_survives_a_full_output() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), true);
+    fs::remove_file(segment(dir.path())).unwrap();
+    let aside = tempfile::tempdir().unwrap();
+    let mut repair = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    repair.args(["log", "repair"]).arg(dir.path());
+    repair.arg("--quarantine").arg(aside.path());
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = repair.stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    assert!(text(&output).contains("lost.txt"), "{}", text(&output));
+    let list = fs::read_to_string(aside.path().join("lost.txt")).unwrap();
+    assert!(list.contains("cannot be listed"), "{list}");
+    assert!(!list.contains("no message is gone"), "{list}");
+    let kept = fs::read_dir(aside.path()).unwrap();
+    let names: Vec<_> = kept.map(|f| f.unwrap().file_name()).collect();
+    let checkpoints = names
+        .iter()
+        .filter(|n| n.to_string_lossy().starts_with("state-"));
+    assert_eq!(checkpoints.count(), 1, "{names:?}");
+}
+
+/// Returns the only checkpoint in the directory.
+fn checkpoint(dir: &Path) -> PathBuf {
+    let names = fs::read_dir(dir.join("tidegate")).unwrap();
+    let mut paths = names.map(|f| f.unwrap().path());
+    let is_checkpoint = |p: &PathBuf| {
+        p.file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with("state-")
+    };
+    paths.find(is_checkpoint).unwrap()
+}
+
+/// Changes one bit in the middle of a file.
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 0x40;
+    fs::write(path, bytes).unwrap();
+}
+
+/// Repairs the directory; returns the exit code, the text and the quarantine.
+fn repair(dir: &Path) -> (Option<i32>, String, tempfile::TempDir) {
+    let aside = tempfile::tempdir().unwrap();
+    let quarantine = aside.path().to_str().unwrap();
+    let output = log(&["repair", dir.to_str().unwrap(), "--quarantine", quarantine]);
+    (output.status.code(), text(&output), aside)
+}
+
+/// Returns the error of a start.
+fn refused(dir: &Path) -> Option<String> {
+    let opening = Opening::begin(dir, Options::default(), Arc::new(|| ()));
+    opening.err().map(|e| e.to_string())
+}
+
+/// Checks that both commands report the fault with the words of a start's own error.
+fn reported(dir: &Path, words: &str) {
+    let data = dir.to_str().unwrap();
+    let looks = ["inspect", "verify"].map(|verb| log(&[verb, data]));
+    // The start comes last, because it may change files.
+    let error = refused(dir).unwrap();
+    assert!(error.contains(words), "{error}");
+    for (verb, output) in ["inspect", "verify"].iter().zip(looks) {
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        let line = format!("a server does not start: {error}");
+        assert!(
+            text(&output).lines().any(|l| l == line),
+            "{}",
+            text(&output)
+        );
+        let (found, code) = json(&[verb, data, "--json"]);
+        assert_eq!((code, &found["sound"]), (Some(1), &Value::Bool(false)));
+        let refusal = found["refusals"][0].as_str().unwrap();
+        assert!(refusal.contains(words), "{found}");
+    }
+}
+
+#[test]
+fn a_version_that_cannot_be_read_is_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), true);
+    let version = dir.path().join("tidegate/version");
+    fs::write(&version, "q\n").unwrap();
+    reported(dir.path(), "holds no version");
+    let (code, said, aside) = repair(dir.path());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("written again: the file `version`"), "{said}");
+    assert_eq!(fs::read(aside.path().join("version")).unwrap(), b"q\n");
+    assert_eq!(refused(dir.path()), None);
+    // A number above ours is a newer program's, and no damage.
+    fs::write(&version, "7\n").unwrap();
+    reported(dir.path(), "has format 7");
+    let (code, said, _aside) = repair(dir.path());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("not repaired: the data directory has format 7"),
+        "{said}"
+    );
+    assert_eq!(fs::read(&version).unwrap(), b"7\n");
+}
+
+#[test]
+fn a_log_that_ends_before_its_checkpoint_is_reported_and_repaired() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), true);
+    let segment = segment(dir.path());
+    let bytes = fs::read(&segment).unwrap();
+    let cut = bytes.windows(900).position(|w| w.iter().all(|b| *b == 41));
+    let file = fs::File::options().write(true).open(&segment).unwrap();
+    file.set_len(cut.unwrap() as u64).unwrap();
+    reported(dir.path(), "the log ends at");
+    let (code, said, aside) = repair(dir.path());
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        said.contains("stream orders: 10 messages are gone: 41-50"),
+        "{said}"
+    );
+    let list = fs::read_to_string(aside.path().join("lost.txt")).unwrap();
+    assert!(list.contains("41-50"), "{list}");
+    assert_eq!(refused(dir.path()), None);
+    let (found, code) = json(&["verify", dir.path().to_str().unwrap(), "--json"]);
+    assert_eq!(code, Some(0), "{found}");
+    let (code, said, _aside) = repair(dir.path());
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn a_damaged_checkpoint_that_the_log_replaces_is_moved_away() {
+    damaged_checkpoint(None);
+}
+
+/// In a directory of several groups, the names of checkpoints hold the group.
+#[test]
+fn a_damaged_checkpoint_of_one_of_several_groups_is_found() {
+    damaged_checkpoint(Some("state-1-00000000000000000052-00000000000000060000"));
+}
+
+/// Damages the checkpoint, which first gets the name `new`.
+fn damaged_checkpoint(new: Option<&str>) {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), true);
+    let old = checkpoint(dir.path());
+    let path =
+        old.with_file_name(new.unwrap_or_else(|| old.file_name().unwrap().to_str().unwrap()));
+    fs::rename(&old, &path).unwrap();
+    flip(&path);
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let data = dir.path().to_str().unwrap();
+    for verb in ["inspect", "verify"] {
+        let output = log(&[verb, data]);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        let line = format!("{name}: the checkpoint is cut off or damaged");
+        assert!(
+            text(&output).lines().any(|l| l == line),
+            "{}",
+            text(&output)
+        );
+        assert!(!text(&output).contains("is sound"), "{}", text(&output));
+    }
+    let (code, said, aside) = repair(dir.path());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains(&format!("moved to quarantine: {name}")),
+        "{said}"
+    );
+    assert!(aside.path().join(name).exists() && !path.exists());
+    let (found, code) = json(&["verify", data, "--json"]);
+    assert_eq!(code, Some(0), "{found}");
+    assert_eq!(refused(dir.path()), None);
+}
+
+/// The identity of a cluster's node cannot be repaired.
+#[test]
+fn a_damaged_members_file_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), true);
+    fs::write(
+        dir.path().join("tidegate/members"),
+        "tidegate members 2\nx\n",
+    )
+    .unwrap();
+    let output = log(&["verify", dir.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let line = "a server does not start: the file `members` is damaged";
+    assert!(text(&output).contains(line), "{}", text(&output));
+    let (code, said, _aside) = repair(dir.path());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("not repaired: the file `members` is damaged"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_log_whose_files_are_gone_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), false);
+    let log = dir.path().join("tidegate/log");
+    fs::remove_dir_all(&log).unwrap();
+    fs::create_dir(&log).unwrap();
+    reported(dir.path(), "all files of the log are gone");
+    let (code, said, _aside) = repair(dir.path());
+    assert_eq!(code, Some(1), "{said}");
 }
 
 #[test]
@@ -214,9 +424,13 @@ fn impossible_requests_are_refused() {
         assert!(text(&output).contains("holds no log"), "{}", text(&output));
     }
     make(dir.path(), false);
-    let inside = dir.path().join("tidegate/aside");
-    let output = log(&["repair", data, "--quarantine", inside.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    for inside in ["tidegate/aside", "aside", "a/b", "tidegate/../aside"] {
+        let inside = dir.path().join(inside);
+        let output = log(&["repair", data, "--quarantine", inside.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        assert!(text(&output).contains("outside of the data directory"));
+        assert!(!inside.exists(), "the refusal comes before the directory");
+    }
     let opening = Opening::begin(dir.path(), Options::default(), Arc::new(|| ())).unwrap();
     let output = log(&["verify", data]);
     assert_eq!(output.status.code(), Some(1));

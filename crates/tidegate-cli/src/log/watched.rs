@@ -2,16 +2,56 @@
 //! read, unless the command has begun to change files.
 
 use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate_log::{Disk, Storage, StorageFile};
 
+use crate::interrupt::Interrupted;
 use crate::progress::Progress;
+use crate::{face, interrupt};
 
-/// The directory, and the count of the bytes read.
+/// The changes of a command to the data directory. Before the first one, Ctrl-C may end the command.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Changes(Arc<Marks>);
+
+#[derive(Debug, Default)]
+struct Marks {
+    begun: AtomicBool,
+    told: AtomicBool,
+}
+
+impl Changes {
+    /// Notes that the command is about to change a file.
+    pub(super) fn begin(&self) {
+        self.0.begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Says once that the command goes on, if Ctrl-C has asked it to stop.
+    pub(super) fn tell(&self) {
+        if interrupt::asked() && !self.0.told.swap(true, Ordering::Relaxed) {
+            face::complain(
+                "tidegate: the repair has begun to change files, so it goes on to its end; a second Ctrl-C ends it at once",
+            );
+        }
+    }
+
+    /// Fails if Ctrl-C has asked the command to stop and it has changed no file.
+    fn check(&self) -> io::Result<()> {
+        if interrupt::asked() && !self.0.begun.load(Ordering::Relaxed) {
+            // The error gets the kind `Other`: a reader would read again after the kind `Interrupted`.
+            return Err(io::Error::other(Interrupted));
+        }
+        self.tell();
+        Ok(())
+    }
+}
+
+/// The directory of a log, and the number of bytes read from it.
 pub(super) struct Watched {
     disk: Disk,
     read: Arc<Mutex<Read>>,
+    changes: Changes,
 }
 
 struct Read {
@@ -20,11 +60,12 @@ struct Read {
 }
 
 impl Watched {
-    /// Watches this directory from now on.
-    pub(super) fn new(disk: Disk) -> Self {
+    /// Counts the reads of `disk` from now on.
+    pub(super) fn new(disk: Disk, changes: Changes) -> Self {
         let progress = Progress::start("MiB read");
         Self {
             disk,
+            changes,
             read: Arc::new(Mutex::new(Read { bytes: 0, progress })),
         }
     }
@@ -33,6 +74,7 @@ impl Watched {
         Arc::new(WatchedFile {
             file,
             read: Arc::clone(&self.read),
+            changes: self.changes.clone(),
         })
     }
 }
@@ -51,14 +93,17 @@ impl Storage for Watched {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.changes.begin();
         self.disk.create(name).map(|file| self.watch(file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.changes.begin();
         self.disk.rename(from, to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        self.changes.begin();
         self.disk.remove(name)
     }
 
@@ -70,14 +115,17 @@ impl Storage for Watched {
 struct WatchedFile {
     file: Arc<dyn StorageFile>,
     read: Arc<Mutex<Read>>,
+    changes: Changes,
 }
 
 impl StorageFile for WatchedFile {
     fn write_at(&self, parts: &[IoSlice<'_>], at: u64) -> io::Result<()> {
+        self.changes.begin();
         self.file.write_at(parts, at)
     }
 
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        self.changes.check()?;
         let read = self.file.read_at(into, at)?;
         let mut seen = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         seen.bytes += read as u64;
@@ -95,6 +143,7 @@ impl StorageFile for WatchedFile {
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.changes.begin();
         self.file.reserve(bytes)
     }
 
