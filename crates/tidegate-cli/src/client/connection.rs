@@ -22,9 +22,11 @@ use tidegate_nats::subject::is_literal;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 
+use super::losses::Losses;
 use super::url::{self, Credentials, Servers};
 use super::{PATIENCE, ServerArgs, names};
-use crate::{face, interrupt};
+use crate::interrupt::{self, Interrupted};
+use crate::{Usage, face, tls_files};
 
 /// The interval at which a command that waits checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
@@ -48,7 +50,7 @@ pub(super) enum Stop {
     #[error("the server closed the connection")]
     Lost,
     #[error("interrupted before the server answered")]
-    Interrupted,
+    Interrupted(#[from] Interrupted),
     #[error("the server did not answer within {} s", .0.as_secs())]
     Silent(Duration),
     #[error("the server says: {0}")]
@@ -65,6 +67,8 @@ struct Health {
     lost: bool,
     /// The first error that the server sent, except about a probe.
     refused: Option<String>,
+    /// The last error about a probe: this user may not use the inbox that [`Client::sync`] needs.
+    probe_refused: Option<String>,
 }
 
 /// A connection to a server that has sent its greeting.
@@ -74,24 +78,32 @@ pub(super) struct Client {
     args: ServerArgs,
     nats: async_nats::Client,
     health: watch::Receiver<Health>,
-    /// The subject of the messages that the client sends itself, see [`Client::sync`].
-    probe: String,
+    losses: Losses,
+    /// The prefix of the subjects of probes, the messages that the client sends to itself, see
+    /// [`Client::sync`]; and (`probes`) the number of probes so far. A number behind the prefix makes each
+    /// subject different.
+    probe_prefix: String,
+    probes: u64,
 }
 
 impl Client {
     /// Connects to a server and waits until the server has taken the credentials.
     pub(super) fn connect(args: &ServerArgs) -> anyhow::Result<Self> {
         let servers = url::parse(&args.server)?;
+        check_files(args)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let wait = args.wait.unwrap_or_default();
-        let (nats, health) = open_within(&runtime, args, &servers, wait)?;
+        let probe_prefix = probe_prefix()?;
+        let (nats, health) = open_within(&runtime, args, &servers, &probe_prefix, wait)?;
         Ok(Self {
             runtime,
             servers,
             args: args.clone(),
-            probe: nats.new_inbox(),
+            probe_prefix,
+            probes: 0,
             nats,
             health,
+            losses: Losses::default(),
         })
     }
 
@@ -102,8 +114,11 @@ impl Client {
             return Err(Stop::Lost.into());
         }
         let wait = self.patience();
-        face::note("the connection is lost: connecting again");
-        // The server knew the other nodes of its cluster.
+        let said = self.losses.handle_loss(Instant::now());
+        if let Some(note) = said {
+            face::note(note);
+        }
+        // The lost server has named the other nodes of its cluster, so the client tries these, too.
         for url in self.nats.server_info().connect_urls {
             if let Ok(address) = url.parse::<ServerAddr>()
                 && !self.servers.addresses.contains(&address)
@@ -111,12 +126,27 @@ impl Client {
                 self.servers.addresses.push(address);
             }
         }
-        (self.nats, self.health) = open_within(&self.runtime, &self.args, &self.servers, wait)?;
-        face::note("connected again");
+        (self.nats, self.health) = open_within(
+            &self.runtime,
+            &self.args,
+            &self.servers,
+            &self.probe_prefix,
+            wait,
+        )?;
+        if !self.is_flapping() {
+            face::note("connected again");
+        }
         Ok(())
     }
 
-    /// Connects again and subscribes, for as long as `--wait` allows.
+    /// Returns whether the connection was lost so often that the client prints summaries, and no note for a
+    /// single loss.
+    pub(super) const fn is_flapping(&self) -> bool {
+        self.losses.is_flapping()
+    }
+
+    /// Connects again after a loss, and subscribes to `subject` again. Retries for as long as `--wait`
+    /// allows.
     pub(super) fn resubscribe(
         &mut self,
         subject: &str,
@@ -170,11 +200,13 @@ impl Client {
                 None => nats.subscribe(subject).await,
             }
         })?;
-        self.sync()?;
-        Ok(Subscription {
+        // The drop of a subscription needs the runtime, also if the server refuses the subscription.
+        let subscription = Subscription {
             messages: Some(subscriber.context("cannot subscribe")?),
             runtime: self.runtime.handle().clone(),
-        })
+        };
+        self.sync()?;
+        Ok(subscription)
     }
 
     /// Returns the next message of `subscription`. Waits for it at most for `patience`.
@@ -255,7 +287,7 @@ impl Client {
 
     /// Returns whether the client sent `message` to itself, in [`Client::sync`].
     pub(super) fn is_probe(&self, message: &Message) -> bool {
-        message.subject.as_str() == self.probe
+        message.subject.starts_with(&self.probe_prefix)
     }
 
     /// Waits until the server has taken all messages that the client has sent so far.
@@ -264,9 +296,11 @@ impl Client {
     /// handles the operations of a connection in order. A server that refuses the probe or the subscription
     /// for it has read all earlier operations, too.
     pub(super) fn sync(&mut self) -> Result<(), Stop> {
-        let nats = self.nats.clone();
-        let (echo, name) = (self.probe.clone(), self.probe.clone());
-        let outcome = self.wait(PATIENCE, async move {
+        self.probes += 1;
+        // All numbers have the same length, so that no probe's subject contains another one.
+        let name = format!("{}{:020}", self.probe_prefix, self.probes);
+        let (nats, echo) = (self.nats.clone(), name.clone());
+        let probing = async move {
             let mut subscriber = nats.subscribe(echo.clone()).await.ok()?;
             nats.publish(echo, Bytes::new()).await.ok()?;
             subscriber.next().await?;
@@ -274,12 +308,24 @@ impl Client {
             // task run before this one continues.
             tokio::task::yield_now().await;
             Some(())
+        };
+        let mut health = self.health.clone();
+        let refusing = async move {
+            let refused = |health: &Health| {
+                let text = health.probe_refused.as_deref();
+                text.is_some_and(|text| text.contains(&name))
+            };
+            health.wait_for(refused).await.is_ok().then_some(())
+        };
+        let outcome = self.wait(PATIENCE, async {
+            tokio::select! {
+                probed = probing => probed,
+                refused = refusing => refused,
+            }
         });
-        match outcome {
-            Ok(Some(())) => self.refused().map_or(Ok(()), Err),
-            Ok(None) => Err(Stop::Lost),
-            Err(Stop::Refused(why)) if why.contains(&name) => Ok(()),
-            Err(stop) => Err(stop),
+        match outcome? {
+            Some(()) => self.refused().map_or(Ok(()), Err),
+            None => Err(Stop::Lost),
         }
     }
 
@@ -306,9 +352,7 @@ impl Client {
                     result = &mut work => return Ok(result),
                     _ = &mut ended => break,
                     () = tokio::time::sleep(LOOK) => {
-                        if interrupt::asked() {
-                            return Err(Stop::Interrupted);
-                        }
+                        interrupt::check()?;
                         if start.elapsed() >= patience {
                             return Err(Stop::Silent(patience));
                         }
@@ -321,6 +365,18 @@ impl Client {
             Err(self.refused().unwrap_or(Stop::Lost))
         })
     }
+}
+
+/// Checks the files of `--tls-ca`, `--tls-cert` and `--tls-key`: the library's errors would not name them.
+fn check_files(args: &ServerArgs) -> Result<(), Usage> {
+    if let Some(path) = &args.tls_ca {
+        // The library checks the server's name later, so this check may use any name.
+        tls_files::authorities("--tls-ca", path, "localhost")?;
+    }
+    if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        tls_files::certificate(certificate, key)?;
+    }
+    Ok(())
 }
 
 /// Returns whether the connection's end caused the error.
@@ -364,6 +420,13 @@ impl Drop for Subscription {
     }
 }
 
+/// Returns a prefix for the subjects of probes that no other client uses.
+fn probe_prefix() -> anyhow::Result<String> {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).context("no random numbers for an inbox")?;
+    Ok(format!("_INBOX.{:032x}.", u128::from_le_bytes(id)))
+}
+
 type Opened = (async_nats::Client, watch::Receiver<Health>);
 
 /// Connects to one of the servers; retries for `wait` while the client can reach none of them.
@@ -371,18 +434,20 @@ fn open_within(
     runtime: &Runtime,
     args: &ServerArgs,
     servers: &Servers,
+    probe_prefix: &str,
     wait: Duration,
 ) -> anyhow::Result<Opened> {
     let start = Instant::now();
     runtime.block_on(async {
         loop {
-            let mut opening = std::pin::pin!(open(args, servers));
+            // If the system refuses an attempt at once, the attempt ends before the loop below checks for
+            // Ctrl-C, so each attempt begins with a check.
+            interrupt::check().map_err(Stop::from)?;
+            let mut opening = std::pin::pin!(open(args, servers, probe_prefix));
             let outcome = loop {
                 tokio::select! {
                     outcome = &mut opening => break outcome,
-                    () = tokio::time::sleep(LOOK) => if interrupt::asked() {
-                        return Err(Stop::Interrupted.into());
-                    }
+                    () = tokio::time::sleep(LOOK) => interrupt::check().map_err(Stop::from)?,
                 }
             };
             let error = match outcome {
@@ -402,12 +467,17 @@ fn open_within(
     })
 }
 
-/// Connects to one of the servers, once.
-async fn open(args: &ServerArgs, servers: &Servers) -> Result<Opened, async_nats::ConnectError> {
+/// Makes one attempt to connect to one of the servers.
+async fn open(
+    args: &ServerArgs,
+    servers: &Servers,
+    probe_prefix: &str,
+) -> Result<Opened, async_nats::ConnectError> {
     let (report, health) = watch::channel(Health::default());
     let report = Arc::new(report);
     let (of_events, of_loss) = (Arc::clone(&report), report);
     let connected = Arc::new(AtomicBool::new(false));
+    let probe = probe_prefix.to_owned();
     let mut options = ConnectOptions::new()
         .name("tidegate")
         .connection_timeout(GREETING)
@@ -417,7 +487,10 @@ async fn open(args: &ServerArgs, servers: &Servers) -> Result<Opened, async_nats
         .ignore_discovered_servers()
         .event_callback(move |event| {
             if let Some(why) = refusal(&event) {
-                of_events.send_modify(|health| _ = health.refused.get_or_insert(why));
+                of_events.send_modify(|health| match why.contains(&probe) {
+                    true => health.probe_refused = Some(why),
+                    false => _ = health.refused.get_or_insert(why),
+                });
             }
             std::future::ready(())
         })

@@ -4,6 +4,7 @@
 //! hold the parts that the commands read.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
@@ -11,7 +12,10 @@ use serde_json::{Value, json};
 
 use super::connection::Client;
 
-/// The error that the server answers instead of a result.
+/// The pause between two requests while no node leads the streams.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// The error that the server's JetStream API answers instead of a result.
 #[derive(Debug, Deserialize, thiserror::Error)]
 #[error("{description} ({err_code})")]
 pub(super) struct ApiError {
@@ -60,17 +64,28 @@ pub(super) fn ask(client: &mut Client, what: &str, body: &Value) -> anyhow::Resu
 /// # Errors
 /// No node leads the streams for too long, or an answer that is not JSON.
 pub(super) fn stream_of(client: &mut Client, subject: &str) -> anyhow::Result<Option<String>> {
-    let body = serde_json::to_vec(&json!({ "subject": subject }))?;
-    let Some(answer) = client.request("$JS.API.STREAM.NAMES", body)? else {
-        return Ok(None);
-    };
     #[derive(Deserialize)]
     struct Names {
         streams: Option<Vec<String>>,
+        error: Option<ApiError>,
     }
-    // An error means that JetStream is off for this user.
-    let names = serde_json::from_slice::<Names>(&answer.payload).context("STREAM.NAMES")?;
-    Ok(names.streams.unwrap_or_default().into_iter().next())
+    let body = serde_json::to_vec(&json!({ "subject": subject }))?;
+    let begun = Instant::now();
+    loop {
+        let Some(answer) = client.request("$JS.API.STREAM.NAMES", body.clone())? else {
+            return Ok(None);
+        };
+        let names = serde_json::from_slice::<Names>(&answer.payload).context("STREAM.NAMES")?;
+        match names.error {
+            Some(error) if error.passes() && begun.elapsed() < client.patience() => {
+                let pause = async { tokio::time::sleep(PAUSE).await };
+                client.wait(Duration::MAX, pause)?;
+            }
+            Some(error) if error.passes() => return Err(error.into()),
+            // Another error has no names: JetStream is off for this user.
+            _ => return Ok(names.streams.unwrap_or_default().into_iter().next()),
+        }
+    }
 }
 
 /// Returns the infos of all streams, or of those that take `subject`. The server answers page by page.

@@ -7,6 +7,7 @@
 mod connection;
 pub(crate) mod consume;
 mod jetstream;
+mod losses;
 mod names;
 pub(crate) mod publish;
 pub(crate) mod stream;

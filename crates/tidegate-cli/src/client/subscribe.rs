@@ -1,6 +1,6 @@
 //! `tidegate sub`: prints each published message on a line.
 
-use std::io::Write as _;
+use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use clap::Args;
 
 use super::connection::{Client, Stop};
 use super::{ServerArgs, names};
+use crate::output::Output;
 use crate::{face, interrupt};
 
 /// The arguments of `tidegate sub`.
@@ -35,10 +36,10 @@ pub(crate) fn run(args: &SubArgs) -> anyhow::Result<ExitCode> {
     if let Some(queue) = &args.queue {
         names::queue_group("--queue", queue)?;
     }
+    let mut out = BufWriter::new(Output::open()?);
     let mut client = Client::connect(&args.server)?;
     let mut subscription = client.subscribe(&args.subject, args.queue.as_deref())?;
-    eprintln!("subscribed to {}", args.subject);
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    face::complain(format_args!("subscribed to {}", args.subject));
     let mut received = 0;
     while received < args.count.unwrap_or(u64::MAX) {
         let message = match subscription.arrived() {
@@ -48,12 +49,14 @@ pub(crate) fn run(args: &SubArgs) -> anyhow::Result<ExitCode> {
                 out.flush()?;
                 match client.next(&mut subscription, Duration::MAX) {
                     Ok(message) => message,
-                    Err(Stop::Interrupted) => return Ok(ExitCode::from(interrupt::EXIT_CODE)),
+                    Err(Stop::Interrupted(_)) => return Ok(interrupt::exit_code()),
                     Err(Stop::Lost) => {
                         let again = client.resubscribe(&args.subject, args.queue.as_deref());
                         subscription =
                             again.with_context(|| format!("after {received} messages"))?;
-                        face::note(format_args!("subscribed to {} again", args.subject));
+                        if !client.is_flapping() {
+                            face::note(format_args!("subscribed to {} again", args.subject));
+                        }
                         continue;
                     }
                     Err(stop) => return Err(stop.into()),

@@ -2,6 +2,7 @@
 
 use anyhow::anyhow;
 use async_nats::ServerAddr;
+use tidegate_nats::url::{EscapeError, unescape};
 
 use crate::Usage;
 
@@ -72,10 +73,14 @@ fn one(url: &str) -> anyhow::Result<(Option<Credentials>, ServerAddr)> {
     let address = format!("{scheme}://{host}")
         .parse()
         .map_err(|e| anyhow!(Usage::new(format!("{host}: {e}"))))?;
-    let credentials = credentials.map(|text| match text.split_once(':') {
-        Some((user, pass)) => Credentials::User(user.to_owned(), pass.to_owned()),
-        None => Credentials::Token(text.to_owned()),
+    let credentials = credentials.map(|text| {
+        Ok::<_, EscapeError>(match text.split_once(':') {
+            Some((user, pass)) => Credentials::User(unescape(user)?, unescape(pass)?),
+            None => Credentials::Token(unescape(text)?),
+        })
     });
+    let credentials = credentials.transpose();
+    let credentials = credentials.map_err(|e| Usage::new(format!("--server or NATS_URL: {e}")))?;
     Ok((credentials, address))
 }
 
@@ -102,7 +107,16 @@ mod tests {
             text("nats://u:p@a:1,b:2, u:p@c"),
             r#"Some(User("u", "p")) a:1, b:2, c:4222 false"#
         );
+        assert_eq!(
+            text("nats://us%40er:p%3A%2C%25@h"),
+            r#"Some(User("us@er", "p:,%")) h:4222 false"#
+        );
+        assert_eq!(text("t%40k@h"), r#"Some(Token("t@k")) h:4222 false"#);
         for bad in [
+            "u:50%@h",
+            "u:%zz@h",
+            "%4@h",
+            "u:%ff@h",
             "http://h",
             "",
             "nats://",

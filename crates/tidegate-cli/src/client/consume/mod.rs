@@ -8,7 +8,7 @@
 mod delivery;
 mod run;
 
-use std::io::Write as _;
+use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ use serde_json::json;
 use super::connection::Client;
 use super::jetstream::{self, ConsumerInfo, StreamInfo};
 use super::{ServerArgs, names};
-use crate::interrupt;
+use crate::output::Output;
+use crate::{interrupt, values};
 use run::Run;
 
 /// The time for which the server keeps the consumer that the command made, while a slow reader blocks
@@ -47,7 +48,7 @@ pub(crate) struct ConsumeArgs {
     #[arg(long, value_name = "PATTERN")]
     filter: Vec<String>,
     /// Begin at the message with this sequence in the stream, instead of the first message.
-    #[arg(long, value_name = "SEQ")]
+    #[arg(long, value_name = "SEQ", value_parser = values::sequence)]
     from: Option<u64>,
     /// Exit after this many messages.
     #[arg(long, value_name = "N")]
@@ -65,6 +66,7 @@ pub(crate) fn run(args: &ConsumeArgs) -> anyhow::Result<ExitCode> {
     for filter in &args.filter {
         names::pattern("--filter", filter)?;
     }
+    let mut out = BufWriter::new(Output::open()?);
     let mut client = Client::connect(&args.server)?;
     let info = jetstream::ask(
         &mut client,
@@ -74,7 +76,6 @@ pub(crate) fn run(args: &ConsumeArgs) -> anyhow::Result<ExitCode> {
     .with_context(|| args.stream.clone())?;
     let info: StreamInfo = serde_json::from_value(info)?;
     let consumer = consumer(&mut client, args, args.from)?;
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut run = Run::new(client, args, &consumer, info.state.last_seq);
     let outcome = if args.until_end && consumer.num_pending + consumer.num_ack_pending == 0 {
         Ok(())
@@ -91,11 +92,7 @@ pub(crate) fn run(args: &ConsumeArgs) -> anyhow::Result<ExitCode> {
         }
     }
     outcome?;
-    Ok(if interrupt::asked() {
-        ExitCode::from(interrupt::EXIT_CODE)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(interrupt::exit_code())
 }
 
 /// Returns the durable consumer, or creates a consumer that begins at the stream sequence `from`.

@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
                 Ok(Pull::Empty) if self.args.until_end && self.is_at_end()? => break,
                 Ok(_) => {}
                 Err(e) => match e.downcast_ref() {
-                    Some(Stop::Interrupted) => break,
+                    Some(Stop::Interrupted(_)) => break,
                     Some(Stop::Lost | Stop::Silent(_)) => {
                         inbox = self.client.inbox();
                         answers = self.client.resubscribe(&format!("{inbox}>"), None)?;
@@ -225,7 +225,7 @@ impl<'a> Run<'a> {
                     out.flush()?;
                     match self.client.next(answers, silence) {
                         Ok(message) => message,
-                        Err(Stop::Interrupted) => {
+                        Err(Stop::Interrupted(_)) => {
                             end = Pull::End;
                             break;
                         }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::{HeaderMap, Message, StatusCode, Subject};
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use super::super::PATIENCE;
 use super::super::connection::{Client, Stop, Subscription};
 use super::super::jetstream::{self, ApiError, StreamInfo};
 use super::{Line, OPEN_LINE, PubArgs, Source, UNACKED_MAX, too_long};
+use crate::interrupt::{self, Interrupted};
 use crate::progress::Progress;
 
 /// The greatest number of bytes of unacknowledged payloads; the publisher sends a larger message alone.
@@ -211,7 +212,7 @@ impl Publisher<'_> {
                     progress.show(self.acked);
                 }
                 Ok(Next::Silence) | Ok(Next::Answer(None)) | Err(Stop::Lost) => self.recover()?,
-                Err(Stop::Interrupted) => bail!("interrupted"),
+                Err(Stop::Interrupted(why)) => return Err(why.into()),
                 Err(stop) => return Err(stop.into()),
             }
         }
@@ -259,7 +260,13 @@ impl Publisher<'_> {
             Some(marks) => marks,
             None if single => without_mark,
             None => {
-                self.refused = Some((number + 1, too_long(bytes_max)));
+                let why = match payload.len() > bytes_max {
+                    true => too_long(bytes_max),
+                    false => {
+                        format!("too long to have an id within the server's {bytes_max} bytes")
+                    }
+                };
+                self.refused = Some((number + 1, why));
                 return Ok(false);
             }
         };
@@ -467,6 +474,9 @@ impl Publisher<'_> {
     fn report(&self, outcome: anyhow::Result<()>, source: &Source) -> anyhow::Result<String> {
         let sent = self.done + self.window.len() as u64;
         let lost = match (outcome, &self.refused) {
+            (Err(e), _) if interrupt::caused(&e) => {
+                return Err(e.context(self.counted("interrupted", sent)));
+            }
             (Err(e), _) => format!("{e:#}"),
             (Ok(()), Some((_, why))) if source.is_single() => {
                 bail!("{why}: the message is not stored")
@@ -486,14 +496,21 @@ impl Publisher<'_> {
                 }
                 return Ok(said);
             }
-            (Ok(()), None) => "interrupted".into(),
+            (Ok(()), None) => {
+                return Err(anyhow!(Interrupted).context(self.counted("interrupted", sent)));
+            }
         };
+        bail!(self.counted(&lost, sent))
+    }
+
+    /// Returns the text of an error: the cause, the counts of messages, and the way to go on.
+    fn counted(&self, lost: &str, sent: u64) -> String {
         let again = match self.id {
             Some(_) => "run again with the same --id: the server stores no message twice",
             None => "a second run would store acknowledged messages a second time (see --id)",
         };
         let (acked, not) = (self.acked, sent - self.acked);
-        bail!("{lost}; {acked} are acked, {not} sent are not; {again}")
+        format!("{lost}; {acked} are acked, {not} sent are not; {again}")
     }
 }
 

@@ -6,8 +6,6 @@
 mod acked;
 mod lines;
 
-use std::fs::File;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,7 +16,7 @@ use clap::Args;
 use super::connection::{Client, Stop};
 use super::{ServerArgs, jetstream, names};
 use crate::progress::Progress;
-use crate::{Usage, interrupt};
+use crate::{Usage, face, input, interrupt, is_broken_pipe, output};
 use lines::{Line, Lines};
 
 /// The greatest number of messages that the client has sent and that neither the server nor a stream has
@@ -68,13 +66,12 @@ pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
     }
     let input = match &args.lines {
         None => None,
-        Some(path) if path.as_os_str() == "-" => Some(Input {
-            name: "standard input".to_owned(),
-            file: None,
-        }),
         Some(path) => {
-            let name = path.display().to_string();
-            let file = Some(File::open(path).with_context(|| name.clone())?);
+            let name = match path.as_os_str() == "-" {
+                true => "standard input".to_owned(),
+                false => path.display().to_string(),
+            };
+            let file = input::Source::open(path).with_context(|| name.clone())?;
             Some(Input { name, file })
         }
     };
@@ -92,19 +89,21 @@ pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
         None => taken(&mut client, subject, &mut source)?,
         Some(stream) => acked::publish(&mut client, args, stream, &mut source)?,
     };
-    writeln!(std::io::stdout(), "{said}")?;
-    Ok(if interrupt::asked() {
-        ExitCode::from(interrupt::EXIT_CODE)
-    } else {
-        ExitCode::SUCCESS
-    })
+    // The exit code says what became of the messages: after a failure here, a script that publishes again
+    // would store them a second time.
+    if let Err(error) = output::print(format_args!("{said}\n"))
+        && !is_broken_pipe(&error)
+    {
+        face::complain(format_args!("tidegate: {error:#}: {said}"));
+    }
+    Ok(interrupt::exit_code())
 }
 
 /// A file of lines, or standard input.
 struct Input {
     /// The name of the input, as error messages show it.
     name: String,
-    file: Option<File>,
+    file: input::Source,
 }
 
 /// The source of the messages that `tidegate pub` publishes.
@@ -118,13 +117,7 @@ impl Source {
     fn new(input: Option<Input>, args: &PubArgs, bytes_max: usize) -> Self {
         match input {
             None => Self::One(args.message.clone().map(Bytes::from)),
-            Some(Input { name, file }) => Self::Lines(
-                name,
-                match file {
-                    Some(file) => Lines::of(file, bytes_max),
-                    None => Lines::of(std::io::stdin(), bytes_max),
-                },
-            ),
+            Some(Input { name, file }) => Self::Lines(name, Lines::of(file, bytes_max)),
         }
     }
 
@@ -179,7 +172,7 @@ fn take(
         // The connection's task sends the earlier lines while the command waits for the next line.
         let line = match client.wait(std::time::Duration::MAX, source.next()) {
             Ok(line) => line?,
-            Err(Stop::Interrupted) => None,
+            Err(Stop::Interrupted(_)) => None,
             Err(stop) => return Err(stop.into()),
         };
         let bytes = match line {

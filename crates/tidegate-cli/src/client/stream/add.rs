@@ -28,8 +28,8 @@ pub(crate) struct AddArgs {
     /// Describe the purpose of the stream.
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// Keep the stream on so many nodes of the cluster.
-    #[arg(long, value_name = "N")]
+    /// Keep the stream on this many nodes of the cluster.
+    #[arg(long, value_name = "N", value_parser = values::replicas)]
     replicas: Option<u8>,
     /// Choose when the server removes messages: at limits, or after consumers have acknowledged them.
     /// `tidegate serve` supports only limits. Default: limits.
@@ -43,10 +43,10 @@ pub(crate) struct AddArgs {
     #[arg(long)]
     discard_per_subject: bool,
     /// Remove messages at this age, such as 500ms, 30s, 5m, 2h or 7d.
-    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::some_time)]
     max_age: Option<Duration>,
-    /// Keep at most so many messages in the stream. At this limit --discard applies.
-    #[arg(long, value_name = "N")]
+    /// Keep at most this many messages in the stream; -1 sets no limit. At this limit --discard applies.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = values::limit)]
     max_msgs: Option<i64>,
     /// Keep at most this many bytes in the stream, such as 512MiB or 10GiB. At this limit --discard applies.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
@@ -54,14 +54,15 @@ pub(crate) struct AddArgs {
     /// Refuse messages of more bytes than this, headers included.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     max_msg_size: Option<u64>,
-    /// Keep at most so many messages of one subject.
-    #[arg(long, value_name = "N")]
+    /// Keep at most this many messages of each subject; -1 sets no limit. At this limit the server removes
+    /// the oldest message of the subject, or refuses the new message with --discard-per-subject.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = values::limit)]
     max_msgs_per_subject: Option<i64>,
-    /// Allow at most so many consumers of the stream.
-    #[arg(long, value_name = "N")]
+    /// Allow at most this many consumers of the stream; -1 sets no limit.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = values::limit)]
     max_consumers: Option<i64>,
     /// Skip messages with the Nats-Msg-Id of a message that the stream stored within this time.
-    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::some_time)]
     dupe_window: Option<Duration>,
     /// Let publishers replace all earlier messages of the stream or of a subject by one message, with the
     /// header Nats-Rollup.

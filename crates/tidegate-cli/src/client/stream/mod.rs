@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::connection::Client;
 use super::jetstream::{self, StreamInfo};
 use super::{ServerArgs, names};
-use crate::Usage;
+use crate::{Usage, output};
 
 /// The subcommands of `tidegate stream`.
 #[derive(Debug, Subcommand)]
@@ -221,7 +221,7 @@ fn sure(force: bool, what: &str) -> anyhow::Result<()> {
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
-    Ok(writeln!(std::io::stdout(), "{text}")?)
+    output::print(format_args!("{text}\n"))
 }
 
 #[cfg(test)]
