@@ -1,0 +1,225 @@
+//! Mirrors and sources on one server, by bare sockets.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::raw::{PATIENCE, Raw};
+use super::server::Server;
+
+/// Creates or changes a stream. Returns the number of the error, or 0.
+fn stream(raw: &mut Raw, verb: &str, config: &Value) -> u64 {
+    let name = config["name"].as_str().unwrap();
+    let answer = raw.api(&format!("STREAM.{verb}.{name}"), config);
+    answer["error"]["err_code"].as_u64().unwrap_or(0)
+}
+
+fn publish(raw: &mut Raw, subject: &str, count: usize) {
+    for n in 0..count {
+        raw.publish(subject, "ack", n.to_string().as_bytes())
+            .unwrap();
+        let answer = raw.message().unwrap().json();
+        assert!(answer["seq"].as_u64().is_some(), "{answer}");
+    }
+}
+
+/// Waits until `is` holds of the answer to an info request about the stream.
+fn comes_to(raw: &mut Raw, name: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let info = raw.api(&format!("STREAM.INFO.{name}"), &json!({}));
+        if is(&info) {
+            return info;
+        }
+        assert!(Instant::now() < until, "{info}");
+    }
+}
+
+fn has(messages: u64, last: u64) -> impl Fn(&Value) -> bool {
+    move |info| info["state"]["messages"] == messages && info["state"]["last_seq"] == last
+}
+
+/// Returns the subject, time, headers and payload of a message as JSON.
+fn get(raw: &mut Raw, name: &str, seq: u64) -> Value {
+    let answer = raw.api(&format!("STREAM.MSG.GET.{name}"), &json!({"seq": seq}));
+    answer["message"].clone()
+}
+
+#[test]
+fn a_mirror_follows_its_origin_and_is_promoted() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let origin = json!({"name": "O", "subjects": ["o.>"], "allow_direct": true});
+    let mirror = json!({"name": "M", "mirror": {"name": "O"}});
+    // The mirror may exist before its origin.
+    assert_eq!(stream(&mut raw, "CREATE", &mirror), 0);
+    let waits = |info: &Value| info["mirror"]["error"]["err_code"] == 10059;
+    let info = comes_to(&mut raw, "M", waits);
+    assert_eq!(info["mirror"]["active"], -1);
+    assert_eq!(stream(&mut raw, "CREATE", &origin), 0);
+    publish(&mut raw, "o.a", 20);
+    publish(&mut raw, "o.b", 5);
+    let info = comes_to(&mut raw, "M", has(25, 25));
+    assert_eq!(info["mirror"]["name"], "O");
+    assert!(info["config"].get("subjects").is_none(), "{info}");
+    let lags = |info: &Value| info["mirror"]["lag"] == 0 && info["mirror"].get("error").is_none();
+    let info = comes_to(&mut raw, "M", lags);
+    assert!(info["mirror"]["active"].as_i64().unwrap() >= 0, "{info}");
+    assert_eq!(get(&mut raw, "M", 23), get(&mut raw, "O", 23));
+    // A removed message leaves a gap.
+    raw.api("STREAM.MSG.DELETE.O", &json!({"seq": 25}));
+    let server = server.restart();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    publish(&mut raw, "o.c", 3);
+    comes_to(&mut raw, "M", has(28, 28));
+    let late =
+        json!({"name": "F", "mirror": {"name": "O", "opt_start_seq": 10, "filter_subject": "o.a"}});
+    assert_eq!(stream(&mut raw, "CREATE", &late), 0);
+    comes_to(&mut raw, "F", has(11, 20));
+    for (code, config) in [
+        (
+            10034,
+            json!({"name": "X", "subjects": ["x"], "mirror": {"name": "O"}}),
+        ),
+        (
+            10031,
+            json!({"name": "X", "sources": [{"name": "O"}], "mirror": {"name": "O"}}),
+        ),
+        (10142, json!({"name": "X", "mirror": {"name": "a.b"}})),
+        (10052, json!({"name": "X", "mirror": {"name": "X"}})),
+        (
+            10140,
+            json!({"name": "X", "sources": [{"name": "O"}, {"name": "O"}]}),
+        ),
+    ] {
+        assert_eq!(stream(&mut raw, "CREATE", &config), code, "{config}");
+    }
+    let other = json!({"name": "M", "mirror": {"name": "P"}});
+    assert_eq!(stream(&mut raw, "UPDATE", &other), 10055);
+    let promoted = json!({"name": "M", "subjects": ["m"]});
+    assert_eq!(stream(&mut raw, "UPDATE", &promoted), 0);
+    publish(&mut raw, "m", 1);
+    publish(&mut raw, "o.d", 1);
+    comes_to(&mut raw, "F", |info| info["mirror"]["lag"] == 0);
+    let info = comes_to(&mut raw, "M", has(29, 29));
+    assert!(info.get("mirror").is_none(), "{info}");
+}
+
+#[test]
+fn a_mirror_never_mixes_an_origin_with_a_later_one() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let origin = json!({"name": "O", "subjects": ["o"]});
+    assert_eq!(stream(&mut raw, "CREATE", &origin), 0);
+    assert_eq!(
+        stream(
+            &mut raw,
+            "CREATE",
+            &json!({"name": "M", "mirror": {"name": "O"}})
+        ),
+        0
+    );
+    let sources = json!({"name": "S", "sources": [{"name": "O"}]});
+    assert_eq!(stream(&mut raw, "CREATE", &sources), 0);
+    publish(&mut raw, "o", 3);
+    comes_to(&mut raw, "M", has(3, 3));
+    comes_to(&mut raw, "S", has(3, 3));
+    raw.api("STREAM.DELETE.O", &json!({}));
+    comes_to(&mut raw, "M", |info| {
+        info["mirror"]["error"]["err_code"] == 10059
+    });
+    assert_eq!(stream(&mut raw, "CREATE", &origin), 0);
+    publish(&mut raw, "o", 5);
+    let info = comes_to(&mut raw, "M", |info| {
+        info["mirror"]["error"]["err_code"] == 10029
+    });
+    assert_eq!(info["state"]["messages"], 3);
+    // A source begins again: its messages have numbers of their own.
+    comes_to(&mut raw, "S", has(8, 8));
+}
+
+#[test]
+fn sources_are_added_in_order_with_their_origin() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    for name in ["A", "B"] {
+        let config = json!({"name": name, "subjects": [format!("{name}.>")]});
+        assert_eq!(stream(&mut raw, "CREATE", &config), 0);
+    }
+    publish(&mut raw, "A.x", 10);
+    publish(&mut raw, "B.x", 4);
+    publish(&mut raw, "B.y", 3);
+    let config = json!({"name": "S", "subjects": ["s"], "allow_direct": true,
+        "sources": [{"name": "A"}, {"name": "B", "filter_subject": "B.y"}]});
+    assert_eq!(stream(&mut raw, "CREATE", &config), 0);
+    let info = comes_to(&mut raw, "S", has(13, 13));
+    assert_eq!(info["sources"].as_array().unwrap().len(), 2, "{info}");
+    publish(&mut raw, "s", 1);
+    comes_to(&mut raw, "S", has(14, 14));
+    let server = server.restart();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    publish(&mut raw, "A.x", 1);
+    comes_to(&mut raw, "S", has(15, 15));
+    let mut seen = Vec::new();
+    for seq in 1..=15 {
+        let body = json!({"seq": seq}).to_string();
+        raw.publish("$JS.API.DIRECT.GET.S", "got", body.as_bytes())
+            .unwrap();
+        let message = raw.message().unwrap();
+        let source = message.headers().split("Nats-Stream-Source: ").nth(1);
+        seen.extend(source.map(|s| s.split("\r\n").next().unwrap().to_owned()));
+    }
+    let of = |name: &str| -> Vec<&String> { seen.iter().filter(|s| s.starts_with(name)).collect() };
+    let a: Vec<String> = (1..=11).map(|n| format!("A {n} > > A.x")).collect();
+    let b: Vec<String> = (5..=7).map(|n| format!("B {n} B.y > B.y")).collect();
+    assert_eq!(of("A"), a.iter().collect::<Vec<_>>());
+    assert_eq!(of("B"), b.iter().collect::<Vec<_>>());
+    // A loop is refused.
+    let looped = json!({"name": "A", "subjects": ["A.>"], "sources": [{"name": "S"}]});
+    assert_eq!(stream(&mut raw, "UPDATE", &looped), 10052);
+    // A purge of the stream brings nothing back.
+    raw.api("STREAM.PURGE.S", &json!({}));
+    publish(&mut raw, "A.x", 1);
+    comes_to(&mut raw, "S", has(1, 16));
+}
+
+#[test]
+fn a_work_queue_keeps_its_messages_for_a_mirror() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let queue = json!({"name": "Q", "subjects": ["q.>"], "retention": "workqueue"});
+    assert_eq!(stream(&mut raw, "CREATE", &queue), 0);
+    publish(&mut raw, "q.a", 10);
+    let mirror = json!({"name": "M", "mirror": {"name": "Q"}});
+    assert_eq!(stream(&mut raw, "CREATE", &mirror), 0);
+    comes_to(&mut raw, "M", has(10, 10));
+    // The queue has given its messages away.
+    comes_to(&mut raw, "Q", has(0, 10));
+    // With a worker, too, a message stays until both have it.
+    let worker =
+        json!({"stream_name": "Q", "config": {"durable_name": "W", "ack_policy": "explicit"}});
+    let made = raw.api("CONSUMER.CREATE.Q.W", &worker);
+    assert!(made.get("error").is_none(), "{made}");
+    publish(&mut raw, "q.b", 3);
+    comes_to(&mut raw, "M", has(13, 13));
+    comes_to(&mut raw, "Q", has(3, 13));
+    // A full mirror takes no message, and the queue keeps them.
+    let full = json!({"name": "N", "max_msgs": 2, "discard": "new", "mirror": {"name": "Q"}});
+    assert_eq!(stream(&mut raw, "CREATE", &full), 0);
+    let stuck = |info: &Value| info["mirror"]["error"]["err_code"] == 10077;
+    let info = comes_to(&mut raw, "N", stuck);
+    assert_eq!(info["state"]["messages"], 2);
+    for _ in 0..3 {
+        let body = json!({"batch": 1}).to_string();
+        raw.publish("$JS.API.CONSUMER.MSG.NEXT.Q.W", "pull", body.as_bytes())
+            .unwrap();
+        let message = raw.message().unwrap();
+        raw.publish(message.reply.as_deref().unwrap(), "acked", b"+ACK")
+            .unwrap();
+        raw.message().unwrap();
+    }
+    comes_to(&mut raw, "Q", has(1, 13));
+    // The queue no longer keeps messages for a deleted mirror.
+    raw.api("STREAM.DELETE.N", &json!({}));
+    comes_to(&mut raw, "Q", |info| info["state"]["consumer_count"] == 2);
+}
