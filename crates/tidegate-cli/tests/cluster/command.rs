@@ -21,6 +21,10 @@ struct Cluster {
 
 impl Cluster {
     fn start(data: &Path) -> Self {
+        Self::start_with(data, &[])
+    }
+
+    fn start_with(data: &Path, more: &[&str]) -> Self {
         let mut child = command(data)
             .args([
                 "--listen",
@@ -30,6 +34,7 @@ impl Cluster {
                 "--cluster-port",
                 "0",
             ])
+            .args(more)
             .spawn()
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -161,6 +166,93 @@ fn one_command_is_a_cluster() {
             false => Err(format!("{nodes:?}")),
         }
     });
+}
+
+/// Tests that the command goes on as long as a node answers that the user started again by hand.
+#[test]
+fn a_node_started_by_hand_keeps_the_command() {
+    if other().is_some() {
+        println!("a command of our own, so not asked of nats-server");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::start_with(directory.path(), &["--", "--auth", "s3cret"]);
+    cluster.urls();
+    let nodes = cluster.nodes();
+    let errors = Arc::clone(&cluster.errors);
+    let told = |text: &'static str| {
+        until(text, || {
+            let said = errors.lock().unwrap().clone();
+            match said.contains(text) {
+                true => Ok(said),
+                false => Err(said),
+            }
+        })
+    };
+    told("clients need the token of --auth");
+    signal(nodes[0], Signal::KILL);
+    let said = told("n1 was ended by signal 9; to have it back, with the value of --auth");
+    assert!(!said.contains("s3cret"), "{said}");
+    let line = said.lines().find(|line| line.contains("n1 was ended"));
+    let again = line.unwrap().split_once("TIDEGATE_AUTH: ").unwrap().1;
+    let mut by_hand = Command::new("sh")
+        .args(["-c", &format!("exec {again}")])
+        .env("TIDEGATE_AUTH", "s3cret")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(by_hand.stderr.take().unwrap()).lines();
+    assert!(log.any(|line| line.unwrap().contains("Server is ready")));
+    let reading = std::thread::spawn(move || log.count());
+    signal(nodes[1], Signal::KILL);
+    signal(nodes[2], Signal::KILL);
+    told("only nodes that were started by hand are left");
+    by_hand.kill().unwrap();
+    by_hand.wait().unwrap();
+    reading.join().unwrap();
+    let status = cluster.child.wait().unwrap();
+    assert_eq!(status.code(), Some(1), "{}", cluster.said());
+    told("every node has ended");
+}
+
+#[test]
+fn flags_that_no_node_takes_are_refused_before_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let cases: &[(&[&str], &str)] = &[
+        (
+            &["--listen", "0.0.0.0:0"],
+            "can be reached from other machines",
+        ),
+        (&["--listen", "127.0.0.1:65535"], "65535 is too high"),
+        (
+            &["--", "--nosuch"],
+            "the flags after `--`: unexpected argument",
+        ),
+        (&["--", "-p", "1"], "the flags after `--`: the argument"),
+        (
+            &["--", "-c", "/nope"],
+            "cannot read the configuration /nope",
+        ),
+    ];
+    for (args, part) in cases {
+        let ports = ["--http-port", "0", "--cluster-port", "0"];
+        let listen = ["--listen", "127.0.0.1:0"];
+        let listen = if args[0] == "--listen" {
+            &[][..]
+        } else {
+            &listen
+        };
+        let output = command(&data)
+            .args([&ports, listen, args].concat())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains(part), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+    }
+    assert!(!data.exists());
 }
 
 #[test]

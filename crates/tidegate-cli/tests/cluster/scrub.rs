@@ -35,7 +35,7 @@ fn messages_that_go_bad_on_a_disk_come_back_without_being_read() {
     flip(nodes.data(leader), 1, 2 << 20);
     for node in [follower, leader] {
         nodes.until("what was damaged to be whole", || {
-            match nodes.said(node, "are whole again").is_empty() {
+            match nodes.said(node, "no message is missing").is_empty() {
                 false => Ok(()),
                 true => Err("not yet".into()),
             }

@@ -1,0 +1,88 @@
+//! Mirrors and sources in a cluster while leaders of both sides die.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::nodes::Nodes;
+use super::raw::Raw;
+
+/// The longest wait for the acknowledgement of one message; after that the publisher sends it again.
+const ATTEMPT: Duration = Duration::from_secs(3);
+const MESSAGES: u64 = 150;
+
+/// Publishes one message with an id, and reads the answer.
+fn publish(url: &str, subject: &str, id: u64) -> Result<(), String> {
+    let text = |e: std::io::Error| e.to_string();
+    let mut raw = Raw::connect_within(url, ATTEMPT).map_err(text)?;
+    let block = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");
+    let (inbox, len) = (&raw.inbox, block.len());
+    let out = format!("HPUB {subject} {inbox}ack {len} {len}\r\n{block}\r\n");
+    raw.send(out.as_bytes()).map_err(text)?;
+    let answer = raw.message().map_err(text)?;
+    let value: Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
+    match value["seq"].as_u64() {
+        Some(_) if value.get("error").is_none() => Ok(()),
+        _ => Err(value.to_string()),
+    }
+}
+
+fn create(nodes: &Nodes, config: &Value) {
+    let name = config["name"].as_str().unwrap();
+    nodes.until("a stream to be made", || {
+        nodes.ask(&format!("STREAM.CREATE.{name}"), config)
+    });
+}
+
+fn wait_for(nodes: &Nodes, name: &str, messages: u64, last: u64) {
+    nodes.until("all messages to be there", || {
+        let info = nodes.ask(&format!("STREAM.INFO.{name}"), &json!({}))?;
+        let state = &info["state"];
+        match state["messages"] == messages && state["last_seq"] == last {
+            true => Ok(()),
+            false => Err(info.to_string()),
+        }
+    });
+}
+
+#[test]
+fn no_message_is_lost_or_repeated_when_leaders_die() {
+    let mut nodes = Nodes::start(3);
+    create(
+        &nodes,
+        &json!({"name": "O", "subjects": ["o"], "num_replicas": 3}),
+    );
+    let queue =
+        json!({"name": "Q", "subjects": ["q"], "retention": "workqueue", "num_replicas": 1});
+    create(&nodes, &queue);
+    create(
+        &nodes,
+        &json!({"name": "M", "mirror": {"name": "O"}, "num_replicas": 1}),
+    );
+    let sourced =
+        json!({"name": "F", "sources": [{"name": "Q"}, {"name": "M"}], "num_replicas": 3});
+    create(&nodes, &sourced);
+    for id in 1..=MESSAGES {
+        for subject in ["o", "q"] {
+            nodes.until("a message to be stored", || {
+                let mut failed = Err("no node is there".to_owned());
+                for node in 0..nodes.len() {
+                    failed = publish(&nodes.url(node), subject, id);
+                    if failed.is_ok() {
+                        break;
+                    }
+                }
+                failed
+            });
+        }
+        if id % 30 == 0 {
+            let of = ["O", "Q", "M", "F"][(id / 30 % 4) as usize];
+            let node = nodes.leader(of);
+            nodes.kill(node);
+            nodes.spawn(node);
+        }
+    }
+    wait_for(&nodes, "M", MESSAGES, MESSAGES);
+    wait_for(&nodes, "F", 2 * MESSAGES, 2 * MESSAGES);
+    wait_for(&nodes, "Q", 0, MESSAGES);
+}
