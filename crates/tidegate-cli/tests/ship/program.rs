@@ -147,7 +147,25 @@ impl Program {
 
     /// Sends Ctrl-C. A program that has just ended gets none.
     pub(crate) fn interrupt(&self) {
-        kill_process(self.pid, Signal::INT).unwrap();
+        match kill_process(self.pid, Signal::INT) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(e) => panic!("{e}"),
+        }
+    }
+
+    /// Stops the program, which stays there and does nothing.
+    ///
+    /// The kernel stops each thread at its own time after the signal, so this waits for all of them.
+    pub(crate) fn freeze(&self) {
+        kill_process(self.pid, Signal::STOP).unwrap();
+        let threads = format!("/proc/{}/task", self.pid.as_raw_nonzero());
+        until("all threads have stopped", || {
+            std::fs::read_dir(&threads).unwrap().all(|thread| {
+                let state = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+                // The state follows the name, which stands in brackets and can hold any character.
+                state.rsplit_once(") ").unwrap().1.starts_with('T')
+            })
+        });
     }
 
     /// Asks the program to end.
