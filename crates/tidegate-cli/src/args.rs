@@ -1,23 +1,26 @@
 //! The command line: the commands with their arguments, defaults and limits. This module takes no decisions.
 
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, value_parser};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, value_parser};
 use tidegate::controller::Choice;
 
 use crate::client::{consume, publish, stream, subscribe};
 use crate::face::Face;
 use crate::ship::args::{ReceiveArgs, SendArgs};
-use crate::{cluster, log, serve, sim};
+use crate::{cluster, log, serve, sim, values};
 
 /// The program's version and commit, as `tidegate --version` prints them.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("TIDEGATE_COMMIT"));
 /// The end of the help of `tidegate`.
-const EXIT_CODES: &str =
-    "Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration, 130 interrupted";
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration, 130 interrupted by Ctrl-C, 143 by SIGTERM (serve, cluster and receive end as asked: 0)";
 
-/// Batch anything without choosing a size or a delay.
+/// The environment variables that hold secrets.
+const SECRETS: [&str; 3] = ["TIDEGATE_PASS", "TIDEGATE_AUTH", "TIDEGATE_CLUSTER_SECRET"];
+
+/// Serve NATS streams, ship records, and batch anything without choosing a size or a delay.
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version = VERSION, max_term_width = 110, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
@@ -25,6 +28,36 @@ pub(crate) struct Cli {
     pub(crate) face: Face,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Returns the description of the command line. An environment variable that is empty counts as not set, but
+/// not the variable of a secret: a server must not start without the secret that a mistake left empty.
+pub(crate) fn command() -> clap::Command {
+    without_empty_variables(Cli::command())
+}
+
+/// Parses the words of a command line of `serve`, with the program's name first.
+///
+/// # Errors
+/// The mistake in the words, or the help that they ask for.
+pub(crate) fn serve_args(words: Vec<OsString>) -> Result<Box<serve::ServeArgs>, clap::Error> {
+    let matches = command().try_get_matches_from(words)?;
+    match Cli::from_arg_matches(&matches)?.command {
+        Command::Serve(args) => Ok(args),
+        _ => unreachable!("the first argument is `serve`"),
+    }
+}
+
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_unset = |name: &std::ffi::OsStr| {
+        let is_secret = SECRETS.iter().any(|secret| name == *secret);
+        !is_secret && std::env::var_os(name).is_some_and(|value| value.is_empty())
+    };
+    let command = command.mut_args(|arg| match arg.get_env().is_some_and(is_unset) {
+        true => arg.env(None::<&'static str>),
+        false => arg,
+    });
+    command.mut_subcommands(without_empty_variables)
 }
 
 #[derive(Debug, Subcommand)]
@@ -85,7 +118,7 @@ pub(crate) struct CountArgs {
     #[arg(long, value_name = "LINES", value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) rate: Option<u64>,
     /// Show this many of the most frequent words.
-    #[arg(long, value_name = "K", default_value = "10")]
+    #[arg(long, value_name = "K", default_value = "10", value_parser = values::top)]
     pub(crate) top: NonZeroUsize,
     /// Run this many splitters, which cut lines into words, and as many counters.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]

@@ -1,7 +1,7 @@
 //! The flags that every command has: colours, and how much the program says on standard error.
 
 use std::fmt::Display;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::sync::OnceLock;
 
 use clap::{Args, ColorChoice, ValueEnum};
@@ -101,10 +101,17 @@ pub(crate) fn is_verbose() -> bool {
     face().verbose
 }
 
-/// Prints a note on standard error.
+/// Prints a line on standard error. A line that standard error does not take is lost, because a full disk or
+/// a closed pipe must not end the command.
+pub(crate) fn complain(line: impl Display) {
+    // No place is left that could take the error.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Prints a note on standard error, unless the user gave --quiet.
 pub(crate) fn note(text: impl Display) {
     if chats() {
-        eprintln!("tidegate: {text}");
+        complain(format_args!("tidegate: {text}"));
     }
 }
 

@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::interrupt;
 
@@ -21,7 +23,7 @@ impl Source {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = match path.as_os_str() == "-" {
             true => File::from(io::stdin().as_fd().try_clone_to_owned()?),
-            false => File::open(path)?,
+            false => open(path)?,
         };
         let waits = !file.metadata()?.is_file();
         Ok(Self { file, waits })
@@ -34,6 +36,16 @@ impl Source {
             .filter(|_| !self.waits)
             .map(|metadata| metadata.len())
     }
+}
+
+/// Opens the file. The open of a named pipe does not wait for a writer, because no signal would end that
+/// wait: the first read waits.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let blocking = fcntl_getfl(&file)?.difference(OFlags::NONBLOCK);
+    fcntl_setfl(&file, blocking)?;
+    Ok(file)
 }
 
 impl Read for Source {

@@ -10,17 +10,19 @@ mod input;
 pub mod interrupt;
 mod log;
 mod manual;
+mod output;
 mod progress;
 pub mod report;
 pub mod serve;
 mod ship;
 mod sim;
+mod tls_files;
 pub mod topology;
 mod values;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::FromArgMatches as _;
 
 use args::{Cli, Command};
 
@@ -46,8 +48,12 @@ impl std::error::Error for Usage {}
 /// Parses the command line, runs the command and returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let args = serve::with_two_dashes(std::env::args_os());
-    let command = Cli::command().color(face::of_help(&args));
+    let mut args: Vec<_> = std::env::args_os().collect();
+    if serve::as_nats_server::is_called(&args) {
+        args = serve::as_nats_server::as_serve(args);
+    }
+    let args = serve::with_two_dashes(args.into_iter());
+    let command = args::command().color(face::of_help(&args));
     let parsed = command
         .try_get_matches_from(args)
         .and_then(|matches| Cli::from_arg_matches(&matches));
@@ -56,13 +62,42 @@ pub fn main() -> ExitCode {
         Err(said) => return explained(&said),
     };
     face::set(cli.face);
-    exit_code("tidegate", || match &cli.command {
+    code_of("tidegate", || {
+        listen(&cli.command)?;
+        run(&cli.command)
+    })
+}
+
+/// Makes the first signal set a flag for commands that have work to finish. The system's default action ends
+/// the other commands at the first signal.
+fn listen(command: &Command) -> std::io::Result<()> {
+    match command {
+        Command::Sim(_) | Command::Stream(_) => Ok(()),
+        Command::Completions { .. } | Command::Man { .. } => Ok(()),
+        Command::Log(log::LogCommand::Inspect(_) | log::LogCommand::Verify(_)) => Ok(()),
+        // `serve`, `cluster` and `receive` give SIGTERM a meaning of their own.
+        Command::Serve(_) | Command::Cluster(_) | Command::Receive(_) | Command::Log(_) => {
+            interrupt::listen()
+        }
+        Command::Count(_)
+        | Command::Send(_)
+        | Command::Pub(_)
+        | Command::Sub(_)
+        | Command::Consume(_) => {
+            interrupt::listen()?;
+            interrupt::listen_to_term()
+        }
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Count(args) => count::run(args),
         Command::Sim(args) => sim::run(args).map(|()| ExitCode::SUCCESS),
         Command::Receive(args) => ship::receive(args),
         Command::Send(args) => ship::send(args),
         Command::Serve(args) => serve::run(args),
-        Command::Cluster(args) => cluster::run(args),
+        Command::Cluster(args) => cluster::run(args, args::serve_args),
         Command::Log(command) => log::run(command),
         Command::Pub(args) => client::publish::run(args),
         Command::Sub(args) => client::subscribe::run(args),
@@ -70,22 +105,29 @@ pub fn main() -> ExitCode {
         Command::Consume(args) => client::consume::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { directory } => manual::pages(directory),
-    })
+    }
 }
 
 /// Runs a command of `program` so that the first Ctrl-C sets a flag, and turns the command's outcome into an
 /// exit code. Prints an error as one line on standard error; a closed standard output is no error.
 pub fn exit_code(program: &str, command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
-    let outcome = interrupt::listen()
-        .map_err(Into::into)
-        .and_then(|()| command());
-    match outcome {
+    code_of(program, || {
+        interrupt::listen()?;
+        command()
+    })
+}
+
+fn code_of(program: &str, command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
+    match command() {
         Ok(code) => code,
         // The reader of standard output has closed it, which is no error.
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("{program}: {}", line(&e));
-            ExitCode::from(if e.is::<Usage>() { 2 } else { 1 })
+            face::complain(format_args!("{program}: {}", line(&e)));
+            match interrupt::caused(&e) {
+                true => interrupt::exit_code(),
+                false => ExitCode::from(if e.is::<Usage>() { 2 } else { 1 }),
+            }
         }
     }
 }
@@ -96,7 +138,7 @@ fn explained(said: &clap::Error) -> ExitCode {
     let written = said.print().and_then(|()| std::io::stdout().flush());
     match written {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            eprintln!("tidegate: standard output: {e}");
+            face::complain(format_args!("tidegate: standard output: {e}"));
             ExitCode::FAILURE
         }
         _ => ExitCode::from(u8::try_from(said.exit_code()).unwrap_or(2)),

@@ -5,19 +5,42 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::CommandFactory as _;
+use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 
 use crate::args::Cli;
+use crate::output::Output;
 
 /// Prints the script with the completions for `shell`.
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
+    let mut out = Output::open()?;
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);
-    let mut out = std::io::stdout();
+    clap_complete::generate(
+        shell,
+        &mut visible(&Cli::command()),
+        "tidegate",
+        &mut script,
+    );
     out.write_all(&script)?;
-    out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the command without its hidden flags, which the generator would complete. The copy has only the
+/// parts that the generator reads. Its names stay in memory until the program ends, after one script.
+fn visible(command: &Command) -> Command {
+    let leaked = |text: &str| -> &'static str { text.to_owned().leak() };
+    let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let mut copy = Command::new(leaked(command.get_name()))
+        .args(shown)
+        .subcommands(command.get_subcommands().map(visible))
+        .visible_aliases(command.get_visible_aliases().map(leaked));
+    if let Some(about) = command.get_about() {
+        copy = copy.about(about.clone());
+    }
+    match command.get_version() {
+        Some(version) => copy.version(leaked(version)),
+        None => copy,
+    }
 }
 
 /// Writes a manual page of each command into the directory.

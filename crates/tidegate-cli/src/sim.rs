@@ -1,11 +1,12 @@
 //! `tidegate sim`: prints the simulator's tables.
 
-use std::io::Write as _;
+use std::io::{BufWriter, Write as _};
 
 use clap::Args;
 use serde_json::json;
 use tidegate::sim::{Row as Simulated, Scenario};
 
+use crate::output::Output;
 use crate::report::{Document, OURS, Row, case_table};
 
 /// The arguments of `tidegate sim`.
@@ -36,7 +37,7 @@ fn scenarios(name: &str) -> Result<Scenarios, String> {
 /// Runs the scenarios in virtual time and prints the figures of each controller.
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let mut document = Document::new("sim");
-    let mut out = std::io::stdout().lock();
+    let mut out = BufWriter::new(Output::open()?);
     for scenario in &args.scenario.0 {
         for table in scenario.run() {
             let rows: Vec<_> = table
@@ -51,6 +52,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
                     table.case,
                     case_table(&rows.iter().collect::<Vec<_>>())
                 )?;
+                out.flush()?;
             }
             document.rows.extend(rows);
         }
@@ -58,7 +60,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     if args.json {
         writeln!(out, "{}", document.json()?)?;
     }
-    Ok(())
+    Ok(out.flush()?)
 }
 
 fn to_row(case: &str, row: Simulated) -> Row {

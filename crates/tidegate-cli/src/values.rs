@@ -1,5 +1,6 @@
 //! Parses the values of flags that have a unit: numbers of bytes, and durations.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 /// Parses a number of bytes with an optional unit: KiB, MiB or GiB.
@@ -40,4 +41,120 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let number: Option<u32> = digits.parse().ok();
     let duration = number.and_then(|number| Some(Duration::from_millis(u64::from(number) * ms?)));
     duration.ok_or_else(|| "give a whole number with ms, s, m, h or d".into())
+}
+
+/// Parses a duration above 0 with its unit.
+pub(crate) fn some_time(text: &str) -> Result<Duration, String> {
+    let time = duration(text).ok().filter(|time| !time.is_zero());
+    time.ok_or_else(|| "give a whole number above 0 with ms, s, m, h or d".into())
+}
+
+/// Parses the sequence of a message in its stream.
+pub(crate) fn sequence(text: &str) -> Result<u64, String> {
+    let seq = text.parse().ok().filter(|seq| *seq > 0);
+    seq.ok_or_else(|| "give the sequence of a message: the first message of a stream has 1".into())
+}
+
+/// Parses a limit of a stream: a number of messages or consumers, or -1 for no limit.
+pub(crate) fn limit(text: &str) -> Result<i64, String> {
+    let limit = text.parse().ok().filter(|limit| *limit == -1 || *limit > 0);
+    limit.ok_or_else(|| "give a whole number from 1 on, or -1 for no limit".into())
+}
+
+/// Parses the number of nodes that keep a stream.
+pub(crate) fn replicas(text: &str) -> Result<u8, String> {
+    let replicas = text.parse().ok().filter(|replicas| *replicas > 0);
+    replicas.ok_or_else(|| "give a number of nodes from 1 on".into())
+}
+
+/// Parses the number of words to show.
+pub(crate) fn top(text: &str) -> Result<NonZeroUsize, String> {
+    let top = text.parse();
+    top.map_err(|_| "give a whole number from 1 on".into())
+}
+
+/// Parses a port; as in nats-server, -1 means any free port, as 0 does.
+pub(crate) fn port(text: &str) -> Result<u16, String> {
+    if text == "-1" {
+        return Ok(0);
+    }
+    let port = text.parse();
+    port.map_err(|_| "give a port from 0 to 65535, or -1 for any free one".into())
+}
+
+/// Parses the name of a server or a cluster, with the rule of the configuration file.
+pub(crate) fn name(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        true => Err("give a name without blanks and control characters".into()),
+        false => Ok(text.to_owned()),
+    }
+}
+
+/// Parses the name of a session of `send`. Unlike a server's name, it may contain blanks.
+pub(crate) fn session(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.contains(char::is_control) {
+        true => Err("give a name without line feeds and other control characters".into()),
+        false => Ok(text.to_owned()),
+    }
+}
+
+/// Parses the host of an address to listen on.
+pub(crate) fn host(text: &str) -> Result<String, String> {
+    match text.is_empty() {
+        true => Err("give a host name or an IP address, such as 127.0.0.1".into()),
+        false => Ok(text.to_owned()),
+    }
+}
+
+/// Parses a host with a port, and leaves the text as it is. An IPv6 address stands in brackets.
+pub(crate) fn host_and_port(text: &str) -> Result<String, String> {
+    let good = text.rsplit_once(':').is_some_and(|(host, port)| {
+        let is_bare = !host.contains(':') || host.starts_with('[') && host.ends_with(']');
+        is_bare && !host.is_empty() && port.parse::<u16>().is_ok()
+    });
+    match good {
+        true => Ok(text.to_owned()),
+        false => {
+            Err("give HOST:PORT, with a port up to 65535 and an IPv6 address in brackets".into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        assert_eq!((limit("-1"), limit("5")), (Ok(-1), Ok(5)));
+        assert!(["0", "-2", "x", ""].iter().all(|text| limit(text).is_err()));
+        assert_eq!((port("-1"), port("4222")), (Ok(0), Ok(4222)));
+        assert!(
+            ["-2", "70000", "abc", ""]
+                .iter()
+                .all(|text| port(text).is_err())
+        );
+        assert!(sequence("0").is_err() && replicas("0").is_err() && top("0").is_err());
+        assert!(some_time("0s").is_err() && some_time("1ms").is_ok());
+    }
+
+    #[test]
+    fn names_are_visible() {
+        assert_eq!(name("n1"), Ok("n1".to_owned()));
+        assert_eq!(session("a b"), Ok("a b".to_owned()));
+        for bad in ["", "a\nb", "a\u{1b}[2Jb", "a\u{85}"] {
+            assert!(name(bad).is_err() && session(bad).is_err(), "{bad:?}");
+        }
+        assert!(name("a b").is_err());
+    }
+
+    #[test]
+    fn hosts_with_ports() {
+        for good in ["h:1", "127.0.0.1:0", "[::1]:65535"] {
+            assert_eq!(host_and_port(good), Ok(good.to_owned()));
+        }
+        for bad in ["foo", "127.0.0.1:99999", "::1:5", ":5", "h:", "h:x", ""] {
+            assert!(host_and_port(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -303,7 +303,7 @@ fn zeros_are_refused_with_what_is_allowed() {
     for (option, allowed) in [
         ("--split", "1..=64"),
         ("--rate", "1..=1000000000"),
-        ("--top", "non-zero"),
+        ("--top", "a whole number from 1 on"),
     ] {
         let output = run(&["count", option, "0", "/dev/null"]);
         assert_eq!(output.status.code(), Some(2), "{option}");

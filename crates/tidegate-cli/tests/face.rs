@@ -66,7 +66,11 @@ fn each_shell_has_completions() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let output = tidegate(&["completions", shell]);
         assert!(output.status.success());
-        assert!(text(&output.stdout).contains("cluster-port"), "{shell}");
+        let script = text(&output.stdout);
+        assert!(script.contains("cluster-port"), "{shell}");
+        for hidden in ["segment-bytes", "with-parent", "jetstream"] {
+            assert!(!script.contains(hidden), "{shell}: {hidden}");
+        }
     }
     assert_eq!(tidegate(&["completions", "tcsh"]).status.code(), Some(2));
 }

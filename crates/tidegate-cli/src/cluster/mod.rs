@@ -5,13 +5,15 @@
 //! end: they end with this process, even if it crashes. [`again`] has the command that starts a node by hand.
 //! `serve` implements the node itself.
 
+mod again;
 mod places;
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -24,7 +26,12 @@ use signal_hook::iterator::Signals;
 use crate::Usage;
 use crate::face;
 use crate::interrupt;
+use crate::output;
+use crate::serve;
+use again::Again;
 use places::{Place, Wanted, places};
+use tidegate_nats::settings::{Account, User};
+use tidegate_server::Settings;
 
 /// The time that the nodes have to end after the request, before this process kills them.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -66,7 +73,10 @@ enum Event {
     Asked,
 }
 
-pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
+/// Parses the words of a command line of `tidegate serve`, with the program's name first.
+type ParseServe = fn(Vec<OsString>) -> Result<Box<serve::ServeArgs>, clap::Error>;
+
+pub(crate) fn run(args: &ClusterArgs, parse: ParseServe) -> anyhow::Result<ExitCode> {
     let (host, port) = args
         .listen
         .rsplit_once(':')
@@ -78,6 +88,7 @@ pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
         ports: [port, args.http_port, args.cluster_port],
         data: &args.data,
     })?;
+    let settings = checked(&places, &args.serve, parse)?;
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (sender, events) = sync_channel(256);
     let mut nodes = Nodes::default();
@@ -93,15 +104,41 @@ pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
             }
         }
     });
-    nodes.watch(&places, &events, &sender)
+    nodes.watch(&places, &settings, &events, &sender)
 }
 
-/// The running nodes.
+/// Returns the arguments of the program for one node.
+fn arguments(place: &Place, all: &[Place], more: &[OsString]) -> Vec<OsString> {
+    let words = place.arguments(all).into_iter().chain(more.iter().cloned());
+    serve::with_two_dashes(words)
+}
+
+/// Returns the settings of the first node, which differ from the others' in the addresses and the directory.
+///
+/// # Errors
+/// A [`Usage`] for flags or settings that a start of the node would refuse.
+fn checked(places: &[Place], more: &[OsString], parse: ParseServe) -> anyhow::Result<Settings> {
+    let words = arguments(&places[0], places, more);
+    let words = [OsString::from("tidegate")].into_iter().chain(words);
+    match parse(words.collect()) {
+        Ok(args) => args.checked(),
+        Err(said) if said.use_stderr() => {
+            let text = said.to_string();
+            let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
+            let text = lines.collect::<Vec<_>>().join(" ");
+            let mistake = text.trim_start_matches("error: ");
+            Err(Usage::new(format!("the flags after `--`: {mistake}")).into())
+        }
+        Err(_) => Err(Usage::new("the flags after `--`: give flags that start a node; `tidegate serve --help` lists them").into()),
+    }
+}
+
+/// The nodes that this process has started.
 #[derive(Default)]
 struct Nodes {
     children: Vec<Option<Child>>,
     /// The command line of each node, to start it again by hand.
-    commands: Vec<String>,
+    commands: Vec<Again>,
 }
 
 impl Nodes {
@@ -113,11 +150,8 @@ impl Nodes {
         events: &SyncSender<Event>,
     ) -> anyhow::Result<()> {
         let program = std::env::current_exe()?;
-        let arguments = [place.arguments(all), more.to_vec()].concat();
-        let words = arguments.iter().map(|word| word.to_string_lossy());
-        let words: Vec<_> = words.collect();
-        self.commands
-            .push(format!("{} {}", program.display(), words.join(" ")));
+        let arguments = arguments(place, all, more);
+        self.commands.push(Again::new(&program, &arguments));
         let mut child = Command::new(program)
             .args(arguments)
             .args(["--with-parent", &std::process::id().to_string()])
@@ -148,13 +182,15 @@ impl Nodes {
     fn watch(
         mut self,
         places: &[Place],
+        settings: &Settings,
         events: &Receiver<Event>,
         sender: &SyncSender<Event>,
     ) -> anyhow::Result<ExitCode> {
         let mut ready = vec![false; places.len()];
         let mut stopping: Option<Instant> = None;
         let mut failed = None;
-        while self.children.iter().any(Option::is_some) {
+        let mut by_hand = false;
+        while self.is_running() || stopping.is_none() && nodes_by_hand(places, &mut by_hand) {
             let event = match events.recv_timeout(Duration::from_millis(200)) {
                 Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => {
@@ -172,7 +208,7 @@ impl Nodes {
                             .iter()
                             .any(|level| line.contains(level))
                     {
-                        eprintln!("{} | {line}", places[node].name);
+                        face::complain(format_args!("{} | {line}", places[node].name));
                     }
                     if line.contains("Server is ready") && !ready[node] {
                         ready[node] = true;
@@ -181,7 +217,15 @@ impl Nodes {
                         }
                     }
                 }
-                Event::Formed if stopping.is_none() => announce(places)?,
+                Event::Formed if stopping.is_none() => {
+                    if let Err(error) = announce(places) {
+                        // The nodes serve clients, also without this announcement.
+                        face::complain(format_args!("tidegate: {error:#}: the nodes go on"));
+                    }
+                    if let Some(needed) = credentials(settings) {
+                        face::note(needed);
+                    }
+                }
                 Event::Formed => {}
                 Event::Ended(node) => {
                     let Some(mut child) = self.children[node].take() else {
@@ -195,7 +239,7 @@ impl Nodes {
                     let how = spelled(status);
                     if ready.iter().all(|ready| *ready) {
                         let again = &self.commands[node];
-                        eprintln!("tidegate: {name} {how}; to have it back: {again}");
+                        face::complain(format_args!("tidegate: {name} {how}; {again}"));
                         failed.get_or_insert_with(|| "every node has ended".to_owned());
                     } else {
                         failed = Some(format!("{name} {how} before it was ready"));
@@ -212,9 +256,13 @@ impl Nodes {
         }
         match failed {
             Some(failure) => bail!(failure),
-            None if interrupt::asked() => Ok(ExitCode::from(interrupt::EXIT_CODE)),
-            None => Ok(ExitCode::SUCCESS),
+            None => Ok(interrupt::exit_code()),
         }
+    }
+
+    /// Returns whether a node runs that this process has started.
+    fn is_running(&self) -> bool {
+        self.children.iter().any(Option::is_some)
     }
 
     fn signal(&self, signal: Signal) {
@@ -228,6 +276,15 @@ impl Nodes {
     }
 }
 
+/// Returns whether nodes run that the user started again, and says so the first time.
+fn nodes_by_hand(places: &[Place], said: &mut bool) -> bool {
+    let found = places.iter().any(|place| places::answers(place.http));
+    if found && !std::mem::replace(said, true) {
+        face::note("only nodes that were started by hand are left: waiting for their end");
+    }
+    found
+}
+
 /// Asks each node's `/healthz` until all nodes are healthy.
 fn await_formed(places: &[Place], events: SyncSender<Event>) {
     let at: Vec<_> = places.iter().map(|place| place.http).collect();
@@ -239,22 +296,43 @@ fn await_formed(places: &[Place], events: SyncSender<Event>) {
     });
 }
 
-/// Prints the address of every node to standard output, and nothing else.
-fn announce(places: &[Place]) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+/// Prints the addresses and the data directory of every node to standard output, and nothing else.
+fn announce(places: &[Place]) -> anyhow::Result<()> {
+    let mut text = String::new();
     for place in places {
-        let data = place.data.display();
-        writeln!(
-            out,
-            "{}  {}  http://{}  {data}",
-            place.name,
-            place.url(),
-            place.http
-        )?;
+        let (name, url, data) = (&place.name, place.url(), place.data.display());
+        text += &format!("{name}  {url}  http://{}  {data}\n", place.http);
     }
     let urls: Vec<_> = places.iter().map(Place::url).collect();
-    writeln!(out, "the cluster is ready: {}", urls.join(","))?;
-    out.flush()
+    text += &format!("the cluster is ready: {}\n", urls.join(","));
+    output::print(text)
+}
+
+/// Returns how clients give their credentials, without any secret; `None` if clients need none.
+fn credentials(settings: &Settings) -> Option<String> {
+    let sessions = &settings.sessions;
+    if sessions.is_open() || sessions.no_auth_user.is_some() {
+        return None;
+    }
+    let of_clients = |u: &&Arc<User>| u.account == Account::Global;
+    let users: Vec<_> = sessions.users.iter().filter(of_clients).collect();
+    let (what, form) = match &users[..] {
+        [] => (
+            "the token of --auth, TIDEGATE_AUTH or the configuration".into(),
+            "TOKEN".into(),
+        ),
+        [one] => (
+            format!("the password of the user {}", one.name),
+            format!("{}:PASSWORD", one.name),
+        ),
+        _ => (
+            "a user of the configuration".into(),
+            "USER:PASSWORD".to_owned(),
+        ),
+    };
+    Some(format!(
+        "clients need {what}, as in nats://{form}@HOST:PORT"
+    ))
 }
 
 fn spelled(status: ExitStatus) -> String {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
+use crate::Usage;
 use crate::face;
 
 /// The addresses and the directory that the user asks for, for the whole cluster.
@@ -51,8 +52,9 @@ pub(super) fn places(wanted: &Wanted<'_>) -> anyhow::Result<Vec<Place>> {
         for (kind, first) in wanted.ports.into_iter().enumerate() {
             let port = match first {
                 0 => 0,
-                first => first.checked_add(node).with_context(|| {
-                    format!("no port for {} of {name}: {first} is too high", KINDS[kind])
+                first => first.checked_add(node).ok_or_else(|| {
+                    let kind = KINDS[kind];
+                    Usage::new(format!("no port for {kind} of {name}: {first} is too high"))
                 })?,
             };
             let mut addrs = (hosts[kind], port)
@@ -125,6 +127,11 @@ impl Place {
     }
 }
 
+/// Returns whether a process listens at `at`.
+pub(super) fn answers(at: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&at, Duration::from_secs(1)).is_ok()
+}
+
 /// Returns whether the node at `at` answers that it is healthy.
 pub(super) fn is_healthy(at: SocketAddr) -> bool {
     let ask = || -> std::io::Result<bool> {
@@ -172,9 +179,10 @@ mod tests {
         let addr = taken.local_addr().unwrap();
         let error = wanted(3, [0, addr.port(), 0]).unwrap_err().to_string();
         assert!(error.contains(&format!("{addr} (HTTP of n1)")), "{error}");
-        let error = wanted(3, [0, 0, 65_534]).unwrap_err().to_string();
+        let error = wanted(3, [0, 0, 65_534]).unwrap_err();
+        assert!(error.is::<Usage>());
         assert_eq!(
-            error,
+            error.to_string(),
             "no port for the other nodes of n3: 65534 is too high"
         );
     }

@@ -57,7 +57,7 @@ impl Files {
             // The line shows the system's message without the error number that Rust adds.
             let text = error.to_string();
             let reason = text.split(" (os error").next().unwrap_or_default();
-            eprintln!("tidegate: {}: {reason}", path.display());
+            crate::face::complain(format_args!("tidegate: {}: {reason}", path.display()));
         });
     }
 

@@ -14,6 +14,7 @@ use tidegate::controller::Bounds;
 use crate::args::CountArgs;
 use crate::face;
 use crate::interrupt;
+use crate::output::Output;
 use crate::topology::{self, Live, Pace, Plan};
 use files::Files;
 use report::Report;
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
             exact: false,
         }),
     };
+    let mut out = io::BufWriter::new(Output::open()?);
     let mut files = Files::new(args.files.clone(), progress(&args.files));
     let start = Instant::now();
     let outcome = topology::run(&plan, &mut files, &Live::new(plan.split))?;
@@ -57,13 +59,12 @@ pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
         interrupted,
     };
     // A reader of the output may close it after the first lines: that is no error.
-    let mut out = io::BufWriter::new(io::stdout().lock());
     match report.print(&mut out).and_then(|()| out.flush()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(e.into()),
         _ => {}
     }
     Ok(match (interrupted, read.failed) {
-        (true, _) => ExitCode::from(interrupt::EXIT_CODE),
+        (true, _) => interrupt::exit_code(),
         (false, 0) => ExitCode::SUCCESS,
         (false, _) => ExitCode::FAILURE,
     })

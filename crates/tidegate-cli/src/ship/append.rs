@@ -109,9 +109,10 @@ pub(super) enum OpenError {
         /// The number of bytes of the file that the receiver acknowledged, according to the state.
         expected: u64,
     },
-    /// The acknowledged end of the file has changed.
-    #[error("{}: the {checked} bytes before byte {expected} are not those that were acknowledged: somebody changed it; \
-        bring it back, or remove {}", path.display(), sidecar.display())]
+    /// The last bytes that the state covers differ from the bytes that the receiver wrote: another program
+    /// has changed the file.
+    #[error("{}: the {checked} bytes before byte {expected} differ from the acknowledged bytes, because a program or a person \
+        changed the file: bring the file back, or remove {}", path.display(), sidecar.display())]
     Changed {
         /// The path of the file.
         path: PathBuf,

@@ -6,14 +6,14 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{ADDRESS, Format};
-use crate::values::{bytes, duration, record_bytes};
+use crate::values::{bytes, duration, host_and_port, record_bytes, session};
 
 /// The arguments of `tidegate receive`.
 #[derive(Args, Debug)]
 pub(crate) struct ReceiveArgs {
     /// Listen on this address and port; port 0 takes a free port. Addresses beyond this machine need
     /// --tls-cert and --token-file.
-    #[arg(long, value_name = "ADDR", default_value = ADDRESS)]
+    #[arg(long, value_name = "ADDR", default_value = ADDRESS, value_parser = host_and_port)]
     pub(crate) listen: String,
     /// Append the records to this file instead of writing them to standard output. The receiver syncs the
     /// file before it acknowledges records. Each session goes on where it stopped, even after a kill of the
@@ -42,7 +42,7 @@ pub(crate) struct ReceiveArgs {
 #[derive(Args, Debug)]
 pub(crate) struct SendArgs {
     /// Send to `tidegate receive` at this name or address, with a port.
-    #[arg(value_name = "ADDR")]
+    #[arg(value_name = "ADDR", value_parser = host_and_port)]
     pub(crate) address: String,
     /// Ship this file; `-` is standard input.
     #[arg(value_name = "FILE", default_value = "-")]
@@ -50,7 +50,7 @@ pub(crate) struct SendArgs {
     /// Continue the session of this name: ship a file from the record on that the receiver asks for. One
     /// sender at a time can use a name; a newer sender takes the name over. Default: a new session, which no
     /// later sender can continue.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = session)]
     pub(crate) session: Option<String>,
     /// Keep unacknowledged records of standard input in this directory. After a restart, the program sends
     /// these records first.

@@ -7,8 +7,10 @@ use anyhow::Context as _;
 use ring::digest::{Context, SHA256};
 use tidegate_link::SessionId;
 
-/// The first two bytes of a session with a name, to which a sender can come back. A receiver with too many
-/// sessions may forget a session with a random id.
+use crate::{Usage, tls_files};
+
+/// The first two bytes of the id of a session with a name, to which a sender can come back. A receiver with
+/// too many sessions may forget a session with a random id.
 const NAMED: [u8; 2] = *b"aN";
 
 /// Returns the id of the session with this name; the same name gives the same id on every machine.
@@ -39,25 +41,20 @@ pub(super) fn is_named(session: SessionId) -> bool {
     session.0[..2] == NAMED
 }
 
-/// Returns the secret in a file, without the line feed that an editor leaves.
-pub(super) fn token(path: Option<&Path>) -> anyhow::Result<Option<Vec<u8>>> {
+/// Returns the secret in the file of `--token-file`, without the line feed that an editor leaves.
+pub(super) fn token(path: Option<&Path>) -> Result<Option<Vec<u8>>, Usage> {
     let Some(path) = path else { return Ok(None) };
-    let text = read(path)?;
+    let text = tls_files::read("--token-file", path)?;
     let token = text.trim_ascii_end();
-    anyhow::ensure!(
-        !token.is_empty(),
-        "{}: expected a secret, found nothing",
-        path.display()
-    );
+    if token.is_empty() {
+        let path = path.display();
+        let text = format_args!("--token-file {path}: expected a secret, found nothing");
+        return Err(Usage::new(text));
+    }
     Ok(Some(token.to_vec()))
 }
 
-/// Reads a small file; an error contains its path.
-pub(super) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| path.display().to_string())
-}
-
-/// Returns the host of an address with a port.
+/// Returns the host part of an address with a port.
 pub(super) fn host(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')

@@ -23,6 +23,7 @@ use super::{frame_max, identity};
 use crate::face;
 use crate::interrupt;
 use crate::ship::args::ReceiveArgs;
+use crate::tls_files;
 use session::{Receiving, Store};
 use sink::{Counters, Output, Sink};
 
@@ -158,7 +159,7 @@ impl Complaints {
             n => format!(" (and {n} connections more)"),
         };
         self.bar
-            .suspend(|| eprintln!("tidegate: sender {peer}: {why}{left_out}"));
+            .suspend(|| face::complain(format_args!("tidegate: sender {peer}: {why}{left_out}")));
     }
 }
 
@@ -176,9 +177,7 @@ fn tls(args: &ReceiveArgs) -> anyhow::Result<Option<ServerTls>> {
     let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else {
         return Ok(None);
     };
-    let tls = ServerTls::from_pem(&identity::read(certificate)?, &identity::read(key)?);
-    tls.map(Some)
-        .with_context(|| certificate.display().to_string())
+    Ok(Some(tls_files::certificate(certificate, key)?))
 }
 
 /// Listens for senders. Listens beyond this machine only if `safe` is true or the user gave --insecure.

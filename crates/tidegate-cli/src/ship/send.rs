@@ -17,14 +17,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use tidegate_link::{
-    Client, ClientBuilder, ClientTls, ConnectError, Decide, LinkError, Reconnect, Seq, SessionId,
+    Client, ClientBuilder, ClientTls, Code, ConnectError, Decide, LinkError, Reconnect, Seq,
+    SessionId,
 };
 use tokio::sync::oneshot;
 
 use super::spool::Reader;
 use super::{frame_max, identity};
-use crate::interrupt;
+use crate::interrupt::{self, Interrupted};
 use crate::ship::args::SendArgs;
+use crate::tls_files;
 use feed::{Direct, Feed, Spooled};
 use progress::Progress;
 use spooling::{Spooling, Tidy};
@@ -34,7 +36,12 @@ const WAIT: Duration = Duration::from_secs(60);
 /// The wait between two attempts of the sender to connect for the first time.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// The longest wait between two attempts after a cut: a user waits for this program.
+/// The time for which the sender waits for the next acknowledgement after Ctrl-C, by default.
+const GRACE: Duration = Duration::from_secs(10);
+/// The interval at which the sender looks for Ctrl-C.
+const LOOK: Duration = Duration::from_millis(100);
+/// The longest wait between two attempts to connect after a cut. It is short, because a user waits for this
+/// program.
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
 /// Sends records until the input ends, or until Ctrl-C; then waits until the receiver has acked all records
@@ -91,9 +98,9 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
         && client.resumed_at() == Seq::NONE
         && acks.is_forgotten()
     {
-        eprintln!(
+        crate::face::complain(format_args!(
             "tidegate: the receiver forgot this session: the records left in the spool go under a new one"
-        );
+        ));
         let session = identity::random()?;
         acks.restart(session).await?;
         client = connect(args, session, &tls, &token).await?;
@@ -120,11 +127,14 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     };
     let mut sending = feed::start(feed, client.clone(), Arc::clone(&progress))?;
     let mut acked = client.watch();
+    let mut look = tokio::time::interval(LOOK);
+    let mut patience = Patience::new(args.wait.unwrap_or(GRACE));
     let outcome = loop {
         tokio::select! {
             outcome = &mut sending => break outcome.unwrap_or(Ok(())),
             error = &mut failure => return Err(error),
             more = acked.changed() => {
+                patience.handle_ack();
                 let position = acked.borrow_and_update().get();
                 progress.acked(position);
                 acks.iter().for_each(|acks| acks.acked(position));
@@ -132,14 +142,26 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
                     break Ok(());
                 }
             }
+            _ = look.tick() => if progress.awaits_acks() {
+                patience.check(&progress)?;
+            },
         }
     };
     // The client still delivers every record that it was given, even after an error of the source.
     let closing = tokio::spawn(client.close());
-    while acked.changed().await.is_ok() {
-        let position = acked.borrow_and_update().get();
-        progress.acked(position);
-        acks.iter().for_each(|acks| acks.acked(position));
+    loop {
+        tokio::select! {
+            more = acked.changed() => {
+                if more.is_err() {
+                    break;
+                }
+                patience.handle_ack();
+                let position = acked.borrow_and_update().get();
+                progress.acked(position);
+                acks.iter().for_each(|acks| acks.acked(position));
+            }
+            _ = look.tick() => patience.check(&progress)?,
+        }
     }
     progress.finish();
     closing.await?.map_err(explain)?;
@@ -148,10 +170,41 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
         acks.finish().await?;
     }
     progress.report();
-    Ok(match interrupt::asked() {
-        true => ExitCode::from(interrupt::EXIT_CODE),
-        false => ExitCode::SUCCESS,
-    })
+    Ok(interrupt::exit_code())
+}
+
+/// The patience of a sender after Ctrl-C: it waits for the rest of the acknowledgements while they come.
+struct Patience {
+    wait: Duration,
+    /// The time of Ctrl-C, or of the last acknowledgement after it; `None` if the next check sets it.
+    since: Option<Instant>,
+}
+
+impl Patience {
+    const fn new(wait: Duration) -> Self {
+        Self { wait, since: None }
+    }
+
+    const fn handle_ack(&mut self) {
+        self.since = None;
+    }
+
+    /// Returns whether the wait is over at `now`; `asked` tells whether Ctrl-C was pressed.
+    fn is_over(&mut self, now: Instant, asked: bool) -> bool {
+        asked && now.duration_since(*self.since.get_or_insert(now)) >= self.wait
+    }
+
+    /// Fails if the wait is over.
+    fn check(&mut self, progress: &Progress) -> anyhow::Result<()> {
+        if !self.is_over(Instant::now(), interrupt::asked()) {
+            return Ok(());
+        }
+        progress.finish();
+        let (acked, wait) = (progress.acked_len(), self.wait);
+        Err(anyhow::Error::new(Interrupted).context(format!(
+            "the receiver acknowledged {acked} records, and nothing for {wait:?} after the request to stop"
+        )))
+    }
 }
 
 /// Explains an error of the link in the terms of `tidegate send`.
@@ -164,6 +217,10 @@ fn explain(error: LinkError) -> anyhow::Error {
         LinkError::Refused { code, text } => {
             anyhow::anyhow!("the receiver refused the connection: {text} ({code})")
         }
+        // The link carries the code of a failure and not its cause.
+        LinkError::Bye(Code::Failed) => anyhow::anyhow!(
+            "the receiver could not write the records, and says why on its standard error"
+        ),
         LinkError::Bye(code) => anyhow::anyhow!("the receiver ended the connection: {code}"),
         LinkError::Displaced => anyhow::anyhow!(
             "the session is in use by another sender, which came later: give each its own --session"
@@ -176,8 +233,8 @@ fn tls(args: &SendArgs) -> anyhow::Result<Option<ClientTls>> {
     let Some(path) = &args.tls_ca else {
         return Ok(None);
     };
-    let tls = ClientTls::from_pem(&identity::read(path)?, identity::host(&args.address));
-    tls.map(Some).with_context(|| path.display().to_string())
+    let host = identity::host(&args.address);
+    Ok(Some(tls_files::authorities("--tls-ca", path, host)?))
 }
 
 /// Connects to the receiver. While the receiver cannot be reached, retries for as long as `--wait` allows.
@@ -190,7 +247,16 @@ async fn connect(
     let until = Instant::now() + args.wait.unwrap_or(Duration::ZERO);
     loop {
         let builder = builder(args, session, tls, token);
-        let error = match builder.connect(&*args.address).await {
+        let mut connecting = pin!(builder.connect(&*args.address));
+        let outcome = loop {
+            interrupt::check().context("interrupted before the receiver answered")?;
+            tokio::select! {
+                biased;
+                outcome = &mut connecting => break outcome,
+                () = tokio::time::sleep(RETRY) => {}
+            }
+        };
+        let error = match outcome {
             Ok(client) => return Ok(client),
             Err(error) => error,
         };
@@ -198,7 +264,7 @@ async fn connect(
             error,
             ConnectError::Io { .. } | ConnectError::NoAnswer { .. }
         );
-        if !absent || Instant::now() >= until || interrupt::asked() {
+        if !absent || Instant::now() >= until {
             return Err(match error {
                 ConnectError::Ended(error) => explain(error),
                 error => error.into(),
@@ -228,14 +294,32 @@ fn builder(
         // for a while.
         .stalled_after(Duration::ZERO)
         .on_doubt(|doubt| {
-            eprintln!(
-                "tidegate: the receiver forgot this session: records {} to {} are sent again and may be there twice",
-                doubt.first, doubt.last
-            );
+            crate::face::complain(format_args!("tidegate: the receiver forgot this session: records {} to {} are sent again and may be there twice",
+                doubt.first, doubt.last));
             Decide::Resend
         });
     if let Some(tls) = tls {
         builder = builder.tls(tls.clone());
     }
     builder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_begins_with_the_request_to_stop_and_again_with_each_ack() {
+        let start = Instant::now();
+        let at = |s| start + Duration::from_secs(s);
+        let mut patience = Patience::new(Duration::from_secs(10));
+        assert!(!patience.is_over(at(0), false));
+        assert!(!patience.is_over(at(100), true));
+        assert!(!patience.is_over(at(109), true));
+        patience.handle_ack();
+        assert!(!patience.is_over(at(112), true));
+        assert!(!patience.is_over(at(121), true));
+        assert!(patience.is_over(at(122), true));
+        assert!(Patience::new(Duration::ZERO).is_over(at(0), true));
+    }
 }

@@ -6,7 +6,11 @@ use std::sync::Arc;
 
 use super::words::is_space;
 
-/// The blocks of one source.
+/// The most bytes of a word. Without this bound, a file without blanks, such as `/dev/zero`, would fill the
+/// memory.
+pub const WORD_BYTES_MAX: usize = 16 << 20;
+
+/// Cuts one source into blocks of whole words.
 pub struct Blocks<R> {
     source: R,
     /// The bytes read and not yet returned; only `..filled` holds bytes of the source.
@@ -37,7 +41,15 @@ impl<R: Read> Blocks<R> {
     /// word of more than [`WORD_BYTES_MAX`] bytes, which `rest` leaves out.
     pub fn read(&mut self) -> io::Result<Option<Arc<[u8]>>> {
         if self.filled == self.buffer.len() {
-            self.buffer.resize(self.filled * 2, 0);
+            if self.filled > WORD_BYTES_MAX {
+                // A full buffer holds only the beginning of one word.
+                self.filled = 0;
+                return Err(io::Error::other(format!(
+                    "a word is longer than {WORD_BYTES_MAX} bytes: give a file of text"
+                )));
+            }
+            let len = (self.filled * 2).min(WORD_BYTES_MAX + 1);
+            self.buffer.resize(len, 0);
         }
         match self.source.read(&mut self.buffer[self.filled..]) {
             Ok(0) => {
@@ -124,6 +136,27 @@ mod tests {
             let plain: Vec<_> = words(&text).map(|word| text[word].to_vec()).collect();
             prop_assert_eq!(seen, plain);
         }
+    }
+
+    #[test]
+    fn a_word_has_a_bound() {
+        let long = vec![b'x'; WORD_BYTES_MAX];
+        let mut blocks = Blocks::new(&long[..], 64);
+        let mut seen = Vec::new();
+        while !blocks.ended() {
+            seen.extend(blocks.read().unwrap());
+        }
+        assert!(seen.len() == 1 && *seen[0] == long);
+        let mut endless = Blocks::new((&b"a b\n"[..]).chain(io::repeat(0)), 64);
+        assert_eq!(endless.read().unwrap().as_deref(), Some(&b"a b\n"[..]));
+        let error = loop {
+            match endless.read() {
+                Ok(block) => assert_eq!(block, None),
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains("longer than 16777216 bytes"), "{error}");
+        assert_eq!(endless.rest(), None);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tidegate::Clock;
 use tidegate::controller::{Bounds, Choice, Counts};
 use tidegate::queue::{Builder, Consumer, Metrics, Producer, Queue};
 
-pub use blocks::Blocks;
+pub use blocks::{Blocks, WORD_BYTES_MAX};
 pub use live::{Latency, Live};
 pub use pace::Pace;
 pub use tally::{Tally, top};

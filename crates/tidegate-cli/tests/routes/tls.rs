@@ -159,15 +159,17 @@ fn files_that_cannot_be_used_are_named() {
         command.args(["--cluster-name", "tide", "--cluster", "nats://127.0.0.1:-1"]);
         command.args(["--routes", "nats-route://127.0.0.1:1"]);
         let output = command.args(&flags).stdin(Stdio::null()).output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(2));
         String::from_utf8(output.stderr).unwrap()
     };
     // The test gives the node the key of another certificate.
     authority.certify("n2", HERE);
     std::fs::copy(authority.files("n2").1, &key_file).unwrap();
     let said = run();
-    assert!(said.contains("cluster.tls: certificate and key"), "{said}");
-    // The loop removes the files in reverse of the order in which the program reads them.
+    assert!(said.contains("cluster.tls: the private key in"), "{said}");
+    assert!(said.contains("does not belong"), "{said}");
+    // The loop removes the files in the reverse of the order in which the program reads them, so that each
+    // error names the removed file.
     for path in [authority.file(), key_file, cert_file] {
         std::fs::remove_file(&path).unwrap();
         let said = run();

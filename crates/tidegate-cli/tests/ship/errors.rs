@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
-use super::program::Program;
+use super::program::{Program, until};
 use super::proxy::{NOBODY, Proxy};
 
 fn text(path: &Path) -> &str {
@@ -37,6 +37,35 @@ fn a_receiver_that_goes_away_for_good() {
     stdin.write_all(b"two\n").unwrap();
     let line = sender.fail();
     assert!(line.contains("in doubt"), "{line}");
+}
+
+/// The receiver acknowledges nothing more. Ctrl-C ends the sender all the same: after `--wait`, or at the
+/// second time.
+#[test]
+fn ctrl_c_does_not_wait_for_ever_for_a_receiver() {
+    for wait in ["200ms", "10h"] {
+        let (receiver, address) = Program::receive(&[]);
+        let mut sender = Program::send(address, &["--wait", wait]);
+        let mut stdin = sender.stdin.take().unwrap();
+        stdin.write_all(b"one\n").unwrap();
+        receiver.output(b"one\n");
+        receiver.freeze();
+        stdin.write_all(b"two\n").unwrap();
+        until("the sender has read the line", || {
+            rustix::io::ioctl_fionread(&stdin).unwrap() == 0
+        });
+        sender.interrupt();
+        while wait == "10h" && !sender.has_ended() {
+            sender.interrupt();
+            std::thread::yield_now();
+        }
+        let (code, _, stderr) = sender.wait();
+        assert_eq!(code, 130, "{stderr}");
+        if wait == "200ms" {
+            let words = "and nothing for 200ms after the request to stop: interrupted";
+            assert!(stderr.ends_with(words), "{stderr}");
+        }
+    }
 }
 
 #[test]
@@ -85,7 +114,7 @@ fn a_file_that_was_changed() {
     };
     for (changed, said) in [
         ("one\ntwo\n", "another program cut it"),
-        ("one\ntwo\nTHREE\n", "somebody changed it"),
+        ("one\ntwo\nTHREE\n", "changed the file"),
     ] {
         fs::write(&to, changed).unwrap();
         let line = again(&to);
@@ -131,7 +160,7 @@ fn the_newer_sender_of_a_session_wins() {
     let mut first = Program::send(address, &["--session", "log"]);
     let mut stdin = first.stdin.take().unwrap();
     stdin.write_all(b"one\n").unwrap();
-    super::program::until("acked", || {
+    until("acked", || {
         fs::read(&to).is_ok_and(|bytes| bytes == b"one\n")
     });
     let mut second = Program::send(address, &["--session", "log"]);
@@ -187,6 +216,18 @@ fn a_spool_that_does_not_fit() {
     let line = Program::send(address, &["--spool", text(&spool), text(&to)]);
     let (code, _, stderr) = line.wait();
     assert!(code == 2 && stderr.contains("--session"), "{code} {stderr}");
+}
+
+#[test]
+fn a_directory_in_the_place_of_a_spool_file() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["catalog", "lock", "session", "00000000000000000000.seg"] {
+        let spool = directory.path().join(name);
+        fs::create_dir_all(spool.join(name)).unwrap();
+        let line = Program::send(NOBODY, &["--spool", text(&spool)]).fail();
+        assert!(line.contains("found a directory: remove it"), "{line}");
+        assert!(line.contains(text(&spool.join(name))), "{line}");
+    }
 }
 
 #[test]

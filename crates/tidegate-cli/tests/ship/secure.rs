@@ -82,14 +82,30 @@ fn files_that_are_not_what_they_should_be() {
     let directory = tempfile::tempdir().unwrap();
     let empty = directory.path().join("empty");
     fs::write(&empty, "\n").unwrap();
-    let receive = |args: &[&str]| {
-        let args = [&["receive", "--listen", "127.0.0.1:0"], args].concat();
-        Program::start(&args).fail()
+    let (certificate, _) = certificate(directory.path(), "127.0.0.1");
+    let other = directory.path().join("other.pem");
+    let key = rcgen::KeyPair::generate().unwrap();
+    fs::write(&other, key.serialize_pem()).unwrap();
+    let refused = |args: &[&str]| {
+        let (code, _, stderr) = Program::start(args).wait();
+        assert_eq!(code, 2, "{args:?}: {stderr}");
+        assert_eq!(stderr.trim_end().lines().count(), 1, "{stderr}");
+        stderr
     };
+    let receive =
+        |args: &[&str]| refused(&[&["receive", "--listen", "127.0.0.1:0"], args].concat());
     let line = receive(&["--token-file", text(&empty)]);
     assert!(line.contains("expected a secret"), "{line}");
     let line = receive(&["--token-file", "/no/such/file"]);
     assert!(line.contains("/no/such/file: No such file"), "{line}");
     let line = receive(&["--tls-cert", text(&empty), "--tls-key", text(&empty)]);
     assert!(line.contains("no certificate"), "{line}");
+    let line = receive(&["--tls-cert", text(&certificate), "--tls-key", text(&other)]);
+    let words = [text(&certificate), text(&other), "does not belong"];
+    assert!(words.iter().all(|word| line.contains(word)), "{line}");
+    let line = refused(&["send", "127.0.0.1:1", "--tls-ca", "/no/such/file"]);
+    assert!(
+        line.contains("--tls-ca /no/such/file: No such file"),
+        "{line}"
+    );
 }

@@ -222,6 +222,8 @@ fn a_run_that_could_not_write_loses_nothing() {
             .output()
             .unwrap();
         assert_eq!(failed.status.code(), Some(1));
+        let said = String::from_utf8(failed.stderr).unwrap();
+        assert!(said.contains("standard output: No space left"), "{said}");
         let (code, out, err) = server.tidegate(&durable);
         assert_eq!(code, Some(0), "{err}");
         let mut printed: Vec<&str> = std::str::from_utf8(&out).unwrap().lines().collect();
@@ -278,6 +280,70 @@ fn refused_commands_are_counted() {
         server.good(&["pub", "nobody", "x"]),
         "published 1 to nobody\n"
     );
+}
+
+/// Tests that a publisher that a signal ends says how many of its lines are acknowledged.
+#[test]
+fn an_ended_publisher_counts_its_lines() {
+    let server = Server::start();
+    server.good(&["stream", "add", "S", "--subjects", "s"]);
+    let mut stored = 0;
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        let mut child = tidegate(&server.url, &["pub", "s", "--lines", "-"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"one\ntwo\n").unwrap();
+        stored += 2;
+        let lines = server.good(&["consume", "S", "--count", &stored.to_string()]);
+        assert_eq!(lines.lines().count(), stored);
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        // Some acknowledgements may still be on their way, so the test does not compare the counts.
+        assert!(
+            said.contains(" are acked, ") && said.contains("interrupted"),
+            "{said}"
+        );
+    }
+}
+
+/// Tests that signals end a consumer although its reader has stopped reading, and that no message is lost.
+#[test]
+fn a_consumer_with_a_slow_reader_ends() {
+    let server = Server::start();
+    server.good(&["stream", "add", "S", "--subjects", "s"]);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines");
+    let lines = format!("{}\n", "x".repeat(999)).repeat(1000);
+    std::fs::write(&path, &lines).unwrap();
+    server.good(&["pub", "s", "--lines", path.to_str().unwrap()]);
+    let durable = ["consume", "S", "--until-end", "--durable", "d"];
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        let mut child = tidegate(&server.url, &durable)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = child.stdout.take().unwrap();
+        while rustix::io::ioctl_fionread(&out).unwrap() < 60 << 10 {
+            std::thread::yield_now();
+        }
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        let mut raw = Raw::connect(&server.url).unwrap();
+        let info = raw.api("CONSUMER.INFO.S.d", &json!({}));
+        assert_eq!(info["ack_floor"]["stream_seq"], json!(0), "{info}");
+        drop(out);
+        raw.api("CONSUMER.DELETE.S.d", &json!({}));
+    }
 }
 
 #[test]

@@ -420,3 +420,30 @@ fn a_pattern_rolls_up_what_it_matches() {
     let left = json!({"s.a": 1, "s.a.*": 1, "s.b.x": 1});
     assert_eq!(info["state"]["subjects"], left, "{info}");
 }
+
+#[test]
+fn the_subjects_of_a_large_stream_come_in_pages() {
+    const SUBJECTS: usize = 5000;
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    stream(&mut raw, json!({"storage": "memory"}));
+    let all: String = (0..SUBJECTS)
+        .map(|n| format!("PUB s.{n} 1\r\nx\r\n"))
+        .collect();
+    raw.send(all.as_bytes()).unwrap();
+    // The stream stores messages in order, so it has all messages once it has acknowledged this one.
+    raw.publish("s.0", "ack", b"x").unwrap();
+    assert_eq!(raw.message().unwrap().json()["seq"], SUBJECTS + 1);
+    for (filter, offset, total, here) in [
+        (">", 0, SUBJECTS, SUBJECTS),
+        (">", 4990, SUBJECTS, 10),
+        ("s.7", 0, 1, 1),
+        ("q.>", 0, 0, 0),
+    ] {
+        let ask = json!({"subjects_filter": filter, "offset": offset});
+        let info = raw.api("STREAM.INFO.S", &ask);
+        assert_eq!(info["total"], total, "{filter}");
+        let subjects = info["state"]["subjects"].as_object();
+        assert_eq!(subjects.map_or(0, serde_json::Map::len), here, "{filter}");
+    }
+}

@@ -132,8 +132,25 @@ fn publish_until(raw: &mut Raw, refused: bool) -> u64 {
     }
 }
 
-/// The disk is full, also for the updates of configurations: a purge still works, and frees the space that
-/// publishing needs.
+/// Updates the configuration of stream S until the server refuses an update. Entries that are not messages
+/// may use the rest of a full disk, except for the reserve.
+fn update_until_refused(raw: &mut Raw) {
+    let mut config = raw.api("STREAM.INFO.S", &json!({}))["config"].clone();
+    let mut updates = 0;
+    let refusal = loop {
+        config["metadata"] = json!({ "pad": format!("{updates} {}", "x".repeat(100_000)) });
+        let answer = raw.api("STREAM.UPDATE.S", &config);
+        if answer.get("error").is_some() {
+            break answer;
+        }
+        updates += 1;
+        assert!(updates < 2000, "the disk is full, and nothing says so");
+    };
+    assert_eq!(refusal["error"]["err_code"], json!(10047), "{refusal}");
+}
+
+/// Tests a disk that is also too full for updates of a stream's configuration: a purge must still work, and
+/// free the space that publishing needs.
 #[test]
 fn a_full_disk_can_be_purged() {
     if other().is_some() {
@@ -150,19 +167,7 @@ fn a_full_disk_can_be_purged() {
     let stored = publish_until(&mut raw, true);
     assert!(stored > 100, "only {stored} messages on a disk of 320 MiB");
     fill(&disk.path().join("filler"));
-    // Entries other than messages may use the rest of the disk, except for the reserve.
-    let mut config = raw.api("STREAM.INFO.S", &json!({}))["config"].clone();
-    let mut updates = 0;
-    let refusal = loop {
-        config["metadata"] = json!({ "pad": format!("{updates} {}", "x".repeat(100_000)) });
-        let answer = raw.api("STREAM.UPDATE.S", &config);
-        if answer.get("error").is_some() {
-            break answer;
-        }
-        updates += 1;
-        assert!(updates < 2000, "the disk is full, and nothing says so");
-    };
-    assert_eq!(refusal["error"]["err_code"], json!(10047), "{refusal}");
+    update_until_refused(&mut raw);
     let server = server.restart();
     let mut raw = Raw::connect(&server.url).unwrap();
     let purged = raw.api("STREAM.PURGE.S", &json!({}));
@@ -170,4 +175,44 @@ fn a_full_disk_can_be_purged() {
     publish_until(&mut raw, false);
     let again = publish_until(&mut raw, true);
     assert!(again > 50, "{again} messages after {stored} were purged");
+}
+
+/// Tests a work queue on such a disk: receivers must be able to empty the queue, and that must free the space
+/// that publishing needs.
+#[test]
+fn receivers_empty_a_work_queue_on_a_full_disk() {
+    if other().is_some() {
+        println!("nats-server stops JetStream when its disk is full, so this is not asked of it");
+        return;
+    }
+    let Some(disk) = Mounted::new(320) else {
+        tidegate_testing::missing("mounts of tmpfs (root)");
+        return;
+    };
+    let server = Server::start_in(&disk.path().join("data"), "");
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let config = json!({"name": "S", "subjects": ["s"], "retention": "workqueue"});
+    assert!(raw.api("STREAM.CREATE.S", &config).get("error").is_none());
+    let config = json!({"durable_name": "C", "ack_policy": "explicit"});
+    let body = json!({"stream_name": "S", "config": config});
+    let made = raw.api("CONSUMER.CREATE.S.C", &body);
+    assert!(made.get("error").is_none(), "{made}");
+    let stored = publish_until(&mut raw, true);
+    fill(&disk.path().join("filler"));
+    update_until_refused(&mut raw);
+    for seq in 1..=stored {
+        let next = "$JS.API.CONSUMER.MSG.NEXT.S.C";
+        raw.publish(next, "pull", br#"{"batch":1}"#).unwrap();
+        let message = raw.message().unwrap();
+        let reply = message.reply.as_deref().unwrap();
+        assert_eq!(reply.split('.').nth(5), Some(&*seq.to_string()));
+        // The answer to the acknowledgement comes once the delta is durable.
+        raw.publish(reply, "acked", b"+ACK").unwrap();
+        assert!(raw.message().unwrap().payload.is_empty());
+    }
+    let info = raw.api("STREAM.INFO.S", &json!({}));
+    assert_eq!(info["state"]["messages"], json!(0), "{info}");
+    // The log frees its segments one after the other.
+    let again: u64 = (0..50).map(|_| publish_until(&mut raw, false)).sum();
+    assert_eq!(again, 50);
 }

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
 mod admit;
+mod backups;
 #[path = "../cluster/certificates.rs"]
 #[allow(dead_code)] // Shared; only the clusters use some of it.
 mod certificates;
@@ -19,6 +20,8 @@ mod full;
 mod ingest;
 mod kill;
 mod library;
+mod mapping;
+mod origins;
 mod program;
 mod python;
 mod race;
@@ -26,6 +29,7 @@ mod raw;
 mod reconnect;
 mod record;
 mod reset;
+mod retention;
 mod scrub;
 mod server;
 mod sync;

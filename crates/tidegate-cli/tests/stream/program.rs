@@ -165,6 +165,52 @@ fn streams() {
 }
 
 #[test]
+fn queues_and_interest() {
+    let Some(nats) = Nats::start() else { return };
+    let add = |name: &str, retention: &str| {
+        let (subjects, retention) = (
+            format!("--subjects={name}.*"),
+            format!("--retention={retention}"),
+        );
+        let add = ["stream", "add", name, &subjects, &retention, "--defaults"];
+        nats.says(&add, &[&format!("Stream {name} was created")]);
+    };
+    add("JOBS", "work");
+    nats.says(&["stream", "info", "JOBS"], &["WorkQueue"]);
+    nats.says(&["pub", "-J", "JOBS.a", "job"], &["Stored in Stream: JOBS"]);
+    nats.says(
+        &["consumer", "add", "JOBS", "WORKER", "--pull", "--defaults"],
+        &["WORKER"],
+    );
+    nats.fails(
+        &["consumer", "add", "JOBS", "OTHER", "--pull", "--defaults"],
+        "10099",
+    );
+    nats.says(&["consumer", "next", "JOBS", "WORKER", "--ack"], &["job"]);
+    let fields =
+        |name: &str| nats.json(&["stream", "info", name, "--json"])["state"]["messages"].clone();
+    while fields("JOBS") != json!(0) {}
+    add("NEWS", "interest");
+    nats.says(&["stream", "info", "NEWS"], &["Interest"]);
+    nats.says(
+        &["pub", "-J", "NEWS.a", "nobody"],
+        &["Stored in Stream: NEWS"],
+    );
+    assert_eq!(fields("NEWS"), json!(0));
+    nats.says(
+        &["consumer", "add", "NEWS", "READER", "--pull", "--defaults"],
+        &["READER"],
+    );
+    nats.says(
+        &["pub", "-J", "NEWS.a", "somebody"],
+        &["Stored in Stream: NEWS"],
+    );
+    assert_eq!(fields("NEWS"), json!(1));
+    nats.says(&["consumer", "rm", "NEWS", "READER", "--force"], &[]);
+    while fields("NEWS") != json!(0) {}
+}
+
+#[test]
 fn consumers() {
     let Some(nats) = Nats::start() else { return };
     nats.good(&["stream", "add", "S", "--subjects=s.*", "--defaults"]);

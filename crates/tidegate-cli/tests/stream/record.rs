@@ -58,6 +58,46 @@ fn a_server_records_decisions_that_replay() {
 }
 
 #[test]
+fn a_file_has_one_server() {
+    if other().is_some() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("decisions");
+    let record = ["--record", file.to_str().unwrap()];
+    let first = Server::start_with(&directory.path().join("a"), &record);
+    let header = std::fs::read(&file).unwrap();
+    let said = Server::refused(&directory.path().join("b"), &record);
+    assert!(said.contains("another server writes to the file"), "{said}");
+    assert!(std::fs::read(&file).unwrap().starts_with(&header));
+    drop(first);
+    // The lock of the file ends with the server, so another server can record into it.
+    Server::start_with(&directory.path().join("a"), &record);
+}
+
+/// The data directory has a server, so the second start fails. It leaves the file of another run unchanged,
+/// and creates no file.
+#[test]
+fn a_start_that_fails_leaves_the_file_alone() {
+    if other().is_some() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let _first = Server::start_with(&data, &[]);
+    let kept = directory.path().join("kept");
+    std::fs::write(&kept, "decisions of an earlier run\n").unwrap();
+    let new = directory.path().join("new");
+    for file in [&kept, &new] {
+        let said = Server::refused(&data, &["--record", file.to_str().unwrap()]);
+        assert!(said.contains("in use"), "{said}");
+    }
+    let text = std::fs::read_to_string(&kept).unwrap();
+    assert_eq!(text, "decisions of an earlier run\n");
+    assert!(!new.exists());
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_named() {
     if other().is_some() {
         return;

@@ -83,8 +83,9 @@ impl SessionStore for Store {
         let begun = tokio::task::block_in_place(|| {
             self.0.begin(session, start.received.get(), start.epoch)
         });
-        let begun =
-            begun.inspect_err(|e| eprintln!("tidegate: session {}: {e}", opening.session))?;
+        let begun = begun.inspect_err(|e| {
+            crate::face::complain(format_args!("tidegate: session {}: {e}", opening.session))
+        })?;
         Ok(Position {
             epoch: begun.epoch,
             received: Seq::new(begun.position),

@@ -7,11 +7,11 @@
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use tidegate::batcher::{Batch, Builder, Flow, Handle, Handled, Handler, Op, Reply, StopError};
 use tidegate::controller::Bounds;
 use tidegate_link::{Done, Seq};
@@ -38,9 +38,9 @@ pub(super) enum Output {
 
 impl Output {
     /// Opens standard output without its line buffer.
-    pub(super) fn stdout() -> std::io::Result<Self> {
-        let stdout = std::io::stdout().as_fd().try_clone_to_owned()?;
-        Ok(Self::Stdout(stdout.into()))
+    pub(super) fn stdout() -> anyhow::Result<Self> {
+        let stdout = crate::output::Output::open()?;
+        Ok(Self::Stdout(stdout.into_file()))
     }
 
     fn write(&mut self, records: &[Records]) -> anyhow::Result<()> {
@@ -48,7 +48,8 @@ impl Output {
             Self::File(file) => file.append(records.iter().map(Records::chunk))?,
             Self::Stdout(stdout) => {
                 let mut written = records.iter();
-                written.try_for_each(|records| stdout.write_all(&records.bytes))?;
+                let outcome = written.try_for_each(|records| stdout.write_all(&records.bytes));
+                outcome.context("standard output")?;
             }
         }
         Ok(())
@@ -217,7 +218,7 @@ impl Handler for Writing {
         match worked.and_then(|()| self.write()) {
             Ok(()) => Ok(Flow::Continue),
             Err(error) => {
-                let why = error.to_string();
+                let why = format!("{error:#}");
                 if let Some(failed) = self.failed.take() {
                     // The send fails only if the program is ending, and then the error has no reader.
                     let _ = failed.send(error);

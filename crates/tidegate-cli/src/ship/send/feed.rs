@@ -29,6 +29,7 @@ impl Outlet {
     /// Sends the records in `payloads`, and waits while the client has no room.
     fn send<'a>(&self, payloads: impl Iterator<Item = &'a [u8]>) -> Result<(), SendError> {
         let mut bytes = 0;
+        self.progress.begin();
         let counted = payloads.inspect(|payload| bytes += payload.len() as u64);
         let last = self.runtime.block_on(self.client.send_many(counted))?;
         self.progress.sent(last.get(), bytes);

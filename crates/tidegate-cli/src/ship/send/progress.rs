@@ -28,6 +28,8 @@ pub(super) struct Progress {
 }
 
 struct State {
+    /// True while the client takes a block of records.
+    sending: bool,
     sent: u64,
     bytes: u64,
     acked: u64,
@@ -56,6 +58,7 @@ impl Progress {
             bar,
             resumed,
             state: Mutex::new(State {
+                sending: false,
                 sent: resumed,
                 bytes: 0,
                 acked: resumed,
@@ -68,10 +71,16 @@ impl Progress {
         }
     }
 
-    /// Records that the feed gave the client a block of `bytes` bytes, up to record `last`.
+    /// Records that the source begins to give the client a block of records.
+    pub(super) fn begin(&self) {
+        self.lock().sending = true;
+    }
+
+    /// Records that the source has given the client a block of `bytes` bytes, up to record `last`.
     pub(super) fn sent(&self, last: u64, bytes: u64) {
         let now = Instant::now();
         let mut state = self.lock();
+        state.sending = false;
         state.sent = last;
         state.bytes += bytes;
         if state.marks.len() < MARKS && last > state.acked {
@@ -113,7 +122,18 @@ impl Progress {
         ));
     }
 
-    /// Removes the bar.
+    /// Returns whether the receiver still has to ack records.
+    pub(super) fn awaits_acks(&self) -> bool {
+        let state = self.lock();
+        state.sending || state.sent > state.acked
+    }
+
+    /// Returns the number of records that the receiver has acked in this run.
+    pub(super) fn acked_len(&self) -> u64 {
+        self.lock().acked - self.resumed
+    }
+
+    /// Removes the progress bar.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -22,6 +22,9 @@ use crate::ship::args::SendArgs;
 /// The longest time that the close of the spool may take.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// The files of a spool beside its segments.
+const OWN_FILES: [&str; 4] = ["catalog", "lock", "reserve", "session"];
+
 /// An open spool.
 pub(super) struct Spooling {
     writer: Writer,
@@ -39,6 +42,7 @@ impl Spooling {
         named: Option<SessionId>,
         random: SessionId,
     ) -> anyhow::Result<(Self, SessionId)> {
+        check_files(path)?;
         let disk = Disk::open(path).with_context(|| path.display().to_string())?;
         let key = |session: SessionId| u128::from_le_bytes(session.0);
         let (named, random) = (named.map(key), key(random));
@@ -54,11 +58,11 @@ impl Spooling {
             false => "",
         };
         if face::chats() || opened.is_doubtful {
-            eprintln!(
+            face::complain(format_args!(
                 "tidegate: spool {}: {} records from before{cut}{doubtful}; standard input goes on with record {next}",
                 path.display(),
                 next - first
-            );
+            ));
         }
         let spool = Self {
             writer,
@@ -92,6 +96,24 @@ impl Spooling {
         };
         Ok((self.reader, tidy))
     }
+}
+
+/// Checks that no directory has the name of a file of the spool.
+fn check_files(spool: &Path) -> anyhow::Result<()> {
+    // If the directory is missing or not readable, this check passes: the opening of the spool then creates
+    // the directory or reports the error.
+    let entries = std::fs::read_dir(spool).into_iter().flatten().flatten();
+    for entry in entries {
+        let (path, name) = (entry.path(), entry.file_name());
+        let ours = OWN_FILES.iter().any(|own| name == *own)
+            || path.extension().is_some_and(|e| e == "seg");
+        anyhow::ensure!(
+            !ours || !path.is_dir(),
+            "{}: expected a file of the spool, found a directory: remove it, or give another --spool",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 /// Spools the records of standard input, until the input ends or Ctrl-C.

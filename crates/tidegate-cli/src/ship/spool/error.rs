@@ -156,7 +156,7 @@ fn described(directory: &Path, damage: &Damage) -> String {
         let what = match segment.what {
             DamageKind::Missing => "is missing",
             DamageKind::Header => "its first page is damaged",
-            DamageKind::Shortened => "is shorter than it was made",
+            DamageKind::Shortened => "is shorter than at its creation",
             _ => "is damaged",
         };
         parts.push(format!("{}: {what}", path.display()));

@@ -1,0 +1,114 @@
+//! Standard output: errors that name it, and for the commands that print messages or records a check at the
+//! start that it is open, and writes that a signal can interrupt.
+//!
+//! The check is needed because the standard library hides a closed standard output: if the caller closed it
+//! (`>&-`), the library opens the null device in its place, and reports success for each write. Without the
+//! check a command would count lost lines as written, and acknowledge their messages.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+
+use anyhow::{Context as _, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl};
+
+use crate::interrupt;
+
+/// The name of the output in errors.
+const NAME: &str = "standard output";
+/// The greatest number of bytes in one write to a pipe. The system accepts this many at once if the pipe has
+/// room.
+const PIPE_BYTES: usize = 4096;
+
+/// Prints `text` to standard output.
+///
+/// # Errors
+/// The system's error, with the name of standard output.
+pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = write!(out, "{text}").and_then(|()| out.flush());
+    written.context(NAME)
+}
+
+/// Standard output without a buffer. A write to a pipe polls for room first, so that a signal ends the wait
+/// for a slow reader.
+pub(crate) struct Output {
+    file: File,
+    waits: bool,
+}
+
+impl Output {
+    /// Opens standard output.
+    ///
+    /// The library opens the null device for reading and writing, a shell's `> /dev/null` for writing only. A
+    /// program that starts this one with a null device open for both is refused as well, because the two
+    /// cases look the same.
+    ///
+    /// # Errors
+    /// Standard output was closed, or only reading is possible.
+    pub(crate) fn open() -> anyhow::Result<Self> {
+        let mode = fcntl_getfl(io::stdout())? & OFlags::RWMODE;
+        if mode == OFlags::RDONLY {
+            bail!("standard output is open for reading only: redirect it to a file or a pipe");
+        }
+        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let metadata = file.metadata()?;
+        let kind = metadata.file_type();
+        let is_null =
+            || Ok::<_, io::Error>(metadata.rdev() == std::fs::metadata("/dev/null")?.rdev());
+        if mode == OFlags::RDWR && kind.is_char_device() && is_null()? {
+            bail!(
+                "standard output is closed, or a null device that is open for reading, too: redirect it to a file or a \
+                 pipe, or to discard the output, give `> /dev/null`"
+            );
+        }
+        Ok(Self {
+            file,
+            waits: !kind.is_file(),
+        })
+    }
+
+    /// Returns standard output as a plain file, for a writer that needs no poll before its writes.
+    pub(crate) fn into_file(self) -> File {
+        self.file
+    }
+}
+
+/// Adds the name of standard output to an error; the kind of the error stays.
+fn named(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{NAME}: {error}"))
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.waits {
+            return self.file.write(bytes).map_err(named);
+        }
+        let second = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        loop {
+            match poll(
+                &mut [PollFd::new(&self.file, PollFlags::OUT)],
+                Some(&second),
+            ) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => break,
+                Err(e) => return Err(named(e.into())),
+            }
+            // The error gets the kind `Other`: after an error of the kind `Interrupted`, `write_all` would
+            // write again.
+            interrupt::check().map_err(io::Error::other)?;
+        }
+        let most = bytes.len().min(PIPE_BYTES);
+        self.file.write(&bytes[..most]).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
