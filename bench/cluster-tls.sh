@@ -1,6 +1,7 @@
 #!/bin/sh
-# What TLS between the nodes of a cluster costs: three nodes on this machine without and with it, in interleaved rounds, driven by the
-# `nats` program. Prints every cell, then for each the median over the rounds of with / without.
+# Measures the cost of TLS between the nodes of a cluster. The script runs three nodes on this machine without TLS and with it, in
+# interleaved rounds; the `nats` program publishes. A cell is one kind of publishing with one message size. The script prints every
+# cell, then for each the median over the rounds of the ratio with TLS / without.
 #
 #   bench/peers/install.sh go-nats && cargo build --release && bench/cluster-tls.sh [ROUNDS] [MESSAGES]
 set -eu
@@ -18,7 +19,7 @@ openssl req -x509 -newkey ed25519 -nodes -days 2 -subj /CN=nodes -keyout "$dir/c
 openssl req -newkey ed25519 -nodes -subj /CN=node -addext subjectAltName=IP:127.0.0.1 -keyout "$dir/node.key" -out "$dir/node.csr" 2>"$dir/log"
 openssl x509 -req -in "$dir/node.csr" -CA "$dir/ca.pem" -CAkey "$dir/ca.key" -days 2 -copy_extensions copy -out "$dir/node.pem" 2>"$dir/log"
 
-cpu() { # User and system time of the nodes, in ticks.
+cpu() { # Prints the user and system time of all nodes together, in ticks.
     for node in $nodes; do cat "/proc/$node/stat"; done | awk '{ t += $14 + $15 } END { print t }'
 }
 
@@ -27,7 +28,7 @@ cell() { # PLAIN|TLS ROUND KIND BYTES MESSAGES
     "$nats" -s "$urls" bench js pub "$3" "b$4.$3" --stream="B$4$3" --create --replicas=3 --size="$4" --msgs="$5" \
         --clients=10 --no-progress >"$dir/pub" 2>&1
     rate=$(sed -n 's/.* stats: \([0-9,]*\) msgs\/sec.*/\1/p' "$dir/pub" | head -n 1 | tr -d ,)
-    # A tick is 10 ms; what is printed, microseconds a message.
+    # A tick is 10 ms; the cell has the CPU time in microseconds a message.
     each=$(awk "BEGIN { printf \"%.2f\", ($(cpu) - $before) * 10000 / $5 }")
     echo "$1 $2 $3 $4 $rate $each" | tee -a "$dir/cells"
 }
@@ -37,7 +38,7 @@ for round in $(seq "$rounds"); do
         flags=
         test $kind = plain || flags="--cluster-tlscert $dir/node.pem --cluster-tlskey $dir/node.key --cluster-tlscacert $dir/ca.pem"
         : >"$dir/out"
-        # Flags are words.
+        # The flags are several words, so the variable stands without quotes.
         # shellcheck disable=SC2086
         "$ours" cluster --data "$dir/data" --listen "127.0.0.1:$port" --http-port $((port + 100)) --cluster-port $((port + 200)) \
             -- $flags >"$dir/out" 2>"$dir/log" &

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Core publish/subscribe through nats-server and `tidegate serve`, in interleaved rounds, driven by the `nats` program.
-# Prints every cell, then for each the median over the rounds of ours / theirs, and the servers' CPU time a round.
+# Measures publish/subscribe without JetStream through nats-server and `tidegate serve`, in interleaved rounds; the `nats` program
+# publishes and subscribes. A cell is a number of subscribers with one message size. The script prints every cell, then for each the
+# median over the rounds of the ratio ours / theirs, and the same ratio of the servers' CPU time in a round.
 #
 #   bench/peers/install.sh go-nats && cargo build --release && bench/nats-core.sh [ROUNDS] [MESSAGES]
 set -eu
@@ -14,7 +15,7 @@ dir=$(mktemp -d)
 server=
 trap 'test -z "$server" || kill "$server"; rm -rf "$dir"' EXIT
 
-rate() { # FILE: messages a second of a report
+rate() { # FILE: prints the messages a second that a report of `nats bench` names
     sed -n 's/.* stats: \([0-9,]*\) msgs\/sec.*/\1/p' "$1" | tail -n 1 | tr -d ,
 }
 
@@ -22,7 +23,7 @@ cell() { # SYSTEM ROUND SUBSCRIBERS BYTES
     url=nats://127.0.0.1:$port
     "$peers/nats" -s "$url" bench sub bench --clients="$3" --size="$4" --msgs="$messages" --no-progress >"$dir/sub" 2>&1 &
     sub=$!
-    # Subscribers announce themselves before they subscribe: ask the server whether it has them all.
+    # `nats bench` says that its subscribers are ready before they subscribe, so the script asks the server for their number.
     until [ "$(curl -s "http://127.0.0.1:$((port + 1))/subsz" | sed -n 's/.*"num_subscriptions": *\([0-9]*\).*/\1/p')" -ge "$(($3 + base))" ]; do
         sleep 0.05
     done
@@ -41,14 +42,14 @@ for round in $(seq "$rounds"); do
         fi
         server=$!
         until grep -q 'Server is ready' "$dir/log"; do sleep 0.05; done
-        # nats-server has subscriptions of its own.
+        # The number of subscriptions that the server makes for itself; nats-server has some.
         base=$(curl -s "http://127.0.0.1:$((port + 1))/subsz" | sed -n 's/.*"num_subscriptions": *\([0-9]*\).*/\1/p')
         for subscribers in 1 4; do
             for bytes in 16 128 1024; do
                 cell $system "$round" $subscribers $bytes
             done
         done
-        # User and system time, in ticks.
+        # The user and system time of the server in this round, in ticks.
         echo "$system $round cpu - $(awk '{print $14 + $15}' "/proc/$server/stat") -"
         kill $server
         wait $server || true

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Installs what the peers need and builds them; `install.sh rust|java|erlang|go|redis-rs|redis|nats|go-nats` does one. May be run again at any time.
-# Only apt-get wants root, and only where a package is missing.
+# Installs the tools that the peers (the rivals beside which Tidegate is measured) need, and builds the peers.
+# `install.sh rust|java|erlang|go|redis-rs|redis|nats|go-nats|postgres` installs one. The script may run again at any time.
+# Only apt-get needs root, and only if a package is missing.
 set -eu
 cd "$(dirname "$0")"
 
-# Installs the Debian packages given, unless all are there.
+# Installs the given Debian packages, unless all are installed.
 packages() {
     missing=
     for package in "$@"; do
@@ -12,14 +13,14 @@ packages() {
     done
     [ -z "$missing" ] && return
     apt-get update -q
-    # Names, so they are split.
+    # The variable has several names, so it stands without quotes.
     # shellcheck disable=SC2086
     apt-get install -y -q --no-install-recommends $missing
 }
 
 rust() {
     command -v cargo >/dev/null || { echo "rust: needs cargo" >&2; return 1; }
-    # CARGO_TARGET_DIR of the caller would put the program where `start` does not look.
+    # The target directory is fixed, because `start` does not look into the caller's CARGO_TARGET_DIR.
     (cd rust && cargo build --release --locked --target-dir target)
 }
 
@@ -31,7 +32,7 @@ java() {
 
 erlang() {
     packages erlang-base
-    # Only gen_batch_server's code is used: RabbitMQ is unpacked, never installed or started.
+    # The peer uses only gen_batch_server's code, so the script unpacks RabbitMQ and does not install or start it.
     if [ -z "$(ls -d erlang/_deps/rabbitmq-server/usr/lib/rabbitmq/lib/*/plugins/gen_batch_server-*/ebin 2>/dev/null)" ]; then
         rm -rf erlang/_deps
         mkdir -p erlang/_deps
@@ -45,7 +46,7 @@ erlang() {
 
 go_() {
     command -v go >/dev/null || { echo "go: needs Go 1.25 or later (golang.org)" >&2; return 1; }
-    # Not the toolchain a newer module might ask for: what is installed is what is measured.
+    # The bench measures the installed Go, so the build must not fetch a newer toolchain that a module asks for.
     (cd go && GOTOOLCHAIN=local go build -trimpath -o _build/peers .)
 }
 
@@ -54,24 +55,24 @@ redis_rs() {
     (cd redis-rs && cargo build --release --locked --target-dir target)
 }
 
-# Not a rival: the server the Redis clients are measured and tested against. Whoever has one keeps it.
+# The server against which the Redis clients are measured and tested. The script keeps a server that is already installed.
 redis() {
     command -v redis-server >/dev/null || packages redis-server
 }
 
-# Not a rival: the `nats` program, a client, at the version of go-nats/go.mod. `go install` cannot build it.
+# The `nats` program, a NATS client that drives the benches, at the version of go-nats/go.mod. `go install` cannot build it.
 nats() {
     command -v go >/dev/null || { echo "nats: needs go 1.25 or later" >&2; return 1; }
     mkdir -p go-nats/bin
     (cd go-nats && go build -o bin/ github.com/nats-io/natscli/nats)
 }
 
-# nats-server and the `nats` program, at the versions of go-nats/go.mod.
+# The rival nats-server and the `nats` program, at the versions of go-nats/go.mod.
 go_nats() {
     nats && (cd go-nats && go build -o bin/ github.com/nats-io/nats-server/v2)
 }
 
-# No rival: the database that `tidegate-bench handlers` inserts into. The bench makes a cluster of its own.
+# The database into which `tidegate-bench handlers` inserts. The bench makes a PostgreSQL cluster of its own.
 postgres() {
     command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || packages postgresql
 }

@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package peers pins the programs this directory builds; nothing here is run.
+// Package peers pins the versions of the programs that this directory builds. No code of the package runs.
 package peers
 
 import (

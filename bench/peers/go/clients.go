@@ -10,7 +10,7 @@ import (
 
 var background = context.Background()
 
-// rueidis as it comes, but for its one knob.
+// A client of rueidis with its default settings; the request may set only its flush delay.
 type rueidisClient struct{ rueidis.Client }
 
 func connectRueidis(asked loadRequest) (client, error) {
@@ -32,7 +32,7 @@ func (c rueidisClient) set(key, value string) error {
 
 func (c rueidisClient) close() { c.Close() }
 
-// The blocking face of go-redis's AutoPipeline, as it comes.
+// A client of go-redis: the blocking calls of its AutoPipeline, with the default settings.
 type goRedisClient struct {
 	client    *redis.Client
 	pipelined *redis.AutoPipeliner

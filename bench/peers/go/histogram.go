@@ -8,7 +8,8 @@ import (
 
 const perOctave = 128
 
-// Log-linear, exact below 128, then 128 buckets an octave (at most 0.8 % off). All callers write into one.
+// A histogram that all callers write to, with buckets that grow with the value: exact below 128, then 128 buckets an
+// octave, which is an error of at most 0.8 %.
 type histogram struct {
 	counts [perOctave * 58]atomic.Uint64
 	count  atomic.Uint64
@@ -34,7 +35,7 @@ func (h *histogram) mean() (float64, bool) {
 	return float64(h.sum.Load()) / float64(count), count > 0
 }
 
-// The middle of the bucket that holds the q-quantile; 0 when empty.
+// Returns the middle of the bucket that holds the q-quantile; 0 if the histogram is empty.
 func (h *histogram) quantile(q float64) float64 {
 	rank := max(1, uint64(math.Ceil(float64(h.count.Load())*q)))
 	var seen uint64

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a rival offers; used by all callers at once.
+// The calls of a Redis client that the bench measures. All callers use one client at the same time.
 type client interface {
 	publish(channel, message string) error
 	get(key string) (string, error)
@@ -22,8 +22,9 @@ type client interface {
 	close()
 }
 
-// Callers at work. Closed loop: each calls again as soon as it is answered. Open loop: a pacer hands out when each
-// command is due, whoever is free takes it, and latency counts from then: a late answer is not forgiven those behind it.
+// A load: callers at work. Without a rate, each caller calls again as soon as it is answered. With a rate, a pacer hands
+// out the time at which each command is due, and the next free caller takes it. Latency counts from the due time, so that
+// a late answer also counts for the commands that wait behind it.
 type load struct {
 	system, version string
 	client          client
@@ -38,18 +39,18 @@ type load struct {
 	began           time.Time
 }
 
-// One caller's own, on a cache line of its own.
+// The number of commands of one caller that were answered, on a cache line of its own.
 type counter struct {
 	count atomic.Uint64
 	_     [56]byte
 }
 
 const (
-	// Keys the bench has filled; caller n has the key n modulo this.
+	// The number of keys that the bench has filled; caller n uses the key n modulo this number.
 	keys = 1024
-	// In a closed loop every so many commands of a caller are timed: looking at the clock costs as much as some clients do.
+	// Without a rate, a caller times one command in this many: reading the clock costs as much as some clients do.
 	timedEvery = 8
-	// How often the pacer looks what is due.
+	// The interval at which the pacer checks for due commands.
 	tick = 100 * time.Microsecond
 )
 
@@ -63,7 +64,7 @@ func start(asked loadRequest, version string, connect func(loadRequest) (client,
 		value: strings.Repeat("x", asked.value), done: make([]counter, asked.callers), began: time.Now(),
 	}
 	if asked.rate > 0 {
-		// What does not fit stays due at the pacer.
+		// If the channel is full, further commands stay due at the pacer.
 		l.due = make(chan int64, max(1024, int(asked.rate)))
 		if err := l.pace(asked.rate); err != nil {
 			client.close()
@@ -119,8 +120,8 @@ func (l *load) do(command, key string, turn uint64) error {
 	}
 }
 
-// Hands out dues until the load ends. Its timer is waited for by the runtime's own poller, as the clients' sockets are;
-// what it costs counts as the application's, for every client alike.
+// Hands out due commands until the load ends. The runtime's own poller waits for the timer, as for the clients' sockets.
+// The cost of this counts as the application's, equally for every client.
 func (l *load) pace(rate float64) error {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -167,7 +168,7 @@ func (l *load) count() (count uint64) {
 	return count
 }
 
-// Looks at the load for a while.
+// Measures the load for a window, and longer if no command was answered in that time.
 func (l *load) measure(window time.Duration) (answer, error) {
 	l.latency.clear()
 	l.counting.Store(true)
@@ -175,7 +176,7 @@ func (l *load) measure(window time.Duration) (answer, error) {
 	runtime.ReadMemStats(&before)
 	start, cpu, ops := time.Now(), cpuTime(), l.count()
 	time.Sleep(window)
-	// Nothing was answered: others have the machine.
+	// No command was answered, because other programs use the machine: the measurement goes on.
 	for l.count() == ops && l.failed.Load() == nil && time.Since(start) < 100*window {
 		time.Sleep(time.Millisecond)
 	}
@@ -200,14 +201,14 @@ func (l *load) measure(window time.Duration) (answer, error) {
 	return found, nil
 }
 
-// Ends the callers, each after the answer it waits for.
+// Ends the callers, each of them after the answer that it waits for.
 func (l *load) end() {
 	l.stop.Store(true)
 	l.callers.Wait()
 	l.client.close()
 }
 
-// Processor time of the whole process.
+// Returns the processor time of the whole process so far.
 func cpuTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

@@ -1,6 +1,6 @@
-// Command peers drives the Redis clients in Go that Tidegate is compared with, by lines on stdin (bench/peers/README.md).
-// One long-lived process, one load at a time: `load` connects and starts callers, `measure` looks at them for a while,
-// `rest` ends them.
+// Command peers drives the Redis clients in Go with which Tidegate is compared. Lines on stdin control it
+// (bench/peers/README.md). The process is long-lived and has one load at a time: `load` connects and starts callers,
+// `measure` measures them for a while, `rest` ends them.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Every rival, and the module its version is read from.
+// Every rival, and the Go module from which the program reads the rival's version.
 var systems = []struct {
 	name, module string
 	connect      func(loadRequest) (client, error)
@@ -38,7 +38,7 @@ func main() {
 		if err != nil {
 			reply = answer{"error": err.Error()}
 		}
-		// Whoever asks has gone: so does this.
+		// The bench that reads the answers has ended, so this program ends, too.
 		if out.Encode(reply) != nil {
 			return
 		}
@@ -99,7 +99,7 @@ func begin(request request) (*load, error) {
 	return nil, fmt.Errorf("unknown system: %s", asked.system)
 }
 
-// The version that was built in.
+// Returns the version of a module that was built into this program.
 func version(module string) string {
 	info, _ := debug.ReadBuildInfo()
 	for _, dependency := range info.Deps {
@@ -148,7 +148,7 @@ func (r request) float(key string, least, most float64) (float64, error) {
 	return value, nil
 }
 
-// What a load consists of; rate 0 is a closed loop.
+// The settings of a load. With rate 0 each caller calls again as soon as it is answered.
 type loadRequest struct {
 	system, addr, command string
 	value, callers        int
@@ -183,7 +183,7 @@ func (r request) load() (loadRequest, error) {
 	default:
 		errs = append(errs, fmt.Errorf("command=%s: give publish, get, set or mix", asked.command))
 	}
-	// Go's runtime has no such choice, and neither client several policies.
+	// Go's runtime has no current-thread form or threads for callers, and neither client has several policies.
 	for key, only := range map[string]string{"workers": "1", "threads": "0", "policy": ""} {
 		if value, ok := r.fields[key]; ok && value != only {
 			errs = append(errs, fmt.Errorf("%s=%s is not supported by %s", key, value, asked.system))

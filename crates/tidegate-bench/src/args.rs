@@ -56,8 +56,11 @@ pub(crate) enum Bench {
     /// time, the wait of a lone publisher and the time of a start. Measure our server, and with --peers
     /// nats-server, too.
     Many(crate::many::ManyArgs),
-    /// Runs the well-behaved clients of the bench `neighbours` in a process of their own. The bench starts
-    /// this command, and directs it over standard input.
+    /// Measure what each work of the server's event loop takes, and print the table that the simulation of
+    /// the loop reads.
+    Costs(crate::costs::CostsArgs),
+    /// Run the well-behaved clients of the bench `neighbours` in a process of their own. The bench starts
+    /// this command, and controls it by lines on standard input.
     #[command(hide = true)]
     NeighboursClients,
     /// Run the attacking clients of the bench `neighbours` in a process of their own. The bench starts this

@@ -8,6 +8,7 @@
 mod arena;
 mod args;
 mod compare;
+mod costs;
 mod handlers;
 mod latency;
 mod link;
@@ -89,6 +90,7 @@ fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Compare(args) => return compare::run(args),
         Bench::Handlers(args) => return handlers::run(args),
         Bench::Arena(args) => return arena::run(args),
+        Bench::Costs(args) => return costs::run(args),
         Bench::Many(args) => return many::run(args),
         Bench::Neighbours(args) => return neighbours::run(args),
         Bench::NeighboursClients => {

@@ -116,6 +116,7 @@ impl Peers {
     /// Starts `peer` and asks for the systems that it offers.
     ///
     /// # Errors
+    ///
     /// The peer is not built (its own message names the command that builds it), hangs, or has ended.
     pub(crate) fn systems(&mut self, peer: &str) -> Result<Vec<System>, Failure> {
         let answer = self.ask(peer, "hello", Duration::ZERO)?;

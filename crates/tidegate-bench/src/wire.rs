@@ -33,6 +33,7 @@ pub(crate) enum Op<'a> {
 /// yet.
 ///
 /// # Errors
+///
 /// The bytes are not the protocol of NATS.
 pub(crate) fn parse(bytes: &[u8]) -> anyhow::Result<Option<(Op<'_>, usize)>> {
     let Some(end) = bytes.iter().position(|b| *b == b'\n') else {
@@ -117,6 +118,7 @@ impl Wire {
     /// Connects and waits until the server confirms the credentials.
     ///
     /// # Errors
+    ///
     /// The server does not answer in time, or refuses the credentials.
     pub(crate) fn open(
         addr: SocketAddr,
@@ -146,6 +148,7 @@ impl Wire {
     /// Waits until the server has processed all bytes written so far.
     ///
     /// # Errors
+    ///
     /// The connection ends, or `until` passes.
     pub(crate) fn settle(&mut self, until: Instant) -> anyhow::Result<()> {
         self.write(b"PING\r\n")?;
@@ -197,6 +200,7 @@ impl Wire {
     /// Sends a request to the API of streams and returns the answer.
     ///
     /// # Errors
+    ///
     /// The server refuses the request, or does not answer until `until`.
     pub(crate) fn api(
         &mut self,
@@ -213,6 +217,7 @@ impl Wire {
     /// Reads the next operation and passes it to `see`. Answers the server's `PING`.
     ///
     /// # Errors
+    ///
     /// The connection ends, the server reports an error, or `until` passes.
     pub(crate) fn next<T>(
         &mut self,
@@ -239,6 +244,7 @@ impl Wire {
     /// Returns whether the connection has the whole next operation, so that the caller need not wait.
     ///
     /// # Errors
+    ///
     /// The bytes are not the protocol of NATS.
     pub(crate) fn is_buffered(&self) -> anyhow::Result<bool> {
         Ok(parse(&self.buffer[self.start..])?.is_some())

@@ -1,11 +1,11 @@
-%% The Erlang peer: gen_batch_server behind the line protocol of bench/peers/README.md.
+%% The Erlang peer: it measures gen_batch_server as the line protocol of bench/peers/README.md asks.
 -module(gbs_peer).
 
 -export([main/0]).
 -export([init/1, handle_batch/2]).
 
 -define(SYSTEM, "gen_batch_server").
-%% PR 29's cost model: 3 ms a batch and 3 ms a MiB of it.
+%% The cost of a batch in the measurements of gen_batch_server's PR 29: 3 ms, and 3 ms for each MiB of the batch.
 -define(BATCH_NS, 3000000).
 -define(MIB_NS, 3000000).
 -define(MIB, 1048576).
@@ -59,20 +59,20 @@ mailbox("pr29", Fields) ->
     Payload = whole("payload", 0, 64 * ?MIB, Fields),
     case text("growth", Fields) of
         "exponential" -> pr29(Items, Payload, queue_data(Fields));
-        %% Older versions take any option and ignore it, so asking would silently measure the exponential rule again.
+        %% Older versions ignore an unknown option, so the peer would silently measure the exponential rule again.
         "aimd:" ++ _ -> throw("not supported by version " ++ version());
         Growth -> throw("unknown growth: " ++ Growth)
     end;
 mailbox(Case, _) ->
     throw("unknown case: " ++ Case).
 
-%% Whether waiting messages count into the heap at all; on_heap is what a process gets unasked.
+%% Returns whether the messages that wait for the server count as a part of its heap; the default of Erlang is on_heap.
 queue_data(#{"queue_data" := "off_heap"}) -> off_heap;
 queue_data(#{"queue_data" := "on_heap"}) -> on_heap;
 queue_data(#{"queue_data" := Other}) -> throw("unknown queue_data: " ++ Other);
 queue_data(_) -> on_heap.
 
-%% --- noop: casts of 5 bytes from several processes; timed until the handler has counted them all ---
+%% --- noop: several processes cast messages of 5 bytes; the time ends when the handler has counted all of them ---
 
 noop(Producers, Items) ->
     Driver = self(),
@@ -87,10 +87,10 @@ noop(Producers, Items) ->
     object(named(lists:concat(["mailbox noop p", Producers])) ++ figures(Items, ElapsedS, CpuS) ++
            [{"batches", Batches}, {"batch_mean", Items / Batches}]).
 
-%% --- pr29: one process casts, a call is the barrier ---
+%% --- pr29: one process casts messages; the time ends when the server answers a call after the last of them ---
 
 pr29(Items, PayloadBytes, QueueData) ->
-    %% A fresh process: what it casts must not weigh on the driver's own heap.
+    %% A new process casts the messages, so that they do not enlarge the driver's own heap.
     Driver = self(),
     Ref = make_ref(),
     spawn_link(fun() ->
@@ -117,7 +117,7 @@ pr29(Items, PayloadBytes, QueueData) ->
             {"total_heap_peak_kb", kib(Total)},
             {"items_ok", lists:sum(Sizes) =:= Items}]).
 
-%% --- the handlers ---
+%% --- the handlers of batches ---
 
 init({noop, Driver, Items}) -> {ok, {noop, Driver, Items, 0, 0}};
 init({pr29, QueueData}) ->
@@ -132,7 +132,7 @@ handle_batch(Batch, {pr29, Sizes, Heaps}) ->
     Start = erlang:monotonic_time(nanosecond),
     {Casts, Bytes, Callers} = weigh(Batch, 0, 0, []),
     spin_until(Start + ?BATCH_NS + Bytes * ?MIB_NS div ?MIB),
-    %% PR 29 published sizes of the young generation alone, so both are taken.
+    %% PR 29 published only sizes of the young generation, so the handler records these and the total.
     [{heap_size, Young}, {total_heap_size, Total}] = erlang:process_info(self(), [heap_size, total_heap_size]),
     {NewSizes, NewHeaps} =
         case Casts of
@@ -151,16 +151,16 @@ spin_until(End) ->
         false -> ok
     end.
 
-%% --- common ---
+%% --- helpers of both cases ---
 
 cast_all(_Server, _Item, 0) -> ok;
 cast_all(Server, Item, Left) ->
     ok = gen_batch_server:cast(Server, Item),
     cast_all(Server, Item, Left - 1).
 
-%% Runs Fun, which returns a pair, and adds elapsed and CPU seconds to it.
+%% Runs Fun, which returns a pair. Returns the pair, and the seconds and CPU seconds that Fun took.
 timed(Fun) ->
-    %% Of earlier requests, nothing is to be collected during this one.
+    %% Collects the garbage of earlier requests, so that their collection does not fall into this measurement.
     erlang:garbage_collect(),
     {Cpu, _} = statistics(runtime),
     Start = erlang:monotonic_time(nanosecond),

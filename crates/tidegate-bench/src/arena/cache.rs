@@ -29,6 +29,7 @@ impl Cache {
     /// Opens the cache file and reads it. Skips lines that an interrupted run cut short.
     ///
     /// # Errors
+    ///
     /// The file cannot be read or written.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let context = || format!("the cache in {}", path.display());
@@ -57,6 +58,7 @@ impl Cache {
     /// Appends the figures of a cell to the cache file.
     ///
     /// # Errors
+    ///
     /// The file cannot be written.
     pub(super) fn keep(&self, reference: Reference) -> anyhow::Result<()> {
         let line = serde_json::to_string(&reference)?;

@@ -62,6 +62,7 @@ pub(super) enum Arrivals {
 /// unanswered during the measured window.
 ///
 /// # Errors
+///
 /// The contestant failed, lost, repeated or confused items, or did not end.
 pub(super) fn measure(
     runtime: &Runtime,

@@ -53,6 +53,7 @@ impl Results {
     /// `effort`.
     ///
     /// # Errors
+    ///
     /// The file cannot be read or written.
     pub(super) fn open(path: Option<&Path>, effort: Effort) -> anyhow::Result<Self> {
         let mut results = Self {

@@ -138,6 +138,7 @@ impl Running {
     /// Returns the share of one processor that the idle server takes, in per cent, over the given time.
     ///
     /// # Errors
+    ///
     /// The server is gone.
     pub(super) fn idle_percent(&self, time: Duration) -> anyhow::Result<f64> {
         let (start, before) = (Instant::now(), self.cpu_s()?);
@@ -164,6 +165,7 @@ impl Running {
     /// Asks the server to stop, and returns the time until its process is gone.
     ///
     /// # Errors
+    ///
     /// The server does not stop in time.
     pub(super) fn stop(self, patience: Duration) -> anyhow::Result<Duration> {
         let start = Instant::now();

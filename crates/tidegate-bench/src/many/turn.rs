@@ -63,6 +63,7 @@ impl Plan {
     /// Runs the cell on a fresh server.
     ///
     /// # Errors
+    ///
     /// The server does not start, or refuses a single stream.
     pub(super) fn turn(&self, cell: &Cell, system: System) -> anyhow::Result<Outcome> {
         let home = Home {

@@ -74,6 +74,7 @@ impl Certificate {
     /// Returns a certificate with an RSA key of `bits` bits. Makes the certificate at the first call.
     ///
     /// # Errors
+    ///
     /// The program `openssl` is missing or fails.
     pub(super) fn rsa(directory: &Path, bits: u32) -> anyhow::Result<Self> {
         let file = |kind: &str| directory.join(format!("{kind}-{bits}.pem"));
@@ -106,6 +107,7 @@ impl Nodes {
     /// Starts the nodes with their files below `directory` and creates the neighbours' stream.
     ///
     /// # Errors
+    ///
     /// A node does not come up, or the nodes do not form a cluster.
     pub(super) fn start(
         system: System,

@@ -45,6 +45,7 @@ impl Server {
     /// Starts a Redis server and waits until it answers.
     ///
     /// # Errors
+    ///
     /// Redis is not installed (exit code 2, with the command that installs it), or does not start.
     pub(super) fn start() -> anyhow::Result<Self> {
         let version = installed()?;

@@ -40,6 +40,7 @@ impl Load {
     /// Creates the streams, empty, then publishes the load and measures its throughput.
     ///
     /// # Errors
+    ///
     /// The server refuses a stream or a message, or does not answer.
     pub(super) fn run(&self, addrs: &[SocketAddr]) -> anyhow::Result<Sample> {
         let first = *addrs.first().context("no server")?;
@@ -138,6 +139,7 @@ impl Load {
 /// Deletes a consumer, if it exists.
 ///
 /// # Errors
+///
 /// The server does not answer.
 pub(super) fn delete_consumer(
     addrs: &[SocketAddr],
@@ -152,6 +154,7 @@ pub(super) fn delete_consumer(
 /// Creates a stream with `replicas` replicas and removes it, which proves that the server serves streams.
 ///
 /// # Errors
+///
 /// The server refuses the request, or does not answer.
 pub(super) fn try_stream(addr: SocketAddr, replicas: usize) -> anyhow::Result<()> {
     let name = "bench-formed";
@@ -166,6 +169,7 @@ pub(super) fn try_stream(addr: SocketAddr, replicas: usize) -> anyhow::Result<()
 /// Returns the name of the node that leads a stream; `None` without a leader.
 ///
 /// # Errors
+///
 /// The server does not answer.
 pub(super) fn leader(addr: SocketAddr, stream: &str) -> anyhow::Result<Option<String>> {
     let info = Connection::open(addr)?.ask(&format!("STREAM.INFO.{stream}"), "")?;

@@ -22,6 +22,7 @@ mod program;
 mod server;
 mod servers;
 mod steps;
+mod syscalls;
 
 use std::cell::RefCell;
 

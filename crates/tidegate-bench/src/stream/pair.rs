@@ -3,18 +3,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Command, Stdio};
-
-use anyhow::Context as _;
 
 use super::field::Directory;
 use super::load::Load;
 use super::server::Server;
+use super::syscalls::SyscallCounter;
 
 /// The number of bytes in each message's payload.
 const BYTES: usize = 1024;
-/// The number of messages of the run under strace, which is slow.
-const TRACED: u64 = 2000;
 
 /// The traffic of the clients in one row of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +68,7 @@ impl Pair {
     /// Starts the servers of both binaries.
     ///
     /// # Errors
+    ///
     /// A server does not come up.
     pub(crate) fn start(old: &Path, new: &Path) -> anyhow::Result<Self> {
         let directory = Directory::make()?;
@@ -132,38 +129,14 @@ impl Pair {
         traffic: Traffic,
     ) -> anyhow::Result<Option<f64>> {
         let server = &self.servers[side];
-        let counted = tempfile_beside(&self._directory);
-        let tracer = Command::new("strace")
-            .args(["-f", "-c", "-U", "calls,name", "-o"])
-            .arg(&counted)
-            .args(["-p", &server.pid().to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn();
-        let Ok(mut tracer) = tracer else {
+        let file = self._directory.path().join("syscalls");
+        let Some(counter) = SyscallCounter::attach(server.pid(), &file)? else {
             return Ok(None);
         };
-        let said = tracer.stderr.take().context("no pipe")?;
-        let mut said = std::io::BufReader::new(said);
-        let mut line = String::new();
-        std::io::BufRead::read_line(&mut said, &mut line)?;
-        if !line.contains("attached") {
-            tracer.wait()?;
-            return Ok(None);
-        }
-        // A thread reads the further output of strace, which must not fill the pipe.
-        let rest = std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-        let outcome = load(traffic, TRACED).run(&[server.addr()]);
-        let pid = i32::try_from(tracer.id())
-            .ok()
-            .and_then(rustix::process::Pid::from_raw);
-        rustix::process::kill_process(pid.context("no process id")?, rustix::process::Signal::INT)?;
-        tracer.wait()?;
-        let _ = rest.join();
-        outcome?;
-        let counted = std::fs::read_to_string(&counted)?;
-        Ok(calls(&counted).map(|calls| calls as f64 / TRACED as f64))
+        let messages = counter.messages();
+        load(traffic, messages).run(&[server.addr()])?;
+        let calls = counter.finish()?;
+        Ok(calls.map(|calls| calls as f64 / messages as f64))
     }
 }
 
@@ -178,34 +151,8 @@ fn load(traffic: Traffic, messages: u64) -> Load {
     }
 }
 
-fn tempfile_beside(directory: &Directory) -> std::path::PathBuf {
-    directory.path().join("syscalls")
-}
-
-/// Returns the sum of the first column of strace's table.
-fn calls(table: &str) -> Option<u64> {
-    let rows = table.lines().filter_map(|line| {
-        let (calls, name) = line.trim().split_once(' ')?;
-        (name.trim() != "total").then(|| calls.parse::<u64>().ok())?
-    });
-    let sum = rows.sum();
-    (sum > 0).then_some(sum)
-}
-
 fn free_addresses() -> anyhow::Result<[SocketAddr; 2]> {
     let ports = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
     let [a, b] = ports;
     Ok([a?.local_addr()?, b?.local_addr()?])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_total_of_strace_is_not_counted_twice() {
-        let table = "    calls syscall\n--------- ----------------\n      120 writev\n       30 epoll_wait\n--------- ----------------\n      150 total\n";
-        assert_eq!(calls(table), Some(150));
-        assert_eq!(calls("strace: no leave"), None);
-    }
 }

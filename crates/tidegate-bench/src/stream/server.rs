@@ -184,6 +184,7 @@ impl Server {
     /// Waits until the server reports in its log that it is ready.
     ///
     /// # Errors
+    ///
     /// The server does not come up; the error has the last lines of its log.
     pub(crate) fn wait_ready(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
@@ -398,6 +399,7 @@ fn arguments(
 /// program.
 ///
 /// # Errors
+///
 /// The program is not built.
 pub(crate) fn product() -> anyhow::Result<PathBuf> {
     let beside = || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name("tidegate"));
@@ -418,6 +420,7 @@ impl Programs {
     /// Finds the programs `nats` and `nats-server`.
     ///
     /// # Errors
+    ///
     /// The programs are not built.
     pub(super) fn find() -> anyhow::Result<Self> {
         let root = machine::upwards("bench/peers/go-nats").unwrap_or_default();

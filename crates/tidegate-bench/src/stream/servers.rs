@@ -25,6 +25,7 @@ impl Servers {
     /// together.
     ///
     /// # Errors
+    ///
     /// A node does not come up (the error has the last lines of its log), or the nodes do not form a cluster.
     pub(super) fn start(
         kind: Kind,
@@ -100,6 +101,7 @@ impl Servers {
     /// Returns the address of a stream's leader; `None` without the stream or without a leader.
     ///
     /// # Errors
+    ///
     /// The first node does not answer.
     pub(super) fn leader(&self, stream: &str) -> anyhow::Result<Option<SocketAddr>> {
         let any = self.nodes.first().context("no nodes")?;
@@ -112,6 +114,7 @@ impl Servers {
     /// Returns the processor time of each node so far, in seconds.
     ///
     /// # Errors
+    ///
     /// A node is gone.
     pub(super) fn cpu_s(&self) -> anyhow::Result<Vec<f64>> {
         self.nodes.iter().map(Server::cpu_s).collect()
@@ -120,6 +123,7 @@ impl Servers {
     /// Returns the counters of each node's log so far.
     ///
     /// # Errors
+    ///
     /// A node does not answer.
     pub(super) fn written(&self) -> anyhow::Result<Vec<Written>> {
         self.nodes.iter().map(Server::written).collect()
@@ -133,6 +137,7 @@ impl Servers {
     /// Returns the number of subscriptions of all nodes, including those that the nodes make for themselves.
     ///
     /// # Errors
+    ///
     /// A node does not answer.
     pub(super) fn subscriptions(&self) -> anyhow::Result<u64> {
         self.nodes.iter().map(Server::subscriptions).sum()

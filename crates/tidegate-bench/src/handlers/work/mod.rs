@@ -77,6 +77,7 @@ impl Work {
     /// middle.
     ///
     /// # Errors
+    ///
     /// A program is missing ([`tidegate_cli::Usage`]).
     pub(super) fn check(kind: Kind) -> anyhow::Result<()> {
         #[cfg(feature = "peers")]
@@ -90,6 +91,7 @@ impl Work {
     /// Starts the handler, with its files below `directory`.
     ///
     /// # Errors
+    ///
     /// The handler needs a program that is not installed ([`tidegate_cli::Usage`]), or it does not start.
     pub(super) fn start(kind: Kind, runtime: &Runtime, directory: &Path) -> anyhow::Result<Self> {
         Ok(match kind {

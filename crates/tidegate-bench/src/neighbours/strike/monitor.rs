@@ -92,6 +92,7 @@ fn ask(job: &Job, path: &str, until: Instant) -> anyhow::Result<Deeds> {
 /// Returns the number of the server's subscriptions, as the monitor reports it.
 ///
 /// # Errors
+///
 /// The monitor does not answer.
 pub(super) fn subscriptions_now(http: SocketAddr, until: Instant) -> anyhow::Result<u64> {
     let answer: Value = serde_json::from_slice(&get(http, "/subsz", until)?)?;

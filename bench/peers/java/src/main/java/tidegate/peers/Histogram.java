@@ -1,6 +1,9 @@
 package tidegate.peers;
 
-/** Log-linear histogram of nanoseconds: exact below 128, then 128 buckets an octave. One writer at a time. */
+/**
+ * A histogram of nanoseconds whose buckets grow with the value: exact below 128, then 128 buckets an octave. One writer
+ * at a time.
+ */
 final class Histogram {
     private static final int BITS = 7;
     private static final int PER_OCTAVE = 1 << BITS;

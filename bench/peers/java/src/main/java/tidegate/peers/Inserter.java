@@ -7,13 +7,19 @@ import java.util.ArrayList;
 import org.apache.storm.policy.IWaitStrategy;
 import org.apache.storm.utils.JCQueue;
 
-/** One producer's way into a {@link JCQueue}; {@code flush} is called by the same thread, at the tick and at the end. */
+/**
+ * Inserts the items of one producer into a {@link JCQueue}. The producer's thread calls {@code flush}, at each tick and
+ * at the end.
+ */
 interface Inserter {
     void publish(Object item) throws InterruptedException;
 
     void flush() throws InterruptedException;
 
-    /** JCQueue's own inserters: one item a call at batch size 1, else its thread-local buffer of a fixed size. */
+    /**
+     * Inserts by JCQueue's own calls: one item a call at batch size 1, otherwise by its thread-local buffer of a fixed
+     * size.
+     */
     record Static(JCQueue queue) implements Inserter {
         @Override
         public void publish(Object item) throws InterruptedException {
@@ -27,12 +33,16 @@ interface Inserter {
     }
 
     /**
-     * The rule of Storm's PR 8796, which 2.8.2 has not: the threshold starts at 1, grows by 1 after a flush of a full
-     * buffer (also when the queue had no room for all of it), halves after a flush of a partial one, and is not moved by an
-     * empty flush. Written from the rule; the bulk insert below it is JCQueue's own.
+     * Inserts by the rule of Storm's PR 8796, which Storm 2.8.2 does not have. The inserter flushes its buffer at a size
+     * that starts at 1. The size grows by 1 after a flush of a full buffer, even if the queue had no room for all items,
+     * and halves after a flush of a partial buffer. An empty flush does not change it. This class was written from the
+     * rule, and inserts by JCQueue's own bulk call.
      */
     final class Dynamic implements Inserter {
-        /** {@code JCQueue.tryPublishInternal(ArrayList)}: one claim for the list; how many fitted. Private, hence the handle. */
+        /**
+         * Calls {@code JCQueue.tryPublishInternal(ArrayList)}, a private method that inserts a list by one claim and
+         * returns how many items fitted.
+         */
         private static final MethodHandle INSERT = bulkInsert();
 
         private final JCQueue queue;
@@ -78,7 +88,7 @@ interface Inserter {
             threshold = full ? Math.min(threshold + 1, ceiling) : Math.max(threshold >> 1, 1);
         }
 
-        /** Items per flush so far. */
+        /** Returns the mean number of items in a flush so far. */
         double meanBatch() {
             return flushes == 0 ? 0 : (double) flushed / flushes;
         }

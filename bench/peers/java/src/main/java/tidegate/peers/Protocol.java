@@ -13,27 +13,27 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 
-/** The line protocol of bench/peers/README.md: {@code verb key=value ...} in, one JSON object out. */
+/** The line protocol of bench/peers/README.md: a request is {@code verb key=value ...}, its answer one JSON object. */
 final class Protocol {
     private Protocol() {
     }
 
-    /** Answers one request; an exception becomes an {@code error} answer. */
+    /** Answers one request. If it throws an exception, the answer is an {@code error}. */
     interface Handler {
         Map<String, Object> answer(Request request) throws Exception;
     }
 
-    /** What a request got wrong. */
+    /** The error of an invalid request; its text says which part is wrong. */
     static final class BadRequest extends Exception {
         BadRequest(String message) {
             super(message);
         }
     }
 
-    /** Serves stdin until it ends. */
+    /** Answers the requests of stdin until stdin ends. */
     static void serve(Handler handler) throws IOException {
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
-        // Libraries that print must not break the protocol.
+        // Libraries that print to stdout would break the protocol, so their text goes to stderr.
         System.setOut(System.err);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = in.readLine()) != null; ) {
@@ -53,7 +53,7 @@ final class Protocol {
         }
     }
 
-    /** A request split into its verb and fields. */
+    /** A request, split into its verb and its fields. */
     static final class Request {
         final String verb;
         private final Map<String, String> fields = new HashMap<>();
@@ -98,13 +98,13 @@ final class Protocol {
                     return value;
                 }
             } catch (NumberFormatException e) {
-                // Said below, with the range.
+                // The exception below says the same, with the range.
             }
             throw new BadRequest(key + "=" + text + " is not a number within " + min + " and " + max);
         }
     }
 
-    /** An answer that begins with what was measured. */
+    /** Begins an answer with the system, its version and the case that was measured. */
     static Map<String, Object> named(String system, String version, String label) {
         Map<String, Object> answer = new LinkedHashMap<>();
         answer.put("system", system);

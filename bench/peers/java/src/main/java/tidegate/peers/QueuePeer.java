@@ -4,7 +4,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.storm.utils.VersionInfo;
 
-/** Main class of the JCQueue peer. */
+/** The main class of the peer that measures JCQueue. */
 public final class QueuePeer {
     private static final String SYSTEM = "storm-jcqueue";
     private static final String VERSION = VersionInfo.getVersion();

@@ -15,11 +15,11 @@ import org.apache.storm.utils.Utils;
 
 /** The measurements of JCQueue: throughput from producers to one consumer, and latency at a given rate. */
 final class QueueRun {
-    /** Storm's {@code topology.batch.flush.interval.millis}. */
+    /** The interval of flushes, the default of Storm's {@code topology.batch.flush.interval.millis}. */
     private static final long TICK_NS = 1_000_000;
-    /** Time for both threads to be up before the first item is due. */
+    /** The time that both threads have to start before the first item is due. */
     private static final long LEAD_NS = 20_000_000;
-    /** Sleeping overshoots by some 60 us, so the last stretch is spun. */
+    /** The length of the end of a wait in which the producer spins, because a sleep ends about 60 us too late. */
     private static final long SPIN_NS = 200_000;
     private static final int SPINS = 100;
     private static final Map<String, Object> CONF = Utils.readDefaultConfig();
@@ -31,7 +31,7 @@ final class QueueRun {
     private final int batch;
     private final boolean dynamic;
     private final List<Inserter.Dynamic> inserters = new ArrayList<>();
-    /** The 1 ms clock behind Storm's flush tuples: producers flush when they see it move. */
+    /** Counts milliseconds, as Storm's clock for flushes does: a producer flushes when it sees a new count. */
     private volatile long tick;
     private volatile boolean finished;
     private volatile Throwable failure;
@@ -42,7 +42,7 @@ final class QueueRun {
         this.dynamic = dynamic;
         queue = new JCQueue("peer", "receive", capacity, 0, dynamic ? 1 : batch, fullWait(), "topology",
                 "component", List.of(1), 6700,
-                // One a queue: a registry refuses a second queue of the same name.
+                // Each queue has a registry of its own, because a registry refuses a second queue of the same name.
                 new StormMetricRegistry());
     }
 
@@ -52,7 +52,10 @@ final class QueueRun {
     record Paced(Histogram fromPush, Histogram fromDue, double elapsedS, double cpuS) {
     }
 
-    /** Each producer's share of {@code 0..items} goes to one busily polling consumer, which adds the numbers up. */
+    /**
+     * Runs producers that push their shares of {@code 0..items} to one consumer, which polls without sleep and adds the
+     * numbers up.
+     */
     Throughput throughput(int producers, long items) throws Exception {
         CyclicBarrier barrier = new CyclicBarrier(producers + 2);
         long[] starts = new long[producers + 1];
@@ -79,7 +82,7 @@ final class QueueRun {
                 } else if (++idle < SPINS) {
                     Thread.onSpinWait();
                 } else {
-                    // With more threads than cores a pure spin would keep the producers from running.
+                    // If there are more threads than cores, a pure spin would keep the producers from running.
                     Thread.yield();
                 }
             }
@@ -97,7 +100,7 @@ final class QueueRun {
         for (long start : starts) {
             first = Math.min(first, start);
         }
-        // The checksum wraps as long arithmetic does, on both sides.
+        // The expected sum wraps at 64 bits, as the consumer's sum does.
         long expected = (items & 1) == 0 ? (items >> 1) * (items - 1) : items * ((items - 1) >> 1);
         double meanBatch = inserters.stream().mapToDouble(Inserter.Dynamic::meanBatch).average().orElse(batch);
         return new Throughput((end[0] - first) / 1e9, (end[1] - cpuBefore) / 1e9, end[2] == expected, meanBatch);
@@ -107,20 +110,23 @@ final class QueueRun {
         long seen = tick;
         for (; next < until; next++) {
             inserter.publish(next);
-            // A static inserter under load has no use for the tick, and Storm's own full queue skips it.
+            // Under load a static inserter does not need the tick, and Storm skips it, too, while its queue is full.
             if (dynamic && tick != seen) {
                 seen = tick;
                 inserter.flush();
             }
         }
-        // A flush may move only a part and keep the rest: as in Storm, the next ticks bring out what is left.
+        // A flush may insert only a part of the buffer. As in Storm, later ticks insert the rest.
         while (!finished && failure == null) {
             inserter.flush();
             LockSupport.parkNanos(TICK_NS);
         }
     }
 
-    /** One producer by the schedule, however late it is; the consumer waits as a bolt does by default. */
+    /**
+     * Runs one producer that keeps to the schedule even if it is late, and one consumer that waits as a bolt of Storm
+     * does by default.
+     */
     Paced paced(double rate, double seconds) throws Exception {
         long items = (long) (rate * seconds);
         Inserter inserter = inserter();

@@ -11,7 +11,10 @@ import org.apache.storm.Config;
 import org.apache.storm.LocalCluster;
 import org.apache.storm.utils.VersionInfo;
 
-/** Main class of the Storm peer: a LocalCluster, started by the first request and kept, and a word count for each. */
+/**
+ * The main class of the Storm peer. The first request starts a LocalCluster, which stays; each request runs a word
+ * count on it.
+ */
 public final class TopologyPeer {
     private static final String SYSTEM = "storm";
     private static final String VERSION = VersionInfo.getVersion();
@@ -26,7 +29,7 @@ public final class TopologyPeer {
 
     public static void main(String[] args) throws Exception {
         Protocol.serve(TopologyPeer::answer);
-        // The cluster's threads are no daemons.
+        // The cluster's threads are no daemon threads, so the process would not end by itself.
         Runtime.getRuntime().halt(0);
     }
 
@@ -62,7 +65,10 @@ public final class TopologyPeer {
         }
     }
 
-    /** The settings of Storm's FileReadWordCountTopo where they matter, on one worker, because LocalCluster is one process. */
+    /**
+     * Returns the settings of Storm's FileReadWordCountTopo that affect the figures, with one worker, because
+     * LocalCluster is one process.
+     */
     private static Config conf(int batch, Path file, Protocol.Request request) throws Protocol.BadRequest {
         Config conf = new Config();
         conf.put(WordCount.FILE, file.toString());
@@ -101,7 +107,7 @@ public final class TopologyPeer {
         WordCount.Seen.latency = null;
         double elapsed = (System.nanoTime() - start) / 1e9;
         cpu = system.getProcessCpuTime() - cpu;
-        // The spout may still be within its last record.
+        // The spout may still be writing its last latency into the histogram.
         Thread.sleep(50);
         Map<String, Object> answer = Protocol.named(SYSTEM, VERSION, "topology word-count b" + batch);
         answer.put("ops_per_s", words / elapsed);
@@ -128,7 +134,10 @@ public final class TopologyPeer {
         }
     }
 
-    /** The killed topology's worker goes some seconds later; until then it would share the cores with the next one. */
+    /**
+     * Waits until the worker of the killed topology has ended, which takes some seconds: until then it would share the
+     * cores with the next one.
+     */
     private static void awaitQuiet() throws InterruptedException {
         long before = -1;
         for (int i = 0; i < 300 && before != WordCount.Seen.WORDS.sum(); i++) {

@@ -20,10 +20,10 @@ import org.apache.storm.tuple.Tuple;
 import org.apache.storm.tuple.Values;
 
 /**
- * The word count: 1 spout of lines held in memory, 2 splitting bolts, 2 counting bolts by word, every line acked.
+ * The topology of the word count: 1 spout that emits lines held in memory, 2 bolts that split lines, and 2 bolts that count
+ * words, each its own. Storm acknowledges every line.
  *
- * <p>LocalCluster runs workers in this process, so the measuring happens in static fields: {@link Seen} is what the
- * topology's tasks have done so far.
+ * <p>LocalCluster runs the workers in this process, so the topology's tasks count their work in static fields: {@link Seen}.
  */
 final class WordCount {
     static final String FILE = "tidegate.peers.file";
@@ -39,19 +39,21 @@ final class WordCount {
         return builder.createTopology();
     }
 
-    /** Counters over the life of the process; the topology's tasks add, the driver takes differences. */
+    /** Counters over the life of the process. The topology's tasks add to them, and the driver takes differences. */
     static final class Seen {
         static final LongAdder WORDS = new LongAdder();
         static final LongAdder ACKED = new LongAdder();
         static final LongAdder FAILED = new LongAdder();
-        /** Where complete latencies go while measuring, else null. Only the spout's thread records. */
+        /**
+         * The histogram of complete latencies during a measurement, otherwise null. Only the spout's thread records.
+         */
         static volatile Histogram latency;
 
         private Seen() {
         }
     }
 
-    /** Emits the file's lines over and over; the message id is the time of emission. */
+    /** Emits the file's lines again and again. The id of a message is the time of its emission. */
     static final class Lines extends BaseRichSpout {
         private transient SpoutOutputCollector collector;
         private transient List<String> lines;
@@ -70,7 +72,7 @@ final class WordCount {
 
         @Override
         public void nextTuple() {
-            // Ids must differ, also where the clock has not moved on.
+            // Ids must differ even if the clock has not advanced.
             lastId = Math.max(System.nanoTime(), lastId + 1);
             collector.emit(new Values(lines.get(next)), lastId);
             next = next + 1 == lines.size() ? 0 : next + 1;
@@ -96,7 +98,7 @@ final class WordCount {
         }
     }
 
-    /** A line in, its words out. */
+    /** Splits a line, and emits its words. */
     static final class Split extends BaseBasicBolt {
         @Override
         public void execute(Tuple tuple, BasicOutputCollector collector) {
@@ -113,7 +115,7 @@ final class WordCount {
         }
     }
 
-    /** Counts words; emits the running count, which nobody takes. */
+    /** Counts words. It emits the present count, to which no bolt subscribes. */
     static final class Count extends BaseBasicBolt {
         private transient Map<String, Integer> counts;
 

@@ -1,0 +1,71 @@
+//! `tidegate-bench costs`: measures what each work of the server's event loop takes on this machine, and
+//! prints the table that the simulation of the loop reads (`crates/tidegate-server/tests/busy/costs.txt`).
+//!
+//! A row is the median of many rounds, and a round does the work many times. [`sessions`] measures the node
+//! without sockets, [`sockets`] the calls of the system, [`groups`] the streams and the Raft groups, and
+//! [`keys`] the works of the pool's threads.
+
+mod groups;
+mod keys;
+mod sessions;
+mod sockets;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, value_parser};
+use rustix::time::{ClockId, clock_gettime};
+use tidegate_cli::report::Document;
+
+/// The arguments of `tidegate-bench costs`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CostsArgs {
+    /// Measure each work in so many rounds, and report the median of them.
+    #[arg(long, value_name = "N", default_value_t = 51, value_parser = value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+}
+
+/// The measured works, each with its cost in picoseconds.
+type Table = Vec<(&'static str, u64)>;
+
+/// Measures all works, and prints the table.
+pub(crate) fn run(args: &CostsArgs) -> anyhow::Result<ExitCode> {
+    let rounds = args.rounds as usize;
+    let mut table = sockets::measure(rounds)?;
+    table.extend(sessions::measure(rounds));
+    table.extend(groups::measure(rounds)?);
+    table.extend(keys::measure(rounds)?);
+    let mut out = std::io::stdout().lock();
+    let machine = Document::new("costs").machine;
+    writeln!(
+        out,
+        "# The cost of each work of the event loop, in picoseconds: medians of {rounds} rounds,"
+    )?;
+    writeln!(out, "# measured by `tidegate-bench costs` on {machine}.")?;
+    for (work, ps) in table {
+        writeln!(out, "{work} {ps}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the median over `rounds` rounds of the time that one of `n` works takes, in picoseconds. `round`
+/// does the works and returns the time that they took.
+fn median(rounds: usize, n: usize, mut round: impl FnMut() -> Duration) -> u64 {
+    let mut times: Vec<u64> = (0..rounds).map(|_| round().as_nanos() as u64).collect();
+    times.sort_unstable();
+    times[rounds / 2] * 1000 / n as u64
+}
+
+/// Returns the CPU time of this thread that `work` takes. Other programs on the machine change it little.
+fn timed(work: impl FnOnce()) -> Duration {
+    let start = cpu_time();
+    work();
+    cpu_time().saturating_sub(start)
+}
+
+/// Returns the CPU time that this thread has used so far.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
