@@ -31,7 +31,9 @@ RIDDLE = re.compile(
     re.IGNORECASE,
 )
 OPENER = re.compile(r"^(What|Whether|Who|Whoever|When|Of)\b")
-STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+RAW_STRING = re.compile(r'r(#+)"(.*?)"\1', re.DOTALL)
+TESTS = re.compile(r"#\[cfg\((?:all\()?test\b.*?\]\n\s*mod tests \{")
 LOG_CALL = re.compile(r"\b(?:log|tracing)?(?:::)?(?:error|warn|info|debug)!\(")
 COLUMNS = 110
 SUBJECT = 72
@@ -43,7 +45,7 @@ def tracked(*patterns):
 
 
 def comment_blocks(text):
-    """Each run of comment lines as (number of its first line, its text)."""
+    """Yields each run of comment lines as (number of its first line, its text)."""
     block, first = [], 0
     for number, line in enumerate(text.splitlines(), 1):
         found = re.match(r"\s*//[/!]?\s?(.*)", line)
@@ -58,7 +60,7 @@ def comment_blocks(text):
 
 
 def prose(markdown):
-    """Markdown without code and without words in italics, which are quoted, with as many lines as before."""
+    """Returns Markdown text without code and without words in italics (quotations), with as many lines as before."""
     fenced = False
     lines = []
     for line in markdown.splitlines():
@@ -81,7 +83,7 @@ def is_test(path):
 
 
 def gather():
-    """Words by area, and findings by area as (place, text)."""
+    """Returns the number of words by area, and the findings by area as (place, text)."""
     words = dict.fromkeys(["comments", "messages", "docs", "openers"], 0)
     found = {area: [] for area in ["comments", "messages", "docs", "openers", "long", "commits"]}
 
@@ -104,13 +106,11 @@ def gather():
             read("comments", name, first, block)
             open_sentences(name, first, block)
         for number, line in enumerate(text.splitlines(), 1):
-            bare = line.lstrip()
-            if bare.startswith("//"):
-                if len(line) > COLUMNS:
-                    found["long"].append((f"{name}:{number}", f"{len(line)} columns"))
-            elif not is_test(path):
-                for literal in STRING.findall(line):
-                    read("messages", name, number, literal)
+            if line.lstrip().startswith("//") and len(line) > COLUMNS:
+                found["long"].append((f"{name}:{number}", f"{len(line)} columns"))
+        if not is_test(path):
+            for number, literal in literals(text):
+                read("messages", name, number, literal)
     for path in tracked("*.md"):
         name = str(path.relative_to(ROOT))
         text = prose(path.read_text())
@@ -124,17 +124,25 @@ def gather():
     return words, found
 
 
+def literals(text):
+    """Yields the string literals outside of comments and raw strings, as (line, text)."""
+    code = re.sub(r"^\s*//[^\n]*", "", text, flags=re.MULTILINE)
+    code = RAW_STRING.sub(lambda raw: "\n" * raw.group(0).count("\n"), code.replace("'\"'", "' '"))
+    for literal in STRING.finditer(code):
+        yield code.count("\n", 0, literal.start()) + 1, literal.group(1)
+
+
 def log_lines(text):
-    """The format strings of the calls that log, as (line, text)."""
+    """Yields the format strings of the calls that log, as (line, text)."""
     for call in LOG_CALL.finditer(text):
         literal = STRING.search(text, call.end(), call.end() + 400)
-        # A line of one placeholder is written elsewhere.
+        # If a log line consists of a placeholder only, its words are in another literal.
         if literal and len(re.findall(r"\b[a-z]+\b", re.sub(r"\{[^}]*\}", "", literal.group(1)))) > 1:
             yield text.count("\n", 0, call.start()) + 1, re.sub(r"\\\n\s*", "", literal.group(1))
 
 
 def flag_helps(text):
-    """The comments above the fields that clap takes as flags, as (line, text)."""
+    """Yields the comments above the fields from which clap makes flags, as (line, text)."""
     for field in re.finditer(r"((?:^\s*///.*\n)+)\s*#\[(?:arg|command)\(", text, re.MULTILINE):
         lines = [line.strip().removeprefix("///").strip() for line in field.group(1).strip().splitlines()]
         yield text.count("\n", 0, field.start(1)) + 1, " ".join(lines)
@@ -147,7 +155,7 @@ def sample(seed):
         if is_test(path):
             continue
         name, text = str(path.relative_to(ROOT)), path.read_text()
-        product = text.split("#[cfg(test)]\nmod tests {")[0]
+        product = TESTS.split(text)[0]
         pools["comment"] += [(f"{name}:{n}", block) for n, block in comment_blocks(product) if len(block) > 30]
         pools["log line"] += [(f"{name}:{n}", line) for n, line in log_lines(product)]
         if "clap" in text:
@@ -165,7 +173,7 @@ def parse(text):
 
 
 def earlier_ceilings():
-    """Each version of the ceiling that the history has."""
+    """Yields each version of the ceiling in the history, as (commit, numbers by area)."""
     name = str(CEILING.relative_to(ROOT))
     log = subprocess.run(["git", "log", "--format=%H", "--", name], cwd=ROOT, capture_output=True, text=True).stdout
     for commit in log.split():

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Two release binaries of tidegate-bench in interleaved pairs: which rows did the newer one change?
+"""Compares two release binaries of tidegate-bench in interleaved pairs, and shows which rows the newer one changes.
 
     scripts/pairs.py OLD NEW --pairs 7 mailbox queue topology link redis
 
 Each pair runs one round of every named bench by OLD and by NEW, in turns: OLD goes first in the odd pairs. A row of a
 bench is a case and a controller. Its figures are ratios new / old within a pair: operations a second, the 99th
-percentile, and CPU time an operation. The table has the median of each with its 95 % interval (of the order statistics;
-the whole range below six pairs). "worse" marks a row whose interval of the throughput lies below 1 - WITHIN.
+percentile, and CPU time an operation. The table has the median of each with its 95 % interval, by order statistics; with
+fewer than six pairs the interval is the whole range. "worse" marks a row if the interval of its throughput lies below
+1 - WITHIN / 100.
 """
 
 import argparse
@@ -26,7 +27,7 @@ def rows(binary, bench, only):
 
 
 def cpu(row):
-    """CPU time an operation, in whatever unit the bench has; both binaries have the same."""
+    """Returns the CPU time of one operation, in the unit of the bench, which both binaries share."""
     for name in ("cpu_ns_a_message", "client_cpu_us"):
         if row.get(name):
             return row[name]
@@ -35,7 +36,7 @@ def cpu(row):
 
 
 def interval(values):
-    """The median of some values, and its 95 % interval by order statistics."""
+    """Returns the median of `values` and its 95 % interval by order statistics, as (median, low, high)."""
     values, n = sorted(values), len(values)
     inside, skip = 1.0, 0
     while skip < n // 2:
@@ -52,9 +53,9 @@ def main():
     parser.add_argument("old")
     parser.add_argument("new")
     parser.add_argument("benches", nargs="+")
-    parser.add_argument("--pairs", type=int, default=7, help="interleaved pairs (7)")
-    parser.add_argument("--within", type=float, default=3, help="per cent that count as no change (3)")
-    parser.add_argument("--only", default="", help="only cells whose name contains this")
+    parser.add_argument("--pairs", type=int, default=7, help="the number of interleaved pairs (default 7)")
+    parser.add_argument("--within", type=float, default=3, help="the loss of throughput, in per cent, that counts as no change (default 3)")
+    parser.add_argument("--only", default="", help="run only the cells with this text in their names")
     options = parser.parse_args()
     ratios = {}
     for bench in options.benches:
