@@ -8,7 +8,7 @@ PRODUCT := --workspace --exclude tidegate-bench --features $(FEATURES)
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit package clean
+.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package deb clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -128,11 +128,20 @@ SEEDS_MAX ?= 100000
 soak-sim: ## the simulated cluster on seeds 1 to SEEDS_MAX (100,000); goes on where it was stopped (target/sim-seeds has what is done)
 	SEEDS=1..=$(SEEDS_MAX) SEEDS_DONE=$(CURDIR)/target/sim-seeds $(CARGO) test --locked --release -p tidegate-server --features sim --test sim seeds -- --nocapture
 
+soak-loop: ## simulated event loops under attacks on seeds 1 to SEEDS_MAX (100,000); goes on where it was stopped (target/loop-seeds has what is done)
+	SEEDS=1..=$(SEEDS_MAX) SEEDS_DONE=$(CURDIR)/target/loop-seeds $(CARGO) test --locked --release -p tidegate-server --features sim --test busy seeds -- --nocapture
+
 stream-oracle: ## the tests of streams against nats-server instead of ours: they ask for nothing it does not do
 	STREAM_SERVER=$(CURDIR)/bench/peers/go-nats/bin/nats-server $(CARGO) test --locked -p tidegate-cli --test stream
 
 cluster-oracle: ## the same for the tests of clusters
 	STREAM_SERVER=$(CURDIR)/bench/peers/go-nats/bin/nats-server $(CARGO) test --locked -p tidegate-cli --test cluster
+
+SUITE ?=
+suites: ## client suites of others, unmodified, against nats-server and ours; SUITES=DIR has the sources that no registry carries; SUITE=NAME runs one
+	@test -x bench/peers/go-nats/bin/nats-server || bench/peers/install.sh go-nats
+	$(CARGO) build --locked --release -p tidegate-cli
+	suites/run.py --tidegate target/release/tidegate --nats-server bench/peers/go-nats/bin/nats-server $(if $(SUITES),--sources "$(SUITES)") $(SUITE)
 
 check: language ## formatting, clippy, doc with warnings denied, and the language's ceiling
 	$(CARGO) fmt --all --check
@@ -159,6 +168,17 @@ audit: ## licences, bans and advisories of every dependency
 
 package: ## a dry run of publishing each crate: every package builds from its own files (needs a clean work tree)
 	$(CARGO) publish --locked --workspace --dry-run
+
+deb: ## a Debian package of the program, with its manual pages, completions and systemd unit: target/debian/*.deb
+	@command -v cargo-deb >/dev/null || $(CARGO) install --locked cargo-deb
+	$(CARGO) build --release --locked -p tidegate-cli
+	mkdir -p target/man target/completions
+	target/release/tidegate man target/man
+	target/release/tidegate completions bash > target/completions/tidegate.bash
+	target/release/tidegate completions zsh > target/completions/_tidegate
+	target/release/tidegate completions fish > target/completions/tidegate.fish
+	$(CARGO) deb --locked --no-build -p tidegate-cli
+	packaging/test.sh target/debian/tidegate_*.deb
 
 clean: ## build output
 	$(CARGO) clean
