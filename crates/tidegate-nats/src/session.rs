@@ -467,9 +467,10 @@ impl Session {
     }
 
     fn connect(&mut self, now: Time, json: &[u8], settings: &SessionSettings) -> Action<'static> {
-        let Ok(options) = serde_json::from_slice::<Connect>(json) else {
+        let Ok(mut options) = serde_json::from_slice::<Connect>(json) else {
             return Action::Close(CloseReason::ParseError);
         };
+        options.headers &= settings.headers;
         let wrong = if !(0..=1).contains(&options.protocol) {
             Some(text::INVALID_PROTOCOL)
         } else if options.no_responders && !options.headers {

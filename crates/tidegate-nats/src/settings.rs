@@ -14,6 +14,8 @@ pub struct SessionSettings {
     pub max_subscriptions: usize,
     /// The greatest number of bytes that the headers and the payload of one message may take together.
     pub max_payload: usize,
+    /// True if clients may use headers.
+    pub headers: bool,
     /// The greatest length in bytes of a control line, without its verb.
     pub max_control_line: usize,
     /// The time without input from a client after which the server sends the client a PING.
@@ -39,6 +41,7 @@ impl Default for SessionSettings {
         Self {
             max_subscriptions: 0,
             max_payload: 1024 * 1024,
+            headers: true,
             max_control_line: 4096,
             ping_interval: Duration::from_secs(120),
             ping_max: 2,

@@ -125,6 +125,7 @@ pub fn read(map: &Map, s: &mut Settings) -> Report {
             "max_connections" => s.max_connections = count(key, item, 1)?,
             "max_subscriptions" => s.sessions.max_subscriptions = count(key, item, 0)?,
             "max_payload" => s.sessions.max_payload = payload(key, item)?,
+            "no_header_support" => s.sessions.headers = !boolean(key, item)?,
             "max_control_line" => s.sessions.max_control_line = count(key, item, 64)?,
             "max_pending" => s.max_pending = count(key, item, 1)?,
             "ping_interval" => s.sessions.ping_interval = positive(key, item)?,

@@ -23,6 +23,7 @@ use std::time::Duration;
 use tidegate::controller::Choice;
 use tidegate_nats::settings::{Account, SessionSettings};
 use tidegate_raft::lab::Lab;
+use tidegate_stream::api::Limits;
 
 pub use self::apply::{ConfigError, apply, read, read_file};
 pub use self::cluster::{
@@ -113,6 +114,8 @@ pub struct StreamSettings {
     pub max_streams: Option<usize>,
     /// The most consumers of one stream; `None` is no limit.
     pub max_consumers: Option<usize>,
+    /// The limits on what requests for streams and consumers may ask for.
+    pub limits: Limits,
     /// The JetStream domain of the server: its API also answers at `$JS.<domain>.API.>`.
     pub domain: Option<String>,
     /// The prefix of tags: no two nodes that keep a stream have the same tag with this prefix.
@@ -144,6 +147,11 @@ impl StreamSettings {
             max_memory_bytes: Some(1 << 30),
             max_streams: None,
             max_consumers: None,
+            limits: Limits {
+                max_ack_pending: 0,
+                max_batch: 0,
+                duplicate_window: 0,
+            },
             domain: None,
             unique_tag: None,
             anticipation: true,

@@ -2,7 +2,7 @@
 
 use super::reading::Reading;
 use super::tree::{Item, SyntaxError, Value};
-use super::values::{boolean, count, duration, entries, file, name, number, text, wrong};
+use super::values::{boolean, duration, entries, file, name, number, text, wrong};
 use super::{DATA_DIRECTORY, Settings, StreamSettings};
 
 /// Reads `jetstream: enabled`, or a map of settings with nats-server's names.
@@ -62,10 +62,16 @@ pub(super) fn jetstream(
             "limits" => {
                 let map = entries(key, item)?;
                 reading.block("jetstream.limits", map, &mut |_, key, item| {
-                    let limit = Some(count(key, item, 0)?).filter(|n| *n > 0);
                     match key {
-                        "max_streams" => streams.max_streams = limit,
-                        "max_consumers" => streams.max_consumers = limit,
+                        "max_streams" => streams.max_streams = limit(key, item)?,
+                        "max_consumers" => streams.max_consumers = limit(key, item)?,
+                        "max_ack_pending" => streams.limits.max_ack_pending = positive(key, item)?,
+                        "max_request_batch" => streams.limits.max_batch = positive(key, item)?,
+                        "duplicate_window" => {
+                            let window = i64::try_from(duration(key, item)?.as_nanos());
+                            streams.limits.duplicate_window =
+                                window.map_err(|_| wrong(key, item, "a shorter time"))?;
+                        }
                         _ => unreachable!("the table names only settings with code: {key}"),
                     }
                     Ok(())
@@ -77,6 +83,18 @@ pub(super) fn jetstream(
     });
     s.streams = on.then_some(streams);
     Ok(())
+}
+
+/// Reads a limit on a number; 0 and -1 mean no limit.
+fn limit(key: &str, item: &Item) -> Result<Option<usize>, SyntaxError> {
+    Ok(usize::try_from(positive(key, item)?)
+        .ok()
+        .filter(|n| *n > 0))
+}
+
+/// Reads a limit on a number. Returns 0 for 0 and -1, which mean no limit.
+fn positive(key: &str, item: &Item) -> Result<i64, SyntaxError> {
+    Ok(number::<i64>(key, item, -1)?.max(0))
 }
 
 /// Reads a setting that is a number of bytes; 0 and -1 mean no bound.

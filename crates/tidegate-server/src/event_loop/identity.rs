@@ -26,7 +26,7 @@ pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) ->
         go: "none (tidegate)".into(),
         host: host.into(),
         port,
-        headers: true,
+        headers: settings.sessions.headers,
         max_payload: settings.sessions.max_payload,
         jetstream: settings.streams.is_some(),
         api_lvl: settings.streams.as_ref().map(|_| API_LEVEL),
@@ -40,7 +40,11 @@ pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) ->
         connect_urls: match &settings.cluster {
             Some(cluster) if cluster.no_advertise => Vec::new(),
             Some(_) => client_url(settings, address).into_iter().collect(),
-            // A server alone names no address beside the host: clients would take it for another server.
+            None if settings.client_advertise.is_some() => {
+                client_url(settings, address).into_iter().collect()
+            }
+            // Without that setting a server alone names no address beside the host: clients would take it for
+            // another server.
             None => Vec::new(),
         },
         ..Info::default()
@@ -96,6 +100,7 @@ mod tests {
         settings.client_advertise = Some("[::1]:7".parse().unwrap());
         assert_eq!(shown(&settings), ("::1".into(), 7, urls(&["[::1]:7"])));
         settings.cluster = None;
-        assert_eq!(shown(&settings), ("::1".into(), 7, urls(&[])));
+        // A server alone announces an address that its settings name.
+        assert_eq!(shown(&settings), ("::1".into(), 7, urls(&["[::1]:7"])));
     }
 }

@@ -91,6 +91,26 @@ fn talk(text: &[u8], piece: usize) -> [Vec<u8>; 2] {
     sent
 }
 
+/// `no_header_support` refuses headers, also to a client that asks for them.
+#[test]
+fn without_header_support_a_message_with_headers_ends_the_session() {
+    for supported in [true, false] {
+        let settings = Settings {
+            sessions: SessionSettings {
+                headers: supported,
+                ..SessionSettings::default()
+            },
+            ..Settings::default()
+        };
+        let mut node = Node::new(settings, Info::default(), 1);
+        let key = accept(&mut node);
+        let text =
+            b"CONNECT {\"verbose\":false,\"headers\":true}\r\nHPUB a 12 14\r\nNATS/1.0\r\n\r\nhi\r\n";
+        node.handle_received(Time::from_nanos(1), key, text, ANY);
+        assert_eq!(node.contains(key), supported);
+    }
+}
+
 /// A message with many receivers reaches them in parts. Meanwhile the node reads nothing from its publisher,
 /// so each receiver gets the publisher's messages in order. A receiver that comes meanwhile gets only later
 /// messages, also if it has the key of a receiver that left.

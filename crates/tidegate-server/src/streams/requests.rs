@@ -311,12 +311,16 @@ impl JetStream {
     ) -> Result<Reply, ApiError> {
         self.check_room()?;
         match request {
-            Request::StreamCreate { config, pedantic } => {
+            Request::StreamCreate {
+                mut config,
+                pedantic,
+            } => {
                 if pedantic {
                     pedantic::stream(&config)?;
                 }
                 self.check_replicas(config.num_replicas)?;
                 self.check_placement(&config)?;
+                self.settings.limits.bound_stream(&mut config)?;
                 let config = self.streams.check_create(&config)?;
                 if let Some(stream) = self.streams.by_name(&config.name) {
                     // The stream exists with exactly this configuration, as `check_create` has found, so
@@ -335,12 +339,16 @@ impl JetStream {
                 let of = (kind, change);
                 self.propose_stream(cx, now, reply, of, Kind::CreateRestoring, &config)?;
             }
-            Request::StreamUpdate { config, pedantic } => {
+            Request::StreamUpdate {
+                mut config,
+                pedantic,
+            } => {
                 if pedantic {
                     pedantic::stream(&config)?;
                 }
                 self.check_replicas(config.num_replicas)?;
                 self.check_placement(&config)?;
+                self.settings.limits.bound_stream(&mut config)?;
                 let config = self.streams.check_update(&config)?;
                 let course = self.course(cx, &config)?.encode();
                 let of = self.entry(&config.name)?;
@@ -623,6 +631,8 @@ impl JetStream {
         let of = self.stream(stream)?;
         let id = of.id();
         self.check_replicas(config.num_replicas)?;
+        let limits = self.settings.limits;
+        limits.bound_consumer(&mut config, of.config())?;
         rules::set_defaults(&mut config, of.config());
         rules::check(&config, of.config())?;
         if config.name.is_empty() {

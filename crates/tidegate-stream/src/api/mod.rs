@@ -12,6 +12,7 @@ pub mod answer;
 pub mod body;
 pub mod direct;
 mod json;
+mod limits;
 mod listing;
 pub mod pedantic;
 pub mod puback;
@@ -22,6 +23,7 @@ pub mod status;
 mod subjects;
 pub mod view;
 
+pub use limits::Limits;
 pub use listing::Listing;
 pub use request::{NAME_BYTES_MAX, Refusal, Request, strip};
 pub use shown::{LiveConsumer, Messages};

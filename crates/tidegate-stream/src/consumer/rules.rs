@@ -13,7 +13,7 @@ use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
 /// The default for the limit on the unacknowledged messages of a consumer.
-pub(super) const MAX_ACK_PENDING_DEFAULT: i64 = 1000;
+pub(crate) const MAX_ACK_PENDING_DEFAULT: i64 = 1000;
 /// The default for the limit on the pull requests that wait at a consumer.
 const MAX_WAITING_DEFAULT: i64 = 512;
 /// The default time for which a consumer waits for an acknowledgement before it redelivers a message, in

@@ -23,7 +23,7 @@ const DESCRIPTION_BYTES_MAX: usize = 4 * 1024;
 const METADATA_BYTES_MAX: usize = 128 * 1024;
 const SHORTEST_NS: i64 = 100_000_000;
 const SECOND_NS: i64 = 1_000_000_000;
-const DEDUP_NS: i64 = 120 * SECOND_NS;
+pub(crate) const DUPLICATE_WINDOW_DEFAULT_NS: i64 = 120 * SECOND_NS;
 /// The highest number that a client may set for the first message of a stream. It leaves room for the numbers
 /// of further messages.
 pub(super) const FIRST_SEQ_MAX: StreamSeq = StreamSeq::new(1 << 62);
@@ -229,8 +229,8 @@ fn check_window(config: &mut StreamConfig) -> Result<(), ApiError> {
     }
     if config.duplicate_window == 0 {
         config.duplicate_window = match config.max_age {
-            0 => DEDUP_NS,
-            age => age.min(DEDUP_NS),
+            0 => DUPLICATE_WINDOW_DEFAULT_NS,
+            age => age.min(DUPLICATE_WINDOW_DEFAULT_NS),
         };
     }
     if config.duplicate_window < 0 {
@@ -320,7 +320,7 @@ mod tests {
             (kept.max_msgs, kept.max_msg_size, kept.num_replicas),
             (-1, -1, 1)
         );
-        assert_eq!(kept.duplicate_window, DEDUP_NS);
+        assert_eq!(kept.duplicate_window, DUPLICATE_WINDOW_DEFAULT_NS);
         assert_eq!(check(&kept).unwrap(), kept, "kept configurations stay");
         let mut aged = config("S");
         aged.max_age = SECOND_NS;

@@ -206,6 +206,17 @@ fn streams_as_nats_server_names_them() {
         (s.max_memory_bytes, s.max_file_bytes, s.max_streams),
         (Some(1 << 20), Some(1 << 30), Some(3))
     );
+    let s = streams(
+        "jetstream { limits { max_ack_pending: 9, max_request_batch: -1, duplicate_window: 1m, max_consumers: -1 } }",
+    );
+    let s = s.unwrap();
+    assert_eq!((s.limits.max_ack_pending, s.limits.max_batch), (9, 0));
+    assert_eq!(
+        (s.limits.duplicate_window, s.max_consumers),
+        (60_000_000_000, None)
+    );
+    let text = "jetstream { limits { duplicate_window: soon } }";
+    assert!(read_text(text).unwrap_err().contains("a duration such as"));
 }
 
 #[test]
