@@ -310,15 +310,41 @@ fn a_version_that_cannot_be_read_is_written_again() {
     assert_eq!(fs::read(&version).unwrap(), b"7\n");
 }
 
+/// Removes all of the log from message 41 on.
+fn cut(dir: &Path) {
+    let first = segment(dir);
+    let bytes = fs::read(&first).unwrap();
+    let cut = bytes.windows(900).position(|w| w.iter().all(|b| *b == 41));
+    let file = fs::File::options().write(true).open(&first).unwrap();
+    file.set_len(cut.unwrap() as u64).unwrap();
+    for file in fs::read_dir(first.parent().unwrap()).unwrap() {
+        let path = file.unwrap().path();
+        if path != first && path.extension().is_some_and(|e| e == "seg") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+/// The note of an ended repair lets no later start drop a checkpoint.
+#[test]
+fn an_earlier_repair_excuses_no_later_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), true);
+    damage(dir.path());
+    let (code, said, _aside) = repair(dir.path());
+    assert_eq!(code, Some(3), "{said}");
+    assert_eq!(refused(dir.path()), None);
+    cut(dir.path());
+    let kept = checkpoint(dir.path());
+    reported(dir.path(), "the log ends at");
+    assert!(kept.exists());
+}
+
 #[test]
 fn a_log_that_ends_before_its_checkpoint_is_reported_and_repaired() {
     let dir = tempfile::tempdir().unwrap();
     make(dir.path(), true);
-    let segment = segment(dir.path());
-    let bytes = fs::read(&segment).unwrap();
-    let cut = bytes.windows(900).position(|w| w.iter().all(|b| *b == 41));
-    let file = fs::File::options().write(true).open(&segment).unwrap();
-    file.set_len(cut.unwrap() as u64).unwrap();
+    cut(dir.path());
     reported(dir.path(), "the log ends at");
     let (code, said, aside) = repair(dir.path());
     assert_eq!(code, Some(3), "{said}");

@@ -11,7 +11,8 @@ use anyhow::Context as _;
 use tidegate_log::{Disk, Lsn, Repaired, Report, Storage as _};
 use tidegate_raft::store::checkpoint::CheckpointError;
 use tidegate_raft::store::{
-    Check, CheckpointFile, OpenError, VERSION_FILE, missing, missing_from, write_version,
+    Check, CheckpointFile, OpenError, VERSION_FILE, end_repair, missing, missing_from,
+    write_version,
 };
 
 use super::report::{Given, Mended};
@@ -52,6 +53,11 @@ impl Repair<'_> {
             mended.missing = Some(missing(self.data, &mended.log.lost));
         }
         self.repair_checkpoints(&mut mended)?;
+        if self.changes.have_begun() && mended.refusals.is_empty() {
+            // A cut repair lets the next start remove checkpoints behind the end of the log. From here on a
+            // start refuses a log that ends before a checkpoint.
+            end_repair(&Disk::existing(self.state)?)?;
+        }
         Ok(mended)
     }
 

@@ -27,6 +27,11 @@ impl Changes {
         self.0.begun.store(true, Ordering::Relaxed);
     }
 
+    /// Returns whether the command has changed a file.
+    pub(super) fn have_begun(&self) -> bool {
+        self.0.begun.load(Ordering::Relaxed)
+    }
+
     /// Says once that the command goes on, if Ctrl-C has asked it to stop.
     pub(super) fn tell(&self) {
         if interrupt::asked() && !self.0.told.swap(true, Ordering::Relaxed) {
@@ -38,7 +43,7 @@ impl Changes {
 
     /// Fails if Ctrl-C has asked the command to stop and it has changed no file.
     fn check(&self) -> io::Result<()> {
-        if interrupt::asked() && !self.0.begun.load(Ordering::Relaxed) {
+        if interrupt::asked() && !self.have_begun() {
             // The error gets the kind `Other`: a reader would read again after the kind `Interrupted`.
             return Err(io::Error::other(Interrupted));
         }

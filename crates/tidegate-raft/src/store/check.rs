@@ -13,7 +13,7 @@ use tidegate_stream::stream::{AccountLimits, Streams};
 use super::checkpoint::{self, CheckpointError, Header};
 use super::checkpoints::{group_of, read};
 use super::error::OpenError;
-use super::open::{REPAIRED_FILE, has_version, read_file};
+use super::open::{REPAIRED_FILE, has_unfinished_repair, has_version, read_file};
 use super::seen::Seen;
 use crate::replica::records::KIND_LAST;
 
@@ -44,6 +44,8 @@ pub struct Check {
     members: Option<Members>,
     was_opened: bool,
     repaired: bool,
+    /// True if the newest repair was cut off.
+    unfinished: bool,
     seen: BTreeMap<GroupId, Seen>,
     /// The log position behind the last record that a repair gave up, or an earlier one inside the record.
     lost_to: Lsn,
@@ -66,6 +68,7 @@ impl Check {
             members: None,
             was_opened: false,
             repaired: names.iter().any(|name| name == REPAIRED_FILE),
+            unfinished: has_unfinished_repair(storage)?,
             seen: BTreeMap::new(),
             lost_to: Lsn::ZERO,
             newer: None,
@@ -209,7 +212,9 @@ impl Check {
                     self.lost_to = self.lost_to.max(pair[1].range.start);
                 }
             }
-            // A start removes the checkpoints behind the end of a repaired log.
+        }
+        if self.unfinished {
+            // A start removes the checkpoints that a cut repair has left behind the end of the log.
             self.checkpoints
                 .retain(|c| c.header.as_ref().is_ok_and(|header| header.next <= end));
         }

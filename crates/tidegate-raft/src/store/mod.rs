@@ -70,7 +70,7 @@ pub use error::{OpenError, WriteError};
 pub use giving::{Part, read_given};
 pub use live::Live;
 pub use missing::{Missing, MissingIn, missing, missing_from};
-pub use open::{Opening, Options, REPAIRED_FILE, VERSION_FILE, claim, write_version};
+pub use open::{Opening, Options, REPAIRED_FILE, VERSION_FILE, claim, end_repair, write_version};
 pub use reading::{Fetch, Peeked};
 pub use scrub::Scrubbed;
 pub use staged::Staged;

@@ -23,7 +23,7 @@ use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_log::Steps;
 use tidegate_log::{
     Disk, KIND_LOST, Log, Lsn, Opened, ReadError, Record, RecordInfo, Recovery, SegmentInfo,
-    Storage,
+    Storage, StorageFile,
 };
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -56,6 +56,8 @@ pub const VERSION_FILE: &str = "version";
 const VERSION_NEW: &str = "version-new";
 /// The name of the file in which a repair lists the parts of the log that it has given up.
 pub const REPAIRED_FILE: &str = "repaired";
+/// The last line of that file once the repair has ended.
+const REPAIR_ENDED: &str = "the repair ended\n";
 /// The bounds on the batches that one sync covers, for the controller that decides about syncs: the same as
 /// the log's own default.
 const SYNC_BOUNDS: Bounds = Bounds {
@@ -242,6 +244,7 @@ impl Opening {
         let was_opened = has_version(&*storage)?;
         let names = storage.list().map_err(io("listing the data directory"))?;
         let repaired = names.iter().any(|n| n == REPAIRED_FILE);
+        let unfinished = has_unfinished_repair(&*storage)?;
         let known = |group| options.groups.iter().any(|g| g.number == group);
         if let Some(group) = checkpoints::stranger(&names, known) {
             return Err(OpenError::Stranger { group });
@@ -333,7 +336,11 @@ impl Opening {
             }
         }
         for found in &mut found {
-            found.follow(&*storage, opened.recovery.end, repaired)?;
+            found.follow(&*storage, opened.recovery.end, (repaired, unfinished))?;
+        }
+        if unfinished && let Err(error) = end_repair(&*storage) {
+            // The next start tries again. A full disk must not keep this start from making space.
+            tracing::warn!("{error}");
         }
         Ok(Self {
             opened,
@@ -495,10 +502,15 @@ impl Opening {
 
 impl Found {
     /// Loads the newest checkpoint of the group, and checks that the log has all entries behind it.
-    fn follow(&mut self, storage: &dyn Storage, end: Lsn, repaired: bool) -> Result<(), OpenError> {
-        // A repair may have given up the end of the log. The log then assigns these positions again, so a
-        // checkpoint that reaches beyond the end of the log no longer fits, and the opening removes it.
-        while let Some(newest) = self.kept.pop_if(|k| repaired && k.next > end) {
+    fn follow(
+        &mut self,
+        storage: &dyn Storage,
+        end: Lsn,
+        (repaired, unfinished): (bool, bool),
+    ) -> Result<(), OpenError> {
+        // A repair that was cut off may have given up the end of the log and kept the checkpoints behind it.
+        // The log assigns these positions again, so the opening removes such a checkpoint.
+        while let Some(newest) = self.kept.pop_if(|k| unfinished && k.next > end) {
             checkpoints::remove(storage, &newest)?;
         }
         if let Some(newest) = self.kept.last() {
@@ -728,6 +740,46 @@ pub(super) fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
         Some(VERSION) => Ok(true),
         Some(version) if version > VERSION => Err(OpenError::Newer { version }),
         _ => Err(OpenError::Version),
+    }
+}
+
+/// Returns whether the newest repair of the directory was cut off.
+pub(super) fn has_unfinished_repair(storage: &dyn Storage) -> Result<bool, OpenError> {
+    let Some(note) = open_note(storage)? else {
+        return Ok(false);
+    };
+    let read = || {
+        let mut last = [0; REPAIR_ENDED.len()];
+        let at = note.bytes()?.checked_sub(last.len() as u64);
+        let Some(at) = at else {
+            return Ok(true);
+        };
+        note.read_at(&mut last, at)?;
+        Ok(last != REPAIR_ENDED.as_bytes())
+    };
+    read().map_err(OpenError::io("reading the note on repairs"))
+}
+
+/// Notes that the newest repair has ended, so that later starts keep all checkpoints.
+///
+/// # Errors
+/// The operating system refuses to read or to write the note.
+pub fn end_repair(storage: &dyn Storage) -> Result<(), OpenError> {
+    let Some(note) = open_note(storage)? else {
+        return Ok(());
+    };
+    let write = || {
+        note.write_at(&[IoSlice::new(REPAIR_ENDED.as_bytes())], note.bytes()?)?;
+        note.sync()
+    };
+    write().map_err(OpenError::io("writing the note on repairs"))
+}
+
+fn open_note(storage: &dyn Storage) -> Result<Option<Arc<dyn StorageFile>>, OpenError> {
+    match storage.open(REPAIRED_FILE) {
+        Ok(file) => Ok(Some(file)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(OpenError::io("opening the note on repairs")(e)),
     }
 }
 

@@ -3,7 +3,8 @@
 
 use crate::consumer::duration;
 use crate::consumer::rules::MAX_ACK_PENDING_DEFAULT;
-use crate::schema::{AckPolicy, ApiError, ConsumerConfig, StreamConfig};
+use crate::schema::config::{AckPolicy, ConsumerConfig, StreamConfig};
+use crate::schema::error::ApiError;
 use crate::stream::rules::DUPLICATE_WINDOW_DEFAULT_NS;
 
 /// The operator's limits on what a request may ask for. 0 is no limit.
