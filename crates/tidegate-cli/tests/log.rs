@@ -310,19 +310,13 @@ fn a_version_that_cannot_be_read_is_written_again() {
     assert_eq!(fs::read(&version).unwrap(), b"7\n");
 }
 
-/// Removes all of the log from message 41 on.
+/// Removes the end of the log's first segment, from message 41 on.
 fn cut(dir: &Path) {
     let first = segment(dir);
     let bytes = fs::read(&first).unwrap();
     let cut = bytes.windows(900).position(|w| w.iter().all(|b| *b == 41));
     let file = fs::File::options().write(true).open(&first).unwrap();
     file.set_len(cut.unwrap() as u64).unwrap();
-    for file in fs::read_dir(first.parent().unwrap()).unwrap() {
-        let path = file.unwrap().path();
-        if path != first && path.extension().is_some_and(|e| e == "seg") {
-            fs::remove_file(path).unwrap();
-        }
-    }
 }
 
 /// The note of an ended repair lets no later start drop a checkpoint.

@@ -8,6 +8,7 @@ use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
 
+use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// An address at which no program listens.
@@ -110,7 +111,10 @@ fn a_command_that_waits_for_its_input_ends() {
 fn the_simulator_ends_at_once() {
     for (signal, _) in SIGNALS {
         let mut child = start(&["sim", "all"]);
-        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let out = child.stdout.take().unwrap();
+        // The pipe holds less than all tables, so the simulator cannot end by itself.
+        fcntl_setpipe_size(&out, 4096).unwrap();
+        let mut out = BufReader::with_capacity(1, out);
         out.read_line(&mut String::new()).unwrap();
         send(&child, signal);
         let mut rest = Vec::new();

@@ -74,10 +74,13 @@ fn streams_go_to_nodes_with_their_tags_and_move_to_them() {
     // A leader goes to a node with the tag that a client asks for.
     nodes.lead("D", 2);
     let to = json!({"placement": {"tags": ["az:a"]}});
-    nodes.ask("STREAM.LEADER.STEPDOWN.D", &to).unwrap();
     until("a leader with the tag", || match nodes.leader("D") {
         0 => Ok(()),
-        other => Err(format!("node {other} leads")),
+        other => {
+            // On a busy machine the node with the tag may be behind, and another one leads next.
+            let asked = nodes.ask("STREAM.LEADER.STEPDOWN.D", &to);
+            Err(format!("node {other} leads: {asked:?}"))
+        }
     });
 }
 

@@ -106,7 +106,12 @@ fn without_header_support_a_message_with_headers_ends_the_session() {
         let key = accept(&mut node);
         let text =
             b"CONNECT {\"verbose\":false,\"headers\":true}\r\nHPUB a 12 14\r\nNATS/1.0\r\n\r\nhi\r\n";
-        node.handle_received(Time::from_nanos(1), key, text, ANY);
+        let now = Time::from_nanos(1);
+        node.handle_received(now, key, text, ANY);
+        while let Some(key) = node.poll_dirty() {
+            let bytes = node.outbox(key).to_vec().len();
+            node.handle_written(now, key, bytes);
+        }
         assert_eq!(node.contains(key), supported);
     }
 }

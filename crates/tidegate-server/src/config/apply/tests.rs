@@ -207,7 +207,7 @@ fn streams_as_nats_server_names_them() {
         (Some(1 << 20), Some(1 << 30), Some(3))
     );
     let s = streams(
-        "jetstream { limits { max_ack_pending: 9, max_request_batch: -1, duplicate_window: 1m, max_consumers: -1 } }",
+        "jetstream { limits { max_ack_pending: 9, max_request_batch: -1, duplicate_window: \"1m\", max_consumers: -1 } }",
     );
     let s = s.unwrap();
     assert_eq!((s.limits.max_ack_pending, s.limits.max_batch), (9, 0));
