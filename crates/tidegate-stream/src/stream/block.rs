@@ -18,24 +18,28 @@ use crate::schema::sequence::StreamSeq;
 /// The unit of log positions in a row of the block, in bytes. Records of the log begin at multiples of this
 /// number, so a difference of 32 bits spans 32 GiB.
 const LSN_UNIT: u64 = 8;
-/// Marks a row's log position that is too far from the block's first position for 32 bits. The list `far`
-/// holds that position.
+/// The value that a row holds in place of a log position that is too far from the block's first position for
+/// 32 bits. The list `far` holds that position, so that a lookup of the message still finds its place in the
+/// log.
 const FAR: u32 = u32::MAX;
-/// The least number of rows of a block that the index packs. In a smaller block, the rows of removed messages
-/// take too little memory.
+/// The least number of rows of a block that the index packs. The index leaves a smaller block as it is,
+/// because there the rows of removed messages take too little memory.
 const PACK_ROWS_MIN: usize = 16;
 
-/// The flags of a message. A row keeps them in the upper three bits of the message's size.
+/// The flags of a message, by which the stream knows how the message expires. A row keeps the flags in the
+/// upper three bits of the message's size, so that they need no memory of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags(u32);
 
 impl Flags {
     /// The flag of a message with its own time to live. The block's list `dues` holds the time at which the
-    /// message expires.
+    /// stream removes the message.
     pub(super) const TTL: Self = Self(1 << 31);
-    /// The flag of a message that never expires, even if its stream has an age limit.
+    /// The flag of a message that the stream never removes because of its age, even if its stream has an age
+    /// limit.
     pub(super) const NEVER: Self = Self(1 << 30);
-    /// The flag of a marker: a message that says that the older messages of its subject are gone.
+    /// The flag of a marker: a message by which the stream tells its consumers that the older messages of its
+    /// subject are gone.
     pub(super) const MARKER: Self = Self(1 << 29);
     const ALL: u32 = 7 << 29;
 
@@ -56,11 +60,12 @@ impl Flags {
     }
 }
 
-/// The largest size of a message, in bytes (512 MiB). The flags take the upper three bits of the 32 bits for
-/// the size.
+/// The largest size of a message that the stream stores, in bytes (512 MiB): a row has 32 bits for the size,
+/// and the message's flags take the upper three of them.
 pub(super) const MESSAGE_BYTES_MAX: u32 = !Flags::ALL;
 
-/// The data that a block of the index holds about one message.
+/// The data that a block of the index holds about one message, so that the stream finds the message in the
+/// log and knows when it expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) place: Place,
@@ -68,8 +73,8 @@ pub(super) struct Slot {
     pub(super) bytes: u32,
     pub(super) subject: u32,
     pub(super) flags: Flags,
-    /// The time at which a message with [`Flags::TTL`] expires, in microseconds since 1970; 0 for other
-    /// messages.
+    /// The time at which the stream removes a message with [`Flags::TTL`]because it expires, in microseconds
+    /// since 1970; 0 for other messages.
     pub(super) due_us: u64,
 }
 
@@ -81,15 +86,16 @@ struct Row {
     bytes: u32,
 }
 
-/// The places, times, sizes and subjects of up to 256 successive messages.
+/// The index's data about up to 256 successive messages: their places in the log, times, sizes and subjects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Block {
-    /// The number of the message for which bit 0 in the block's sets of bits stands.
+    /// The number of the message for which bit 0 in the block's sets of bits stands. The bits of the next
+    /// messages follow.
     first: StreamSeq,
     lsn_base: u64,
     time_base: u64,
-    /// The messages that have a row in the block, one bit each, and (`live`) the messages of these that the
-    /// stream still holds.
+    /// The sets of messages in the block, one bit a message: `rows_of` has the messages with a row, and
+    /// `live` has the messages among them that the stream still holds.
     rows_of: Bits,
     live: Bits,
     /// The number of the subject of each row. The subjects lie apart from the rows, so that a search for a
@@ -138,7 +144,8 @@ impl Block {
         self.time_base
     }
 
-    /// Returns a lower bound of the log positions of the block's messages, in bytes.
+    /// Returns a lower bound of the log positions of the block's messages, in bytes. A search for the
+    /// messages in a part of the log skips the block by this bound.
     pub(super) const fn lsn_base(&self) -> u64 {
         self.lsn_base
     }
@@ -158,19 +165,22 @@ impl Block {
         (bit < bits::LEN).then_some(bit)
     }
 
-    /// Returns the message number that follows the block's last row.
+    /// Returns the message number that follows the block's last row, so that the index knows the number that
+    /// the block takes next.
     pub(super) fn end(&self) -> StreamSeq {
         let last = self.rows_of.prev(bits::LEN - 1);
         last.map_or(self.first, |bit| self.seq(bit).next())
     }
 
-    /// Returns the number of the message for which bit `bit` of the block's sets stands.
+    /// Returns the number of the message at bit `bit` of the block's sets, so that a caller that searches
+    /// bits can name the message.
     pub(super) const fn seq(&self, bit: usize) -> StreamSeq {
         self.first.after(bit as u64)
     }
 
     /// Returns whether the block can take this message as its next one: its number, log position and time
-    /// must not be too far from those of the block's first message.
+    /// must not be too far from those of the block's first message, because a row keeps only 32 bits of each
+    /// difference.
     pub(super) fn fits(&self, seq: StreamSeq, place: Place, time_us: u64) -> bool {
         if self.rows.is_empty() {
             return seq == self.first;
@@ -185,7 +195,8 @@ impl Block {
             && near(time_us, self.time_base, 1)
     }
 
-    /// Adds the next message to the block; [`Block::fits`] must have returned true for the message.
+    /// Adds the next message to the block; [`Block::fits`] must have returned true for the message. The
+    /// caller begins a new block otherwise.
     pub(super) fn push(&mut self, seq: StreamSeq, slot: &Slot) {
         if self.rows.is_empty() {
             self.lsn_base = slot.place.lsn;
@@ -208,7 +219,8 @@ impl Block {
         }
     }
 
-    /// Returns the data of the message at `bit`; `None` if the block does not hold the message.
+    /// Returns the data of the message at `bit`; `None` if the stream has removed the message or the block
+    /// never held it.
     pub(super) fn get(&self, bit: usize) -> Option<Slot> {
         if !self.live.has(bit) {
             return None;
@@ -262,7 +274,7 @@ impl Block {
     }
 
     /// Returns whether a row of the block has this subject. The stream may already have removed that row's
-    /// message, so true is only a hint.
+    /// message, so a search takes true only as a hint to look at the messages themselves.
     pub(super) fn may_have(&self, subject: u32) -> bool {
         // The loop over each chunk of 64 subjects has no early exit, so that the CPU compares many subjects
         // at once.
@@ -270,13 +282,15 @@ impl Block {
         self.subjects.chunks(64).any(any)
     }
 
-    /// Removes the message at `bit`, which the block must hold. The message's row stays until the block is
-    /// packed.
+    /// Removes the message at `bit`, which the block must hold, from the messages that searches find. The
+    /// message's row stays until the index packs the block, because moving the other rows at each removal
+    /// takes too long.
     pub(super) fn remove(&mut self, bit: usize) {
         self.live.clear(bit);
     }
 
-    /// Changes the place in the log of the message at `bit`, which the block must hold.
+    /// Changes the place in the log of the message at `bit`, which the block must hold, after the compaction
+    /// of the log has moved the message.
     pub(super) fn relocate(&mut self, bit: usize, place: Place) {
         let at = self.rows_of.rank(bit);
         self.far.retain(|(b, _)| usize::from(*b) != bit);
@@ -297,7 +311,8 @@ impl Block {
         is_sparse(self.rows.len(), &self.live)
     }
 
-    /// Frees the memory of the rows of removed messages, and the spare capacity of the block's lists.
+    /// Frees the memory of the rows of removed messages, and the spare capacity of the block's lists. The
+    /// index calls this for a closed block, to which it adds no more messages.
     pub(super) fn pack(&mut self) {
         if self.live != self.rows_of {
             *self = self.packed(self.live);
@@ -306,8 +321,9 @@ impl Block {
         self.subjects.shrink_to_fit();
     }
 
-    /// Returns a copy of the block without the messages in `gone`, which the block must hold. The copy is
-    /// packed if most of its rows would belong to removed messages.
+    /// Returns a copy of the block without the messages in `gone`, which the block must hold, because the
+    /// report of the removed messages, and perhaps a snapshot, still use the original. The copy has no rows
+    /// of removed messages if they would be most of its rows.
     pub(super) fn without(&self, gone: &Bits) -> Self {
         let live = self.live.without(gone);
         if is_sparse(self.rows.len(), &live) {
@@ -318,7 +334,8 @@ impl Block {
         rest
     }
 
-    /// Returns a copy of the block that has only rows of the messages in `live`.
+    /// Returns a copy of the block that has only the rows of the messages in `live`, so that removed messages
+    /// take no memory.
     fn packed(&self, live: Bits) -> Self {
         let len = live.count();
         let (mut rows, mut subjects) = (Vec::with_capacity(len), Vec::with_capacity(len));
@@ -345,8 +362,8 @@ impl Block {
         }
     }
 
-    /// Returns the messages in a range of the block's bits for which `want` returns true; `want` gets the
-    /// number of the message and the number of its subject.
+    /// Returns the bits of the messages in a range of the block's bits for which `want` returns true; `want`
+    /// gets the number of the message and the number of its subject.
     pub(super) fn mask_where(
         &self,
         range: Range<usize>,
@@ -381,7 +398,8 @@ impl Block {
         }
     }
 
-    /// Returns the size of the block of the index in memory, in bytes.
+    /// Returns the size of the block of the index in memory, in bytes, for the stream's report of the memory
+    /// that it takes.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.rows.capacity() * size_of::<Row>()
@@ -410,7 +428,8 @@ impl Block {
         }
     }
 
-    /// Decodes a block of a snapshot. Returns an error if a message has a number above `last`, or a subject
+    /// Decodes a block of a snapshot, so that a node restores a stream without reading its messages. Returns
+    /// an error for bytes that contradict each other, or if a message has a number above `last`, or a subject
     /// that `known` rejects.
     pub(super) fn decode(
         from: &mut Reader<'_>,

@@ -11,11 +11,13 @@ use super::single::Stream;
 use super::snapshot::{Part, Snapshot};
 use crate::schema::number::StreamNumber;
 
-/// The streams of a group by number, with the snapshot that is not finished yet.
+/// The streams of a group by number, so that a command finds its stream, with the snapshot of the streams
+/// that is not finished yet.
 #[derive(Debug, Default)]
 pub(super) struct ByNumber {
     streams: BTreeMap<StreamNumber, Box<Stream>>,
-    /// The number of snapshots that this node has begun since it loaded the group's streams.
+    /// The number of snapshots that this node has begun since it loaded the group's streams. Each stream
+    /// notes the number of the last snapshot that needs no copy of it.
     begun: u64,
     taking: Option<Taking>,
 }
@@ -23,8 +25,9 @@ pub(super) struct ByNumber {
 /// A snapshot of the group's streams that the caller takes in parts and that is not finished yet.
 #[derive(Debug)]
 struct Taking {
-    /// The number from which on the snapshot has still to visit streams. The snapshot copies a stream when it
-    /// visits the stream, or earlier, before a command changes the stream.
+    /// The number of the stream that the snapshot visits next; it has visited all streams with lower numbers.
+    /// The snapshot copies a stream when it visits the stream, or earlier, before a command changes the
+    /// stream.
     next: StreamNumber,
     snapshot: Snapshot,
 }
@@ -38,7 +41,8 @@ impl ByNumber {
         self.streams.get(&id).map(|stream| &**stream)
     }
 
-    /// Returns a stream that the caller may change. An unfinished snapshot copies the stream first.
+    /// Returns a stream that the caller may change. An unfinished snapshot copies the stream first, so that
+    /// the snapshot does not contain the change.
     #[inline]
     pub(super) fn get_mut(&mut self, id: StreamNumber) -> Option<&mut Stream> {
         let stream = self.streams.get_mut(&id)?;
@@ -48,8 +52,8 @@ impl ByNumber {
         Some(stream)
     }
 
-    /// Removes a stream from the group. An unfinished snapshot copies the stream first. The caller may add
-    /// the stream again after a change.
+    /// Removes a stream from the group. An unfinished snapshot copies the stream first, so that the snapshot
+    /// still has the stream. The caller may add the stream again after a change.
     pub(super) fn remove(&mut self, id: StreamNumber) -> Option<Box<Stream>> {
         let mut stream = self.streams.remove(&id)?;
         if let Some(taking) = &mut self.taking {
@@ -58,37 +62,38 @@ impl ByNumber {
         Some(stream)
     }
 
-    /// Adds a stream. An unfinished snapshot does not copy this stream: the stream is new, or the snapshot
-    /// copied it at its removal.
+    /// Adds a stream to the group. An unfinished snapshot does not copy this stream: the stream is new, or
+    /// the snapshot copied it at its removal.
     pub(super) fn insert(&mut self, mut stream: Box<Stream>) {
         stream.copied_for = self.begun;
         self.streams.insert(stream.id, stream);
     }
 
-    /// Iterates over the streams in the order of their numbers.
+    /// Iterates over the streams in the order of their numbers, which all nodes of the group share.
     pub(super) fn values(&self) -> impl Iterator<Item = &Stream> {
         self.streams.values().map(|stream| &**stream)
     }
 
-    /// Iterates over the streams with number `id` or higher, in the order of their numbers.
+    /// Iterates over the streams with number `id` or higher, in the order of their numbers, so that a caller
+    /// can visit the streams in parts.
     pub(super) fn from(&self, id: StreamNumber) -> impl Iterator<Item = &Stream> {
         self.streams.range(id..).map(|(_, stream)| &**stream)
     }
 
-    /// Returns a stream for changes that snapshots do not show. An unfinished snapshot need not copy the
-    /// stream first.
+    /// Returns a stream to a caller that changes only fields that snapshots do not hold. An unfinished
+    /// snapshot need not copy the stream before such a change.
     pub(super) fn get_mut_unsaved(&mut self, id: StreamNumber) -> Option<&mut Stream> {
         self.streams.get_mut(&id).map(|stream| &mut **stream)
     }
 
-    /// Iterates over the streams for changes of fields that snapshots do not hold. No snapshot copies a
-    /// stream for such a change.
+    /// Iterates over the streams to a caller that changes only fields that snapshots do not hold. No snapshot
+    /// copies a stream for such a change.
     pub(super) fn values_mut_unsaved(&mut self) -> impl Iterator<Item = &mut Stream> {
         self.streams.values_mut().map(|stream| &mut **stream)
     }
 
-    /// Begins a snapshot of all streams; `empty` holds the rest of the group's state. Drops an older snapshot
-    /// that is not finished.
+    /// Begins a snapshot of all streams; `empty` holds the rest of the group's state. Drops an older
+    /// unfinished snapshot, because a group takes one snapshot at a time.
     pub(super) fn begin(&mut self, empty: Snapshot) {
         self.begun += 1;
         self.taking = Some(Taking {
@@ -99,12 +104,12 @@ impl ByNumber {
 
     /// Continues the snapshot until the streams that it copies have cost `limit`. A stream costs 1 for
     /// itself, 1 for each of its consumers, and 1 for each 16,384 messages. Returns the snapshot once it is
-    /// finished.
+    /// finished. The limit keeps each turn of the event loop short.
     pub(super) fn go_on(&mut self, limit: usize) -> Option<Snapshot> {
         let mut taking = self.taking.take()?;
         let mut cost = 0;
         // The group gives higher numbers to streams that it creates after the beginning of the snapshot, so
-        // the loop leaves these streams out.
+        // the loop ends before the numbers of these streams.
         let last = taking.snapshot.last_id();
         for (id, stream) in self.streams.range_mut(taking.next..=last.max(taking.next)) {
             if cost >= limit {

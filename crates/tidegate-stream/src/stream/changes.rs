@@ -60,7 +60,8 @@ impl Stream {
         }
         if !self.remove(request.seq, effects) {
             // As in nats-server, the error for a removed message, with a number between the stream's first
-            // and last, differs from the error for a number outside of this range.
+            // and last, differs from the error for a number outside of this range. Clients tell the two cases
+            // apart by these texts.
             let content = &self.content;
             return Err(match request.seq {
                 seq if seq > content.last_seq => ApiError::message_delete("stream store EOF"),
@@ -95,7 +96,8 @@ impl Stream {
             Admission::Same => return Ok(Outcome::ConsumerExists { stream }),
             Admission::Create => {}
         }
-        // A negative `max_consumers` means that the stream may have any number of consumers.
+        // The conversion of a negative `max_consumers` fails: the stream then limits the number of its
+        // consumers to nothing lower than the largest `u64`.
         let most = u64::try_from(self.config.max_consumers).unwrap_or(u64::MAX);
         let of_clients = self.consumers.keys().filter(|name| !is_holder(name));
         if most < u64::MAX && !is_holder(name) && of_clients.count() as u64 >= most {
@@ -103,7 +105,8 @@ impl Stream {
         }
         // After a restart, the messages of a stream in memory are gone, and the stream uses their numbers
         // again. A start that the leader chose earlier may then lie beyond the last message; if so, the
-        // stream chooses the start again.
+        // stream chooses the start again. Otherwise the consumer would miss the new messages with lower
+        // numbers.
         let there = start.filter(|start| start.after() <= self.content.last_seq);
         let state = match there {
             Some(start) => State::beginning(start),
@@ -144,7 +147,8 @@ impl Stream {
         });
     }
 
-    /// Checks a configuration of the consumer `name` against the rules of a work queue, if the stream is one.
+    /// Checks a configuration of the consumer `name` against the rules of a work queue, if the stream is one,
+    /// so that no two consumers of the queue deliver the same message.
     ///
     /// # Errors
     ///
@@ -170,8 +174,8 @@ impl Stream {
         let name = consumer_name(command)?;
         let gone = self.take_consumer(name);
         let (name, consumer) = gone.ok_or(ApiError::CONSUMER_NOT_FOUND)?;
-        // The server ends the consumer before it learns which messages go, so the consumer does not report
-        // them as terminated.
+        // The effect that ends the consumer comes before the effects of its removed messages. So the server
+        // ends the consumer first, and the consumer does not report these messages as terminated.
         effects.push(Effect::ConsumerDeleted {
             stream: self.id,
             name,
@@ -194,7 +198,8 @@ impl Stream {
         let state = Arc::make_mut(&mut consumer.state);
         let released = state.release(command.payload);
         if !keeps {
-            // The leader took this delta before the stream's retention changed.
+            // The leader took this delta before the stream's retention changed. The stream no longer removes
+            // settled messages, so the consumer drops its list of them.
             state.forget_settling();
         }
         self.handle_released(released.map_err(ApiError::stream_general)?, effects);

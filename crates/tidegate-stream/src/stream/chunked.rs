@@ -5,13 +5,15 @@
 
 use std::ops::{Index, IndexMut};
 
-/// The number of items in a full chunk of the list. Tests use small chunks, so that short lists have several.
+/// The number of items in a full chunk of the list. Tests use small chunks, so that a short list already has
+/// several chunks.
 const CHUNK_LEN: usize = if cfg!(test) { 4 } else { 4096 };
 
 /// A list of items in chunks, which never copies more than one chunk when it grows.
 #[derive(Clone, Debug)]
 pub(super) struct Chunked<T> {
-    /// The chunks of the list: all but the last are full, and the last has at least one item.
+    /// The chunks of the list: all but the last are full, and the last has at least one item, so that the
+    /// list finds an item by a division.
     chunks: Vec<Vec<T>>,
 }
 
@@ -21,13 +23,14 @@ impl<T> Chunked<T> {
         Self { chunks: Vec::new() }
     }
 
-    /// Returns the number of items in the list.
+    /// Returns the number of items in the list, computed from the number of chunks.
     pub(super) fn len(&self) -> usize {
         let full = self.chunks.len().saturating_sub(1) * CHUNK_LEN;
         full + self.chunks.last().map_or(0, Vec::len)
     }
 
-    /// Adds an item at the end of the list.
+    /// Adds an item at the end of the list. If the last chunk is full, the list allocates another chunk and
+    /// copies no item.
     pub(super) fn push(&mut self, item: T) {
         if self.chunks.last().is_none_or(|c| c.len() == CHUNK_LEN) {
             self.chunks.push(Vec::new());
@@ -37,7 +40,8 @@ impl<T> Chunked<T> {
         }
     }
 
-    /// Removes the last item of the list, and returns it.
+    /// Removes the last item of the list and returns the item, so that a caller can free a long list in
+    /// parts.
     pub(super) fn pop(&mut self) -> Option<T> {
         let last = self.chunks.last_mut()?;
         let item = last.pop();
@@ -47,12 +51,13 @@ impl<T> Chunked<T> {
         item
     }
 
-    /// Iterates over the items of the list in order.
+    /// Iterates over the items of the list in order, from the first to the last.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten()
     }
 
-    /// Iterates over the items of the list from the last to the first.
+    /// Iterates over the items of the list from the last to the first, for a search that wants the newest
+    /// items.
     pub(super) fn iter_back(&self) -> impl Iterator<Item = &T> {
         self.chunks
             .iter()
@@ -60,13 +65,13 @@ impl<T> Chunked<T> {
             .flat_map(|chunk| chunk.iter().rev())
     }
 
-    /// Iterates over the items of the list in order, for changes of the items.
+    /// Iterates over the items of the list in order, so that the caller can change each item.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.chunks.iter_mut().flatten()
     }
 
     /// Returns the size of the list in memory, in bytes, without the memory that its items themselves
-    /// allocate.
+    /// allocate, for the stream's report of the memory that it takes.
     pub(super) fn allocation_size(&self) -> usize {
         let items: usize = self.chunks.iter().map(Vec::capacity).sum();
         items * size_of::<T>() + self.chunks.capacity() * size_of::<Vec<T>>()

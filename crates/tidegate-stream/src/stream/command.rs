@@ -21,30 +21,36 @@ use crate::schema::config::StreamConfig;
 use crate::schema::number::StreamNumber;
 use thiserror::Error;
 
-/// The length of the header of a log entry, before the entry's first command, in bytes.
+/// The length of the header of a log entry, before the entry's first command, in bytes. The first command
+/// begins at this offset.
 pub const ENTRY_HEADER_BYTES: usize = 16;
-/// The length of the fixed part of a command, before the command's subject, in bytes.
+/// The length of the fixed part of a command, before the command's subject, in bytes. The lengths in it tell
+/// the decoder where the next command begins.
 pub const COMMAND_HEADER_BYTES: usize = 16;
-/// The version of the layout of entries that this program writes and reads.
+/// The version of the layout of entries that this program writes and reads. The program refuses an entry of
+/// another version, because it would misread the bytes.
 pub const VERSION: u8 = 1;
 
-/// The bit in the flags of a command that says that the command has headers.
+/// The bit in the flags of a command that tells the decoder that the command has headers, even if the header
+/// block is empty.
 const HAS_HEADERS: u8 = 1;
 
-/// The address of a message: the log record that holds the message's entry, and the command in that entry.
+/// The address of a message, by which a node reads the message from the log: the log record that holds the
+/// message's entry, and the command in that entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The log position of the record that holds the message's entry, in bytes.
+    /// The log position of the record that holds the message's entry, in bytes. The node reads that record.
     pub lsn: u64,
-    /// The offset of the message's command in the entry, in bytes.
+    /// The offset of the message's command in the entry, in bytes. The decoder begins there.
     pub offset: u32,
 }
 
-/// The kind of a command: the change of the streams that it makes.
+/// The kind of a command, which says how the command changes the streams. Its number is a part of the log's
+/// format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Stores a message in a stream.
+    /// Stores a published message in a stream, as the stream's next message.
     Publish = 1,
     /// Creates a stream. The payload is the stream's configuration as JSON, the command's stream number is 0,
     /// and the subject is a [`super::Placement`].
@@ -52,56 +58,58 @@ pub enum Kind {
     /// Changes a stream's configuration. The payload is the new configuration as JSON, and the subject is a
     /// [`super::Course`].
     UpdateStream = 3,
-    /// Deletes a stream with all its messages and consumers.
+    /// Deletes a stream with all its messages and consumers, as a client or a move asks.
     DeleteStream = 4,
-    /// Purges a stream: removes the messages that the payload selects, JSON `{filter, seq, keep}`.
+    /// Purges a stream: removes the messages that a client selects with the payload, JSON `{filter, seq,
+    /// keep}`.
     Purge = 5,
-    /// Removes one message of a stream; the payload is JSON `{seq, no_erase}`.
+    /// Removes one message of a stream, as a client asks; the payload is JSON `{seq, no_erase}`.
     DeleteMessage = 6,
     /// Removes the messages of a stream that have expired at the entry's time, and continues the search for
     /// messages without a consumer in a stream that keeps messages by interest.
     Expire = 7,
-    /// Makes the next publishes of the entry atomic: the stream stores all or none of them. The payload is
-    /// their count, a `u32`.
+    /// Makes the next publishes of the entry atomic: the stream stores all or none of them, because they are
+    /// one batch of a publisher. The payload is their count, a `u32`.
     Atomic = 8,
     /// Creates or changes a consumer. The subject is the consumer's name, and the payload is a
     /// [`super::ConsumerRequest`] as JSON.
     CreateConsumer = 9,
-    /// Deletes the consumer that the subject names.
+    /// Deletes the consumer that the subject names, so that the stream no longer keeps messages or a position
+    /// for it.
     DeleteConsumer = 10,
     /// Changes the state of the consumer that the subject names. The payload is a delta: the changes of the
-    /// consumer since its last delta.
+    /// consumer since its last delta. So a new leader continues the consumer's deliveries.
     ConsumerDelta = 11,
     /// Replaces the last message of the command's subject with a marker, if that message has expired. A
-    /// marker is a message that says that the subject's messages are gone.
+    /// marker is a message by which consumers learn that the subject's messages are gone.
     Marker = 12,
     /// Notes in the directory, the list of the streams of all groups, that the stream's home group has
-    /// created the stream.
+    /// created the stream. The directory then no longer asks the group to create the stream.
     Made = 13,
     /// Adds a part of a moving stream, which the home group exported, to the copy of the stream in the target
-    /// group. The payload describes the part, and the part's messages follow as publishes. The subject is a
-    /// [`super::Filling`].
+    /// group, which thereby gets the whole stream. The payload describes the part, and the part's messages
+    /// follow as publishes. The subject is a [`super::Filling`].
     Import = 14,
     /// Freezes a stream that moves to another group: from then on the stream does not change in this group,
-    /// unless it thaws. The payload is a [`super::Moving`].
+    /// unless it thaws. The payload is a [`super::Moving`]. So the target group can copy its last part.
     Freeze = 15,
     /// Ends a move of a stream in the directory, because the target group has the whole stream. The payload
     /// is a [`super::Moving`].
     Moved = 16,
-    /// Calls off a move of a stream in the directory, and begins another move of this stream. The payload is
-    /// a [`super::Renewal`].
+    /// Calls off a move of a stream in the directory, and begins another move of this stream, for example
+    /// because the target group has failed. The payload is a [`super::Renewal`].
     Renew = 17,
-    /// Thaws a frozen stream: the directory has called off the stream's move, and the stream stays in this
-    /// group. The payload is a [`super::Thaw`].
+    /// Thaws a frozen stream, so that it takes messages again: the directory has called off the stream's
+    /// move, and the stream stays in this group. The payload is a [`super::Thaw`].
     Thaw = 18,
-    /// Resets the consumer that the subject names. The payload is the number of the message with which the
-    /// consumer starts again, a `u64`.
+    /// Resets the consumer that the subject names, as a client asks. The payload is the number of the message
+    /// with which the consumer starts again, a `u64`.
     ResetConsumer = 19,
     /// Creates a stream that keeps messages for its consumers or maps subjects
     /// ([`StreamConfig::is_extended`]), as [`Kind::CreateStream`] creates others.
     CreateRetaining = 20,
     /// Changes the configuration of a stream that keeps messages for its consumers or maps subjects, or that
-    /// did so before or does so afterwards, as [`Kind::UpdateStream`] changes others.
+    /// does so only before or only after the change, as [`Kind::UpdateStream`] changes others.
     UpdateRetaining = 21,
     /// Changes the state of the consumer that the subject names, as [`Kind::ConsumerDelta`] does. The delta
     /// lists the messages that the consumer has settled. The stream removes those that no other consumer
@@ -109,15 +117,15 @@ pub enum Kind {
     SettlingDelta = 22,
     /// Creates a stream that takes in messages from other streams, as [`Kind::CreateStream`] creates others.
     CreateWithOrigins = 23,
-    /// Changes the configuration of a stream that takes in messages from other streams, or that did so before
-    /// or does so afterwards, as [`Kind::UpdateStream`] changes others.
+    /// Changes the configuration of a stream that takes in messages from other streams, or that does so only
+    /// before or only after the change, as [`Kind::UpdateStream`] changes others.
     UpdateWithOrigins = 24,
     /// Stores messages that a stream takes in from an origin, and notes how far the stream has got in the
     /// origin. The subject is the key of the source, the payload an [`super::Intake`], and the messages
     /// follow as publishes.
     TakeIn = 25,
-    /// Creates a stream that a backup fills, as [`Kind::CreateStream`] creates others. It serves no client
-    /// before the last part has come.
+    /// Creates a stream that a backup fills, as [`Kind::CreateStream`] creates others. The stream serves no
+    /// client before it has the last part of the backup, because its content is incomplete.
     CreateRestoring = 26,
     /// Adds a part of a backup to a stream that is being restored. The payload is a
     /// [`super::RestorePart`], and the part's messages follow as publishes.
@@ -126,7 +134,7 @@ pub enum Kind {
 
 impl Kind {
     /// Returns the kind of the command that creates a stream of this configuration. A program that does not
-    /// know streams of this kind must stop at the command, so they have kinds of their own.
+    /// know streams of this kind must stop at the command, so these commands have kinds of their own.
     #[must_use]
     pub const fn creating(config: &StreamConfig) -> Self {
         match (config.has_origins(), config.is_extended()) {
@@ -136,8 +144,8 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of the command that changes a stream's configuration, from and to these
-    /// configurations.
+    /// Returns the kind of the command that changes a stream's configuration, `from` one configuration `to`
+    /// another. A program that does not know such streams stops at the command.
     #[must_use]
     pub const fn updating(from: &StreamConfig, to: &StreamConfig) -> Self {
         let have_origins = from.has_origins() || to.has_origins();
@@ -148,7 +156,8 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of the command that holds this delta of a consumer.
+    /// Returns the kind of the command that holds this delta of a consumer: a delta that lists settled
+    /// messages has its own kind, because the stream removes these messages.
     #[must_use]
     pub fn of_delta(delta: &[u8]) -> Self {
         match lists_settled(delta) {
@@ -177,7 +186,8 @@ impl Kind {
         )
     }
 
-    /// Returns the kind of command that has this number; `None` for an unknown number.
+    /// Returns the kind of command that has this number; `None` for the number of a kind that a newer program
+    /// has added.
     #[must_use]
     pub const fn from_u8(kind: u8) -> Option<Self> {
         Some(match kind {
@@ -213,21 +223,22 @@ impl Kind {
     }
 }
 
-/// A command of an entry, borrowed from the entry's bytes.
+/// A command of an entry, borrowed from the entry's bytes, so that decoding copies no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
-    /// The kind of the command.
+    /// The kind of the command, which says what the streams change and how they read the other fields.
     pub kind: Kind,
     /// The number of the stream that the command changes; 0 if the command creates a stream.
     pub stream: StreamNumber,
     /// The subject of a published message, the name of a consumer, or other data as the command's [`Kind`]
     /// says.
     pub subject: &'a [u8],
-    /// The header block of the message that the command publishes; `None` without headers.
+    /// The header block of the message that the command publishes; `None` if the publisher sent no headers.
     pub headers: Option<&'a [u8]>,
     /// The payload of a published message, or other data as the command's [`Kind`] says.
     pub payload: &'a [u8],
-    /// The offset of the command in its entry, in bytes.
+    /// The offset of the command in its entry, in bytes. The [`Place`] of a published message contains this
+    /// offset.
     pub offset: u32,
 }
 
@@ -239,7 +250,8 @@ impl<'a> Command<'a> {
         self.kind == Kind::SettlingDelta && settles(self.payload)
     }
 
-    /// Reads the command that begins at byte `offset` of `entry`, as a [`Place`] gives it.
+    /// Reads the command that begins at byte `offset` of `entry`, so that a node finds a message by its
+    /// [`Place`].
     ///
     /// # Errors
     ///
@@ -272,7 +284,8 @@ impl<'a> Command<'a> {
         })
     }
 
-    /// Creates a command without headers. [`Encoder::command`] determines the command's offset.
+    /// Creates a command without headers, for an [`Encoder`] to write. [`Encoder::command`] determines the
+    /// command's offset.
     #[must_use]
     pub const fn new(
         kind: Kind,
@@ -290,7 +303,8 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Returns the length of the encoded command, in bytes.
+    /// Returns the length of the encoded command, in bytes, so that the caller can check whether an entry has
+    /// room for the command.
     #[must_use]
     pub const fn encoded_bytes(&self) -> usize {
         let headers = match self.headers {
@@ -301,7 +315,8 @@ impl<'a> Command<'a> {
     }
 }
 
-/// An entry of the log, borrowed from its bytes: a batch of commands, and their time.
+/// An entry of the log, borrowed from its bytes: a batch of commands that each node of the group applies, and
+/// the time of the batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     time_us: u64,
@@ -309,7 +324,7 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Reads the header of an entry; [`Entry::commands`] reads the commands.
+    /// Reads the header of an entry; [`Entry::commands`] then reads the commands one by one.
     ///
     /// # Errors
     ///
@@ -353,7 +368,8 @@ impl<'a> Entry<'a> {
         self.commands().all(|c| c.is_ok_and(may))
     }
 
-    /// Iterates over the commands of the entry, in order. After an error the iterator ends.
+    /// Iterates over the commands of the entry, in order. After an error the iterator ends, because it cannot
+    /// know where the next command begins.
     #[must_use]
     pub const fn commands(&self) -> Commands<'a> {
         Commands {
@@ -363,7 +379,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// An iterator over the commands of a log entry, in order.
+/// An iterator over the commands of a log entry, in order. The state machine applies them one by one.
 #[derive(Clone, Debug)]
 pub struct Commands<'a> {
     bytes: &'a [u8],
@@ -388,7 +404,8 @@ impl<'a> Iterator for Commands<'a> {
     }
 }
 
-/// Writes an entry into the caller's buffer, command by command.
+/// Writes an entry into the caller's buffer, command by command, for the leader, which then proposes the
+/// entry to the group.
 ///
 /// ```
 /// use tidegate_stream::schema::number::StreamNumber;
@@ -408,11 +425,13 @@ pub struct Encoder<'b, B> {
     buffer: &'b mut B,
 }
 
-/// A growable buffer into which an [`Encoder`] writes an entry.
+/// A growable buffer into which an [`Encoder`] writes an entry, so that callers can use the buffer type that
+/// their log takes.
 pub trait Buffer {
-    /// Appends `bytes` to the buffer.
+    /// Appends `bytes` to the buffer, which grows as needed.
     fn put(&mut self, bytes: &[u8]);
-    /// Returns the part of the entry that the encoder has written so far.
+    /// Returns the part of the entry that the encoder has written so far, so that the encoder can overwrite
+    /// the entry's time.
     fn written(&mut self) -> &mut [u8];
 }
 
@@ -449,7 +468,8 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         Self { buffer }
     }
 
-    /// Continues to write the entry that [`Encoder::begin`] began in `buffer`.
+    /// Continues to write the entry that [`Encoder::begin`] began in `buffer`, for a leader that collects
+    /// commands over several calls.
     pub fn resume(buffer: &'b mut B) -> Self {
         assert!(
             buffer.written().len() >= ENTRY_HEADER_BYTES,
@@ -459,12 +479,13 @@ impl<'b, B: Buffer> Encoder<'b, B> {
     }
 
     /// Sets the time of the entry, in microseconds since 1970. The leader calls this when it proposes the
-    /// entry, because the time that the entry began with is older.
+    /// entry, because the entry may have waited since [`Encoder::begin`] set its time.
     pub fn set_time(&mut self, time_us: u64) {
         self.buffer.written()[8..ENTRY_HEADER_BYTES].copy_from_slice(&time_us.to_le_bytes());
     }
 
-    /// Writes the command that stores a message; returns the offset of the message's [`Place`].
+    /// Writes the command that stores a message; returns the offset for the message's [`Place`], by which a
+    /// node later reads the message.
     ///
     /// # Errors
     ///
@@ -483,7 +504,8 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         })
     }
 
-    /// Makes the next `count` publishes atomic: the stream stores all or none of them.
+    /// Writes the command that makes the next `count` publishes atomic: the stream stores all or none of
+    /// them.
     ///
     /// # Errors
     ///
@@ -497,7 +519,8 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         ))
     }
 
-    /// Writes a command, and returns its offset in the entry. Ignores the offset in `command`.
+    /// Writes a command, and returns its offset in the entry. The encoder ignores the offset in `command`,
+    /// because the end of the entry determines it.
     ///
     /// # Errors
     ///
@@ -527,54 +550,62 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         Ok(fits(start))
     }
 
-    /// Returns the length of the entry that the encoder has written so far, in bytes.
+    /// Returns the length of the entry that the encoder has written so far, in bytes, so that the leader can
+    /// propose the entry before it gets too long.
     pub fn encoded_bytes(&mut self) -> usize {
         self.buffer.written().len()
     }
 }
 
-/// The reason why the encoder cannot write a command into an entry.
+/// The reason why the encoder cannot write a command into an entry. The caller then proposes the entry and
+/// writes the command into the next entry, or refuses the command.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The subject is longer than 65,535 bytes, the most that its length field can express.
+    /// The command's subject is longer than 65,535 bytes, and the length field of a command cannot express
+    /// more.
     #[error("a subject takes at most 65535 bytes, not {0}")]
     Subject(usize),
-    /// With this command, the entry would be longer than 4 GiB.
+    /// With this command, the entry would be longer than 4 GiB. The offset of a command in its entry has only
+    /// 32 bits.
     #[error("an entry takes at most 4 GiB: propose what there is, then write this into the next")]
     Full,
 }
 
-/// The error for bytes that are not an entry of the log.
+/// The reason why a node cannot decode bytes as an entry of the log. The node must stop then, because it
+/// cannot apply the entry.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EntryError {
-    /// The bytes end within the entry's header or within a command.
+    /// The bytes end within the entry's header or within a command. The writer was interrupted, or a length
+    /// in the entry is wrong.
     #[error("the entry ends within what begins at byte {offset}")]
     Cut {
         /// The offset of the incomplete header or command in the entry, in bytes.
         offset: u32,
     },
-    /// The entry has another version of the layout than this program reads.
+    /// The entry has another version of the layout than this program reads, mostly because a newer program
+    /// wrote the entry.
     #[error("expected an entry of version {VERSION}, not {version}: a newer program wrote it")]
     Version {
-        /// The version of the layout that the entry states.
+        /// The version of the layout that the entry states, for the text of the error.
         version: u8,
     },
-    /// A command has a kind that this program does not know.
+    /// A command has a kind that this program does not know, mostly because a newer program wrote the entry.
     #[error("no command has the kind {kind} (byte {offset}): a newer program wrote it")]
     Kind {
-        /// The unknown number that the command states as its kind.
+        /// The unknown number that the command states as its kind, for the text of the error.
         kind: u8,
-        /// The offset of the faulty command in the entry, in bytes.
+        /// The offset of the faulty command in the entry, in bytes, so that an operator can find the command.
         offset: u32,
     },
-    /// A command has an unknown flag, or has headers although its flags deny that.
+    /// A command has a flag that this program does not know, or has headers although its flags say that it
+    /// has none.
     #[error("the flags {flags:#x} of the command at byte {offset} contradict it")]
     Flags {
-        /// The flags of the command.
+        /// The flags of the faulty command, for the text of the error.
         flags: u8,
-        /// The offset of the faulty command in the entry, in bytes.
+        /// The offset of the faulty command in the entry, in bytes, so that an operator can find the command.
         offset: u32,
     },
 }

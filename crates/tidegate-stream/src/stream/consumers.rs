@@ -1,4 +1,5 @@
-//! The consumers of a stream that the log keeps: their configurations and states.
+//! The consumers of a stream as the log keeps them: their configurations and states, which each node of the
+//! group has.
 //!
 //! This module owns the set of consumers, and their states as the deltas in the log change them.
 //! [`crate::consumer`] owns the rules of a configuration and all other behaviour of a consumer.
@@ -17,12 +18,14 @@ use crate::schema::sequence::StreamSeq;
 /// has taken them in. No client can use such a name, because it has a dot.
 pub const HOLDER_PREFIX: &str = "$TG.";
 
-/// Returns whether this is the name of a holder, which is no consumer of a client.
+/// Returns whether this is the name of a holder, which the limits and rules for the consumers of clients
+/// leave out.
 pub(super) fn is_holder(name: &str) -> bool {
     name.starts_with(HOLDER_PREFIX)
 }
 
-/// The part of a consumer that the log keeps: configuration, time of creation and state.
+/// The part of a consumer that the log keeps, so that each node of the group can become its leader:
+/// configuration, time of creation and state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamConsumer {
     pub(super) config: Arc<ConsumerConfig>,
@@ -31,19 +34,20 @@ pub struct StreamConsumer {
 }
 
 impl StreamConsumer {
-    /// Returns the consumer's configuration.
+    /// Returns the consumer's configuration, as the last command of the log has set it.
     #[must_use]
     pub fn config(&self) -> &ConsumerConfig {
         &self.config
     }
 
-    /// Returns the consumer's configuration as a shared reference, which costs no copy.
+    /// Returns the consumer's configuration as a shared reference, so that the caller can keep the
+    /// configuration without a copy.
     #[must_use]
     pub fn shared_config(&self) -> Arc<ConsumerConfig> {
         Arc::clone(&self.config)
     }
 
-    /// Returns the time at which the consumer was created, in microseconds since 1970.
+    /// Returns the time at which the group created the consumer, in microseconds since 1970.
     #[must_use]
     pub const fn created_us(&self) -> u64 {
         self.created_us
@@ -59,19 +63,20 @@ impl StreamConsumer {
 /// The payload of a [`super::Kind::CreateConsumer`] command, which creates or changes a consumer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConsumerRequest {
-    /// The consumer's configuration, which the leader has checked.
+    /// The consumer's configuration, which the leader has checked before it proposed the command.
     pub config: ConsumerConfig,
-    /// The condition on the consumer's existence: `create` if no consumer with another configuration may have
-    /// the name, `update` if the consumer must exist, empty for no condition.
+    /// The client's condition on the consumer's existence: `create` if no consumer with another configuration
+    /// may have the consumer's name, `update` if the consumer must exist, empty for no condition.
     #[serde(default)]
     pub action: String,
-    /// The start of a consumer that the leader already serves and adds to the log later, as it does with
-    /// ordered consumers; `None` for a new consumer.
+    /// The position at which a consumer starts that the leader already serves and adds to the log later, as
+    /// it does with ordered consumers; `None` for a new consumer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<Start>,
 }
 
-/// The part of a stream in which a new consumer looks for the message with which it starts.
+/// The part of a stream in which a new consumer looks for the message with which it starts. The view passes
+/// only the messages that the consumer's filter passes.
 #[derive(Debug)]
 pub struct StreamView<'a> {
     stream: &'a Stream,
@@ -79,7 +84,8 @@ pub struct StreamView<'a> {
 }
 
 impl<'a> StreamView<'a> {
-    /// Creates the view that a new consumer with this configuration has of the stream.
+    /// Creates the view that a new consumer with this configuration has of the stream, so that the consumer
+    /// can choose its start.
     #[must_use]
     pub fn new(stream: &'a Stream, config: &ConsumerConfig) -> Self {
         Self {
@@ -89,7 +95,8 @@ impl<'a> StreamView<'a> {
     }
 }
 
-/// Creates the filter of the subjects that a consumer with this configuration delivers.
+/// Creates the filter of the subjects that a consumer with this configuration delivers. Without filters in
+/// the configuration, the filter passes all subjects.
 #[must_use]
 pub fn consumer_filter(config: &ConsumerConfig) -> Filter {
     let one = (!config.filter_subject.is_empty()).then_some(&config.filter_subject);

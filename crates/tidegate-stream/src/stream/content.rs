@@ -27,7 +27,7 @@ use crate::bits::{Bits, LEN};
 use crate::consumer::Run;
 use crate::schema::sequence::StreamSeq;
 
-/// The messages of one stream.
+/// The messages of one stream, with the counts and sums that the stream reports to clients.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) index: Index,
@@ -39,32 +39,39 @@ pub(super) struct Content {
     pub(super) first_seq: StreamSeq,
     /// The number of the last message that the stream ever stored.
     pub(super) last_seq: StreamSeq,
-    /// The time at which the stream stored its last message, in microseconds since 1970.
+    /// The time at which the stream stored its last message, in microseconds since 1970. The stream gives no
+    /// later message an earlier time.
     pub(super) last_time_us: u64,
     /// The messages with their own time to live, ordered by the time at which they expire, in microseconds
-    /// since 1970. Messages that the stream removed may still be here, see `stale_dues`.
+    /// since 1970. The set may still have messages that the stream has removed, see `stale_dues`.
     dues: BTreeSet<(u64, StreamSeq)>,
-    /// The number of removed messages that are still in `dues`.
+    /// The number of removed messages that are still in `dues`. While there are any, the first time in `dues`
+    /// may belong to a removed message.
     stale_dues: usize,
     /// The number below which every message is removed or never expires by age. The search for messages
-    /// beyond the age limit starts at this number.
+    /// beyond the age limit starts at this number, so that each search does not visit these messages again.
     aged_from: StreamSeq,
     /// For a stream in memory, the publish command of each message, by the message's number; `None` for a
-    /// stream in the log. Messages that the stream removed may still be here.
+    /// stream in the log. The map may still have messages that the stream has removed.
     bodies: Option<Bodies>,
-    /// The messages that commands removed together, and that may still be in `dues` and `bodies`.
+    /// The messages that commands removed together. They may still be in `dues` and `bodies`, from which
+    /// [`Content::reclaim`] takes them in parts.
     unreclaimed: VecDeque<Bulk>,
-    /// The collections of earlier contents, which the node frees in parts.
+    /// The collections of earlier contents, which the node frees in parts, because freeing a large one takes
+    /// too long for one turn.
     discarded: Discarded,
 }
 
-/// The publish commands of a stream's messages by the messages' numbers.
+/// The publish commands of a stream's messages by the messages' numbers. A stream in memory has its messages
+/// here, because no log holds them.
 pub(super) type Bodies = HashMap<StreamSeq, Bytes, RandomState>;
 
-/// The greatest number of subjects that one call of [`Content::reclaim`] looks at.
+/// The greatest number of subjects that one call of [`Content::reclaim`] looks at, so that the call does not
+/// hold up the node's event loop.
 const RECLAIMED_SUBJECTS: usize = if cfg!(test) { 2 } else { 256 };
 
-/// A message that the stream has just removed: the caller reports it in an effect.
+/// A message that the stream has just removed: the caller reports the message in an effect, so that the node
+/// frees the message's space in the log.
 #[derive(Clone, Debug)]
 pub(super) struct Gone {
     pub(super) place: Place,
@@ -93,7 +100,7 @@ impl Content {
     }
 
     /// Restores the content from the parts of a snapshot. Counts the totals from the messages, because a
-    /// snapshot does not hold totals.
+    /// snapshot does not hold totals. So a restored stream has the totals that its messages add up to.
     pub(super) fn restored(
         mut self,
         index: Index,
@@ -143,7 +150,7 @@ impl Content {
         let (id, name) = self.subjects.add(subject, seq);
         slot.subject = id;
         // The stored time of a message is never before the time of an earlier message, even if the leader's
-        // clock went back, so that a search by time works.
+        // clock went back, so that a search by time can halve the stream at each step.
         slot.time_us = slot.time_us.max(self.last_time_us);
         self.index.push(seq, &slot);
         if self.messages == 0 {
@@ -161,7 +168,8 @@ impl Content {
         (seq, id, name)
     }
 
-    /// Gives the stream's next number to a message that the stream does not keep, and returns the number.
+    /// Gives the stream's next number to a message that the stream does not keep, because no consumer wants
+    /// the message, and returns the number.
     pub(super) fn pass_over(&mut self, time_us: u64) -> StreamSeq {
         self.last_seq = self.last_seq.next();
         self.last_time_us = self.last_time_us.max(time_us);
@@ -197,7 +205,7 @@ impl Content {
     }
 
     /// Removes the messages in these runs for which `want` returns true; `want` gets a message's number and
-    /// subject. The runs must rise.
+    /// subject. The runs must be in rising order, so that one pass over the index is enough.
     pub(super) fn remove_runs(
         &mut self,
         runs: &[Run],
@@ -227,7 +235,7 @@ impl Content {
     }
 
     /// Removes the messages up to number `to` that the filter of `foreseen` passes, with the results that
-    /// this node has prepared.
+    /// this node has prepared ahead of the command, so that the removal takes less time.
     pub(super) fn remove_foreseen(&mut self, mut foreseen: Foreseen, to: StreamSeq) -> Bulk {
         if !matches!(foreseen.reach(self), Reach::Patterns) {
             return self.remove_matching(&mut foreseen.into_filter(), to, 0);
@@ -240,7 +248,7 @@ impl Content {
     }
 
     /// Removes the messages up to number `to` that the filter passes, except the `keep` newest of all
-    /// messages that it passes.
+    /// messages that it passes. A client's purge with a filter does this.
     pub(super) fn remove_matching(
         &mut self,
         filter: &mut Filter,
@@ -292,7 +300,7 @@ impl Content {
         bulk
     }
 
-    /// Removes the messages numbered `from` to `to`.
+    /// Removes the messages numbered `from` to `to`, of all subjects, as one removal that the caller reports.
     pub(super) fn remove_range(&mut self, from: StreamSeq, to: StreamSeq) -> Bulk {
         let bulk = self.index.remove_range(from, to);
         self.forget_all(&bulk);
@@ -312,7 +320,8 @@ impl Content {
         self.index.remove_all().with_names(names)
     }
 
-    /// Subtracts from the totals the messages that the index has just removed together.
+    /// Subtracts from the totals the messages that the index has just removed together. The totals are then
+    /// right at once, and [`Content::reclaim`] does the rest of the work later.
     fn forget_all(&mut self, bulk: &Bulk) {
         let (mut bytes, mut dues) = (0, 0);
         let subjects = &mut self.subjects;
@@ -330,14 +339,14 @@ impl Content {
         self.renew_first();
     }
 
-    /// Returns whether [`Content::reclaim`] has work left.
+    /// Returns whether [`Content::reclaim`] has work left, so that the node calls that function again.
     pub(super) fn is_reclaiming(&self) -> bool {
         self.subjects.is_reclaiming() || !self.unreclaimed.is_empty() || !self.discarded.is_empty()
     }
 
-    /// Does a part of the work that removals of many messages have left: looks at up to 256 messages and 256
-    /// subjects. Has no effect on queries, except that times of expiry may be known again
-    /// ([`Content::next_own_due`]).
+    /// Does a part of the work that removals of many messages have left, so that one turn of the event loop
+    /// stays short: looks at up to 256 messages and 256 subjects. Queries notice only that the content may
+    /// know the next time of expiry again ([`Content::next_own_due`]).
     pub(super) fn reclaim(&mut self) {
         self.subjects.reclaim(RECLAIMED_SUBJECTS);
         self.discarded.free_part();
@@ -364,14 +373,16 @@ impl Content {
         std::mem::take(&mut self.discarded)
     }
 
-    /// Replaces this content by one without messages. Its collections stay, and the node frees them in parts.
+    /// Replaces this content by one without messages. The node frees the collections of the old content in
+    /// parts, because freeing them at once takes too long.
     pub(super) fn begin_anew(&mut self, mut fresh: Self) {
         fresh.discarded = self.take_discarded();
         *self = fresh;
     }
 
     /// Returns the earliest time at which a message expires by its own time to live, in microseconds since
-    /// 1970. Returns `None` if no message does, and also while `dues` still has removed messages.
+    /// 1970. Returns `None` if no message does. Also returns `None` while `dues` still has removed messages,
+    /// because the earliest time may belong to one of them.
     pub(super) fn next_own_due(&self) -> Option<u64> {
         match self.stale_dues {
             0 => self.dues.first().map(|(due, _)| *due),
@@ -387,15 +398,15 @@ impl Content {
         held.map(|(_, seq)| *seq)
     }
 
-    /// Skips message numbers, so that the stream's next message gets the number `first_seq`; the stream must
-    /// be empty.
+    /// Skips message numbers, so that the stream's next message gets the number `first_seq`, as a client's
+    /// purge asks. The stream must be empty.
     pub(super) const fn skip_to(&mut self, first_seq: StreamSeq) {
         self.first_seq = first_seq;
         self.last_seq = first_seq.prev();
     }
 
-    /// Skips message numbers, so that the stream's next message gets the number `seq`, which must be higher
-    /// than the number of the last message.
+    /// Skips message numbers, so that the stream's next message gets the number `seq`, as a mirror or a
+    /// restored stream needs. `seq` must be higher than the number of the last message.
     pub(super) const fn go_to(&mut self, seq: StreamSeq) {
         match self.messages {
             0 => self.skip_to(seq),
@@ -403,7 +414,8 @@ impl Content {
         }
     }
 
-    /// Subtracts from the totals a message that the index no longer holds, and returns the message's subject.
+    /// Subtracts from the totals a message that the index no longer holds, and returns the message's subject
+    /// for the caller's report.
     fn forget(&mut self, seq: StreamSeq, slot: &Slot) -> Name {
         if slot.flags.has(Flags::TTL) {
             self.dues.remove(&(slot.due_us, seq));
@@ -430,7 +442,8 @@ impl Content {
         self.bodies.as_ref()?.get(&seq)
     }
 
-    /// Returns the number of the first message of the subject `id`, which must have messages.
+    /// Returns the number of the first message of the subject `id`, which must have messages. Notes this
+    /// number as the subject's lowest, so that the next such search begins there.
     pub(super) fn first_of(&mut self, id: u32) -> Option<StreamSeq> {
         let stat = *self.subjects.stat(id);
         let first = self.index.next_of(id, stat.first, stat.last);
@@ -438,7 +451,8 @@ impl Content {
         first
     }
 
-    /// Returns the number of the last message of the subject `id`, which must have messages.
+    /// Returns the number of the last message of the subject `id`, which must have messages. The search
+    /// begins at the subject's highest known number.
     pub(super) fn last_of(&self, id: u32) -> Option<StreamSeq> {
         let stat = self.subjects.stat(id);
         self.index.prev_of(id, stat.last, stat.first)
@@ -452,13 +466,15 @@ impl Content {
         last
     }
 
-    /// Returns the number of the stream's last message with a subject that the filter passes.
+    /// Returns the number of the stream's last message with a subject that the filter passes, for example for
+    /// a consumer that starts at this message.
     pub(super) fn last_matching(&self, filter: &Filter) -> Option<StreamSeq> {
         match filter.reach(&self.subjects) {
             Reach::One(id) => self.last_of(id?),
             _ => {
-                // The subjects with the highest numbers mostly have the latest messages, and a subject needs
-                // a look at its name only if it may have a later message than those before.
+                // The loop begins with the subjects of the highest numbers, because they mostly have the
+                // latest messages. It compares the name of a subject only if that subject may have a later
+                // message than the best one so far.
                 let mut best = None;
                 for (id, bound) in self.subjects.bounds_back() {
                     if best.is_some_and(|best| best >= bound) {
@@ -478,6 +494,7 @@ impl Content {
     }
 
     /// Returns the number of the first message, from number `seq` on, with a subject that the filter passes.
+    /// A consumer finds its next message to deliver by this search.
     pub(super) fn next(&self, seq: StreamSeq, filter: &mut Filter) -> Option<StreamSeq> {
         let seq = seq.max(self.first_seq);
         match filter.reach(&self.subjects) {
@@ -495,7 +512,8 @@ impl Content {
         }
     }
 
-    /// Counts the messages, from number `seq` on, with subjects that the filter passes.
+    /// Counts the messages, from number `seq` on, with subjects that the filter passes, for example the
+    /// messages that a consumer has yet to deliver.
     pub(super) fn count_from(&self, seq: StreamSeq, filter: &mut Filter) -> u64 {
         let subjects = &self.subjects;
         let whole = seq <= self.first_seq;
@@ -518,7 +536,8 @@ impl Content {
         }
     }
 
-    /// Counts the messages from number `from` to below number `end` with subjects that the filter passes.
+    /// Counts the messages from number `from` to below number `end` with subjects that the filter passes, so
+    /// that a consumer's count of pending messages stays exact.
     pub(super) fn count_between(
         &self,
         from: StreamSeq,
@@ -547,13 +566,13 @@ impl Content {
     }
 
     /// Makes the search for messages beyond the age limit start at the first message again, because a move
-    /// has filled this copy of a stream.
+    /// has filled this copy of a stream with older messages.
     pub(super) const fn age_anew(&mut self) {
         self.aged_from = self.first_seq;
     }
 
-    /// Returns the number of the first message that can expire by age, with the time at which the stream
-    /// stored it, in microseconds since 1970.
+    /// Returns the number of the first message that can expire by age, so that the stream knows when to
+    /// remove it, with the time at which the stream stored it, in microseconds since 1970.
     pub(super) fn next_aged(&mut self) -> Option<(StreamSeq, u64)> {
         let mut seq = self.aged_from.max(self.first_seq);
         loop {
@@ -568,7 +587,7 @@ impl Content {
     }
 
     /// Returns the messages that the stream holds with their own time to live, by the time at which they
-    /// expire. Only tests call this.
+    /// expire. Only tests call this, because it visits all of them.
     #[cfg(test)]
     pub(super) fn held_dues(&self) -> Vec<(u64, StreamSeq)> {
         let held = |(_, seq): &&(u64, StreamSeq)| self.index.get(*seq).is_some();
@@ -618,7 +637,8 @@ impl Content {
     }
 }
 
-/// Returns the runs without those that end before message `seq`.
+/// Returns the runs without those that end before message `seq`, so that a pass over rising numbers looks at
+/// each run once.
 fn after_runs(mut runs: &[Run], seq: StreamSeq) -> &[Run] {
     while let Some((_, rest)) = runs.split_first().filter(|(run, _)| *run.end() < seq) {
         runs = rest;

@@ -15,16 +15,18 @@ use super::wire::RestoreError;
 use super::wire::{Reader, put_bytes, put_len, put_u64};
 use crate::schema::sequence::StreamSeq;
 
-/// The number of message ids in a full page.
+/// The number of message ids in a full page. The stream and a snapshot share a full page, so that the
+/// snapshot copies no ids.
 const PAGE_LEN: usize = 256;
 
 /// The ids of a stream's recent messages, by which the stream recognises duplicates.
 #[derive(Debug)]
 pub(super) struct Dedup {
-    /// The number of the first id in the first page. Ids get successive numbers as they arrive.
+    /// The number of the first id in the first page. Ids get successive numbers as they arrive. So a number
+    /// gives the page and the row of an id.
     base: u64,
-    /// The number of the oldest message id that the stream remembers, and (`next`) the number that the next
-    /// id will get.
+    /// `oldest` is the number of the oldest message id that the stream remembers, and `next` is the number
+    /// that the stream gives to the next id.
     oldest: u64,
     next: u64,
     pages: VecDeque<Arc<Page>>,
@@ -32,7 +34,7 @@ pub(super) struct Dedup {
     hasher: RandomState,
 }
 
-/// A page of message ids, in the order in which they arrived.
+/// A page of message ids, in the order in which the stream stored their messages.
 #[derive(Clone, Debug, Default)]
 struct Page {
     ids: Vec<u8>,
@@ -66,8 +68,8 @@ impl Dedup {
         }
     }
 
-    /// Returns the number of the message that the stream stored with this id; `None` if the stream does not
-    /// remember the id.
+    /// Returns the number of the message that the stream stored with this id, so that the publisher of a
+    /// duplicate learns that number; `None` if the stream does not remember the id.
     pub(super) fn find(&self, id: &[u8]) -> Option<StreamSeq> {
         let same = |n: &u64| self.get(*n).is_some_and(|(other, ..)| other == id);
         let found = self.by_id.find(self.hasher.hash_one(id), same)?;
@@ -75,7 +77,7 @@ impl Dedup {
     }
 
     /// Adds the id of message `seq`, which the stream stored at `time_us`. The stream must not remember this
-    /// id yet.
+    /// id yet, because a lookup finds only one message for an id.
     pub(super) fn add(&mut self, id: &[u8], seq: StreamSeq, time_us: u64) {
         let full = self.pages.back().is_none_or(|p| p.rows.len() == PAGE_LEN);
         if full {
@@ -96,7 +98,8 @@ impl Dedup {
         self.next += 1;
     }
 
-    /// Forgets the ids of messages that the stream stored before `time_us`, in microseconds since 1970.
+    /// Forgets the ids of messages that the stream stored before `time_us`, in microseconds since 1970,
+    /// because the window for duplicates no longer contains them.
     pub(super) fn forget_before(&mut self, time_us: u64) {
         while let Some((id, _, time)) = get(&self.pages, self.base, self.oldest) {
             if time >= time_us {
@@ -113,25 +116,27 @@ impl Dedup {
     }
 
     /// Returns the time of the message with the last remembered id, in microseconds since 1970; 0 if the
-    /// stream remembers no id.
+    /// stream remembers no id. The stream adds ids only with rising times.
     pub(super) fn last_us(&self) -> u64 {
         let last = self.next.checked_sub(1).and_then(|n| self.get(n));
         last.map_or(0, |(.., time_us)| time_us)
     }
 
     /// Iterates over the remembered ids except the `skip` oldest ones, each with the number and the time of
-    /// its message.
+    /// its message, so that a move can copy the ids in parts.
     pub(super) fn iter_from(&self, skip: u64) -> impl Iterator<Item = (&[u8], StreamSeq, u64)> {
         let from = self.oldest.saturating_add(skip);
         (from..self.next).map_while(|n| self.get(n))
     }
 
-    /// Returns the number of message ids that the stream remembers.
+    /// Returns the number of message ids that the stream remembers, so that a snapshot can state that number
+    /// before the ids.
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Returns the remembered ids for a snapshot, which shares their pages with the stream.
+    /// Returns the remembered ids for a snapshot, which shares their pages with the stream and so copies no
+    /// id.
     pub(super) fn shared(&self) -> Ids {
         Ids {
             pages: self.pages.clone(),
@@ -149,7 +154,8 @@ impl Dedup {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ids {
     pages: VecDeque<Arc<Page>>,
-    /// The number of message ids in the first page that the stream has already forgotten.
+    /// The number of message ids in the first page that the stream has already forgotten. The snapshot leaves
+    /// these ids out.
     skip: usize,
     len: usize,
 }
@@ -173,7 +179,8 @@ impl Ids {
         }
     }
 
-    /// Restores the remembered ids of a stream's messages from a snapshot.
+    /// Restores the remembered ids of a stream's messages from a snapshot, so that the stream recognises
+    /// duplicates after a restart too.
     pub(super) fn decode(from: &mut Reader<'_>) -> Result<Dedup, RestoreError> {
         let mut dedup = Dedup::new();
         let mut last = 0;

@@ -10,7 +10,8 @@ use super::content::Bodies;
 use super::subjects::Chains;
 use crate::schema::sequence::StreamSeq;
 
-/// The number of items that one call of [`Discarded::free_part`] frees.
+/// The number of items that one call of [`Discarded::free_part`] frees, so that the call does not hold up the
+/// node's event loop.
 const PART_LEN: usize = if cfg!(test) { 3 } else { 256 };
 
 /// Collections that no stream needs any more, and that the node frees in parts.
@@ -25,35 +26,36 @@ enum Items {
 }
 
 impl Discarded {
-    /// Takes the lists of the messages of a stream's subjects.
+    /// Takes the lists of the messages of a stream's subjects, to free them in parts.
     pub(super) fn add_chains(&mut self, chains: Option<Chains>) {
         self.0.extend(chains.map(Items::Chains));
     }
 
-    /// Takes the times at which messages of a stream would have expired.
+    /// Takes the times at which messages of a stream would have expired, to free them in parts.
     pub(super) fn add_dues(&mut self, dues: BTreeSet<(u64, StreamSeq)>) {
         if !dues.is_empty() {
             self.0.push_back(Items::Dues(dues.into_iter()));
         }
     }
 
-    /// Takes the bytes of the messages of a stream in memory.
+    /// Takes the bytes of the messages of a stream in memory, to free them in parts.
     pub(super) fn add_bodies(&mut self, bodies: Option<Bodies>) {
         let bodies = bodies.filter(|bodies| !bodies.is_empty());
         self.0.extend(bodies.map(|b| Items::Bodies(b.into_iter())));
     }
 
-    /// Takes all collections of `other`.
+    /// Takes all collections of `other`, for example those of a stream that the caller drops.
     pub(super) fn append(&mut self, mut other: Self) {
         self.0.append(&mut other.0);
     }
 
-    /// Returns whether there is nothing to free.
+    /// Returns whether all collections are freed, so that the node need not call [`Discarded::free_part`]
+    /// again.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Frees up to 256 items.
+    /// Frees up to 256 items, so that the event loop can take another turn before the rest.
     pub(super) fn free_part(&mut self) {
         let Some(items) = self.0.front_mut() else {
             return;

@@ -21,16 +21,17 @@ use crate::consumer::duration;
 use crate::schema::sequence::StreamSeq;
 
 /// The limit on the messages beyond their own time to live that one command removes, and likewise on the
-/// messages beyond the age limit. The next command removes further messages.
+/// messages beyond the age limit. The next command removes further messages. So no single command takes long.
 const EXPIRE_MAX: usize = 4096;
-/// The limit on the messages beyond their own time to live that one round of proposals replaces with markers
-/// in a stream, and likewise on the messages beyond the age limit.
+/// The limit, which keeps an entry short, on the messages beyond their own time to live that one round of
+/// proposals replaces with markers in a stream, and likewise on the messages beyond the age limit.
 const MARKERS_MAX: usize = 256;
 
 impl Stream {
     /// Returns a lower bound of the time, in microseconds since 1970, at which the message that the stream
     /// stored last expires: by its own time to live (`due_us`, 0 for none) or by the stream's age limit.
-    /// Returns `u64::MAX` if neither limits its life.
+    /// Returns `u64::MAX` if neither limits its life. By this bound the leader knows when to look for expired
+    /// messages.
     #[inline]
     pub(super) fn due_after_store(&self, due_us: u64) -> u64 {
         let own = if due_us == 0 { u64::MAX } else { due_us };
@@ -62,8 +63,8 @@ impl Stream {
         own.into_iter().chain(aged).min()
     }
 
-    /// Removes a bounded number of expired messages, except those that a marker must replace, and a bounded
-    /// number of messages without a consumer.
+    /// Removes a bounded number of expired messages, except those that a marker must replace by a command of
+    /// its own, and a bounded number of messages without a consumer.
     pub(super) fn expire(&mut self, now: u64, effects: &mut Vec<Effect>) {
         self.go_on_sweep(effects);
         for seq in self.due(now, EXPIRE_MAX) {
@@ -74,7 +75,7 @@ impl Stream {
     }
 
     /// Returns the numbers of expired messages: at most `most` beyond their own time to live, and at most
-    /// `most` beyond the stream's age limit.
+    /// `most` beyond the stream's age limit. The bound keeps the command short.
     fn due(&mut self, now: u64, most: usize) -> Vec<StreamSeq> {
         let mut due: Vec<StreamSeq> = self.content.own_due(now).take(most).collect();
         if self.limits.age_us > 0
@@ -91,7 +92,8 @@ impl Stream {
     }
 
     /// Returns the data of a message if only a marker may replace the message: the stream has markers, the
-    /// message is the only one of its subject, and it is no marker itself.
+    /// message is the only one of its subject, and the message is no marker itself. Otherwise the stream
+    /// removes the expired message without a marker.
     fn awaits_marker(&self, seq: StreamSeq) -> Option<Slot> {
         let slot = self.content.index.get(seq)?;
         let alone = self.content.subjects.stat(slot.subject).count == 1;
@@ -100,7 +102,8 @@ impl Stream {
     }
 
     /// Writes the command that removes a stream's expired messages, and a command for each marker that must
-    /// replace a message. Returns the number of commands written.
+    /// replace a message. The leader does this when messages have expired. Returns the number of commands
+    /// written.
     pub(super) fn propose_expiry<B: Buffer>(
         &mut self,
         now: u64,
@@ -126,7 +129,8 @@ impl Stream {
         Ok(written)
     }
 
-    /// Returns the headers of a marker. nats-server gives its markers the same headers.
+    /// Returns the headers of a marker. nats-server gives its markers these headers too, so clients recognise
+    /// the marker.
     fn marker_headers(&self) -> String {
         let ttl = i64::try_from(self.limits.marker_ttl_secs.saturating_mul(1_000_000_000));
         let ttl = duration::text(ttl.expect("the configuration has it as an i64 of nanoseconds"));
@@ -135,8 +139,9 @@ impl Stream {
         )
     }
 
-    /// Replaces the last message of the command's subject with a marker, if that message has expired. Returns
-    /// the time at which the marker expires, in microseconds since 1970; `u64::MAX` without a marker.
+    /// Replaces the last message of the command's subject with a marker, if that message has expired, so that
+    /// consumers learn that the subject has no messages left. Returns the time at which the marker expires,
+    /// in microseconds since 1970; `u64::MAX` without a marker.
     pub(super) fn apply_marker(
         &mut self,
         command: &Command<'_>,
@@ -153,8 +158,9 @@ impl Stream {
         };
         let life = self.limits.marker_ttl_secs.saturating_mul(1_000_000);
         let marker = Accepted {
-            // A marker that this program writes is small, so the conversion of its size succeeds. The code
-            // does not panic for a larger one, because another node may have written it.
+            // The conversion of the size succeeds for a marker that this program writes, because it is small.
+            // For a larger marker, which another program may have written, the node takes another size and
+            // does not panic.
             bytes: u32::try_from(counted_bytes(command)).unwrap_or(slot.bytes),
             flags: Flags::MARKER.with(Flags::TTL),
             due_us: now.saturating_add(life),

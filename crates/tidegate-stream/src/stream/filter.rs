@@ -1,4 +1,5 @@
-//! A filter of the subjects of a stream: it passes all subjects, or those that one of its patterns matches.
+//! A filter of the subjects of a stream, for consumers, purges and queries: it passes all subjects, or those
+//! that one of its patterns matches.
 //!
 //! The filter remembers, by the number of a subject, whether it passes the subject. So it compares each
 //! subject with the patterns once, and not for each message.
@@ -13,8 +14,8 @@ use super::subjects::Subjects;
 pub struct Filter {
     wants: Wants,
     /// For each number of a subject, the result of the comparison with the patterns, and the birth of the
-    /// compared subject. Another subject that takes over the number has another birth, which makes the result
-    /// void.
+    /// compared subject, so that the filter compares each subject only once. Another subject that takes over
+    /// the number has another birth, which makes the result void.
     verdicts: Vec<(u32, Verdict)>,
 }
 
@@ -37,14 +38,14 @@ enum Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reach {
     All,
-    /// The filter passes only one subject, the one with this number; `None` if the stream has no messages of
-    /// that subject.
+    /// The filter passes only the subject with this number; `None` if the stream has no messages of that
+    /// subject.
     One(Option<u32>),
     Patterns,
 }
 
 impl Filter {
-    /// Creates a filter that passes the messages of all subjects.
+    /// Creates a filter that passes the messages of all subjects. A consumer without a filter uses it.
     #[must_use]
     pub const fn all() -> Self {
         Self {
@@ -70,7 +71,8 @@ impl Filter {
         }
     }
 
-    /// Returns whether the filter passes messages of the subject `name`.
+    /// Returns whether the filter passes messages of the subject `name`, by a comparison with the filter's
+    /// patterns.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         match &self.wants {
@@ -95,7 +97,8 @@ impl Filter {
         }
     }
 
-    /// Returns whether the filter passes messages of the subject with this number.
+    /// Returns whether the filter passes messages of the subject with this number. The filter compares the
+    /// subject with its patterns only once, and then remembers the result.
     pub(super) fn wants(&mut self, subjects: &Subjects, id: u32) -> bool {
         let birth = subjects.stat(id).birth;
         let at = id as usize;

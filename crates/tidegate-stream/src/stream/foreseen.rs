@@ -16,31 +16,36 @@ use super::subjects::Subjects;
 use crate::bits::{Bits, LEN};
 use crate::schema::sequence::StreamSeq;
 
-/// The number of subjects that count as much work as a copy of one block.
+/// The number of subjects that take as long to compare as a block takes to copy. A node measures the parts of
+/// its preparation in subjects.
 const SUBJECTS_A_BLOCK: usize = 64;
 
-/// The results that a purge by subject can use.
+/// The results that a node prepares for a purge by subject, so that the purge itself takes less time.
 #[derive(Debug)]
 pub(super) struct Foreseen {
     pattern: String,
-    /// The purge's filter, which remembers the subjects that it has compared with the pattern.
+    /// The purge's filter, which remembers the results of its comparisons, so that the purge need not repeat
+    /// them.
     filter: Filter,
-    /// The number of the first subject that the filter has not seen yet; `None` once no subject is left.
-    subject: Option<usize>,
-    /// The closed blocks that this node has looked at, in order.
-    blocks: VecDeque<Removal>,
-    /// The lowest first number of the blocks that this node has still to look at; `None` once no block is
+    /// The place of the subject that this node compares with the pattern next; `None` once no subject is
     /// left.
+    subject: Option<usize>,
+    /// The closed blocks that this node has looked at, in order, each with the messages that the purge
+    /// removes from it.
+    blocks: VecDeque<Removal>,
+    /// The message number from which on this node has still to look at blocks; `None` once no block is left.
     block: Option<StreamSeq>,
 }
 
-/// The messages of a block that a purge removes; it may remove none.
+/// The messages, perhaps none, that a purge removes from a block.
 #[derive(Debug)]
 struct Removal {
-    /// The block as it was. If the index has another block now, the purge looks at that one.
+    /// The block at the time at which this node looked at it. If the block has changed since, the index has
+    /// another block in its place, and the purge looks at that one.
     block: Arc<Block>,
     gone: Bits,
-    /// The block without these messages; `None` if the purge removes all messages of the block, or none.
+    /// A copy of the block without these messages, which the purge puts into the index; `None` if the purge
+    /// removes all messages of the block, or none.
     rest: Option<Arc<Block>>,
 }
 
@@ -55,21 +60,24 @@ impl Foreseen {
         }
     }
 
-    /// Returns whether these results are for a purge by this pattern.
+    /// Returns whether these results are for a purge by this pattern, so that the purge can use them.
     pub(super) fn is_for(&self, pattern: &str) -> bool {
         self.pattern == pattern
     }
 
-    /// Returns whether all results are there. Subjects and messages that came since may lack.
+    /// Returns whether this node has finished the preparation. The results may lack subjects and messages
+    /// that came since; the purge looks at those itself.
     pub(super) const fn is_complete(&self) -> bool {
         self.block.is_none()
     }
 
-    /// Looks at up to `limit` further subjects of the stream, or at blocks of messages for about as long.
+    /// Looks at up to `limit` further subjects of the stream, or at blocks of messages for about as long, so
+    /// that one turn of the node stays short.
     pub(super) fn go_on(&mut self, content: &Content, limit: usize) {
         let subjects = &content.subjects;
         if !matches!(self.filter.reach(subjects), Reach::Patterns) {
-            // A purge of one subject or of all needs no preparation.
+            // A purge of one subject or of all subjects compares no patterns, so this node prepares nothing
+            // for it.
             self.block = None;
             return;
         }
@@ -98,18 +106,21 @@ impl Foreseen {
         }
     }
 
-    /// Returns the kinds of subjects that the purge's filter can pass.
+    /// Returns whether the purge's filter can pass all subjects, one subject, or those of patterns. Only the
+    /// last kind has prepared results.
     pub(super) fn reach(&self, content: &Content) -> Reach {
         self.filter.reach(&content.subjects)
     }
 
-    /// Returns the purge's filter, with the results of its comparisons.
+    /// Returns the purge's filter, with the results of its comparisons, so that the purge does not repeat
+    /// them.
     pub(super) fn into_filter(self) -> Filter {
         self.filter
     }
 
     /// Returns the messages to remove in a range of a block's bits, and a copy of the block without them if
-    /// this node has made one. The caller must ask for the blocks in order.
+    /// this node has made one. The caller must ask for the blocks in order, because the results lie in that
+    /// order.
     pub(super) fn choose(
         &mut self,
         block: &Block,
@@ -136,7 +147,8 @@ mod tests {
     use super::super::command::Place;
     use super::*;
 
-    /// Fills a content with `len` messages; each message with an even number has the subject `a.even`.
+    /// Fills a content with `len` messages; each message with an even number has the subject `a.even`, and
+    /// each other message has a subject of its own.
     fn filled(len: u64) -> Content {
         let mut content = Content::new(StreamSeq::FIRST, false);
         for n in 1..=len {
@@ -170,7 +182,8 @@ mod tests {
             parts += 1;
         }
         assert!(parts > 5 && foreseen.is_for("a.*"));
-        // The second block changes, and a message comes.
+        // The second block changes after the preparation, so the purge must not use the prepared copy of it.
+        // This removal changes the block.
         content.remove(StreamSeq::new(300));
         let copies: Vec<Arc<Block>> = foreseen
             .blocks

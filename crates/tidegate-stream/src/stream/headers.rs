@@ -1,33 +1,39 @@
-//! The headers of a published message by which the publisher asks something of the stream.
+//! The headers of a published message by which the publisher asks the stream for something, such as a time to
+//! live or a check of the last message's number.
 //!
 //! The parser reads the header block once, looks for the names that a stream knows, and ignores all other
-//! headers, even malformed ones. As in nats-server, the case of names matters, the first of several headers
-//! with one name counts, and an empty value counts as missing.
+//! headers, even malformed ones. As in nats-server, so that clients get the results that they know, the case
+//! of names matters, the first of several headers with one name counts, and an empty value counts as missing.
 
 use crate::consumer::duration;
 
-/// The headers of a published message by which the publisher asks something of the stream. A field is `None`
-/// if the message lacks the header.
+/// The headers of a published message by which the publisher asks the stream for something, such as a time to
+/// live or a check of the last message's number. A field is `None` if the publisher has left the header out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked<'a> {
     /// `Nats-Msg-Id`: the id of the message, by which the stream recognises a duplicate.
     pub msg_id: Option<&'a [u8]>,
-    /// `Nats-Expected-Stream`: the name of the stream that is to store the message.
+    /// `Nats-Expected-Stream`: the name of the stream that the publisher expects to store the message;
+    /// another stream refuses the message.
     pub expected_stream: Option<&'a [u8]>,
-    /// `Nats-Expected-Last-Msg-Id`: the id that the stream's last message must have.
+    /// `Nats-Expected-Last-Msg-Id`: the id that the stream's last message must have; otherwise the stream
+    /// refuses this message.
     pub expected_last_msg_id: Option<&'a [u8]>,
-    /// `Nats-Expected-Last-Sequence`: the number that the stream's last message must have.
+    /// `Nats-Expected-Last-Sequence`: the number that the stream's last message must have; otherwise the
+    /// stream refuses this message.
     pub expected_last_seq: Option<&'a [u8]>,
-    /// `Nats-Expected-Last-Subject-Sequence`: the number that the last message of the subject must have.
+    /// `Nats-Expected-Last-Subject-Sequence`: the number that the last message of the subject must have;
+    /// otherwise the stream refuses this message.
     pub expected_last_subject_seq: Option<&'a [u8]>,
     /// `Nats-Expected-Last-Subject-Sequence-Subject`: the subject, or pattern, to which the expected number
     /// refers, in place of the message's own subject.
     pub expected_subject: Option<&'a [u8]>,
     /// `Nats-Rollup`: the older messages that this message replaces, of its subject (`sub`) or all (`all`).
     pub rollup: Option<&'a [u8]>,
-    /// `Nats-TTL`: the time after which the stream removes the message.
+    /// `Nats-TTL`: the time after which the publisher wants the stream to remove the message.
     pub ttl: Option<&'a [u8]>,
-    /// `Nats-Marker-Reason`: says that the message is a marker, and why the messages of its subject are gone.
+    /// `Nats-Marker-Reason`: tells consumers that the message is a marker, and why the messages of its
+    /// subject are gone.
     pub marker_reason: Option<&'a [u8]>,
     /// `KV-Operation`: the operation of a key-value client; `PURGE` makes the message a marker.
     pub kv_operation: Option<&'a [u8]>,
@@ -39,7 +45,8 @@ pub struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Reads, from a message's header block, the headers by which the publisher asks something of the stream.
+    /// Reads, from a message's header block, the headers by which the publisher asks the stream for
+    /// something, so that the stream can check and obey them.
     #[must_use]
     pub fn read(block: &'a [u8]) -> Self {
         let mut asked = Self::default();
@@ -79,26 +86,27 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Returns whether the message is a marker: a message that says that the messages of its subject are
-    /// gone.
+    /// Returns whether the message is a marker: a message by which consumers learn that the messages of its
+    /// subject are gone.
     pub(super) fn is_marker(&self) -> bool {
         self.marker_reason.is_some() || self.kv_operation == Some(b"PURGE")
     }
 }
 
-/// The time to live that a message asks for in its header `Nats-TTL`.
+/// The time to live that a publisher asks for in the header `Nats-TTL`, after which the stream removes the
+/// message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ttl {
-    /// The message asks for no time to live of its own; the stream's age limit applies.
+    /// The publisher asks for no time to live of its own; the stream's age limit applies.
     Unset,
-    /// The message asks never to expire, even if the stream has an age limit.
+    /// The publisher asks the stream never to remove the message by age, even if the stream has an age limit.
     Never,
     Seconds(u64),
 }
 
 impl Ttl {
     /// Parses the value of the header `Nats-TTL`: whole seconds, a duration in Go's notation of at least a
-    /// second, or `never`. Returns `None` for any other value.
+    /// second, or `never`. Returns `None` for any other value, for which the stream refuses the message.
     pub(super) fn read(value: &[u8]) -> Option<Self> {
         if value.eq_ignore_ascii_case(b"never") {
             return Some(Self::Never);
@@ -118,7 +126,7 @@ impl Ttl {
 }
 
 /// Parses a number that consists only of decimal digits; `None` if the value is anything else or does not fit
-/// into a `u64`.
+/// into a `u64`. nats-server reads the numbers in headers in this way too.
 pub(super) fn number(value: &[u8]) -> Option<u64> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -126,7 +134,8 @@ pub(super) fn number(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// Iterates over the lines of a header block after the first line, which only states the protocol version.
+/// Iterates over the lines of a header block. Leaves out the first line, because it only states the protocol
+/// version.
 fn lines(block: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = block;
     std::iter::from_fn(move || {

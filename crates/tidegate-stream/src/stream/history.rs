@@ -1,5 +1,5 @@
-//! Queries about the messages of a stream: the first and the last number, the removed messages, and the last
-//! message of each subject up to a given number.
+//! Answers queries of clients, consumers and moves about the messages of a stream: the first and the last
+//! number, the removed messages, and the last message of each subject up to a given number.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::streams::Streams;
 use super::subjects::Name;
 use crate::schema::sequence::StreamSeq;
 
-/// The removed messages of a stream at one moment, between its first message and its last. Shares the blocks
-/// of the stream's index, so that another thread can list a million numbers.
+/// The removed messages of a stream at one moment, between its first message and its last. The list shares
+/// the blocks of the stream's index, so that another thread can list a million numbers.
 #[derive(Clone, Debug)]
 pub struct Removed {
     first_seq: StreamSeq,
@@ -22,7 +22,8 @@ pub struct Removed {
 }
 
 impl Removed {
-    /// Iterates over the runs of removed messages in rising order, each with its first number and its last.
+    /// Iterates over the runs of removed messages in rising order, each with its first number and its last,
+    /// so that a long gap costs only one item.
     pub fn runs(&self) -> impl Iterator<Item = (StreamSeq, StreamSeq)> {
         let blocks = self.blocks.iter().map(|block| &**block).chain([&self.tail]);
         let held = blocks.flat_map(|block| block.live().iter().map(|bit| block.seq(bit)));
@@ -35,12 +36,13 @@ impl Removed {
     }
 }
 
-/// The number of subjects that count as much work as the search for an older message of one subject.
+/// The number of subjects that take as long to look at as the search for an older message of one subject. A
+/// query measures its parts in subjects.
 const SEARCH_COST: usize = 64;
 
 impl Stream {
-    /// Returns the removed messages between the stream's first message and its last. Takes time for each
-    /// block of 256 messages.
+    /// Returns the removed messages between the stream's first message and its last. The call takes time for
+    /// each block of 256 messages, because it shares each block.
     #[must_use]
     pub fn removed(&self) -> Removed {
         let (blocks, tail) = self.content.index.shared();
@@ -53,13 +55,14 @@ impl Stream {
     }
 
     /// Returns the number of the stream's first message; in an empty stream, the number that the next message
-    /// will get.
+    /// will get. Consumers start at this number or above.
     #[must_use]
     pub const fn first_seq(&self) -> StreamSeq {
         self.content.first_seq
     }
 
     /// Returns the number of the last message that the stream ever stored; 0 before the first message.
+    /// Consumers wait for messages above this number.
     #[must_use]
     pub const fn last_seq(&self) -> StreamSeq {
         self.content.last_seq
@@ -67,7 +70,7 @@ impl Stream {
 
     /// Looks at up to `len` of the stream's subjects, from place `from` on. Returns the subjects among them
     /// that the filter passes, each with its count of messages, and the place of the next subject; `None`
-    /// once no subject is left.
+    /// once no subject is left. So a query over many subjects spreads over several turns of the node.
     #[must_use]
     pub fn subjects_part(
         &self,
@@ -85,7 +88,8 @@ impl Stream {
     /// message of each of them that the filter passes, in no particular order, and the place of the next
     /// subject; `None` once no subject is left. If `up_to` is given, a subject with messages above this
     /// number counts with its last message up to it; the search for that message takes as long as a look at
-    /// 64 subjects. A subject keeps its place as long as it has messages.
+    /// 64 subjects. A subject keeps its place as long as it has messages, so a query in several calls does
+    /// not miss it.
     #[must_use]
     pub fn lasts_part(
         &self,
@@ -116,7 +120,8 @@ impl Stream {
     }
 
     /// Counts the messages that the filter passes among up to `len` numbers, from number `from` on. Returns
-    /// the count, and the number from which to go on; `None` once no message is left.
+    /// the count, and the number from which to go on; `None` once no message is left. So a count over a large
+    /// stream spreads over several turns of the node.
     #[must_use]
     pub fn count_part(
         &self,
@@ -131,7 +136,7 @@ impl Stream {
     }
 
     /// Returns whether the stream holds message `seq`, and the message is the last of a subject that the
-    /// filter passes.
+    /// filter passes. A consumer that delivers only the last messages of subjects asks this.
     #[must_use]
     pub fn is_last(&self, seq: StreamSeq, filter: &Filter) -> bool {
         let content = &self.content;
@@ -143,7 +148,8 @@ impl Stream {
     }
 
     /// Returns, for each subject that the filter passes, the number of its last message up to number `up_to`,
-    /// in no particular order; `None` if more than `max` subjects have such a message.
+    /// in no particular order; `None` if more than `max` subjects have such a message, because the answer to
+    /// a client would be too large.
     #[must_use]
     pub fn last_per_subject_up_to(
         &self,
@@ -172,7 +178,7 @@ impl Stream {
 
 impl Streams {
     /// Returns the time of the latest log entry that this node applied to the streams, in microseconds since
-    /// 1970.
+    /// 1970. The streams read no clock, so this time is their present.
     #[must_use]
     pub const fn now_us(&self) -> u64 {
         self.now_us

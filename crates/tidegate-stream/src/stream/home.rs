@@ -1,4 +1,4 @@
-//! The home group of a stream: the group of nodes that keeps the stream.
+//! The home group of a stream: the group of nodes that keeps the stream's messages and consumers.
 //!
 //! The group of all nodes keeps the *directory*, which has an entry for every stream. A stream that another
 //! group keeps is in two logs: the log of the group of all nodes has its directory entry, without messages
@@ -11,28 +11,30 @@ use super::wire::RestoreError;
 use super::wire::{Reader, put_u32};
 use crate::schema::number::DirectoryNumber;
 
-/// The group that keeps a stream, as seen by one of the groups that know the stream.
+/// The group that keeps a stream, as one of the groups that know the stream records it, so that requests go
+/// to the right group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Home {
     /// The group itself keeps the stream, and the directory of another group does not list it.
     #[default]
     Here,
-    /// Another group keeps the stream; this group only has the stream's entry in the directory.
+    /// Another group keeps the stream; this group only has the stream's entry in the directory, so it applies
+    /// no message.
     Elsewhere {
-        /// The number of the group that keeps the stream, the stream's home group.
+        /// The number of the stream's home group, which keeps the stream's messages.
         group: GroupId,
-        /// True once the home group has created the stream. If the home group lacks the stream after that,
-        /// the stream is lost.
+        /// True once the home group has created the stream, so that it is not asked to create the stream
+        /// again. If the home group lacks the stream after that, the stream is lost.
         made: bool,
     },
     /// The group itself keeps the stream, and the directory of the group of all nodes lists it under this
-    /// number.
+    /// number. A move of the stream names the number.
     Of(DirectoryNumber),
 }
 
 impl Home {
-    /// Writes the home group of a stream to a snapshot: the variant as a `u8`, and the number of the group or
-    /// of the directory entry as a `u32`.
+    /// Writes the home group of a stream to a snapshot, so that a restored node knows the group: the variant
+    /// as a `u8`, and the number of the group or of the directory entry as a `u32`.
     pub(super) fn put(self, out: &mut Vec<u8>) {
         let (kind, number) = match self {
             Self::Here => (0, 0),
@@ -55,7 +57,8 @@ impl Home {
         }
     }
 
-    /// Returns whether this is the directory entry of a stream that the group `by` keeps.
+    /// Returns whether this is the directory entry of a stream that the group `by` keeps, so that the caller
+    /// can find all streams of that group.
     #[must_use]
     pub const fn is_by(self, by: GroupId) -> bool {
         matches!(self, Self::Elsewhere { group, .. } if group.get() == by.get())

@@ -1,5 +1,5 @@
 //! The index of a stream's messages by number. Each block covers 256 numbers; a binary search over a short
-//! table of the blocks' heads finds a block.
+//! table of the blocks' heads finds a block. Queries, consumers and removals find messages by this index.
 //!
 //! The index owns the places of messages and the set of numbers that exist. [`super::subjects`] owns the
 //! numbers of subjects, and [`super::content`] the totals. The numbers of messages only rise. Snapshots share
@@ -16,16 +16,19 @@ use super::subjects::Page;
 use crate::bits::{Bits, LEN};
 use crate::schema::sequence::StreamSeq;
 
-/// The text of the panic for a caller that names a message which the index does not hold.
+/// The text of the panic for a caller that names a message which the index does not hold. Such a caller has a
+/// defect.
 const HELD: &str = "the caller has found the message";
 
-/// The index of all messages of a stream, by number.
+/// The index of all messages of a stream, by number, which gives the place of each message in the log.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     heads: VecDeque<Head>,
-    /// The closed blocks, which take no further message; each still has at least one message.
+    /// The closed blocks, which take no further message, so that a snapshot can share them. Each still has at
+    /// least one message.
     blocks: VecDeque<Arc<Block>>,
-    /// The open block, which takes new messages and comes after all closed blocks.
+    /// The open block, which takes new messages and comes after all closed blocks, because its messages have
+    /// the highest numbers.
     tail: Block,
 }
 
@@ -44,7 +47,8 @@ impl Index {
         }
     }
 
-    /// Adds a message, which must have a higher number than any message before it.
+    /// Adds a message, which must have a higher number than any message before it, because the blocks lie in
+    /// the order of numbers.
     pub(super) fn push(&mut self, seq: StreamSeq, slot: &Slot) {
         if !self.tail.fits(seq, slot.place, slot.time_us) {
             self.close_tail(seq);
@@ -53,7 +57,7 @@ impl Index {
     }
 
     /// Closes the open block, and opens a block that begins with message `first`. Drops the closed block if
-    /// it has no messages left.
+    /// it has no messages left, because each closed block must have a message.
     fn close_tail(&mut self, first: StreamSeq) {
         let next = self.tail.successor(first);
         let mut closed = std::mem::replace(&mut self.tail, next);
@@ -69,7 +73,7 @@ impl Index {
     }
 
     /// Returns the place, among all blocks, of the block that would hold message `seq`. The open block comes
-    /// after the closed ones.
+    /// after the closed ones. A binary search over the heads finds a closed block.
     fn block_of(&self, seq: StreamSeq) -> usize {
         if seq >= self.tail.first() {
             return self.blocks.len();
@@ -88,7 +92,8 @@ impl Index {
         block.get(block.bit(seq)?)
     }
 
-    /// Removes a message from the index, which must hold the message.
+    /// Removes a message from the index, which must hold the message. A closed block without messages leaves
+    /// the index.
     pub(super) fn remove(&mut self, seq: StreamSeq) {
         let at = self.block_of(seq);
         let Some(block) = self.blocks.get_mut(at) else {
@@ -112,8 +117,8 @@ impl Index {
         }
     }
 
-    /// Changes the place in the log of a message, because the compaction has moved the message. The index
-    /// must hold the message.
+    /// Changes the place in the log of a message, because the compaction has moved the message. A read then
+    /// finds the message at the new place. The index must hold the message.
     pub(super) fn relocate(&mut self, seq: StreamSeq, place: Place) {
         let at = self.block_of(seq);
         let block = match self.blocks.get_mut(at) {
@@ -124,12 +129,14 @@ impl Index {
         block.relocate(bit, place);
     }
 
-    /// Returns the number of the first message, from number `seq` on, that the index holds.
+    /// Returns the number of the first message, from number `seq` on, that the index holds, so that a
+    /// consumer or a query can skip removed messages.
     pub(super) fn next(&self, seq: StreamSeq) -> Option<StreamSeq> {
         self.find_next(seq, StreamSeq::MAX, |block, from| block.live().next(from))
     }
 
-    /// Returns the number of the first message of `subject` from number `seq` to number `to`.
+    /// Returns the number of the first message of `subject` from number `seq` to number `to`. The search
+    /// skips blocks without the subject.
     pub(super) fn next_of(&self, subject: u32, seq: StreamSeq, to: StreamSeq) -> Option<StreamSeq> {
         self.find_next(seq, to, |block, from| {
             // A shortcut: callers often start the search at the number of the subject's first message, and
@@ -145,7 +152,7 @@ impl Index {
     }
 
     /// Returns the number of the first message from `seq` to `to` with a subject for which `want` returns
-    /// true.
+    /// true, for a filter with several subjects.
     pub(super) fn next_where(
         &self,
         seq: StreamSeq,
@@ -177,7 +184,7 @@ impl Index {
     }
 
     /// Returns the number of the last message of `subject` at number `seq` or below, down to number
-    /// `down_to`.
+    /// `down_to`. The search skips blocks without the subject.
     pub(super) fn prev_of(
         &self,
         subject: u32,
@@ -209,8 +216,8 @@ impl Index {
         None
     }
 
-    /// Removes the messages numbered `from` to `to` for which `want` returns true, and returns them; `want`
-    /// gets the number of the message and the number of its subject.
+    /// Removes the messages numbered `from` to `to` for which `want` returns true, and returns them for the
+    /// report of the command; `want` gets the number of the message and the number of its subject.
     pub(super) fn remove_where(
         &mut self,
         from: StreamSeq,
@@ -222,7 +229,7 @@ impl Index {
         })
     }
 
-    /// Removes the messages numbered `from` to `to`, and returns them.
+    /// Removes the messages numbered `from` to `to`, and returns them for the report of the command.
     pub(super) fn remove_range(&mut self, from: StreamSeq, to: StreamSeq) -> Bulk {
         self.remove_masked(from, to, |block, range| {
             (block.live().within(range.start, range.end), None)
@@ -230,8 +237,8 @@ impl Index {
     }
 
     /// Removes messages from the blocks that may hold messages numbered `from` to `to`, and returns these
-    /// messages. `mask` chooses them among the messages in a range of a block's bits, and may have a copy of
-    /// the block without them.
+    /// messages. For each block, `mask` chooses the messages in a range of bits, and may return a prepared
+    /// copy of the block without them, which saves time.
     pub(super) fn remove_masked(
         &mut self,
         from: StreamSeq,
@@ -278,7 +285,7 @@ impl Index {
         bulk
     }
 
-    /// Removes all messages from the index, and returns them.
+    /// Removes all messages from the index, and returns them without a copy of any closed block.
     pub(super) fn remove_all(&mut self) -> Bulk {
         let mut old = std::mem::replace(self, Self::new());
         if old.tail.live().count() > 0 {
@@ -294,18 +301,20 @@ impl Index {
         }
     }
 
-    /// Returns the number of closed blocks in the index.
+    /// Returns the number of closed blocks in the index, by which a snapshot estimates the work that the
+    /// stream costs.
     pub(super) fn blocks_len(&self) -> usize {
         self.blocks.len()
     }
 
     /// Returns the closed blocks and the open block for a snapshot, which shares the closed blocks with the
-    /// index.
+    /// index, so that it copies only the open block.
     pub(super) fn shared(&self) -> (VecDeque<Arc<Block>>, Block) {
         (self.blocks.clone(), self.tail.clone())
     }
 
-    /// Restores an index from the closed blocks and the open block of a snapshot.
+    /// Restores an index from the closed blocks and the open block of a snapshot, when a node starts or gets
+    /// a snapshot of the leader.
     pub(super) fn restored(blocks: VecDeque<Arc<Block>>, tail: Block) -> Self {
         let head = |block: &Arc<Block>| Head {
             first: block.first(),
@@ -318,7 +327,8 @@ impl Index {
         }
     }
 
-    /// Counts the messages that the index holds from number `seq` on.
+    /// Counts the messages that the index holds from number `seq` on. The heads of the blocks have the
+    /// counts, so that the index reads only one block.
     pub(super) fn count_from(&self, seq: StreamSeq) -> u64 {
         let at = self.block_of(seq);
         let block = self.block(at);
@@ -339,10 +349,11 @@ impl Index {
     }
 
     /// Returns the number of the first message that the stream stored at `time_us` or later, in microseconds
-    /// since 1970.
+    /// since 1970. A consumer that starts at a time begins at this message.
     pub(super) fn at_time(&self, time_us: u64) -> Option<StreamSeq> {
         // The times of messages never fall with rising numbers. So the wanted message is in the last block
-        // that begins before `time_us`, or is the first message of the next block.
+        // that begins before `time_us`, or is the first message of the next block. The binary search uses
+        // this order.
         let behind = self.blocks.partition_point(|b| b.time_base() < time_us);
         for at in behind.saturating_sub(1)..=self.blocks.len() {
             let block = self.block(at);
@@ -354,18 +365,21 @@ impl Index {
         None
     }
 
-    /// Returns the first closed block that begins at number `seq` or above.
+    /// Returns the first closed block that begins at number `seq` or above. A node that prepares a purge
+    /// visits the blocks so, in parts.
     pub(super) fn closed_from(&self, seq: StreamSeq) -> Option<&Arc<Block>> {
         let at = self.heads.partition_point(|head| head.first < seq);
         self.blocks.get(at)
     }
 
-    /// Iterates over the blocks that may hold messages at number `seq` or above, in order.
+    /// Iterates over the blocks that may hold messages at number `seq` or above, in order. A binary search
+    /// finds the first one.
     pub(super) fn blocks_from(&self, seq: StreamSeq) -> impl Iterator<Item = &Block> {
         (self.block_of(seq)..=self.blocks.len()).map(|at| self.block(at))
     }
 
-    /// Returns the size of the stream's index in memory, in bytes.
+    /// Returns the size of the stream's index in memory, in bytes, for the stream's report of the memory that
+    /// it takes.
     pub(super) fn memory_bytes(&self) -> usize {
         let blocks: usize = self.blocks.iter().map(|b| b.memory_bytes() + 16).sum();
         blocks
@@ -395,30 +409,32 @@ impl Index {
 }
 
 /// The messages that one command removed from a stream together, with their places in the log and their
-/// sizes.
+/// sizes, so that the node frees their space in the log.
 #[derive(Clone, Debug, Default)]
 pub struct Bulk {
     blocks: Vec<(Arc<Block>, Bits)>,
     /// The names of the messages' subjects, if the command removed all messages of the stream. Freeing a
-    /// million names at once takes too long, so the caller frees them in parts.
+    /// million names at once takes too long, so the caller frees the names in parts.
     names: Vec<Arc<Page>>,
 }
 
 impl Bulk {
-    /// Iterates over the removed messages by number, each with its place in the log and its size in bytes.
+    /// Iterates over the removed messages by number, each with its place in the log and its size in bytes, so
+    /// that the node frees the message's space in the log.
     pub fn iter(&self) -> impl Iterator<Item = (StreamSeq, Place, u32)> {
         let slots = self.slots();
         slots.map(|(seq, slot)| (seq, slot.place, slot.bytes))
     }
 
-    /// Adds the names of the subjects, so that the caller frees them together with the messages.
+    /// Adds the names of the subjects to the removed messages, so that the caller frees them together with
+    /// the messages.
     pub(super) fn with_names(mut self, names: Vec<Arc<Page>>) -> Self {
         self.names = names;
         self
     }
 
     /// Takes the next part of the removed messages: at most 256 messages or, after all messages, the names of
-    /// at most 256 subjects. The caller can so spread the work on millions of messages over many turns.
+    /// at most 256 subjects. So the caller can spread the work on millions of messages over many turns.
     pub fn take_part(&mut self) -> Option<Self> {
         let mut part = Self::default();
         match (self.blocks.pop(), self.names.pop()) {
@@ -440,14 +456,14 @@ impl Bulk {
     }
 
     /// Calls `each` with the number, the size in bytes, the flags, and the number of the subject of each
-    /// removed message, in rising order.
+    /// removed message, in rising order. The content subtracts each of them from its totals.
     pub(super) fn for_each(&self, mut each: impl FnMut(StreamSeq, u32, Flags, u32)) {
         for (block, mask) in &self.blocks {
             block.for_each(mask, &mut each);
         }
     }
 
-    /// Returns the number of removed messages in this collection.
+    /// Returns the number of removed messages in this collection, which a purge reports to the client.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.blocks
@@ -456,7 +472,8 @@ impl Bulk {
             .sum()
     }
 
-    /// Returns whether this collection has no removed message.
+    /// Returns whether this collection has no removed message, so that a command without effect reports
+    /// nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()

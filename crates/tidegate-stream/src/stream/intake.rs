@@ -1,7 +1,8 @@
-//! The messages that a stream takes in from its origins: as a mirror, or by sources.
+//! The messages that a stream takes in from its origins: as a mirror, or by sources. This module holds the
+//! encoding of commands and progress; [`super::taking_in`] applies them.
 //!
 //! For each origin the replicated state holds the stream's [`Progress`]: which stream the origin is, and the
-//! number up to which this stream has all of the origin's messages that it wants. An [`Intake`] is a command
+//! number up to which this stream has taken in all wanted messages of the origin. An [`Intake`] is a command
 //! with the next messages. It names the progress to which it belongs, and the stream refuses it at any other
 //! progress. The command that stores the messages also moves the progress. So no message is lost or stored
 //! twice, however often leaders change, and a lost, late or repeated command does no harm.
@@ -22,30 +23,34 @@ use super::wire::{Reader, RestoreError, SEQ_MAX, put_u32, put_u64};
 use crate::schema::number::DirectoryNumber;
 use crate::schema::sequence::StreamSeq;
 
-/// The length of an encoded progress.
+/// The length of an encoded progress, in bytes. A snapshot and the payload of an intake contain such
+/// encodings.
 pub(super) const PROGRESS_BYTES: usize = 20;
 const ROW_BYTES: usize = 16;
 
-/// The identity of an origin. A stream that is deleted and created again is another origin.
+/// The identity of an origin. A stream that is deleted and created again is another origin, so the stream
+/// takes in its messages from the first one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Origin {
-    /// The number of the origin in the directory.
+    /// The number of the origin in the directory, by which the leader finds the origin's group.
     pub number: DirectoryNumber,
-    /// The time at which the origin was created, in microseconds since 1970.
+    /// The time at which a group created the origin, in microseconds since 1970. It tells the origin from an
+    /// older stream of its name.
     pub created_us: u64,
 }
 
-/// How far a stream has got in an origin.
+/// The point up to which a stream has taken in the messages of an origin, so that a new leader continues
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Progress {
-    /// The origin.
+    /// The origin from which the stream takes in messages.
     pub origin: Origin,
-    /// The number of the origin's message up to which the stream has every message that it wants.
+    /// The number of the origin's message up to which the stream has taken in every message that it wants.
     pub seq: StreamSeq,
 }
 
 impl Origin {
-    /// The identity that no origin has.
+    /// The identity that no origin has. The encoding uses it where a stream has no progress yet.
     const NONE: Self = Self {
         number: DirectoryNumber::new(0),
         created_us: 0,
@@ -53,7 +58,7 @@ impl Origin {
 }
 
 impl Progress {
-    /// The progress of a stream that has taken in nothing, in the encoding.
+    /// The progress that the encoding uses for a stream that has taken in nothing.
     const NONE: Self = Self {
         origin: Origin::NONE,
         seq: StreamSeq::ZERO,
@@ -80,29 +85,32 @@ impl Progress {
     }
 }
 
-/// The number of a message in the origin, and the time at which the origin stored it.
+/// The number of a message in the origin, and the time at which the origin stored it. A mirror stores the
+/// message with both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The number of the message in the origin.
+    /// The number of the message in the origin, which a mirror gives to its copy.
     pub seq: StreamSeq,
-    /// The time at which the origin stored the message, in microseconds since 1970.
+    /// The time at which the origin stored the message, in microseconds since 1970, which a mirror gives to
+    /// its copy.
     pub time_us: u64,
 }
 
 /// The next messages of an origin for a stream, and the progress that the stream makes with them: the payload
-/// of a [`super::Kind::TakeIn`]. The messages follow in the entry.
+/// of a [`super::Kind::TakeIn`]. The leader proposes them to the group, and the messages follow in the entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intake {
-    /// The progress of the stream before; `None` if the stream has taken in nothing from the origin.
+    /// The progress that the stream must have before the intake, or else it refuses the intake; `None` if the
+    /// stream has taken in nothing from the origin.
     pub before: Option<Progress>,
-    /// The progress of the stream afterwards.
+    /// The progress that the stream has after the intake, even if it wants none of the messages.
     pub after: Progress,
-    /// The messages, by rising number.
+    /// The origin's messages that the stream stores, by rising number.
     pub rows: Vec<Row>,
 }
 
 impl Intake {
-    /// Encodes the intake as the payload of a [`super::Kind::TakeIn`].
+    /// Encodes the intake as the payload of a [`super::Kind::TakeIn`], which the leader proposes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(2 * PROGRESS_BYTES + self.rows.len() * ROW_BYTES);
@@ -115,11 +123,12 @@ impl Intake {
         out
     }
 
-    /// Decodes the payload of a [`super::Kind::TakeIn`].
+    /// Decodes the payload of a [`super::Kind::TakeIn`], so that a node can apply it.
     ///
     /// # Errors
     ///
-    /// Returns an error if the bytes are no intake or contradict themselves.
+    /// Returns an error if the bytes are no intake or contradict themselves, so that the stream refuses the
+    /// command.
     pub fn decode(payload: &[u8]) -> Result<Self, RestoreError> {
         let from = &mut Reader(payload);
         let (before, after) = (Progress::read(from)?, Progress::read(from)?);
@@ -150,7 +159,8 @@ impl Intake {
     }
 }
 
-/// Returns the number of publishes that follow an intake with this payload in the entry.
+/// Returns the number of publishes that follow an intake with this payload in the entry, so that the node
+/// knows where the next command begins.
 pub(super) fn messages_len(payload: &[u8]) -> usize {
     payload.len().saturating_sub(2 * PROGRESS_BYTES) / ROW_BYTES
 }

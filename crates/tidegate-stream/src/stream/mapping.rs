@@ -12,7 +12,8 @@ use crate::schema::config::StreamConfig;
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
-/// The compiled mappings of a stream; `None` where the configuration asks for none.
+/// The compiled mappings of a stream; `None` where the configuration asks for none. The stream compiles them
+/// once and not for each message.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Mapping {
     stored: Option<Transform>,
@@ -22,17 +23,21 @@ pub(super) struct Mapping {
 /// The facts about a stored message that the leader needs to publish the message again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Republished {
-    /// The offset of the message's command in the entry that stored it, in bytes.
+    /// The offset of the message's command in the entry that stored it, in bytes, where the leader finds the
+    /// message.
     pub offset: u32,
-    /// The time at which the stream stored the message, in microseconds since 1970.
+    /// The time at which the stream stored the message, in microseconds since 1970, which the leader writes
+    /// into a header.
     pub time_us: u64,
-    /// The number of the message that was the last one of the subject before; 0 if there was none.
+    /// The number of the subject's message before this one, which the leader writes into a header; 0 without
+    /// an earlier message.
     pub last: StreamSeq,
 }
 
 impl Mapping {
-    /// Compiles the mappings of a configuration; `None` if it has none, as most have. A transform that does
-    /// not compile maps no subject: only a damaged checkpoint or another version has such a configuration.
+    /// Compiles the mappings of a configuration, so that the stream can apply them to each message; `None` if
+    /// it has none, as most have. A transform that does not compile maps no subject: only a damaged
+    /// checkpoint or another version has such a configuration.
     pub(super) fn of(config: &StreamConfig) -> Option<Box<Self>> {
         let compile = |src: &str, dest: &str| {
             let transform = Transform::compile(src, dest).ok();
@@ -50,7 +55,8 @@ impl Mapping {
 
 impl Mapping {
     /// Returns the subject under which the stream is to store a message that is published to `subject`, if
-    /// the transform changes it.
+    /// the transform changes the subject. `random` chooses where the transform distributes subjects at
+    /// random.
     #[inline]
     pub(super) fn stored_subject(&self, subject: &[u8], random: u64) -> Option<Vec<u8>> {
         self.stored.as_ref()?.apply(subject, random)
@@ -61,7 +67,8 @@ impl Mapping {
         self.stored.is_some()
     }
 
-    /// Returns the subject to which the stream publishes a message again that it has stored under `subject`.
+    /// Returns the subject to which the leader publishes a message again, after the stream has stored the
+    /// message under `subject`.
     pub(super) fn republished_subject(&self, subject: &[u8], random: u64) -> Option<Vec<u8>> {
         self.republished.as_ref()?.apply(subject, random)
     }
@@ -72,12 +79,14 @@ impl Mapping {
     }
 }
 
-/// Checks the mappings of a configuration, and fills in the values that nats-server fills in.
+/// Checks the mappings of a configuration, and fills in the values that nats-server fills in, so that clients
+/// see these values in the answer.
 ///
 /// # Errors
 ///
 /// Returns error 10155 or 10156 for a transform that does not compile, and error 10052 for a rule to publish
-/// again that does not compile, or that has a destination which overlaps a subject of the stream.
+/// again that does not compile. Returns error 10052 also if the rule's destination overlaps a subject of the
+/// stream, because the stream would store its own messages without end.
 pub(super) fn check(config: &mut StreamConfig) -> Result<(), ApiError> {
     if let Some(transform) = &config.subject_transform {
         let src = &transform.src;
@@ -97,8 +106,8 @@ pub(super) fn check(config: &mut StreamConfig) -> Result<(), ApiError> {
         && (republish.src == ">" && republish.dest == ">")
         && config.subjects == [transform.src.as_str()]
     {
-        // Each message that the stream stores has a subject of the transform, so the messages are published
-        // again under the subjects that they have in the stream.
+        // Each message that the stream stores has a subject of the transform, so the rule takes and keeps
+        // these subjects. Otherwise nats-server and this server would publish nothing again.
         republish.src.clone_from(&transform.dest);
         republish.dest.clone_from(&transform.dest);
     }

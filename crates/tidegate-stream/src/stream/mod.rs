@@ -1,5 +1,5 @@
-//! Streams as a replicated state machine: committed log entries go in, outcomes and effects come out. It uses
-//! no clock, no file and no socket.
+//! Streams as a replicated state machine: committed log entries go in, outcomes and effects come out. The
+//! state machine uses no clock, no file and no socket.
 //!
 //! [`Streams`] holds all streams of a group; [`Stream`] is one of them. An entry ([`Encoder`], [`Entry`])
 //! holds many commands and one time; [`Streams::apply`] answers each command with an [`Outcome`] and reports

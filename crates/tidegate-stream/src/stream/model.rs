@@ -1,7 +1,7 @@
-//! Applies random commands to the streams and to a model that keeps a plain list of messages. Both must agree
-//! on every outcome, and after every command on the content of the stream and on every query. A second node
-//! applies the same entries, and a restored snapshot of it sometimes replaces it; in the end both have the
-//! same bytes.
+//! A test that applies random commands to the streams and to a model, which keeps a plain list of messages,
+//! to find defects of the streams. Both must agree on every outcome, and after every command on the content
+//! of the stream and on every query. A second node applies the same entries, and a restored snapshot of it
+//! sometimes replaces it; in the end both have the same bytes.
 
 use std::collections::BTreeMap;
 
@@ -50,12 +50,13 @@ enum Act {
     Update(Box<StreamConfig>),
     Snapshot,
     Relocate(prop::sample::Index),
-    /// The two nodes do these numbers of parts of the work that removals have left, and look at as many
-    /// subjects for a purge that may come.
+    /// Makes the two nodes do these numbers of parts of the work that removals have left. Each node also
+    /// prepares as many parts of a coming purge, so that the two have different amounts of work left.
     Reclaim(usize, usize),
-    /// The nodes begin to prepare a purge by this filter.
+    /// Makes the nodes begin to prepare a purge by this filter, which may come later or never.
     Foresee(usize),
-    /// A change of the entry for a stream that another group keeps.
+    /// Changes the directory entry for a stream that another group keeps, because such an entry must never
+    /// get messages.
     Directory(Entered),
 }
 
@@ -160,7 +161,7 @@ struct Message {
     marker: bool,
 }
 
-/// The rules, on a plain list.
+/// The expected content of the stream: the rules of a stream, applied to a plain list of messages.
 struct Model {
     config: StreamConfig,
     messages: BTreeMap<u64, Message>,
@@ -171,14 +172,16 @@ struct Model {
     now: u64,
 }
 
-/// The result of a publish that the model expects: a number, a duplicate's number, or an error's code.
+/// The result of a publish that the model expects: the number of the message, the number of the message of
+/// which it is a duplicate, or the code of an error.
 type Expected = Result<u64, Result<u64, u16>>;
 
 struct Publish<'a> {
     subject: &'a str,
     payload: usize,
     headers: &'a Headers,
-    /// The header values, noted when the headers were encoded.
+    /// The header values, noted when the headers were encoded. The nodes and the model so check the same
+    /// numbers.
     last_seq: Option<u64>,
     last_subject_seq: Option<(u64, &'a str)>,
     block_bytes: usize,
@@ -354,9 +357,11 @@ impl Model {
             || (age > 0 && !m.never && m.time + age <= self.now)
     }
 
-    /// Removes all due messages; the last one of a subject stays if a marker is to replace it.
+    /// Removes all due messages; the last one of a subject stays if a marker must replace it, because that is
+    /// another command.
     fn expire(&mut self) {
-        // Messages with their own time to live go first, by that time; then the others, by age.
+        // Messages with their own time to live go first, by that time; then the model removes the others, by
+        // age. The order decides which message of a subject is the last one.
         let mut due: Vec<_> = self
             .messages
             .iter()
@@ -378,17 +383,18 @@ fn matches(pattern: &str, subject: &str) -> bool {
     tidegate_nats::subject::contains(pattern.as_bytes(), subject.as_bytes())
 }
 
-/// Two nodes and the model.
+/// Two nodes and the model, which the test compares after each command.
 struct World {
     one: Streams,
     other: Streams,
     model: Model,
     lsn: u64,
-    /// The messages that remain according to the effects: place and size by number.
+    /// The messages that remain according to the effects, each with its place and size by number. The test
+    /// compares them with the messages that the stream holds.
     live: BTreeMap<u64, (Place, u32)>,
     relocated: bool,
-    /// The entry for a stream that another group keeps: its number, that group, and whether the group created
-    /// it.
+    /// The directory entry for a stream that another group keeps: the entry's number, that group, and whether
+    /// that group created the stream. The test compares the nodes with it.
     entry: Option<(u32, u32, bool)>,
     last_id: u32,
 }
@@ -575,7 +581,8 @@ impl World {
         }
     }
 
-    /// An entry of the directory changes by the commands for it, and no message or consumer gets into it.
+    /// Applies a command for a directory entry, and checks the result: only the commands for entries change
+    /// it, and no message or consumer gets into it.
     fn enter(&mut self, what: Entered) {
         let config = br#"{"name":"E","subjects":["e.>"],"allow_atomic":true}"#;
         let changed = br#"{"name":"E","subjects":["e.>","f"],"allow_atomic":true}"#;
@@ -677,11 +684,12 @@ impl World {
         }
     }
 
-    /// Proposes and applies expiry until no message is due, each command as the model would.
+    /// Proposes and applies expiry until no message is due. The model does each proposed command too, so that
+    /// both must agree.
     fn expire(&mut self) {
         let now = self.model.now;
         for _ in 0..100 {
-            // A node knows the exact times of expiry only after this work.
+            // The node knows the exact times of expiry only after it has reclaimed all removed messages.
             self.one.reclaim(usize::MAX);
             let due = self.one.next_expiry(now).is_some_and(|due| due <= now);
             assert_eq!(
@@ -884,7 +892,8 @@ fn block(p: &Publish<'_>) -> Option<Vec<u8>> {
     (!lines.is_empty()).then(|| text.into_bytes())
 }
 
-/// Payloads that are nearly what a command expects, and some that are not.
+/// Generates payloads that are nearly as a command expects them, and some that are not, so that the test
+/// reaches deep into the decoders.
 fn garbage() -> impl Strategy<Value = Vec<u8>> {
     let number = prop_oneof![0..9_u64, Just(1 << 62), Just(u64::MAX - 1), Just(u64::MAX)];
     prop_oneof![

@@ -46,29 +46,34 @@ use crate::schema::error::ApiError;
 use crate::schema::number::{MoveNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
-/// The limit on the runs of numbers without messages that one export holds, and (`LOOKED_AT_MAX`) the limit
-/// on the message numbers among which one export looks for such runs.
+/// The limit on the runs of numbers without messages that one export holds, so that it stays small.
+/// `LOOKED_AT_MAX` limits the message numbers among which one export looks for such runs, so that it does not
+/// take long.
 const RUNS_MAX: usize = 16 * 1024;
 const LOOKED_AT_MAX: u64 = 1 << 20;
 const ROW_BYTES: usize = 28;
-/// The number that stands in a snapshot for a stream that is being restored.
+/// The number that stands in a snapshot for a stream that a backup is filling, in place of the stage of a
+/// copy.
 const RESTORING: u8 = 8;
 
-/// The kind of data that the copy of a moving stream needs next.
+/// The kind of data that the copy of a moving stream needs next. The copy asks the home group for one kind
+/// after the other, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// The copy needs the stream's messages.
+    /// The copy needs the stream's messages, which the home group may still change.
     Messages,
-    /// The copy needs the numbers of the messages that the home group has removed since the copy got them.
+    /// The copy needs the numbers of the messages that the home group has removed since the copy got them, so
+    /// that the copy removes them too.
     Gone,
     /// The copy needs the ids of recent messages, by which the stream recognises duplicates.
     Ids,
-    /// The copy needs the stream's consumers with their states.
+    /// The copy needs the stream's consumers with their states, so that they continue in the target group.
     Consumers,
-    /// The copy needs the stream's time of creation, and the number, time and id of its last message.
+    /// The copy needs the stream's time of creation, and the number, time and id of its last message, so that
+    /// it continues as the stream would.
     Rest,
-    /// The copy is complete and needs no more data.
+    /// The copy is complete and needs no more data, so the target group serves the stream.
     Done,
 }
 
@@ -92,10 +97,11 @@ impl Stage {
     }
 }
 
-/// The progress of the copy of a moving stream: the place in the stream that the copy has reached.
+/// The progress of the copy of a moving stream, by which the home group knows the data to export next: the
+/// place in the stream that the copy has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// The kind of data that the copy needs next.
+    /// The kind of data that the copy needs next from the home group.
     pub stage: Stage,
     /// The place in the stage: in the stages `Messages` and `Gone`, the number of the message with which the
     /// next data begins; in the stages `Ids` and `Consumers`, the number of ids or consumers that the copy
@@ -104,7 +110,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// The cursor of a copy of a moving stream that has no data yet.
+    /// The cursor of a copy of a moving stream that has no data yet, with which each move begins.
     pub const START: Self = Self::new(Stage::Messages, 0);
 
     const fn new(stage: Stage, at: u64) -> Self {
@@ -116,13 +122,13 @@ impl Cursor {
     }
 
     /// Returns the number of the message with which the next data begins, in the stages `Messages` and
-    /// `Gone`.
+    /// `Gone`, in which the cursor counts messages.
     const fn message(self) -> StreamSeq {
         StreamSeq::new(self.at)
     }
 
     /// Returns the cursor of a copy that has got `items` more ids or consumers. The number in the cursor
-    /// comes from another node, so it may be any `u64`.
+    /// comes from another node, so it may be any `u64`, and the sum stops at the highest number.
     const fn after(self, items: usize) -> Self {
         Self::new(self.stage, self.at.saturating_add(items as u64))
     }
@@ -137,26 +143,28 @@ impl Cursor {
     }
 }
 
-/// The state of a stream's move, in one of the groups that the move concerns.
+/// The state of a stream's move, in one of the groups that the move concerns. It decides which commands the
+/// group accepts for the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transit {
-    /// The stream is not moving, or its move has not reached this group yet.
+    /// The stream is not moving, or its move has not reached this group yet. The stream takes all commands.
     #[default]
     None,
-    /// The stream moves from this group to another, or has moved. It does not change in this group unless it
-    /// thaws.
+    /// The stream moves from this group to another, or has moved. The stream does not change in this group
+    /// unless it thaws, so that the copy gets all of it.
     Frozen,
-    /// The stream moves to this group, and the copy in this group has reached this cursor.
+    /// The stream moves to this group, and the copy in this group has reached this cursor. The copy takes
+    /// only imports that begin there.
     Filling(Cursor),
-    /// The stream is being restored from a backup, and has taken this many parts of it; see
-    /// `stream::restoring`.
+    /// The stream is being restored from a backup, and has taken this many of the backup's parts; see
+    /// `stream::restoring`. The next part must have this number.
     Restoring(u64),
 }
 
 impl Transit {
-    /// Writes the state of the move to a snapshot: the variant as a `u8` (0 none, 1 frozen, from 2 on the
-    /// stage of a copy, 8 restored from a backup), and the number in the copy's cursor, or of the backup's
-    /// next part, as a `u64`.
+    /// Writes the state of the move to a snapshot, so that a restored node continues it: the variant as a
+    /// `u8` (0 none, 1 frozen, from 2 on the stage of a copy, 8 restored from a backup), and the number in
+    /// the copy's cursor, or of the backup's next part, as a `u64`.
     pub(super) fn put(self, out: &mut Vec<u8>) {
         let (which, at) = match self {
             Self::None => (0, 0),
@@ -181,25 +189,29 @@ impl Transit {
     }
 }
 
-/// Collects the data of a moving stream that the home group exports after a cursor. The export asks for one
-/// message at a time, so that the caller can wait while the disk reads the message.
+/// Collects the data of a moving stream that the home group exports after a cursor, for the copy in the
+/// target group. The export asks for one message at a time, so that the caller can wait while the disk reads
+/// the message.
 #[derive(Debug)]
 pub struct Export {
     from: Cursor,
-    /// The lowest number that the next message in this export can have.
+    /// The lowest number that the next message in this export can have, so that each message is exported
+    /// once.
     next: StreamSeq,
     bytes_max: usize,
     rows: Vec<u8>,
     messages: Vec<u8>,
 }
 
-/// The next step of an export, which the caller of [`Export::poll`] has to carry out.
+/// The next step of an export, which the caller of [`Export::poll`] has to carry out, because the export
+/// itself cannot read the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// The caller must read this message and pass it to [`Export::add`], then call [`Export::poll`] again.
+    /// The caller must read this message from the log and pass it to [`Export::add`], then call
+    /// [`Export::poll`] again.
     Message(StreamSeq),
     /// The caller must freeze the stream first: the home group has no more data to export while the stream
-    /// can change.
+    /// can change, and the copy must get the last state.
     Freeze,
     /// The export needs no more messages and is complete. The field holds the encoded entry that imports the
     /// data. The entry names stream number 0, which the target replaces by the number of its copy.
@@ -207,7 +219,8 @@ pub enum Need {
 }
 
 impl Export {
-    /// Begins an export of the data after the cursor `from`, of about `bytes_max` bytes.
+    /// Begins an export of the data after the cursor `from`, of about `bytes_max` bytes, so that one entry of
+    /// the target's log holds it.
     #[must_use]
     pub fn new(from: Cursor, bytes_max: usize) -> Self {
         let mut messages = Vec::new();
@@ -221,7 +234,7 @@ impl Export {
         }
     }
 
-    /// Returns the next step of this export, which the caller has to carry out.
+    /// Returns the next step of this export, which the caller has to carry out before it calls this again.
     #[must_use]
     pub fn poll(&mut self, stream: &Stream) -> Need {
         if self.from.stage == Stage::Messages {
@@ -247,14 +260,16 @@ impl Export {
         payload.extend_from_slice(&body);
         let mut entry = Vec::new();
         let import = Command::new(Kind::Import, StreamNumber::NONE, b"", &payload);
-        // The write never fails: subject and payload of an import are far below the limits of an entry.
+        // The encoder always accepts the import, because its subject and payload are far below the limits of
+        // an entry.
         let written = Encoder::begin(&mut entry, 0).command(&import);
         debug_assert!(written.is_ok(), "{written:?}");
         entry.extend_from_slice(&self.messages[ENTRY_HEADER_BYTES..]);
         Need::Nothing(entry)
     }
 
-    /// Adds the message that [`Need::Message`] asked for, unless the stream has removed the message since.
+    /// Adds the message that [`Need::Message`] asked for, unless the stream has removed the message since;
+    /// then the copy does not need it.
     pub fn add(&mut self, stream: &Stream, seq: StreamSeq, message: &Command<'_>) {
         self.next = seq.next();
         let Some(slot) = stream.content.index.get(seq) else {
@@ -278,7 +293,7 @@ impl Export {
     }
 
     /// Writes the data of the export that follows the cursor, and returns the cursor that the copy reaches
-    /// with this data; `None` if the stream must be frozen first.
+    /// with this data; `None` if the home group must freeze the stream first.
     fn rest(&self, stream: &Stream, body: &mut Vec<u8>) -> Option<Cursor> {
         let content = &stream.content;
         let frozen = stream.transit == Transit::Frozen;
@@ -320,7 +335,7 @@ impl Export {
                 Some(Cursor::new(Stage::Consumers, 0))
             }
             Stage::Consumers => {
-                // The number in the cursor need not fit into a `usize`.
+                // The number in the cursor comes from another node and need not fit into a `usize`.
                 let skip = saturating_usize(self.from.at);
                 let consumers = stream.consumers.iter().skip(skip);
                 for (n, (name, consumer)) in consumers.enumerate() {
@@ -345,7 +360,8 @@ impl Export {
     }
 }
 
-/// The data of a moving stream that an import adds to the stream's copy.
+/// The data of a moving stream that an import adds to the stream's copy, one variant for each stage of the
+/// copy.
 enum Brought {
     Messages {
         first_seq: StreamSeq,
@@ -366,14 +382,16 @@ enum Brought {
     },
 }
 
-/// A parsed import: the data that brings a copy from one cursor to another.
+/// A parsed import: the data that brings a copy from one cursor to another. The copy takes it only at the
+/// first cursor.
 pub(super) struct Import {
     from: Cursor,
     to: Cursor,
     brought: Brought,
 }
 
-/// Returns the number of publishes that follow an import with this payload in the entry.
+/// Returns the number of publishes that follow an import with this payload in the entry, so that the node
+/// takes them together with the import.
 pub(super) fn messages_len(payload: &[u8]) -> usize {
     match payload.first() {
         Some(0) => payload.len().saturating_sub(18 + 16) / ROW_BYTES,
@@ -482,13 +500,15 @@ impl Import {
 }
 
 impl Stream {
-    /// Returns the state of the stream's move in this group.
+    /// Returns the state of the stream's move in this group, which says whether the group serves, exports or
+    /// fills the stream.
     #[must_use]
     pub const fn transit(&self) -> Transit {
         self.transit
     }
 
-    /// Returns the stream's move, if the stream is moving and this group keeps the directory.
+    /// Returns the stream's move, if the stream is moving and this group keeps the directory. Only the
+    /// directory knows the target of a move.
     #[must_use]
     pub fn moving(&self) -> Option<Moving> {
         self.moving.map(|to| Moving {
@@ -498,7 +518,7 @@ impl Stream {
     }
 
     /// Returns the number of the stream's current or last move. In the directory this is also the number of
-    /// all moves of the stream so far.
+    /// all moves of the stream so far, so that a late command of an earlier move is recognised.
     #[must_use]
     pub const fn moves(&self) -> MoveNumber {
         self.moves
@@ -520,20 +540,21 @@ impl Stream {
     }
 
     /// Returns whether the stream is frozen in this group, because it moves to another group or has moved
-    /// there.
+    /// there. The group then refuses all changes of the stream.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.transit == Transit::Frozen
     }
 
-    /// Returns whether the stream in this group is the copy of a moving stream, and not complete yet.
+    /// Returns whether the stream in this group is the copy of a moving stream, and not complete yet, so that
+    /// this group cannot serve it.
     #[must_use]
     pub const fn is_filling(&self) -> bool {
         matches!(self.transit, Transit::Filling(_))
     }
 
     /// Estimates how many bytes of messages the stream has after this cursor, from the average size of its
-    /// messages.
+    /// messages, so that the home group freezes the stream only when little is left.
     #[must_use]
     pub fn bytes_behind(&self, cursor: Cursor) -> u64 {
         if cursor.stage != Stage::Messages {
@@ -547,7 +568,7 @@ impl Stream {
     }
 
     /// Returns the runs of numbers without messages from number `at` on, as far as one export searches, and
-    /// the number at which the search stopped.
+    /// the number at which the search stopped. From these runs the copy learns which messages to remove.
     fn runs(&self, at: StreamSeq) -> (StreamSeq, Vec<(StreamSeq, StreamSeq)>) {
         let content = &self.content;
         let mut at = at.max(content.first_seq);
@@ -574,8 +595,8 @@ impl Stream {
     }
 
     /// Applies an import with the messages that follow it, if the import begins at this copy's cursor.
-    /// Returns whether the copy took the import. `keep` returns the place of a message in the log and, for a
-    /// stream in memory, the message's bytes.
+    /// Returns whether the copy took the import. `keep` returns the place of a message in the target's log
+    /// and, for a stream in memory, the message's bytes.
     pub(super) fn take_import(
         &mut self,
         import: Import,
@@ -668,14 +689,15 @@ impl Stream {
             _ => Transit::Filling(to),
         };
         if self.transit == Transit::None {
-            // The home group may have had a sweep to finish.
+            // The home group may not have finished its search for messages without a consumer, so the copy
+            // searches all of its messages.
             self.begin_sweep(StreamSeq::FIRST..=self.content.last_seq, effects);
         }
         true
     }
 
     /// Returns whether this copy can apply the data of an import: messages and ids must continue those that
-    /// the copy has.
+    /// the copy has. Otherwise the content of the copy would be out of order.
     fn can_take(&self, brought: &Brought, messages: &[Command<'_>]) -> bool {
         match brought {
             Brought::Messages { slots, .. } => {
@@ -702,7 +724,8 @@ impl Stream {
         }
     }
 
-    /// Begins a move of the stream to group `to`; only the group that keeps the directory calls this.
+    /// Begins a move of the stream to group `to`; only the group that keeps the directory calls this, because
+    /// it decides about moves.
     pub(super) fn begin_move(&mut self, to: GroupId) {
         self.moves = self.moves.next();
         self.moving = Some(to);
@@ -712,7 +735,7 @@ impl Stream {
     }
 
     /// Ends a move that the directory has called off: an incomplete copy drops its content, and a frozen
-    /// stream thaws.
+    /// stream thaws. So the stream stays in the group that kept it.
     pub(super) fn call_off(&mut self, effects: &mut Vec<Effect>) {
         if self.is_filling() {
             self.empty(effects);
@@ -726,7 +749,8 @@ impl Stream {
         (self.moving, self.transit) = (None, Transit::None);
     }
 
-    /// Drops the messages, ids and consumers of a stream, because another group keeps the stream now.
+    /// Drops the messages, ids and consumers of a stream, because another group keeps the stream now, or the
+    /// move to this group has ended.
     pub(super) fn empty(&mut self, effects: &mut Vec<Effect>) {
         let bulk = self.content.remove_all();
         self.tell(bulk, effects);
@@ -740,7 +764,8 @@ impl Stream {
 }
 
 impl StreamConsumer {
-    /// Writes the consumer to a snapshot or an export, with its state already encoded.
+    /// Writes the consumer to a snapshot or an export, so that a restored node or the target of a move has it
+    /// too. The caller has encoded the state.
     pub(super) fn put(&self, name: &str, state: &[u8], out: &mut Vec<u8>) {
         put_bytes(out, name.as_bytes());
         put_u64(out, self.created_us);
@@ -749,7 +774,8 @@ impl StreamConsumer {
         put_bytes(out, state);
     }
 
-    /// Reads the consumer from a snapshot or an export; `state` parses the bytes of the consumer's state.
+    /// Reads the consumer from a snapshot or an export; `state` parses the bytes of the consumer's state,
+    /// because snapshots and exports encode it in different ways.
     pub(super) fn read(
         from: &mut Reader<'_>,
         state: impl FnOnce(&crate::schema::config::ConsumerConfig, &[u8]) -> Result<State, RestoreError>,

@@ -1,5 +1,6 @@
 //! Finds the streams with a pattern of subjects that overlaps a given pattern, without a comparison with all
-//! patterns. A stream owns its patterns; the index calls it their owner.
+//! patterns. The group refuses a stream with subjects that another stream takes. A stream owns its patterns;
+//! the index calls it their owner.
 //!
 //! The index groups patterns by *shape*: the number of tokens, and the positions of wildcards. Two shapes
 //! determine the positions at which two patterns both have a literal token; the patterns overlap if and only
@@ -21,39 +22,41 @@ use tidegate_nats::subject::tokens;
 /// searches by patterns of one other shape, and few groups have so many shapes.
 const TABLES_MAX: usize = 16;
 /// The number of searches after which the index may drop a table that no search has used, to make room for
-/// another table.
+/// another table of the shape.
 const UNUSED_MAX: u64 = 1024;
 
-/// The kind of a token of a pattern: a literal or a wildcard.
+/// The kind of a token of a pattern: a literal or a wildcard. The index groups patterns by these kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Slot {
     Literal,
-    /// The token is the wildcard `*`.
+    /// The token is the wildcard `*`. It matches one token of a subject.
     Any,
-    /// The token is the wildcard `>`.
+    /// The token is the wildcard `>`. It matches all remaining tokens of a subject.
     Rest,
 }
 
 type Shape = Box<[Slot]>;
-/// The positions in a pattern at which literal tokens stand, in rising order.
+/// The positions in a pattern at which literal tokens stand, in rising order. A table of the index keeps the
+/// tokens at such positions.
 type Positions = Box<[u32]>;
 /// A table of the patterns of one shape by some of their tokens: the key is the tokens at the table's
 /// positions and the owner, and the value is the number of the owner's patterns with these tokens.
 type Table = BTreeMap<(Box<[u8]>, StreamNumber), u32>;
 
-/// The index of the patterns of subjects of all streams, each with the stream that owns it.
+/// The index of the patterns of subjects of all streams, each with the stream that owns it, so that a search
+/// finds a stream with an overlapping pattern.
 #[derive(Debug, Default)]
 pub(super) struct Overlaps {
     shapes: BTreeMap<Shape, Patterns>,
     /// The number of searches so far. It serves as the clock by which the index finds unused tables.
     searches: u64,
     /// The cost of all searches so far: the number of lookups, of patterns compared, and of patterns added to
-    /// new tables.
+    /// new tables. A test checks that the cost stays low.
     #[cfg(test)]
     cost: u64,
 }
 
-/// The patterns of one shape, and the tables that find them.
+/// The patterns of one shape, and the tables by which a search finds them.
 #[derive(Debug)]
 struct Patterns {
     /// The positions of all literal tokens of the shape. The table `whole` has all patterns of the shape by
@@ -61,12 +64,13 @@ struct Patterns {
     literals: Positions,
     whole: Table,
     /// The tables by only some of the literal positions, each with the number of the last search that used
-    /// it.
+    /// it. A search looks up the positions that its pattern shares with the shape.
     tables: BTreeMap<Positions, (Table, u64)>,
 }
 
 impl Overlaps {
-    /// Adds a pattern of a stream, its owner. The index counts how often an owner adds the same pattern.
+    /// Adds a pattern of a stream, its owner. The index counts how often an owner adds the same pattern, so
+    /// that it can remove the pattern as often.
     pub(super) fn insert(&mut self, pattern: &[u8], owner: StreamNumber) {
         let of_shape = self.shapes.entry(shape(pattern));
         let of_shape = of_shape.or_insert_with_key(Patterns::new);
@@ -75,7 +79,8 @@ impl Overlaps {
         }
     }
 
-    /// Removes a pattern of this owner once, if the caller has added it several times.
+    /// Removes a pattern of this owner once, so that a pattern that its owner added several times stays until
+    /// the last removal.
     pub(super) fn remove(&mut self, pattern: &[u8], owner: StreamNumber) {
         let shape = shape(pattern);
         let Some(of_shape) = self.shapes.get_mut(&shape) else {
@@ -96,7 +101,7 @@ impl Overlaps {
     }
 
     /// Returns the lowest number of a stream, other than `except`, that has a pattern overlapping this
-    /// pattern.
+    /// pattern. All nodes so find the same stream.
     pub(super) fn find(
         &mut self,
         pattern: &[u8],
@@ -133,12 +138,14 @@ impl Overlaps {
     }
 
     /// Returns the cost of all searches so far: lookups, compared patterns and patterns added to new tables.
+    /// A test limits this cost.
     #[cfg(test)]
     pub(super) const fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// Panics if an invariant of the index of patterns does not hold. Only tests call this.
+    /// Panics if an invariant of the index of patterns does not hold. Only tests call this, after each
+    /// change.
     pub(super) fn check_invariants(&self) {
         for (shape, patterns) in &self.shapes {
             assert!(!patterns.whole.is_empty(), "a shape without patterns");
@@ -151,7 +158,7 @@ impl Overlaps {
     }
 
     /// Returns the number of patterns in the index, counting a pattern once for each time that an owner added
-    /// it.
+    /// it. Tests compare it with the patterns of all streams.
     pub(super) fn len(&self) -> usize {
         let counts = self.shapes.values().flat_map(|p| p.whole.values());
         counts.map(|count| *count as usize).sum()
@@ -174,8 +181,8 @@ impl Patterns {
     }
 
     /// Returns the shape's table by these positions, built if it is missing, and the number of patterns that
-    /// this call added to a new table. Returns the positions as the error if the shape has no room for
-    /// another table.
+    /// this call added to a new table. If the shape has no room for another table, returns the positions as
+    /// the error, so that the caller compares all patterns instead.
     fn table(&mut self, positions: Positions, now: u64) -> Result<(&Table, u64), Positions> {
         if positions == self.literals {
             return Ok((&self.whole, 0));
@@ -199,7 +206,7 @@ impl Patterns {
     }
 
     /// Drops the table of the shape that has been unused for longest, if it has been unused for more than
-    /// [`UNUSED_MAX`] searches. Returns whether it dropped a table.
+    /// [`UNUSED_MAX`] searches. Returns whether the shape has room for another table now.
     fn make_room(&mut self, now: u64) -> bool {
         let oldest = self.tables.iter().min_by_key(|(_, (_, used))| *used);
         let unused = oldest.filter(|(_, (_, used))| used + UNUSED_MAX < now);
@@ -207,7 +214,8 @@ impl Patterns {
         unused.is_some_and(|positions| self.tables.remove(&positions).is_some())
     }
 
-    /// Builds a table with all patterns of the shape, by the tokens that each pattern has at `positions`.
+    /// Builds a table with all patterns of the shape, by the tokens that each pattern has at `positions`, so
+    /// that later searches by these positions need one lookup.
     fn project(&self, positions: &Positions) -> Table {
         let mut table = Table::new();
         for ((literals, owner), count) in &self.whole {
@@ -217,8 +225,8 @@ impl Patterns {
         table
     }
 
-    /// Returns the tokens that a pattern has at `positions`, joined by dots; `literals` are the joined
-    /// literal tokens of the pattern.
+    /// Returns the tokens that a pattern has at `positions`, joined by dots, as the key of a table has them;
+    /// `literals` are the joined literal tokens of the pattern.
     fn part(&self, literals: &[u8], positions: &Positions) -> Box<[u8]> {
         let at = self.literals.iter().zip(tokens(literals));
         let wanted = at.filter(|(at, _)| positions.binary_search(at).is_ok());
@@ -240,7 +248,7 @@ impl Patterns {
 }
 
 /// Returns the lowest number of an owner, other than `except`, that has a pattern with `tokens` in this
-/// table.
+/// table. The table has the owners in rising order, so one lookup is enough.
 fn first(table: &Table, tokens: Box<[u8]>, except: Option<StreamNumber>) -> Option<StreamNumber> {
     let from = (tokens, StreamNumber::NONE);
     let owners = table.range(&from..);
@@ -282,7 +290,7 @@ fn compared(a: &Shape, b: &Shape) -> Option<Positions> {
     Some(positions.into())
 }
 
-/// Returns the tokens that the pattern has at `positions`, joined by dots.
+/// Returns the tokens that the pattern has at `positions`, joined by dots, as the key of a table has them.
 fn key(pattern: &[u8], positions: &Positions) -> Box<[u8]> {
     let mut positions = positions.iter().copied().peekable();
     let at = (0_u32..).zip(tokens(pattern));
@@ -290,6 +298,7 @@ fn key(pattern: &[u8], positions: &Positions) -> Box<[u8]> {
 }
 
 /// Joins tokens by dots. The result is unambiguous, because a token is never empty and never contains a dot.
+/// So tables can use it as a key.
 fn join<'a>(tokens: impl Iterator<Item = &'a [u8]>) -> Box<[u8]> {
     let mut all = Vec::new();
     for token in tokens {

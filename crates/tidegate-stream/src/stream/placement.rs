@@ -23,33 +23,35 @@ use super::home::Home;
 use crate::schema::error::ApiError;
 use crate::schema::number::{DirectoryNumber, MoveNumber};
 
-/// The group that keeps, or is to keep, the stream that a command creates, as the subject of a
-/// [`super::Kind::CreateStream`] states it.
+/// The group that keeps the stream that a command creates, so that each node knows which log has its
+/// messages, as the subject of a [`super::Kind::CreateStream`] states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// The group that applies the command keeps the stream, and the directory of another group does not list
-    /// it.
+    /// it. A server without placement uses this.
     Here,
     /// Another group keeps the stream, and the command only creates the stream's entry in the directory.
     Elsewhere {
-        /// The number of the group that keeps the stream.
+        /// The number of the group that keeps the stream. The directory sends requests there.
         group: GroupId,
     },
     /// The group that applies the command keeps the stream, and the directory of another group lists the
-    /// stream under this number.
+    /// stream under this number. A move then finds the stream by this number.
     Of(DirectoryNumber),
     /// The group that applies the command is the target of a move, and keeps the stream once the move has
     /// filled the copy. The command creates the empty copy.
     Copy {
-        /// The directory number of the stream that moves.
+        /// The directory number of the stream that moves, which connects the copy with the directory's entry.
         of: DirectoryNumber,
-        /// The number of the move that fills the copy of the stream.
+        /// The number of the move that fills the copy of the stream. The copy refuses imports of another
+        /// move.
         r#move: MoveNumber,
     },
 }
 
 impl Placement {
     /// Encodes the group that is to keep a new stream as the subject of the command that creates the stream.
+    /// The leader writes that command.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         match self {
@@ -61,7 +63,7 @@ impl Placement {
     }
 
     /// Decodes the group that is to keep a new stream from the subject of the command that creates the
-    /// stream.
+    /// stream, when a node applies it.
     pub(super) fn decode(subject: &[u8]) -> Result<Self, ApiError> {
         if subject.is_empty() {
             return Ok(Self::Here);
@@ -84,7 +86,8 @@ impl Placement {
         }
     }
 
-    /// Returns the home group of a stream that a command with this placement creates.
+    /// Returns the home group of a stream that a command with this placement creates. The group stores it
+    /// with the stream.
     pub(super) const fn home(self) -> Home {
         match self {
             Self::Here => Home::Here,
@@ -94,29 +97,31 @@ impl Placement {
     }
 }
 
-/// The effect of a changed configuration on the home group of a stream of the directory, as the subject of a
-/// [`super::Kind::UpdateStream`] states it.
+/// The decision whether a stream of the directory moves when a client changes its configuration, as the
+/// subject of a [`super::Kind::UpdateStream`] states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Course {
-    /// The update leaves the stream in its home group.
+    /// The update leaves the stream in its home group, because the client's change needs no other nodes.
     Same,
-    /// The update makes the stream move to another group.
+    /// The update makes the directory begin a move of the stream to another group.
     To {
-        /// The number of the group to which the stream moves.
+        /// The number of the group to which the stream moves, the move's target.
         group: GroupId,
     },
     /// The directory calls the stream's present move off. The stream moves to another group instead, or stays
-    /// in its home group.
+    /// in its home group. A client's update during a move does this.
     Instead {
-        /// The number of the group to which the stream moves instead; `None` if the stream stays.
+        /// The number of the group to which the stream moves instead; `None` if the stream stays in its home
+        /// group.
         group: Option<GroupId>,
-        /// The number of the move that the directory calls off.
+        /// The number of the move that the directory calls off. The directory refuses the update if another
+        /// move is under way.
         r#move: MoveNumber,
     },
 }
 
 impl Course {
-    /// Encodes the effect on the home group as the subject of an update.
+    /// Encodes the decision whether the stream moves as the subject of an update, which the leader proposes.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         match self {
@@ -128,7 +133,7 @@ impl Course {
         }
     }
 
-    /// Decodes the effect on the home group from the subject of an update.
+    /// Decodes the decision whether the stream moves from the subject of an update, when a node applies it.
     pub(super) fn decode(subject: &[u8]) -> Result<Self, ApiError> {
         if subject.is_empty() {
             return Ok(Self::Same);
@@ -146,19 +151,21 @@ impl Course {
     }
 }
 
-/// The move to which an imported part of a stream belongs, as the subject of a [`super::Kind::Import`] states
-/// it.
+/// The move to which an imported part of a stream belongs, so that a copy refuses the parts of another move,
+/// as the subject of a [`super::Kind::Import`] states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filling {
     /// The import does not name its move, as in the logs of older versions: a copy takes the part for any
     /// move.
     Any,
-    /// The imported part belongs to this move: the copy of another move refuses the part.
+    /// The imported part belongs to this move: the copy of another move refuses the part, because it may lack
+    /// later changes.
     By(MoveNumber),
 }
 
 impl Filling {
-    /// Encodes the move to which an import belongs as the import's subject.
+    /// Encodes the move to which an import belongs as the import's subject, which the target's leader
+    /// proposes.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         match self {
@@ -167,7 +174,7 @@ impl Filling {
         }
     }
 
-    /// Decodes the move to which an import belongs from the import's subject.
+    /// Decodes the move to which an import belongs from the import's subject, when a node applies the import.
     pub(super) fn decode(subject: &[u8]) -> Result<Self, ApiError> {
         if subject.is_empty() {
             return Ok(Self::Any);
@@ -176,30 +183,34 @@ impl Filling {
         Ok(Self::By(MoveNumber::new(number)))
     }
 
-    /// Returns whether a copy that the move with this number fills takes the imported part.
+    /// Returns whether a copy that the move with this number fills takes the imported part. A part of an
+    /// older move could lack later changes.
     pub(super) fn is_for(self, r#move: MoveNumber) -> bool {
         matches!(self, Self::Any) || self == Self::By(r#move)
     }
 }
 
-/// A move of a stream of the directory, as the payload of a [`super::Kind::Freeze`] or [`super::Kind::Moved`]
-/// states it.
+/// A move of a stream of the directory, which names its target and tells it from earlier moves, as the
+/// payload of a [`super::Kind::Freeze`] or [`super::Kind::Moved`] states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moving {
     /// The target of the move: the group that is to keep the stream.
     pub to: GroupId,
-    /// The number of this move among all moves of the stream.
+    /// The number of this move among all moves of the stream. A late command of an earlier move has another
+    /// number.
     pub number: MoveNumber,
 }
 
 impl Moving {
-    /// Encodes the target and the number of the move as the payload of a freeze or of the end of a move.
+    /// Encodes the target and the number of the move as the payload of the command that freezes the stream or
+    /// ends the move.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         packed([self.to.get(), self.number.get()])
     }
 
-    /// Decodes the target and the number of the move from the payload of a freeze or of the end of a move.
+    /// Decodes the target and the number of the move from the payload of the command that freezes the stream
+    /// or ends the move.
     pub(super) fn decode(payload: &[u8]) -> Result<Self, ApiError> {
         let [to, number] = unpacked(payload).ok_or(ApiError::BAD_REQUEST)?;
         Ok(Self {
@@ -209,26 +220,26 @@ impl Moving {
     }
 }
 
-/// A move that the directory calls off, and the target of the move that replaces it, as the payload of a
-/// [`super::Kind::Renew`] states them.
+/// A move that the directory calls off, and the target of the move that replaces it because the copy must
+/// begin again, as the payload of a [`super::Kind::Renew`] states them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
-    /// The move of the stream that the directory calls off.
+    /// The move of the stream that the directory calls off. The command has no effect at any other move.
     pub of: Moving,
     /// The target of the new move: the group that is to keep the stream.
     pub to: GroupId,
 }
 
 impl Renewal {
-    /// Encodes the move that ends and the target of the next move as the payload of a command that renews a
-    /// move.
+    /// Encodes the move that ends and the target of the next move as the payload of the command by which the
+    /// leader of the directory renews a move.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         packed([self.of.to.get(), self.of.number.get(), self.to.get()])
     }
 
-    /// Decodes the move that ends and the target of the next move from the payload of a command that renews a
-    /// move.
+    /// Decodes the move that ends and the target of the next move from the payload of the command that renews
+    /// a move, when a node applies it.
     pub(super) fn decode(payload: &[u8]) -> Result<Self, ApiError> {
         let [from, number, to] = unpacked(payload).ok_or(ApiError::BAD_REQUEST)?;
         let number = MoveNumber::new(number);
@@ -247,18 +258,21 @@ impl Renewal {
 /// a [`super::Kind::Thaw`] states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thaw {
-    /// The number of the move that the directory has called off.
+    /// The number of the move that the directory has called off. The home group ignores the command at any
+    /// other move.
     pub r#move: MoveNumber,
 }
 
 impl Thaw {
-    /// Encodes the number of the move as the payload of the command that thaws the stream.
+    /// Encodes the number of the move as the payload of the command that thaws the stream, which the leader
+    /// of the home group proposes.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         packed([self.r#move.get()])
     }
 
-    /// Decodes the number of the move from the payload of the command that thaws the stream.
+    /// Decodes the number of the move from the payload of the command that thaws the stream, when a node
+    /// applies it.
     pub(super) fn decode(payload: &[u8]) -> Result<Self, ApiError> {
         let [number] = unpacked(payload).ok_or(ApiError::BAD_REQUEST)?;
         Ok(Self {
@@ -267,12 +281,14 @@ impl Thaw {
     }
 }
 
-/// Encodes the numbers of a subject or payload one after the other, each as a little-endian `u32`.
+/// Encodes the numbers of a subject or payload one after the other, each as a little-endian `u32`, so that
+/// the length tells the variants apart.
 fn packed<const N: usize>(numbers: [u32; N]) -> Vec<u8> {
     numbers.map(u32::to_le_bytes).concat()
 }
 
-/// Decodes a subject or payload of exactly `N` little-endian `u32`s; `None` if `bytes` has another length.
+/// Decodes a subject or payload of exactly `N` little-endian `u32`s; `None` if `bytes` has another length and
+/// so is another variant.
 fn unpacked<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
     let (words, []) = bytes.as_chunks::<4>() else {
         return None;
@@ -296,7 +312,8 @@ mod tests {
     };
     const BAD: ApiError = ApiError::BAD_REQUEST;
 
-    /// Checks that each of these comes back from its bytes, and that every other length is refused.
+    /// Checks that decoding reverses encoding for each of these values, and that the decoder refuses every
+    /// other length.
     fn come_back<T: Copy + Debug + PartialEq>(
         all: &[(T, &[u32])],
         encode: fn(T) -> Vec<u8>,

@@ -1,9 +1,10 @@
-//! The admission of messages: checks a published message against its stream.
+//! The admission of messages: checks a published message against its stream's configuration and content,
+//! before the stream stores it.
 //!
-//! The order of the checks is: sealed, expected stream, time to live, duplicate, last id, size, last number,
-//! last number of the subject, roll-up, limits. The checks do not change the stream. For a message of an
-//! atomic batch, the checks use the stream as it was before the batch, and the earlier messages of the batch
-//! ([`Stage`]).
+//! The order of the checks, by which a publisher gets the error that nats-server gives, is: sealed, expected
+//! stream, time to live, duplicate, last id, size, last number, last number of the subject, roll-up, limits.
+//! The checks do not change the stream. For a message of an atomic batch, the checks use the stream as it was
+//! before the batch, and the earlier messages of the batch ([`Stage`]).
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +18,8 @@ use crate::convert::saturating_u32;
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
-/// The most bytes of headers that a published message may have.
+/// The limit on the headers of a published message, in bytes. The stream refuses longer headers, as
+/// nats-server does.
 const HEADERS_BYTES_MAX: usize = 65_535;
 
 /// The data of a published message that passed all checks: with these data the stream stores the message.
@@ -30,20 +32,22 @@ pub(super) struct Accepted<'a> {
     pub(super) rollup: Rollup,
 }
 
-/// The older messages that a message with the header `Nats-Rollup` replaces.
+/// The older messages that the stream removes when it stores a message with the header `Nats-Rollup`, as the
+/// publisher asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Rollup {
     #[default]
     None,
-    /// The message replaces the older messages of its subject.
+    /// The stream removes the older messages of the message's subject.
     Subject,
-    /// The subject of the message is a pattern with wildcards. The message replaces the older messages of all
+    /// The subject of the message is a pattern with wildcards. The stream removes the older messages of all
     /// subjects that the pattern matches, and those published to the pattern itself.
     Matching,
     All,
 }
 
-/// The reason why a stream does not store a published message: it is a duplicate, or a check failed.
+/// The reason why a stream does not store a published message: it is a duplicate, or a check failed. The
+/// leader tells it to the publisher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Duplicate(StreamSeq),
@@ -63,15 +67,15 @@ pub(super) struct Stage<'a> {
     ids: HashSet<&'a [u8]>,
     subjects: HashMap<&'a [u8], u64>,
     messages: u64,
-    /// The number and the bytes of the messages that the stream will keep. A stream by interest keeps no
-    /// message without a consumer.
+    /// The number (`kept`) and the size (`bytes`) of the batch's messages that the stream will keep, for the
+    /// check of its limits. A stream by interest keeps no message without a consumer.
     kept: u64,
     bytes: u64,
 }
 
 impl Stream {
     /// Checks whether the stream accepts a published message in the stream's present state. `stage` holds the
-    /// earlier messages of an atomic batch, and gets this message, too.
+    /// earlier messages of an atomic batch, and gets this message, too, for the checks of the next one.
     #[inline]
     pub(super) fn check<'a>(
         &mut self,
@@ -85,7 +89,8 @@ impl Stream {
         let bytes = counted_bytes(command);
         let mut accepted = Accepted {
             // The conversion of the size loses nothing for a message that the stream stores: the check of the
-            // size refuses a message of more than 512 MiB.
+            // size refuses a message of more than 512 MiB. For a larger message the conversion need not be
+            // exact.
             bytes: saturating_u32(bytes),
             flags: Flags::default(),
             due_us: 0,
@@ -122,8 +127,8 @@ impl Stream {
         if (headers + command.payload.len()) as u64 > self.limits.message_bytes {
             return Err(ApiError::MESSAGE_TOO_LARGE);
         }
-        // The size of a message with subject and overhead must fit into the index (512 MiB). No message that
-        // a client can send comes near this limit.
+        // The index has room for a size of up to 512 MiB, so the stream refuses a message that is larger with
+        // its subject and overhead. No message that a client can send comes near this limit.
         if counted_bytes(command) > super::block::MESSAGE_BYTES_MAX.into() {
             return Err(ApiError::MESSAGE_TOO_LARGE);
         }
@@ -252,8 +257,9 @@ impl Stream {
             b"sub" if stage.is_some_and(|s| s.subjects.contains_key(command.subject)) => {
                 Err(ApiError::rollup_failed("batch rollup sub invalid"))
             }
-            // A client may publish to a pattern: clients of key-value buckets purge all keys that match a
-            // pattern in this way.
+            // The roll-up of a message that a client publishes to a pattern replaces the messages of all
+            // matching subjects: clients of key-value buckets purge all keys that match a pattern in this
+            // way.
             b"sub" if subject::has_wildcard(command.subject) => Ok(Rollup::Matching),
             b"sub" => Ok(Rollup::Subject),
             b"all" if stage.is_some_and(|s| s.messages > 0) => {
@@ -268,7 +274,7 @@ impl Stream {
     }
 
     /// Checks that a stream with [`Discard::New`](crate::schema::config::Discard::New), which refuses new
-    /// messages at a limit, has room for this message.
+    /// messages at a limit, has room for this message. Otherwise the publisher gets an error.
     pub(super) fn check_room(
         &mut self,
         command: &Command<'_>,

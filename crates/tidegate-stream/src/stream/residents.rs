@@ -9,24 +9,26 @@ use crate::bits::LEN;
 use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 
-/// The limit on the blocks of message indexes that one search reads, of 256 messages each.
+/// The limit on the blocks of message indexes that one search reads, of 256 messages each, so that the search
+/// does not hold up the node.
 const BLOCKS_MAX: usize = 256;
 
-/// A message that lies in the log, and its place there.
+/// A message that lies in the log, and its place there, from which the compaction must move it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident {
-    /// The number of the message's stream.
+    /// The number of the stream that holds the message.
     pub stream: StreamNumber,
-    /// The number of the message in the stream.
+    /// The number of the message in its stream, by which the compaction tells the stream the new place.
     pub seq: StreamSeq,
-    /// The place in the log at which the message lies.
+    /// The place in the log at which the message lies. If the message has moved since, the stream keeps the
+    /// newer place.
     pub place: Place,
 }
 
 impl Streams {
     /// Returns the messages with log records at positions in `lsns`, in the order of streams and numbers and
     /// beginning at `from`, as far as one bounded search goes. Also returns the place at which the next
-    /// search must begin; `None` after the last message.
+    /// search must begin; `None` after the last message. The compaction of the log moves these messages.
     #[must_use]
     pub fn residents_in(
         &self,
@@ -108,7 +110,7 @@ mod tests {
             });
         }
         let (a, b) = (streams.by_name("a").unwrap(), streams.by_name("b").unwrap());
-        // More messages than one search reads.
+        // The streams get more messages than one search reads, so that the test needs several searches.
         for n in 1..=70_000u64 {
             apply(&mut streams, n * 8, |e| {
                 e.publish(a, b"a.x", None, b"").unwrap();

@@ -1,10 +1,10 @@
 //! Restores a stream from a backup: adds messages with their own numbers and times, and consumers with their
 //! states, to a stream that serves no client before it is whole ([`Transit::Restoring`]).
 //!
-//! The group's leader reads the backup and proposes it in parts. Each part has a number,
-//! and the stream refuses any other than the next one, so it takes no part twice and passes over none. The
-//! last part ends the restoration: the stream then keeps its limits, and serves clients. If the backup is
-//! damaged, or the leader that reads it goes, the group deletes the stream.
+//! The group's leader reads the backup and proposes it in parts. Each part has a number, and the stream
+//! refuses any part but the next one, so it takes no part twice and leaves no part out. The last part ends
+//! the restoration: the stream then keeps its limits, and serves clients. If the backup is damaged, or the
+//! group changes its leader while it reads the backup, the group deletes the stream.
 //!
 //! ```text
 //! part  number u64 | count of messages u32 | of each message number u64, time u64
@@ -32,10 +32,10 @@ use crate::schema::config::{ConsumerConfig, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
-/// The most messages, removals and consumers that a part has room for.
+/// The limit on the messages of a part, and on its removals, so that one part does not take long to apply.
 const ROWS_MAX: usize = 1 << 16;
 
-/// A part of a backup, which the leader gathers and proposes.
+/// A part of a backup, which the leader gathers from a client's backup and proposes to the group.
 #[derive(Debug, Default)]
 pub struct RestorePart {
     messages: Vec<Message>,
@@ -45,7 +45,7 @@ pub struct RestorePart {
     bytes: usize,
 }
 
-/// A message of a part.
+/// A message of the backup, as the part holds it until the leader proposes the part.
 #[derive(Debug)]
 struct Message {
     seq: StreamSeq,
@@ -55,22 +55,28 @@ struct Message {
     payload: Vec<u8>,
 }
 
-/// The facts about a restored stream with which its last part ends.
+/// The facts about a restored stream with which its last part ends. The messages alone do not determine these
+/// facts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoreEnd {
-    /// The time at which the stream was created, in microseconds since 1970; 0 if the backup lacks it.
+    /// The time at which a client created the stream that the backup holds, in microseconds since 1970; 0 if
+    /// the backup lacks it.
     pub created_us: u64,
-    /// The number of the first message; of an empty stream the number after the last one.
+    /// The number of the stream's first message; in an empty stream, the number after the last one. The
+    /// restored stream has no message below it.
     pub first_seq: StreamSeq,
-    /// The number of the last message that the stream ever stored.
+    /// The number of the last message that the stream ever stored, even if it has removed that message. The
+    /// restored stream continues behind it.
     pub last_seq: StreamSeq,
-    /// The time at which the stream stored its last message, in microseconds since 1970.
+    /// The time at which the stream stored its last message, in microseconds since 1970. The restored stream
+    /// reports it to clients.
     pub last_time_us: u64,
 }
 
 impl RestorePart {
     /// Adds a message that has this number, and that its stream stored at `time_us`, in microseconds since
-    /// 1970. Without headers, the header block is empty.
+    /// 1970. For a message without headers, the header block is empty. The restored stream keeps the number
+    /// and the time.
     pub fn message(
         &mut self,
         seq: StreamSeq,
@@ -89,14 +95,15 @@ impl RestorePart {
         });
     }
 
-    /// Adds the number of a message that the stream has removed, although the backup holds it.
+    /// Adds the number of a message that the stream has removed, although the backup holds it. The restored
+    /// stream removes the message too.
     pub fn removed(&mut self, seq: StreamSeq) {
         self.bytes += 8;
         self.removed.push(seq);
     }
 
-    /// Adds a consumer of a stream with this configuration. The consumer was created at `created_us`, in
-    /// microseconds since 1970.
+    /// Adds a consumer of a stream with this configuration. The backup says that a client created the
+    /// consumer at `created_us`, in microseconds since 1970.
     ///
     /// # Errors
     ///
@@ -110,7 +117,8 @@ impl RestorePart {
     ) -> Result<(), ApiError> {
         rules::set_defaults(&mut config, stream);
         if config.num_replicas != stream.num_replicas {
-            // A consumer has the replicas of its stream, which the client may restore with other replicas.
+            // A consumer has the replicas of its stream. The client may restore the stream with another
+            // number of replicas, so the part leaves out the consumer's number.
             config.num_replicas = 0;
         }
         rules::check(&config, stream)?;
@@ -125,30 +133,33 @@ impl RestorePart {
         Ok(())
     }
 
-    /// Makes this part the last one.
+    /// Makes this part the last one, with which the stream's restoration ends.
     pub const fn end(&mut self, end: RestoreEnd) {
         self.end = Some(end);
     }
 
-    /// Returns about how many bytes the part takes in an entry.
+    /// Returns about how many bytes the part takes in an entry, so that the leader proposes the part before
+    /// it is too large.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns whether the part holds nothing.
+    /// Returns whether the part holds nothing, so that the leader need not propose it.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0 && self.end.is_none()
     }
 
-    /// Returns whether the part has room for no further message.
+    /// Returns whether the part has room for no further message. The leader then proposes the part and begins
+    /// the next one.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.messages.len() >= ROWS_MAX || self.removed.len() >= ROWS_MAX
     }
 
-    /// Encodes the payload of the command that adds the part, as the part with this number.
+    /// Encodes the part as the payload of a command, for the leader to propose. The part gets this number,
+    /// and the stream takes it only in turn.
     #[must_use]
     pub fn encode(&self, number: u64) -> Vec<u8> {
         let mut out = Vec::new();
@@ -177,7 +188,7 @@ impl RestorePart {
         out
     }
 
-    /// Iterates over the commands that follow the part in the entry: its messages.
+    /// Iterates over the part's messages as publish commands, which follow the part in the entry.
     pub fn publishes(&self) -> impl Iterator<Item = Command<'_>> {
         self.messages.iter().map(|message| Command {
             headers: Some(&message.headers[..]).filter(|h| !h.is_empty()),
@@ -191,7 +202,7 @@ impl RestorePart {
     }
 }
 
-/// A part as an entry has it.
+/// A part of a backup as a node decodes it from an entry, without the messages themselves.
 pub(super) struct Part {
     number: u64,
     rows: Vec<(StreamSeq, u64)>,
@@ -201,7 +212,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Reads a part and takes its messages from the commands that follow it.
+    /// Reads a part from an entry, and takes the part's messages from the commands that follow it.
     pub(super) fn read<'a>(
         payload: &[u8],
         commands: &mut Commands<'a>,
@@ -264,20 +275,21 @@ impl Part {
 }
 
 impl Stream {
-    /// Returns whether the stream is being restored from a backup: it serves no client and is not complete.
+    /// Returns whether the stream is being restored from a backup: it serves no client, because it is not
+    /// complete.
     #[must_use]
     pub const fn is_restoring(&self) -> bool {
         matches!(self.transit, Transit::Restoring(_))
     }
 
-    /// Returns whether the stream in this group is not complete: it is a copy of a moving stream, or is being
-    /// restored.
+    /// Returns whether the stream in this group is not complete: it is a copy of a moving stream, or a backup
+    /// still fills it. Limits and sweeps wait until it is complete.
     pub(super) const fn is_incomplete(&self) -> bool {
         self.is_filling() || self.is_restoring()
     }
 
-    /// Creates a stream that a backup fills. The backup, and not the configuration, says with which number
-    /// the stream begins.
+    /// Creates a stream that a backup fills. The stream begins with the number that the backup gives, not
+    /// with the configuration's number, because its messages keep their numbers.
     pub(super) fn to_restore(
         id: crate::schema::number::StreamNumber,
         config: StreamConfig,
@@ -291,8 +303,8 @@ impl Stream {
     }
 
     /// Applies a part of a backup with its messages at the time `now`, if it is the next part. Returns
-    /// whether the stream took it. `keep` returns the place of a message in the log and its bytes, as for an
-    /// import.
+    /// whether the stream took the part. `keep` returns the place of a message in the log and its bytes, as
+    /// for an import.
     pub(super) fn take_part(
         &mut self,
         part: Part,
@@ -369,7 +381,8 @@ impl Stream {
         }
     }
 
-    /// Ends the restoration: the stream gets its numbers and time of creation, and keeps its limits.
+    /// Ends the restoration: the stream gets its numbers and time of creation, and from now on the stream
+    /// keeps its limits and serves clients.
     fn end_restoring(&mut self, end: RestoreEnd, now: u64, effects: &mut Vec<Effect>) {
         if end.created_us > 0 {
             self.created_us = end.created_us.min(now);

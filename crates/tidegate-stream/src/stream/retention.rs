@@ -4,15 +4,16 @@
 //! removes those that no other consumer needs either. Every node applies the same commands to the same states
 //! of consumers, so every node removes the same messages.
 //!
-//! - A delta lists the messages that its consumer has settled. They go at once. If they are many, the stream
-//!   removes them as a purge does: the node frees their memory later, in parts.
+//! - A delta lists the messages that its consumer has settled. The stream removes them at once. If they are
+//!   many, the stream removes them as a purge does: the node frees their memory later, in parts.
 //! - If a consumer of a stream by interest goes, changes its filters, or is reset, any message may have lost
 //!   its last consumer. The stream then looks through its messages, a bounded number with each command: the
 //!   rest is the *sweep*, for which the leader proposes further commands ([`super::Kind::Expire`]). The sweep
 //!   is part of the replicated state.
-//! - A stream by interest does not keep a message that no consumer wants when it arrives.
+//! - A stream by interest does not keep a message that no consumer wants when the message arrives.
 //!
-//! In a work queue, messages also wait for consumers that do not exist yet. So only a settled message goes.
+//! In a work queue, messages also wait for consumers that do not exist yet. So the stream removes only
+//! settled messages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,8 +28,8 @@ use crate::consumer::{Released, Run};
 use crate::schema::config::Retention;
 use crate::schema::sequence::StreamSeq;
 
-/// The limit on the messages that one command of a sweep looks at. It is low in the tests of this crate, so
-/// that other commands come in between.
+/// The limit on the messages that one command of a sweep looks at, so that no command takes long. The limit
+/// is low in the tests of this crate, so that other commands come in between.
 const SWEPT_MAX: usize = if cfg!(test) { 3 } else { 4096 };
 
 /// The number of messages that a delta lists as settled above which the stream removes them in one pass, like
@@ -37,7 +38,8 @@ const SWEPT_MAX: usize = if cfg!(test) { 3 } else { 4096 };
 const ONE_BY_ONE_MAX: u64 = if cfg!(test) { 4 } else { 1 << 14 };
 
 impl Stream {
-    /// Returns whether the stream keeps messages only as long as its consumers need them.
+    /// Returns whether the stream keeps messages only as long as its consumers need them, as work queues and
+    /// streams by interest do.
     pub(super) fn keeps_for_consumers(&self) -> bool {
         self.config.retention != Retention::Limits
     }
@@ -47,19 +49,20 @@ impl Stream {
     }
 
     /// Returns whether the stream would not keep a message with this number and subject, because it keeps
-    /// messages by interest and no consumer needs the message.
+    /// messages by interest and no consumer needs the message. Such a message only uses up a number.
     #[inline]
     pub(super) fn is_without_interest(&self, seq: StreamSeq, subject: &[u8]) -> bool {
         self.is_by_interest() && !self.is_needed(seq, subject)
     }
 
-    /// Returns whether a consumer still needs the message: whether its filters pass the subject, and it has
-    /// not settled the message.
+    /// Returns whether some consumer still needs the message: the filters of that consumer pass the subject,
+    /// and it has not settled the message.
     fn is_needed(&self, seq: StreamSeq, subject: &[u8]) -> bool {
         needs(&self.wanted, &self.consumers, &mut None, seq, subject)
     }
 
-    /// Adds a consumer, or replaces the consumer with this name.
+    /// Adds a consumer, or replaces the consumer with this name, and keeps the index of the consumers'
+    /// filters up to date.
     pub(super) fn put_consumer(&mut self, name: &str, consumer: StreamConsumer) {
         self.take_consumer(name);
         if self.keeps_for_consumers() {
@@ -68,7 +71,8 @@ impl Stream {
         self.consumers.insert(name.to_owned(), consumer);
     }
 
-    /// Takes a consumer out of the stream, if the stream has a consumer with this name.
+    /// Takes a consumer out of the stream, if the stream has a consumer with this name, and keeps the index
+    /// of the consumers' filters up to date.
     pub(super) fn take_consumer(&mut self, name: &str) -> Option<(String, StreamConsumer)> {
         let (name, consumer) = self.consumers.remove_entry(name)?;
         if self.keeps_for_consumers() {
@@ -77,7 +81,8 @@ impl Stream {
         Some((name, consumer))
     }
 
-    /// Renews the index of the consumers' filters, after a change of the retention or of all consumers.
+    /// Renews the index of the consumers' filters, after a change of the retention or of all consumers. The
+    /// index must match the consumers, so that the stream keeps each message that a consumer needs.
     pub(super) fn renew_wanted(&mut self) {
         self.wanted = self.index_consumers();
     }
@@ -92,7 +97,8 @@ impl Stream {
         wanted
     }
 
-    /// Removes the messages that a consumer has settled and that no consumer needs any more.
+    /// Removes the messages that a consumer has settled and that no consumer needs any more. The command is a
+    /// delta of that consumer.
     pub(super) fn handle_released(&mut self, released: Released, effects: &mut Vec<Effect>) {
         if !self.keeps_for_consumers() {
             return;
@@ -116,7 +122,8 @@ impl Stream {
         }
     }
 
-    /// Removes, in one pass, the messages in these runs that no consumer needs.
+    /// Removes, in one pass, the messages in these runs that no consumer needs. The caller does this for many
+    /// messages, because removing them one by one takes longer.
     fn remove_settled(&mut self, runs: &[Run], effects: &mut Vec<Effect>) {
         let (wanted, consumers, mut last) = (&self.wanted, &self.consumers, None);
         let goes =
@@ -125,7 +132,8 @@ impl Stream {
         self.tell(bulk, effects);
     }
 
-    /// Removes a message that no consumer needs. `last` is the consumer that needed the message before.
+    /// Removes a message if no consumer needs it. `last` is the consumer that needed the last message that
+    /// the caller looked at, because that consumer often needs the next one too.
     fn remove_unneeded(
         &mut self,
         seq: StreamSeq,
@@ -139,17 +147,18 @@ impl Stream {
         }
     }
 
-    /// Looks for messages without a consumer, after this consumer has gone, or no longer needs all of the
-    /// messages that it needed in this state.
+    /// Begins to look for messages without a consumer and to remove them, because this consumer has gone or
+    /// has other filters now. Messages that the consumer never needed stay out of the search.
     pub(super) fn begin_sweep_after(&mut self, of: &StreamConsumer, effects: &mut Vec<Effect>) {
         let first = of.state.first_needed();
         self.begin_sweep(first..=self.content.last_seq, effects);
     }
 
-    /// Looks for messages without a consumer in this range.
+    /// Begins to look for messages without a consumer in this range, and removes the first of them. A search
+    /// that is under way grows by the range.
     pub(super) fn begin_sweep(&mut self, run: Run, effects: &mut Vec<Effect>) {
-        // A copy of a moving stream or a restored one has not got all consumers yet, and begins a sweep once
-        // it is whole.
+        // A copy of a moving stream or a restored one does not have all of its consumers yet. It begins a
+        // sweep once it is complete.
         if !self.is_by_interest() || self.is_incomplete() {
             return;
         }
@@ -167,13 +176,15 @@ impl Stream {
             None => run.into_inner(),
         };
         self.sweep = Some((first, last));
-        // A frozen stream does not change. It goes on if it thaws.
+        // A frozen stream does not change, so that its copy stays equal. The sweep continues if the stream
+        // thaws.
         if !self.is_frozen() {
             self.go_on_sweep(effects);
         }
     }
 
-    /// Looks at the next messages of the sweep, and removes those that no consumer needs.
+    /// Looks at the next messages of the sweep, and removes those that no consumer needs. The number of
+    /// messages is bounded, so that the command does not take long.
     pub(super) fn go_on_sweep(&mut self, effects: &mut Vec<Effect>) {
         let Some((first, last)) = self.sweep else {
             return;
@@ -188,7 +199,8 @@ impl Stream {
         }
     }
 
-    /// Makes the stream follow a changed retention.
+    /// Makes the stream follow a changed retention: it removes messages that no consumer needs, or stops
+    /// removing them.
     pub(super) fn change_retention(&mut self, old: Retention, effects: &mut Vec<Effect>) {
         if self.config.retention == old {
             return;
@@ -197,8 +209,8 @@ impl Stream {
         for consumer in self.consumers.values_mut() {
             let state = Arc::make_mut(&mut consumer.state);
             match interest {
-                // The leader may have delivered and settled messages of which its deltas so far say nothing.
-                // The next deltas do not list them either, so they look at all messages once more.
+                // The leader may have delivered and settled messages that no delta has listed, because the
+                // stream did not need the list. So the stream looks at all messages once more.
                 true => state.note_filters_changed(last),
                 false => state.forget_settling(),
             }
@@ -208,7 +220,7 @@ impl Stream {
         self.begin_sweep(StreamSeq::FIRST..=last, effects);
     }
 
-    /// Panics if an invariant of the retention does not hold. Only tests call this.
+    /// Panics if an invariant of the retention does not hold. Only tests call this, after each command.
     pub(super) fn check_retention(&self) {
         assert!(self.wanted == self.index_consumers());
         assert!(self.is_by_interest() || self.sweep.is_none());
@@ -216,8 +228,8 @@ impl Stream {
 }
 
 /// Returns whether one of the consumers still needs the message, see [`Stream::is_needed`]. A slow consumer
-/// needs most of the messages that others settle, so the search begins with `last`, the consumer that it
-/// found before.
+/// needs most of the messages that others settle, so the search begins with `last`, the consumer that the
+/// search before found.
 fn needs(
     wanted: &Wanted,
     consumers: &BTreeMap<String, StreamConsumer>,

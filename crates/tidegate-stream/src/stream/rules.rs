@@ -1,4 +1,4 @@
-//! The rules of a stream's configuration and of its changes.
+//! The rules by which a group accepts or refuses a stream's configuration and its changes.
 //!
 //! The rules are pure functions of configurations. The leader calls them before it proposes a change, and
 //! each node again when it applies the change. [`super::Streams`] checks a configuration against other
@@ -24,12 +24,12 @@ const METADATA_BYTES_MAX: usize = 128 * 1024;
 const SHORTEST_NS: i64 = 100_000_000;
 const SECOND_NS: i64 = 1_000_000_000;
 pub(crate) const DUPLICATE_WINDOW_DEFAULT_NS: i64 = 120 * SECOND_NS;
-/// The highest number that a client may set for the first message of a stream. It leaves room for the numbers
-/// of further messages.
+/// The highest number that a client may set for the first message of a stream. The limit leaves room for the
+/// numbers of further messages.
 pub(super) const FIRST_SEQ_MAX: StreamSeq = StreamSeq::new(1 << 62);
 
 /// Checks the configuration of a stream, and returns the configuration to store, with defaults for missing
-/// fields.
+/// fields, as nats-server fills them in.
 ///
 /// # Errors
 ///
@@ -111,7 +111,8 @@ pub fn check(config: &StreamConfig) -> Result<StreamConfig, ApiError> {
     Ok(config)
 }
 
-/// Checks an update of a stream's configuration from `old` to `new`, and returns the configuration to store.
+/// Checks an update of a stream's configuration from `old` to `new`, and returns the configuration to store,
+/// so that an update cannot break a promise of the stream.
 ///
 /// # Errors
 ///
@@ -119,7 +120,7 @@ pub fn check(config: &StreamConfig) -> Result<StreamConfig, ApiError> {
 pub fn check_update(old: &StreamConfig, new: &StreamConfig) -> Result<StreamConfig, ApiError> {
     let invalid = |why: &str| Err(ApiError::invalid_config(why));
     let mut new = check(new)?;
-    // A mirror keeps its origin, or becomes a stream without one.
+    // As in nats-server, an update may end a mirror, but cannot make the stream a mirror of another origin.
     if new.mirror.is_some() && new.mirror != old.mirror {
         return Err(ApiError::MIRROR_NOT_UPDATABLE);
     }
@@ -150,8 +151,8 @@ pub fn check_update(old: &StreamConfig, new: &StreamConfig) -> Result<StreamConf
     if old.persist_mode != new.persist_mode {
         return invalid("stream configuration update can not change persist mode");
     }
-    // A sealed stream stores no new message and removes none, so the settings for removals and limits have
-    // fixed values.
+    // A sealed stream neither stores nor removes messages, so the settings for removals and limits have fixed
+    // values.
     if new.sealed {
         new.max_age = 0;
         new.discard = Discard::New;
@@ -223,7 +224,8 @@ fn check_texts(config: &StreamConfig) -> Result<(), ApiError> {
 
 fn check_window(config: &mut StreamConfig) -> Result<(), ApiError> {
     let invalid = |why: &str| Err(ApiError::invalid_config(why));
-    // As in nats-server, a stream with origins looks for duplicates only if a client asks for it.
+    // As in nats-server, a stream with origins looks for duplicates only if a client sets a window, because
+    // the origins already did so.
     if config.duplicate_window == 0 && config.has_origins() {
         return Ok(());
     }
@@ -283,8 +285,8 @@ fn check_subjects(config: &StreamConfig) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns the number of bytes that a stream of this configuration reserves in the given kind of storage: its
-/// byte limit, or 0 if it has none or uses the other kind.
+/// Returns the number of bytes that a stream of this configuration reserves in the given kind of storage, for
+/// the limit of the account: the stream's byte limit, or 0 if it has none or uses the other kind.
 pub(super) fn reserved(config: &StreamConfig, storage: Storage) -> u64 {
     if config.storage == storage {
         or_zero(config.max_bytes)

@@ -1,5 +1,5 @@
-//! Tests of the mappings of subjects: the rules of their settings, the messages that an entry marks to be
-//! published again, and snapshots.
+//! Tests that a stream maps subjects as nats-server does: the rules of their settings, the messages that an
+//! entry marks to be published again, and snapshots.
 
 use std::collections::BTreeMap;
 
@@ -86,16 +86,17 @@ fn missing_sources_are_filled_in() {
         kept,
         "kept configurations stay"
     );
-    // An empty destination maps nothing.
+    // A transform with an empty destination maps no subject, so the stream compiles none.
     let kept = rules::check(&config(Some(("", "")), Some(("", "")))).unwrap();
     assert_eq!(Mapping::of(&kept), None);
 }
 
-/// Streams with one stream, which publishes the messages of `s.*` again.
+/// Streams with one stream, which publishes the messages of `s.*` again, and the model with which the tests
+/// compare it.
 struct World {
     streams: Streams,
     lsn: u64,
-    /// The subjects of the messages in the stream, by message number.
+    /// The subjects of the messages in the stream, by message number, according to the model.
     messages: BTreeMap<u64, usize>,
     last: u64,
 }
@@ -133,7 +134,8 @@ impl World {
         (entry, effects)
     }
 
-    /// Publishes to these subjects in one entry, and compares the marked messages with the model.
+    /// Publishes to these subjects in one entry, and compares the messages that the stream marks for the
+    /// leader with the model.
     fn publish(&mut self, subjects: &[usize], per_subject: i64) {
         let commands = subjects.iter().map(|subject| {
             let subject = SUBJECTS[*subject].as_bytes();
@@ -174,7 +176,8 @@ impl World {
         self.messages.retain(|_, s| *s != subject);
     }
 
-    /// Replaces the streams by those that a snapshot of them gives.
+    /// Replaces the streams by those that the node restores from a snapshot of them, so that the test also
+    /// covers snapshots.
     fn restore(&mut self) {
         let bytes: Vec<u8> = self.streams.snapshot().chunks().flatten().collect();
         self.streams = Streams::restore(&bytes, AccountLimits::NONE).unwrap();
@@ -186,8 +189,9 @@ impl World {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Each stored message is marked with the number of the last message of its subject, also of the same
-    /// entry, and also behind purges, limits and a snapshot.
+    /// The stream marks each stored message with the number of the subject's message before, which consumers
+    /// of the messages published again rely on. The mark is right also within one entry, and after purges,
+    /// limits and a snapshot.
     #[test]
     fn messages_name_the_one_before(
         per_subject in prop::sample::select(&[-1_i64, 1, 2][..]),

@@ -1,4 +1,5 @@
-//! A stream moves while it changes: in the end the copy equals a stream that did not move.
+//! Tests that a stream loses nothing when it moves while it changes: in the end the copy equals a stream that
+//! did not move.
 
 use std::collections::BTreeMap;
 
@@ -22,12 +23,13 @@ const ONE: StreamNumber = StreamNumber::FIRST;
 const SECOND: u64 = 1_000_000;
 const GROUP: GroupId = GroupId::new(0x1001);
 
-/// The streams of one group, with their log.
+/// The streams of one group, with their log, from which an export reads messages.
 struct Group {
     streams: Streams,
     log: BTreeMap<u64, Bytes>,
     lsn: u64,
-    /// The stored messages, by place, as the home group of the log counts them.
+    /// The total size of the stored messages according to the effects, in bytes. The test compares it with
+    /// the size that the streams report.
     live: i64,
 }
 
@@ -90,7 +92,7 @@ impl Group {
         self.streams.get(StreamNumber::new(id)).unwrap()
     }
 
-    /// Exports the data after a cursor; `None` if the home group must be frozen first.
+    /// Exports the data after a cursor; `None` if the home group must freeze the stream first.
     fn export(&self, id: u32, from: Cursor, bytes_max: usize) -> Option<Vec<u8>> {
         let stream = self.stream(id);
         let mut export = Export::new(from, bytes_max);
@@ -107,12 +109,12 @@ impl Group {
         }
     }
 
-    /// Applies an export to a copy; returns whether the copy needed it.
+    /// Applies an export to a copy, for the copy's own move; returns whether the copy took the export.
     fn import(&mut self, now: u64, id: u32, exported: &[u8]) -> bool {
         self.import_of(now, id, exported, self.stream(id).moves())
     }
 
-    /// Applies an export to a copy, for the move with this number.
+    /// Applies an export to a copy, for the move with this number, which may be another move than the copy's.
     fn import_of(&mut self, now: u64, id: u32, exported: &[u8], number: MoveNumber) -> bool {
         let number = Filling::By(number).encode();
         let mut entry = Vec::new();
@@ -136,8 +138,8 @@ impl Group {
         out[0] == Outcome::Done
     }
 
-    /// Finishes the search for messages without a consumer. That also removes expired messages, so the caller
-    /// does it for both streams that it compares.
+    /// Finishes the search for messages without a consumer. The search also removes expired messages, so the
+    /// test calls this for both streams that it compares.
     fn sweep(&mut self, now: u64) {
         loop {
             let swept = self.command(now, Kind::Expire, 1, b"", b"");
@@ -163,7 +165,8 @@ impl Group {
         }
     }
 
-    /// All parts that must be equal.
+    /// Describes all parts of a stream as text, so that the test can compare the copy with the stream that
+    /// did not move.
     fn told(&self, id: u32) -> String {
         let stream = self.stream(id);
         let mut text = format!(
@@ -211,11 +214,13 @@ impl Rng {
     }
 }
 
-/// A stream that moves, and the same stream without a move.
+/// A stream that moves, and its twin that does not move. Both get the same commands, so the test can compare
+/// them.
 struct World {
     rng: Rng,
     now: u64,
-    /// True if the stream keeps messages for its consumers.
+    /// True if the stream keeps messages for its consumers. Then random consumers' states also settle
+    /// messages.
     retains: bool,
     home: Group,
     twin: Group,
@@ -225,7 +230,8 @@ impl World {
     fn both(&mut self, at: (u32, u32), entry: impl Fn(u32) -> Vec<u8>) {
         let strip = |out: Vec<Outcome>| {
             let text = format!("{out:?}");
-            // Each group has its own number for the stream.
+            // Each group has its own number for the stream, so the comparison of the outcomes leaves the
+            // numbers out.
             let mut parts = text.split("stream: ");
             let first = parts.next().unwrap_or_default().to_owned();
             parts.fold(first, |text, part| {
@@ -237,7 +243,8 @@ impl World {
         assert_eq!(one, other);
     }
 
-    /// Applies one change to the stream, which has these numbers.
+    /// Applies one random change to the stream and to its twin; `at` holds the numbers of the two in their
+    /// groups.
     fn happen(&mut self, at: (u32, u32)) {
         self.now += self.rng.below(SECOND / 2);
         let now = self.now;
@@ -282,7 +289,8 @@ impl World {
                 let state = State::starting_at(StreamSeq::new(delivered));
                 let mut delta = state.encode()[8..].to_vec();
                 if self.retains && delivered > 9 && b % 4 > 0 {
-                    // All but two of the last eight are settled, and one of the two is given up.
+                    // The delta settles all but two of the last eight messages, and gives up one of these
+                    // two, so that the stream removes messages.
                     delta[0] = 2;
                     delta.push(1);
                     put_number(&mut delta, delivered - 8);
@@ -397,7 +405,8 @@ fn configs() -> Vec<serde_json::Value> {
     all.iter().map(with).collect()
 }
 
-/// Moves a stream that the first group keeps as `kept` says to a second group, as a copy that `copy` creates.
+/// Moves a stream of this configuration from one group to another while random commands change it, and
+/// compares the copy with a twin that did not move. `seed` determines the random choices.
 fn move_one(seed: u64, config: &serde_json::Value) {
     let mut world = World {
         rng: Rng(seed * 2 + 1),
@@ -431,7 +440,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
         steps += 1;
         assert!(steps < 10_000, "seed {seed}: {cursor:?}");
         if steps > 1 && number < 4 && world.rng.below(30) == 0 {
-            // The move is called off and begins again.
+            // The directory calls the move off and begins it again, as after a failure of the target group.
             let thaw = |g: &mut Group, n: u32| {
                 g.command(world.now, Kind::Thaw, 1, b"", &thaw_of(n)) == Outcome::Done
             };
@@ -480,7 +489,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
             copy.restart();
             world.home.restart();
         }
-        // Only the commands of its own group change it.
+        // The copy refuses these commands, because only imports change a copy that is not complete.
         for kind in [
             Kind::Publish,
             Kind::Expire,
@@ -495,7 +504,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
             continue;
         };
         if world.rng.below(4) == 0 {
-            // This import is lost on the way.
+            // The network loses this import on the way, so the copy stays at its cursor and asks again.
             old.push(exported);
             continue;
         }
@@ -503,7 +512,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
             copy.import(world.now, 1, &exported),
             "seed {seed}: {cursor:?}"
         );
-        // A late or repeated import changes nothing.
+        // A late or repeated import changes nothing, because the copy is no longer at the import's cursor.
         let before = (copy.stream(1).transit(), copy.told(1));
         assert!(!copy.import(world.now, 1, &exported), "seed {seed}");
         for late in &old {
@@ -540,7 +549,7 @@ fn a_copy_is_what_the_stream_was() {
     }
 }
 
-/// Seven bits a byte, low ones first.
+/// Writes a number as the delta of a consumer encodes it: seven bits a byte, low bits first.
 fn put_number(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
         out.push(n as u8 | 0x80);
@@ -549,7 +558,7 @@ fn put_number(out: &mut Vec<u8>, mut n: u64) {
     out.push(n as u8);
 }
 
-/// A directory with the stream `S`, number 1.
+/// Creates a directory with the stream `S`, number 1, which the group that `kept` names keeps.
 fn directory(kept: Placement) -> Group {
     let mut group = Group::new();
     let json = configs()[0].to_string();
@@ -577,7 +586,8 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
         Outcome::Stored { seq, .. } if seq == nth(1)
     ));
     let refused = |o: Outcome| assert!(matches!(o, Outcome::Refused { .. }), "{o:?}");
-    // A stream does not move to the group that keeps it, and does not freeze without a move.
+    // A stream does not move to the group that keeps it, and does not freeze without a move, because no copy
+    // would take it over.
     refused(update(&mut directory, ALL, 3));
     let freeze = |d: &mut Group, m: Moving| d.command(4, Kind::Freeze, 1, b"", &m.encode());
     refused(freeze(
@@ -596,13 +606,14 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
         number: MoveNumber::new(1),
     };
     assert_eq!(directory.stream(1).moving(), Some(moving));
-    // One move at a time, and no other change; the home group still stores messages.
+    // The directory allows one move at a time, and no other change of the stream meanwhile. The home group
+    // still stores messages.
     refused(update(&mut directory, another, 2));
     assert!(matches!(
         publish(&mut directory),
         Outcome::Stored { seq, .. } if seq == nth(2)
     ));
-    // It has not left yet.
+    // The directory refuses to end the move, because the home group has not frozen the stream yet.
     let moved = |d: &mut Group, m: Moving| d.command(4, Kind::Moved, 1, b"", &m.encode());
     refused(moved(&mut directory, moving));
     refused(freeze(
@@ -637,7 +648,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     assert_eq!(directory.stream(1).state().messages, 0);
     directory.restart();
     refused(moved(&mut directory, moving));
-    // Back again: an import of the first move does not count for the second.
+    // The stream moves back. The copy must refuse an import of the first move, so the directory counts moves.
     assert_eq!(
         update(&mut directory, ALL, 3),
         Outcome::Updated { stream: ONE }
@@ -717,7 +728,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
         publish(&mut directory),
         Outcome::Stored { seq, .. } if seq == nth(2)
     ));
-    // To another group instead, which takes two attempts.
+    // The directory moves the stream to another group instead. The move fails once, so it takes two attempts.
     update(&mut directory, GROUP, 3);
     let [second, third, fourth] = [2, 3, 4].map(|number| moving_to(GROUP, number));
     assert_eq!(freeze(&mut directory, second), Outcome::Done);
@@ -746,7 +757,8 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     directory.restart();
     assert_eq!(freeze(&mut directory, fourth), Outcome::Done);
     assert_eq!(moved(&mut directory, fourth), Outcome::Done);
-    // Back again; an import from before the move was called off would lack later changes.
+    // The stream moves back. The copy must refuse an import from before the directory called the move off,
+    // because the import lacks later changes.
     update(&mut directory, ALL, 3);
     let fifth = moving_to(ALL, 5);
     let mut home = Group::new();
@@ -878,7 +890,7 @@ fn nonsense_is_refused() {
 }
 
 /// A cursor of another node may lie behind all data of the stream. The export of each stage is then empty,
-/// and leads to a later stage.
+/// and leads to a later stage, so that the move goes on.
 #[test]
 fn a_cursor_behind_everything_ends_its_stage() {
     let mut home = directory(Placement::Of(DirectoryNumber::new(7)));

@@ -1,4 +1,5 @@
-//! Compares the index with a direct reading of the rules, and counts the cost of a search.
+//! Compares the index of patterns with a comparison of all pairs of patterns, and counts the cost of a
+//! search.
 
 use proptest::prelude::*;
 use tidegate_nats::subject::{is_pattern, overlaps};
@@ -30,7 +31,8 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Patterns of few tokens, so that they share many, with wildcards on both sides.
+    /// Tests that the index finds the stream that a comparison with all patterns finds. The patterns have few
+    /// different tokens, so that they share many, with wildcards on both sides.
     #[test]
     fn as_comparing_with_all(acts in prop::collection::vec(act(), 1..80)) {
         let mut index = Overlaps::default();
@@ -64,8 +66,8 @@ proptest! {
     }
 }
 
-/// Repeated searches by more sets of positions than there are tables give right answers, and unused tables
-/// are dropped.
+/// Tests that searches by more sets of positions than the index keeps tables give right answers, and that the
+/// index drops unused tables.
 #[test]
 fn more_tables_than_are_kept() {
     let mut index = Overlaps::default();
@@ -98,7 +100,7 @@ fn more_tables_than_are_kept() {
     for _ in 0..2 * UNUSED_MAX {
         index.find(b"a7.*.*.*.*.>", None);
     }
-    // The patterns beyond the bound have room now.
+    // The index now has room for a table that it refused before, so these searches must be cheap.
     let before = index.cost();
     for _ in 0..100 {
         index.find(b"*.*.*.d7.e7.f7", None);
@@ -110,7 +112,8 @@ fn more_tables_than_are_kept() {
     );
 }
 
-/// The cost of the searches for the second half of `count` patterns, and for the first half.
+/// Returns the cost of the searches for the first half of `count` patterns and for the second half, so that
+/// the caller can check that the cost does not grow with the index.
 fn halves(count: u32, pattern: impl Fn(u32) -> String) -> (u64, u64) {
     let mut index = Overlaps::default();
     let mut costs = Vec::new();
@@ -128,8 +131,8 @@ fn halves(count: u32, pattern: impl Fn(u32) -> String) -> (u64, u64) {
 
 #[test]
 fn the_second_ten_thousand_cost_as_much_as_the_first() {
-    // Subjects of their own, in one space, with wildcards after, before and between the tokens, and of two
-    // shapes that do not prune each other.
+    // The spaces of patterns: single tokens, one literal token with wildcards after it, before it and around
+    // it, and patterns of two or three shapes with tokens that the tables cannot narrow down.
     let spaces: [&dyn Fn(u32) -> String; 6] = [
         &|n| format!("S{n}"),
         &|n| format!("orders.{n}.>"),
@@ -148,7 +151,7 @@ fn the_second_ten_thousand_cost_as_much_as_the_first() {
     for (i, space) in spaces.iter().enumerate() {
         let (first, second) = halves(20_000, space);
         assert!(second <= first + 10, "space {i}: {first}, then {second}");
-        // One lookup in one table of each shape.
+        // A search needs one lookup in one table of each shape, and no space here has more than three shapes.
         assert!(second <= 3 * 10_000, "space {i}: {second}");
     }
 }

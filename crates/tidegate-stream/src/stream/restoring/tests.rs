@@ -1,5 +1,5 @@
-//! Streams that the parts of a backup fill: numbers, times, limits and consumers, and parts that contradict
-//! the stream.
+//! Tests of streams that the parts of a backup fill: numbers, times, limits and consumers, and parts that
+//! contradict the stream.
 
 use bytes::Bytes;
 
@@ -9,7 +9,8 @@ use crate::consumer::restored::{Progress, Unacked};
 use crate::schema::config::{AckPolicy, ConsumerConfig, Retention};
 use crate::schema::number::StreamNumber;
 
-/// The time of the tests' entries, in microseconds since 1970.
+/// The time of the tests' entries, in microseconds since 1970, with which the tests compare the times of
+/// messages.
 const NOW: u64 = 1_700_000_000_000_000;
 
 struct World {
@@ -115,7 +116,8 @@ fn a_stream_comes_back_with_its_numbers_and_times() {
     let id = StreamNumber::FIRST;
     assert_eq!(world.create(&config()), Outcome::Created { stream: id });
     assert!(world.stream().is_restoring());
-    // The name and the subjects are taken, and no client changes the stream.
+    // While the backup fills the stream, no other stream gets its name and subjects, and no client changes
+    // it.
     let taken = Outcome::Refused {
         stream: StreamNumber::NONE,
         error: ApiError::STREAM_NAME_EXISTS_RESTORE,
@@ -142,7 +144,8 @@ fn a_stream_comes_back_with_its_numbers_and_times() {
         message(8, NOW - 50, "s.c", "NATS/1.0\r\nNats-TTL: 60\r\n\r\n"),
     );
     assert_eq!(world.part(0, &part), Outcome::Done);
-    // A repeated part and a part out of turn change nothing.
+    // The stream refuses a repeated part and a part out of turn, so that no message is there twice or
+    // missing.
     assert!(matches!(world.part(0, &part), Outcome::Refused { .. }));
     assert!(matches!(world.part(2, &part), Outcome::Refused { .. }));
     let mut part = RestorePart::default();
@@ -170,7 +173,7 @@ fn a_stream_comes_back_with_its_numbers_and_times() {
     part.consumer(&config(), ("C".into(), created_us), settings, &progress)
         .unwrap();
     part.end(end(5, 12));
-    // The state is the same if the group continues from a snapshot.
+    // The test restores the group from a snapshot between the parts, and the restoration must continue.
     let bytes: Vec<u8> = world.streams.snapshot().chunks().flatten().collect();
     world.streams = Streams::restore(&bytes, AccountLimits::NONE).unwrap();
     assert_eq!(world.part(1, &part), Outcome::Done);
@@ -200,7 +203,8 @@ fn a_stream_comes_back_with_its_numbers_and_times() {
         world.effects.last(),
         Some(Effect::StreamFilled { .. })
     ));
-    // From now on the stream continues: it knows the ids of recent messages, and the next number.
+    // The restored stream continues as the old one would: it recognises the ids of recent messages, and gives
+    // the next number.
     let headers = Some(&b"NATS/1.0\r\nNats-Msg-Id: x\r\n\r\n"[..]);
     let again = Command {
         headers,
@@ -266,7 +270,8 @@ fn a_stream_by_interest_keeps_what_its_consumers_need() {
     }
     part.end(end(1, 4));
     assert_eq!(world.part(0, &part), Outcome::Done);
-    // The sweep looks at a bounded number of messages with each command.
+    // The sweep looks at a bounded number of messages with each command, so the test proposes several
+    // commands.
     for _ in 0..4 {
         world.apply(&[Command::new(Kind::Expire, StreamNumber::FIRST, b"", b"")]);
     }

@@ -1,6 +1,6 @@
-//! Random commands against work queues and streams by interest, and against a model that knows what each
-//! consumer needs from plain sets. A second node applies the same entries, and a restored snapshot sometimes
-//! replaces it.
+//! Tests that a stream keeps exactly the messages that its consumers need: random commands change a work
+//! queue or a stream by interest, and a model that keeps the needs of each consumer in plain sets. A second
+//! node applies the same entries, and a restored snapshot sometimes replaces it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,20 +31,21 @@ const POLICIES: [&str; 4] = ["all", "new", "last", "last_per_subject"];
 #[derive(Clone, Debug)]
 enum Act {
     Publish(usize, u8),
-    /// Creates a consumer, or changes its filters.
+    /// Makes the test create a consumer, or change its filters.
     Consumer(usize, usize, usize, bool),
     Delete(usize),
-    /// The consumer delivers so many messages.
+    /// Makes the consumer deliver this number of messages.
     Deliver(usize, u8),
-    /// A receiver acknowledges a message; or the consumer gives the message up.
+    /// Makes a receiver acknowledge a delivered message, or makes the consumer give the message up.
     Settle(usize, prop::sample::Index, bool),
-    /// A receiver acknowledges a message that the consumer has given up.
+    /// Makes a receiver acknowledge a message that the consumer has given up. The stream then removes the
+    /// message.
     SettleLate(usize),
     Delta(usize),
     Reset(usize, prop::sample::Index),
     Retention(bool),
     DeleteMessage(prop::sample::Index),
-    /// The leader proposes the next part of the sweep, so many times.
+    /// Makes the leader propose the next part of the sweep this number of times.
     Sweep(u8),
     Snapshot,
 }
@@ -69,14 +70,16 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The messages that a consumer may still deliver, or awaits.
+/// The position of a consumer in the model: the messages that it may still deliver, or that it has delivered
+/// without an acknowledgement. The consumer needs these messages.
 #[derive(Clone, Debug, Default)]
 struct Progress {
     delivered: u64,
     consumer_seq: u64,
     pending: BTreeMap<u64, u64>,
     given_up: BTreeSet<u64>,
-    /// The last message of each subject up to here, with the deliver policy that asks for it.
+    /// The number up to which the consumer delivers only the last message of each subject, as its deliver
+    /// policy asks; 0 for other policies.
     resume: u64,
 }
 
@@ -97,7 +100,8 @@ struct Consumer {
     logged: Progress,
     settled: BTreeSet<u64>,
     given_up: BTreeSet<u64>,
-    /// The last message that may have been passed over under earlier filters.
+    /// The number of the last message that the consumer may have passed over under earlier filters. The
+    /// stream looks at the messages up to it again.
     recheck: u64,
 }
 
@@ -107,7 +111,7 @@ impl Consumer {
         self.config.filters().next().is_none() || self.config.filters().any(matches)
     }
 
-    /// Forgets the data that only streams need that keep messages for their consumers.
+    /// Forgets the settled messages that wait for a delta, because a stream by limits does not need them.
     fn forget_settling(&mut self) {
         self.live.given_up.clear();
         self.logged.given_up.clear();
@@ -124,7 +128,7 @@ struct World {
     last_seq: u64,
     messages: BTreeMap<u64, &'static str>,
     consumers: BTreeMap<&'static str, Consumer>,
-    /// The messages that remain according to the effects.
+    /// The messages that remain according to the effects. The test compares them with the stream.
     told: BTreeSet<u64>,
 }
 
@@ -176,7 +180,8 @@ impl World {
             .apply(lsn, &entry, &mut out2, &mut Vec::new())
             .unwrap();
         assert_eq!(out, out2);
-        // Only one of the nodes frees the memory of removed messages.
+        // Only one of the nodes frees the memory of removed messages, so that the test finds any influence of
+        // that work on the outcomes.
         self.one.reclaim(1);
         for effect in effects {
             match effect {
@@ -196,7 +201,7 @@ impl World {
         all.any(|c| c.wants(subject) && c.logged.needs(seq))
     }
 
-    /// Removes the messages in this range that no consumer needs, in a stream by interest.
+    /// Removes from the model the messages in this range that no consumer needs, in a stream by interest.
     fn sweep(&mut self, from: u64, to: u64) {
         if self.retention != Retention::Interest {
             return;
@@ -333,7 +338,8 @@ impl World {
             return;
         }
         assert_eq!(out, [Outcome::ConsumerCreated { stream: ONE }]);
-        // The real consumer says where it starts: the model is about the messages.
+        // The model takes the consumer's start from the stream, because this test is about the messages that
+        // stay.
         let state = self
             .one
             .get(ONE)
@@ -365,7 +371,8 @@ impl World {
         let Some(c) = self.consumers.get_mut(name) else {
             return;
         };
-        // A sweep may not have removed all messages yet that the model has removed.
+        // The consumer delivers from the messages that the stream still has: the sweep may not have removed
+        // all messages yet that the model has removed.
         let stream = self.one.get(ONE).unwrap();
         let told = self.told.iter().copied();
         let there: BTreeMap<u64, Name> = told
@@ -490,7 +497,7 @@ impl World {
         self.sweep(0, u64::MAX);
     }
 
-    /// Proposes and applies the next part of the sweep; returns whether there was one.
+    /// Proposes and applies the next part of the sweep, as the leader does; returns whether a part was left.
     fn propose_due(&mut self) -> bool {
         if self.one.next_expiry(1_000_000).is_none_or(|due| due > 0) {
             return false;
@@ -508,7 +515,8 @@ impl World {
         true
     }
 
-    /// Compares the stream with the model once no sweep is left.
+    /// Compares the stream with the model. While a sweep is under way, the stream may have more messages than
+    /// the model.
     fn check(&mut self) {
         self.one.check_invariants();
         self.other.check_invariants();
@@ -527,7 +535,8 @@ impl World {
         if surplus.is_empty() {
             return;
         }
-        // A consumer that came, or was reset, before the sweep was over needs these messages again.
+        // The sweep has left these messages, because a consumer that a client created or reset during the
+        // sweep needs them again. So the model gets them back.
         if stream.sweep.is_none() {
             for seq in surplus {
                 let subject = stream.message(nth(seq)).unwrap().subject;
@@ -543,7 +552,8 @@ impl World {
     }
 }
 
-/// A delta as a consumer encodes it: each message a run of its own.
+/// Encodes a delta as a consumer does, but with each message as a run of its own, so that the test needs no
+/// code of the consumer.
 fn encode(
     positions: [u64; 4],
     unacked: &[(u64, u64)],
