@@ -1,6 +1,6 @@
-//! The path of an acknowledgement from a receiver back to the consumer, and all other events that end or
-//! delay the redelivery of a message. For a message that is due for redelivery, this module decides whether
-//! the consumer delivers it again.
+//! Handles the path of an acknowledgement from a receiver back to the consumer, and all other events that end
+//! or delay the redelivery of a message. For a message that is due for redelivery, this module decides
+//! whether the consumer delivers it again.
 //!
 //! This module owns the effect of each verb (the kind of acknowledgement) under each ack policy.
 //! [`super::verb`] parses the payloads, and [`super::changes`] decides when the consumer answers an
@@ -22,9 +22,9 @@ use crate::schema::sequence::StreamSeq;
 
 impl Consumer {
     /// Handles an acknowledgement: `numbers` come from the acknowledgement's subject; `reply` is empty if the
-    /// receiver does not wait for an answer. The consumer ignores an acknowledgement of a message that it
-    /// never delivered, and does not answer it. If the message is already acknowledged, the consumer answers
-    /// again.
+    /// receiver does not wait for an answer. The consumer then no longer redelivers the message, or delays
+    /// its redelivery. The consumer ignores an acknowledgement of a message that it never delivered, and does
+    /// not answer it. If the message is already acknowledged, the consumer answers again.
     pub fn handle_ack(
         &mut self,
         now: u64,
@@ -53,8 +53,8 @@ impl Consumer {
                     self.advise_terminated(seq, numbers.consumer_seq, reason, sink);
                     self.acknowledge(now, seq);
                 }
-                // A payload that is no verb has no effect. A receiver that waits for an answer still gets
-                // one, as from nats-server.
+                // The consumer ignores a payload that is no verb. As in nats-server, a receiver that waits
+                // for an answer still gets one.
                 None => {}
             }
         }
@@ -65,8 +65,8 @@ impl Consumer {
         }
     }
 
-    /// Publishes an advisory with the time from delivery to acknowledgement, for the percentage of
-    /// acknowledgements that the configuration sets (`sample_freq`).
+    /// Publishes an advisory with the time from delivery to acknowledgement, so that operators see how fast
+    /// receivers are, for the percentage of acknowledgements that the configuration sets (`sample_freq`).
     fn sample(&self, now: u64, numbers: &AckNumbers, sink: &mut impl Sink) {
         let percent = self.settings.sample_percent;
         // The multiplication by an odd number scrambles the message numbers, so that the sample spreads
@@ -102,8 +102,8 @@ impl Consumer {
         self.move_floor();
     }
 
-    /// Makes a message that the receiver refused due for redelivery after `delay_us` microseconds, or at once
-    /// if `delay_us` is 0.
+    /// Redelivers a message that the receiver refused: after `delay_us` microseconds, as the receiver asked,
+    /// or at once if `delay_us` is 0.
     fn put_back(&mut self, now: u64, numbers: &AckNumbers, delay_us: u64, sink: &mut impl Sink) {
         let seq = numbers.stream_seq;
         let Some(unacked) = self.pending.get(seq) else {
@@ -118,8 +118,8 @@ impl Consumer {
         }
     }
 
-    /// Delays the redelivery of a message by `delay_us` microseconds; `None` stands for the wait that the
-    /// configuration sets after a delivery.
+    /// Delays the redelivery of a message by `delay_us` microseconds, because the receiver still works on it
+    /// or refused it; `None` stands for the wait that the configuration sets after a delivery.
     fn put_off(&mut self, now: u64, seq: StreamSeq, delay_us: Option<u64>) {
         let Some(unacked) = self.pending.get_mut(seq) else {
             return;
@@ -132,8 +132,8 @@ impl Consumer {
         self.redelivery.schedule(due_us, seq, &self.pending);
     }
 
-    /// Queues a due message for redelivery. If the message has reached its delivery limit, the consumer gives
-    /// the message up instead.
+    /// Queues a due message for redelivery, because no receiver has acknowledged it in time. If the message
+    /// has reached its delivery limit, the consumer gives the message up instead.
     pub(super) fn queue_again(&mut self, now: u64, seq: StreamSeq, sink: &mut impl Sink) {
         let Some(unacked) = self.pending.get_mut(seq) else {
             return;
@@ -146,7 +146,7 @@ impl Consumer {
     }
 
     /// Gives up a message that has reached its delivery limit: the consumer publishes an advisory, and no
-    /// longer redelivers the message.
+    /// longer redelivers the message. So operators learn of messages that no receiver can handle.
     pub(super) fn exhaust(&mut self, now: u64, seq: StreamSeq, sink: &mut impl Sink) {
         if let Some(unacked) = self.pending.get(seq) {
             let advisory = self.advisory(unacked, Event::MaxDeliver);
@@ -155,7 +155,8 @@ impl Consumer {
         }
     }
 
-    /// Gives up a message, which the consumer delivers no more, although no receiver has acknowledged it.
+    /// Gives up a message, which the consumer delivers no more, although no receiver has acknowledged it. A
+    /// stream that keeps messages for its consumers goes on keeping the message.
     pub(super) fn give_up(&mut self, now: u64, seq: StreamSeq) {
         if self.changes.lists_settled() {
             self.given_up.insert(seq);
@@ -169,15 +170,15 @@ impl Consumer {
         }
     }
 
-    /// Notes that a message which the consumer had given up is acknowledged, or that the stream no longer
-    /// holds it.
+    /// Notes that a receiver has acknowledged a message that the consumer had given up, or that the stream no
+    /// longer holds it. The next delta then lists the message as settled.
     pub(super) fn settle_given_up(&mut self, now: u64, seq: StreamSeq) {
         if self.given_up.remove(&seq) {
             self.changes.note_end(now, seq, End::Settled);
         }
     }
 
-    /// Ends the redelivery of a message for good, and publishes an advisory with the reason.
+    /// Ends the redelivery of a message for good, and publishes an advisory with the reason for operators.
     pub(super) fn terminate(
         &mut self,
         now: u64,
@@ -217,7 +218,8 @@ impl Consumer {
         }
     }
 
-    /// Removes a message from the pending messages, which await an acknowledgement. May move the ack floor.
+    /// Removes a message from the pending messages, which await an acknowledgement. The ack floor may then
+    /// move up.
     pub(super) fn drop_pending(&mut self, now: u64, seq: StreamSeq, end: End) {
         if let Some(unacked) = self.pending.remove(seq) {
             self.forget(now, unacked, end);
@@ -231,7 +233,7 @@ impl Consumer {
     }
 
     /// Moves the consumer's ack floor, up to which every delivery is acknowledged, to just before the first
-    /// pending message.
+    /// pending message, so that clients see the progress.
     fn move_floor(&mut self) {
         let floor = self.pending.first().map_or(self.delivered, |u| Position {
             consumer_seq: u.consumer_seq.before(),

@@ -1,5 +1,5 @@
-//! Advisories: messages that tell operators of events in a consumer, beside the messages that the consumer
-//! delivers.
+//! Advisories: messages by which operators learn of events in a consumer, beside the messages that the
+//! consumer delivers.
 //!
 //! This module owns the events, subjects and JSON of advisories. The caller that publishes an advisory sets
 //! its id and time.
@@ -9,37 +9,42 @@ use serde::Serialize;
 use super::sequence::ConsumerSeq;
 use crate::schema::sequence::StreamSeq;
 
-/// An advisory about one delivered message of a consumer, for operators.
+/// An advisory about one delivered message of a consumer, by which operators learn of trouble with the
+/// message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advisory<'a> {
-    /// The name of the stream that holds the message.
+    /// The name of the stream that holds the message, for the advisory's subject and payload.
     pub stream: &'a str,
-    /// The name of the consumer.
+    /// The name of the consumer that delivered the message, for the advisory's subject and payload.
     pub consumer: &'a str,
-    /// The number of the message in the stream.
+    /// The number of the message in the stream, by which an operator can read the message.
     pub stream_seq: StreamSeq,
-    /// The number of times that the consumer has delivered the message so far.
+    /// The number of times that the consumer has delivered the message so far, so that operators see repeated
+    /// failures.
     pub deliveries: u32,
-    /// The event that happened to the message.
+    /// The event that happened to the message, such as the end of its redelivery.
     pub event: Event<'a>,
 }
 
-/// An event that an advisory reports about a delivered message.
+/// An event that an advisory reports about a delivered message. The event determines the subject and the
+/// fields of the advisory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// The message reached its delivery limit, and the consumer gave it up.
+    /// The message reached its delivery limit, and the consumer gave it up. An operator may want to look at
+    /// the message.
     MaxDeliver,
     /// The receiver refused the message for now, and asked for redelivery.
     Nak {
-        /// The number of the delivery that the receiver refused.
+        /// The number of the delivery that the receiver refused, among all deliveries of the consumer.
         consumer_seq: ConsumerSeq,
     },
     /// The receiver acknowledged the message. The consumer reports only a sample of acknowledgements, and
     /// this message is in the sample.
     Acked {
-        /// The number of the acknowledged delivery.
+        /// The number of the acknowledged delivery, among all deliveries of the consumer.
         consumer_seq: ConsumerSeq,
-        /// The time from the delivery to the acknowledgement, in nanoseconds.
+        /// The time from the delivery to the acknowledgement, in nanoseconds, by which operators see how fast
+        /// receivers are.
         ack_ns: u64,
     },
     /// The consumer no longer redelivers the message: the receiver asked for that, or the stream removed the
@@ -73,7 +78,7 @@ struct Json<'a> {
 
 impl Advisory<'_> {
     /// Returns the subject to which the caller publishes the advisory: it states the event, the stream and
-    /// the consumer.
+    /// the consumer, so that operators can subscribe to some of them.
     #[must_use]
     pub fn subject(&self) -> String {
         let kind = match self.event {
@@ -93,8 +98,8 @@ impl Advisory<'_> {
         )
     }
 
-    /// Returns the advisory's payload as JSON. `id` is unique among advisories, and `timestamp` is the time
-    /// in the form of RFC 3339.
+    /// Returns the advisory's payload as JSON, as nats-server writes it. `id` is unique among advisories, and
+    /// `timestamp` is the time in the form of RFC 3339.
     #[must_use]
     pub fn json(&self, id: &str, timestamp: &str) -> Vec<u8> {
         let (kind, consumer_seq, reason) = match self.event {

@@ -1,5 +1,5 @@
-//! The changes of a consumer since its last delta, and the receivers that wait until a delta is durable. A
-//! delta is the command in the log that holds the changes of a consumer since the delta before it.
+//! Gathers the changes of a consumer since its last delta, and the receivers that wait until a delta is
+//! durable. A delta is the command in the log that holds the changes of a consumer since the delta before it.
 //!
 //! This module owns the choice of when the consumer writes a delta: at once if a receiver waits for an answer
 //! to its acknowledgement, otherwise once changes have gathered for [`LINGER_US`] or there are [`MANY`] of
@@ -23,68 +23,77 @@ use super::seam::Sink;
 use super::state::Position;
 use crate::schema::sequence::StreamSeq;
 
-/// The time for which a consumer gathers changes before a delta is due, in microseconds.
+/// The time for which a consumer gathers changes before a delta is due, in microseconds. Longer gathering
+/// makes fewer deltas.
 const LINGER_US: u64 = 100_000;
-/// The number of gathered changes at which the consumer's delta is due at once.
+/// The number of gathered changes at which the consumer's delta is due at once, so that a delta does not get
+/// too large.
 const MANY: usize = 4096;
-/// The number of changes since the last delta at which the consumer stops delivering. It delivers again after
-/// the caller has taken a delta.
+/// The number of changes since the last delta at which the consumer stops delivering. The consumer delivers
+/// again after the caller has taken a delta. The limit bounds the memory of changes.
 const FULL: usize = 1 << 15;
 /// The limit on the redelivered messages in one delta that an earlier delta already held, and likewise on the
-/// removed messages. The next delta holds the rest.
+/// removed messages. The next delta holds the rest, so that no delta gets too large.
 const TOLD_MAX: usize = 1 << 14;
-/// The most receivers that may wait for answers to their acknowledgements. Further receivers get no answer,
-/// and repeat their acknowledgements.
+/// The limit on the receivers that wait for answers to their acknowledgements, which bounds the memory.
+/// Further receivers get no answer, and repeat their acknowledgements.
 const WAITING_MAX: usize = 1 << 16;
 
-/// The record that deltas keep of a consumer.
+/// The record that the log keeps of a consumer through its deltas, so that the next leader can continue it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// None: the log does not keep the consumer's state, so the consumer writes no deltas.
+    /// No record: the log does not keep the consumer's state, so the consumer writes no deltas.
     None,
-    /// The consumer's state.
+    /// The consumer's state: its position and its pending messages.
     State,
     /// The consumer's state, and each message that the consumer has settled, because the stream keeps a
     /// message only until consumers have settled it.
     Settled,
 }
 
-/// The reason for which a message no longer awaits an acknowledgement.
+/// The reason for which a message no longer awaits an acknowledgement, which decides whether the stream may
+/// remove the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// A receiver has acknowledged or terminated the message, the consumer expects no acknowledgement, or the
     /// stream no longer holds the message.
     Settled,
-    /// The consumer delivers the message no more, although no receiver has acknowledged it.
+    /// The consumer delivers the message no more, although no receiver has acknowledged it. The stream must
+    /// keep it.
     GivenUp,
 }
 
-/// The changes of a consumer since its last delta, and the receivers that wait for durable deltas.
+/// The changes of a consumer since its last delta, and the receivers that wait until deltas are durable
+/// before they get an answer.
 #[derive(Clone, Debug)]
 pub(super) struct Changes {
-    /// The content of the consumer's deltas.
+    /// The content of the consumer's deltas, as the stream's retention needs it.
     record: Record,
-    /// The highest message number that the consumer's last delta states as delivered.
+    /// The highest message number that the consumer's last delta states as delivered. The next delta lists
+    /// the pending messages above it.
     told: StreamSeq,
-    /// The number of messages that the consumer has delivered for the first time since the last delta.
+    /// The number of messages that the consumer has delivered for the first time since the last delta, which
+    /// counts toward the size of the next one.
     new: usize,
     /// The numbers of messages that the consumer has redelivered or delayed since the last delta, if an
-    /// earlier delta held them.
+    /// earlier delta held them. The next delta corrects what that delta says.
     touched: Vec<StreamSeq>,
-    /// The numbers of messages that an earlier delta held and that have been acknowledged or given up since
-    /// the last delta.
+    /// The numbers of messages that an earlier delta held as pending, and that receivers have acknowledged or
+    /// the consumer has given up since. The next delta removes them.
     removed: Vec<StreamSeq>,
-    /// With [`Record::Settled`], in place of `removed`: the numbers of all messages that the consumer has
-    /// settled, or given up, since the last delta.
+    /// The numbers of all messages that the consumer has settled since the last delta, and (`given_up`) of
+    /// those that it has given up. [`Record::Settled`] uses these lists in place of `removed`, because the
+    /// stream removes the settled messages.
     settled: Vec<StreamSeq>,
     given_up: Vec<StreamSeq>,
-    /// The ack floor in the consumer's last delta.
+    /// The ack floor in the consumer's last delta. The next delta repeats it if it has no room for all
+    /// settled messages.
     floor: Position,
     /// The time of the first change since the last delta, in microseconds since the Unix epoch; `None`
-    /// without a change.
+    /// without a change. A delta is due some time after it.
     since: Option<u64>,
-    /// The number of the consumer's deltas that the caller has taken so far, and (`durable`) the number of
-    /// those that are durable in the log.
+    /// `taken` is the number of the consumer's deltas that the caller has taken so far, and `durable` is the
+    /// number of those that are durable in the log. The answer to an acknowledgement waits for `durable`.
     taken: u64,
     durable: u64,
     /// The reply subjects of the receivers that wait for an answer to an acknowledgement, each with the
@@ -119,17 +128,20 @@ impl Changes {
         self.record != Record::None
     }
 
-    /// Returns whether the deltas of this consumer list the messages that the consumer has settled.
+    /// Returns whether the deltas of this consumer list the messages that the consumer has settled, because
+    /// the stream removes them.
     pub(super) fn lists_settled(&self) -> bool {
         self.record == Record::Settled
     }
 
-    /// Returns whether the next delta lists messages that the consumer has settled.
+    /// Returns whether the next delta lists messages that the consumer has settled, so that the stream
+    /// removes messages when it applies the delta.
     pub(super) fn has_settled(&self) -> bool {
         !self.settled.is_empty()
     }
 
-    /// Makes the deltas of a consumer that the log keeps list the settled messages from now on, or not.
+    /// Makes the deltas of a consumer that the log keeps list the settled messages from now on, or not,
+    /// because the stream's retention has changed.
     pub(super) fn set_lists_settled(&mut self, lists: bool) {
         match (self.record, lists) {
             (Record::State, true) => {
@@ -147,7 +159,7 @@ impl Changes {
     }
 
     /// Returns whether the consumer has so many changes that the caller must take a delta before the consumer
-    /// delivers more messages.
+    /// delivers more messages. The limit bounds the memory.
     pub(super) fn is_full(&self) -> bool {
         self.len() >= FULL
     }
@@ -158,7 +170,8 @@ impl Changes {
         }
     }
 
-    /// Notes the first delivery of a message as a change for the next delta.
+    /// Notes the first delivery of a message as a change for the next delta, so that the next leader does not
+    /// deliver it a first time again.
     pub(super) fn note_new(&mut self, now: u64) {
         if self.is_logged() {
             self.note(now);
@@ -166,7 +179,8 @@ impl Changes {
         }
     }
 
-    /// Notes the redelivery or the delay of a pending message as a change for the next delta.
+    /// Notes the redelivery or the delay of a pending message as a change for the next delta, so that the
+    /// next leader knows the new times.
     pub(super) fn note_touched(&mut self, now: u64, seq: StreamSeq, live: &mut Live) {
         if self.is_logged() {
             self.note(now);
@@ -177,7 +191,8 @@ impl Changes {
         }
     }
 
-    /// Notes, as a change for the next delta, that a message no longer awaits an acknowledgement.
+    /// Notes, as a change for the next delta, that a message no longer awaits an acknowledgement, so that the
+    /// next leader does not redeliver it.
     pub(super) fn note_end(&mut self, now: u64, seq: StreamSeq, end: End) {
         if self.is_logged() {
             self.note(now);
@@ -190,7 +205,8 @@ impl Changes {
         }
     }
 
-    /// Answers the acknowledgement of a receiver, as soon as all changes of the consumer so far are durable.
+    /// Answers the acknowledgement of a receiver, as soon as all changes of the consumer so far are durable,
+    /// because the receiver takes the answer as a promise.
     pub(super) fn answer(&mut self, reply: &[u8], sink: &mut impl Sink) {
         let after = self.taken + u64::from(self.since.is_some());
         if !self.is_logged() || after == self.durable {
@@ -201,7 +217,7 @@ impl Changes {
     }
 
     /// Returns the time at which the next delta is due, in microseconds since the Unix epoch; `None` without
-    /// a change.
+    /// a change. The caller takes the delta then.
     pub(super) fn deadline(&self) -> Option<u64> {
         let since = self.since?;
         let awaited = self.waiting.back().is_some_and(|(n, _)| *n > self.taken);
@@ -212,7 +228,8 @@ impl Changes {
         })
     }
 
-    /// Returns the consumer's changes since its last delta as a new delta; `None` without a change.
+    /// Returns the consumer's changes since its last delta as a new delta, which the caller proposes to the
+    /// group; `None` without a change.
     pub(super) fn take(
         &mut self,
         now: u64,
@@ -246,15 +263,17 @@ impl Changes {
         delta.removed.sort_unstable();
         if self.lists_settled() {
             self.settled.sort_unstable();
-            // A receiver may acknowledge a message that the consumer has given up.
+            // A receiver may acknowledge a message that the consumer has given up. Such a message counts as
+            // settled.
             let settled = &self.settled;
             self.given_up
                 .retain(|seq| settled.binary_search(seq).is_err());
             let settled = take_ended(&mut self.settled, self.told);
             let given_up = take_ended(&mut self.given_up, self.told);
             if !self.settled.is_empty() || !self.given_up.is_empty() {
-                // A message below the floor would no longer count as pending, and if the leader died before
-                // the next delta, no delta would list it.
+                // The delta keeps the old floor, because some settled messages have no room in it. A message
+                // below the new floor would no longer count as pending, and if the leader died before the
+                // next delta, no delta would list it.
                 delta.ack_floor = self.floor;
             }
             delta.settling = Some(Settling { settled, given_up });
@@ -277,14 +296,15 @@ impl Changes {
         Some(bytes)
     }
 
-    /// Returns whether all deltas of the consumer that the caller has taken are durable in the log.
+    /// Returns whether all deltas of the consumer that the caller has taken are durable in the log, so that a
+    /// reset of the consumer comes after them.
     pub(super) const fn is_settled(&self) -> bool {
         self.taken == self.durable
     }
 
     /// Forgets all changes, except the messages settled before the new position, and begins to note changes
     /// of messages after `to`, because the log has recorded a reset of the consumer to this position. Answers
-    /// every receiver that waits for an earlier change.
+    /// every receiver that waits for an earlier change, because the reset makes that change void.
     pub(super) fn handle_reset(&mut self, to: Position, sink: &mut impl Sink) {
         debug_assert!(
             self.is_settled(),
@@ -295,7 +315,8 @@ impl Changes {
         self.touched.clear();
         self.removed.clear();
         self.given_up.clear();
-        // The consumer does not deliver these messages again, so the stream need not keep them.
+        // The consumer does not deliver these messages again, so the stream may remove them, and the next
+        // delta must list them.
         self.settled.retain(|seq| *seq <= to.stream_seq);
         self.since = self.since.filter(|_| !self.settled.is_empty());
         for (_, reply) in self.waiting.drain(..) {
@@ -303,7 +324,8 @@ impl Changes {
         }
     }
 
-    /// Marks the oldest delta in flight as durable, and answers the receivers that wait for this delta.
+    /// Marks the oldest delta in flight as durable, and answers the receivers that wait for this delta,
+    /// because a crash can no longer undo their acknowledgements.
     pub(super) fn handle_durable(&mut self, sink: &mut impl Sink) {
         debug_assert!(self.durable < self.taken, "a delta that was not taken");
         self.durable += 1;
@@ -317,7 +339,7 @@ impl Changes {
 }
 
 /// Takes messages out of the list of those that a consumer has settled or given up, as runs: all after
-/// `told`, which no delta held, and at most [`TOLD_MAX`] of the others.
+/// `told`, which no delta held, and at most [`TOLD_MAX`] of the others, so that the delta stays small.
 fn take_ended(ended: &mut Vec<StreamSeq>, told: StreamSeq) -> Vec<super::delta::Run> {
     ended.sort_unstable();
     ended.dedup();

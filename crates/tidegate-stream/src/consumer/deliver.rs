@@ -1,4 +1,4 @@
-//! The path of a message from the stream to a receiver.
+//! Delivers messages: the path of a message from the stream to a receiver.
 //!
 //! This module owns the order of deliveries (redeliveries before new messages, the last message of each
 //! subject before later messages) and every cause that holds delivery up: no receiver, a slow receiver, flow
@@ -33,25 +33,28 @@ pub enum Progress {
 /// The message that the consumer delivers next, and whether it has delivered that message before.
 #[derive(Clone, Copy, Debug)]
 enum Next {
-    /// A message that the consumer has delivered before; this is a redelivery.
+    /// A message that the consumer has delivered before; it is due again, because no receiver has
+    /// acknowledged it.
     Again { seq: StreamSeq, deliveries: u32 },
-    /// The last message of its subject, which the deliver policy puts before all other new messages.
+    /// The last message of its subject, which the consumer delivers before all other new messages, because
+    /// its deliver policy says so.
     Last { seq: StreamSeq },
-    /// A message that the consumer has never delivered.
+    /// A message that the consumer has never delivered, at its position in the stream.
     New { seq: StreamSeq },
 }
 
-/// The result of one step of [`Consumer::deliver`]: the consumer goes on, has no further message, or stops
-/// with a reason.
+/// The result of one step of [`Consumer::deliver`]: the consumer continues with the next message, has no
+/// further message, or stops with a reason.
 enum Flow {
     On,
-    /// The consumer has no further message to deliver.
+    /// The consumer has no further message to deliver now, so an answer to a pull that does not wait is due.
     End,
     Stop(Progress),
 }
 
 impl Consumer {
-    /// Delivers messages to the receivers, at most `budget` of them, once the consumer is prepared.
+    /// Delivers messages to the receivers, at most `budget` of them, so that other consumers get their turn.
+    /// Does nothing before the consumer is prepared.
     pub fn deliver(
         &mut self,
         now: u64,
@@ -121,7 +124,8 @@ impl Consumer {
         Flow::On
     }
 
-    /// Returns the reason why no receiver can take a message now; `None` if a receiver can take one.
+    /// Returns the reason why no receiver can take a message now; `None` if a receiver can take one. The
+    /// caller then calls again after the right event.
     fn held_up(&mut self, now: u64, ready: Ready, sink: &mut impl Sink) -> Option<Progress> {
         let receiver = match &mut self.receiver {
             Receiver::Pull(pulls) => match pulls.front(now, sink) {
@@ -179,7 +183,7 @@ impl Consumer {
     }
 
     /// Returns whether it is too early to deliver this message in a replay at original speed, in which the
-    /// consumer delivers messages at the intervals at which the stream stored them.
+    /// consumer keeps the intervals at which the stream stored the messages.
     fn is_early(&mut self, now: u64, next: Next, time_us: u64) -> bool {
         let (Some(replay), Next::New { seq }) = (&mut self.replay, next) else {
             return false;
@@ -284,7 +288,8 @@ impl Consumer {
             .schedule(due_us, self.delivered.stream_seq, &self.pending);
     }
 
-    /// Advances the consumer's position past the message `next`, and returns the number of that message.
+    /// Advances the consumer's position past the message `next`, so that the consumer continues behind it,
+    /// and returns the number of that message.
     fn go_on(&mut self, next: Next) -> StreamSeq {
         match next {
             Next::Again { seq, .. } => seq,
@@ -311,7 +316,8 @@ impl Consumer {
             Next::Last { .. } | Next::New { .. } => {
                 let seq = self.go_on(next);
                 if keeps {
-                    // A delta states only messages up to the last delivery as given up.
+                    // The consumer counts the message as delivered, because a delta can list only messages up
+                    // to the last delivery as given up.
                     self.delivered.stream_seq = self.delivered.stream_seq.max(seq);
                     if !self.awaits_acks() {
                         self.ack_floor = self.delivered;
@@ -323,8 +329,8 @@ impl Consumer {
     }
 }
 
-/// Writes the headers of a message for a consumer that sends no payloads, and adds a header that states the
-/// length of the payload.
+/// Writes the headers of a message for a consumer that sends no payloads, and adds a header that tells the
+/// receiver the length of the payload.
 fn without_payload(out: &mut Vec<u8>, message: &Message<'_>) {
     out.clear();
     match message.headers.strip_suffix(b"\r\n") {

@@ -1,5 +1,5 @@
-//! The changes of a consumer as bytes: one command in the log for all deliveries and acknowledgements since
-//! the last such command.
+//! Encodes the changes of a consumer as bytes: one command in the log for all deliveries and acknowledgements
+//! since the last such command.
 //!
 //! This module owns the layout of the bytes. Numbers are variable-length (seven bits a byte, low ones first;
 //! differences that may be negative in zigzag). Messages that the consumer delivers in a row at one time form
@@ -32,30 +32,33 @@ use super::sequence::ConsumerSeq;
 use super::state::{Position, State};
 use crate::schema::sequence::StreamSeq;
 
-/// The most unacknowledged messages that one consumer, its state and one delta may hold.
+/// The limit on the unacknowledged messages of one consumer, of its state and of one delta, which bounds the
+/// memory of a node.
 pub const UNACKED_MAX: usize = 1 << 20;
 
 const VERSION: u8 = 1;
-/// The version of a delta that also lists the messages that the consumer has settled and given up.
+/// The version of a delta that also lists the messages that the consumer has settled and given up, for a
+/// stream that keeps messages for its consumers.
 const VERSION_SETTLING: u8 = 2;
 
 /// The bound below which all numbers of deliveries and messages stay, so that adding 1 to a number never
 /// overflows.
 pub(super) const NUMBER_END: u64 = 1 << 62;
 
-/// A delta: the changes of a consumer since its last delta.
+/// A delta: the changes of a consumer since its last delta, which each node applies to the consumer's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Delta {
     pub(super) delivered: Position,
     pub(super) ack_floor: Position,
     /// The messages that the consumer has delivered, redelivered or delayed since its last delta and that
-    /// still await an acknowledgement, by rising number in the stream.
+    /// still await an acknowledgement. They are in the order of their numbers in the stream, so that they
+    /// form runs.
     pub(super) unacked: Vec<Unacked>,
-    /// The messages above the ack floor that have ceased to await an acknowledgement since the last delta, by
-    /// rising number in the stream.
+    /// The messages above the ack floor that have ceased to await an acknowledgement since the last delta, in
+    /// the order of their numbers in the stream. A new leader does not redeliver them.
     pub(super) removed: Vec<StreamSeq>,
-    /// The messages that the consumer has settled or given up since the last delta; `None` in a delta of a
-    /// consumer of a stream that keeps messages regardless of consumers.
+    /// The messages that the consumer has settled or given up since the last delta; `None` if the stream
+    /// keeps messages regardless of consumers and needs no list.
     pub(super) settling: Option<Settling>,
 }
 
@@ -74,8 +77,9 @@ pub fn settles(delta: &[u8]) -> bool {
     settling.is_some_and(|settling| !settling.settled.is_empty())
 }
 
-/// Returns the delta by which a consumer without deliveries goes from this state to message `to` and settles
-/// the messages in these runs. The runs must rise, and lie between.
+/// Returns the delta that moves a consumer without deliveries from this state to message `to`, and settles
+/// the messages in these runs. Holders use it: they only keep messages of an origin. The runs must be in
+/// rising order and end at `to` or before.
 #[must_use]
 pub fn settled_up_to(
     state: &State,
@@ -100,31 +104,34 @@ pub fn settled_up_to(
     out
 }
 
-/// Messages with successive numbers in a stream.
+/// A run of messages with successive numbers in a stream, which takes as little memory as one number.
 pub(crate) type Run = RangeInclusive<StreamSeq>;
 
-/// The messages that a consumer no longer delivers, as runs by rising number in the stream.
+/// The messages that a consumer has settled or given up, from which the stream knows the messages to remove,
+/// as runs by rising number in the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settling {
     /// The messages that receivers have acknowledged or terminated, and those that the consumer delivered
-    /// without expecting an acknowledgement.
+    /// without expecting an acknowledgement. The stream may remove them.
     pub(super) settled: Vec<Run>,
     /// The messages that the consumer has given up: no receiver acknowledged them within the delivery limit,
-    /// or this node cannot read them.
+    /// or the node cannot read them. The stream keeps them.
     pub(super) given_up: Vec<Run>,
 }
 
-/// The error for bytes that are not the state or a delta of a consumer.
+/// The reason why a node cannot decode bytes as the state or a delta of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DeltaError {
-    /// The bytes end before the end of the consumer's state or delta.
+    /// The bytes end before the end of the consumer's state or delta. The file or the transfer was cut off.
     #[error("a consumer's state ends too early")]
     Short,
-    /// More bytes follow after the end of the consumer's state or delta.
+    /// More bytes follow after the end of the consumer's state or delta. So the decoder does not trust the
+    /// bytes.
     #[error("a consumer's state is followed by something else")]
     Long,
-    /// Another version of the program wrote the state or delta; the field is the version of its layout.
+    /// Another version of the program wrote the state or delta; the field is the version of its layout, so
+    /// that an operator can use that program.
     #[error(
         "a consumer's state is of version {0}, expected {VERSION} or {VERSION_SETTLING}: use the program that wrote it"
     )]
@@ -133,14 +140,15 @@ pub enum DeltaError {
     /// bytes.
     #[error("a consumer's state contradicts itself")]
     Inconsistent,
-    /// The state or delta holds more than [`UNACKED_MAX`] unacknowledged messages, or as many that the
-    /// consumer has given up.
+    /// The state or delta has more unacknowledged messages, or more messages that the consumer has given up,
+    /// than [`UNACKED_MAX`]. The decoder refuses it, because it would take too much memory.
     #[error("a consumer's state holds more than {UNACKED_MAX} unacknowledged messages")]
     Large,
 }
 
 impl Delta {
-    /// Encodes the changes of the consumer, and appends the bytes to `out`.
+    /// Encodes the changes of the consumer, and appends the bytes to `out`, for a command of the log or a
+    /// snapshot.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.push(match self.settling {
             None => VERSION,
@@ -176,7 +184,7 @@ impl Delta {
         }
     }
 
-    /// Decodes the changes of a consumer from a delta that fills `bytes`.
+    /// Decodes the changes of a consumer from a delta that fills `bytes`, when a node applies the delta.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, DeltaError> {
         let (version, mut rest) = bytes.split_first().ok_or(DeltaError::Short)?;
         if ![VERSION, VERSION_SETTLING].contains(version) {
@@ -274,8 +282,8 @@ impl Delta {
     }
 }
 
-/// Returns whether the message `b`, which comes just after `a` in the delta, belongs to the same run of
-/// messages as `a`.
+/// Returns whether the message `b`, which comes just after `a` in the delta, continues the run of messages of
+/// `a`, so that one run encodes both.
 fn follows(a: &Unacked, b: &Unacked) -> bool {
     b.stream_seq == a.stream_seq.next()
         && b.consumer_seq == a.consumer_seq.after(1)
@@ -283,7 +291,8 @@ fn follows(a: &Unacked, b: &Unacked) -> bool {
         && b.deliveries == a.deliveries
 }
 
-/// Writes runs of message numbers, each after the end of the run before it.
+/// Writes runs of message numbers, each as the distance to the run before, because small numbers take few
+/// bytes.
 fn encode_runs(runs: &[Run], out: &mut Vec<u8>) {
     put(out, runs.len() as u64);
     let mut end = 0;
@@ -295,13 +304,14 @@ fn encode_runs(runs: &[Run], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the number of messages in these runs.
+/// Returns the number of messages in these runs, for the limit on the messages of a delta.
 fn len_of(runs: &[Run]) -> u64 {
     let lens = runs.iter().map(|run| run.end().distance(*run.start()) + 1);
     lens.sum()
 }
 
-/// Returns the runs of these message numbers, which must rise.
+/// Returns the runs of these message numbers, which must be in rising order. Runs take fewer bytes in a delta
+/// than single numbers.
 pub(super) fn runs_of(seqs: impl IntoIterator<Item = StreamSeq>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for seq in seqs {

@@ -1,6 +1,6 @@
 //! Durations in the notation of Go (`1m0s`, `1.5s`, `300ms`), which the clients and statuses of NATS use.
 //!
-//! This module converts durations from and to nanoseconds.
+//! This module converts durations from and to nanoseconds, in which the server computes.
 
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
@@ -13,11 +13,12 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// The most digits of a fraction that the parser of durations uses; it ignores further digits.
+/// The most digits of a fraction that the parser of durations uses; it ignores further digits, which are
+/// smaller than a nanosecond.
 const FRACTION_MAX: usize = 18;
 
-/// Parses a duration, such as `5s`, `1h2m` or `-1.5ms`, into nanoseconds; `None` if the text is invalid or
-/// the duration does not fit into an `i64`.
+/// Parses a duration, such as `5s`, `1h2m` or `-1.5ms`, into nanoseconds, as Go's parser does; `None` if the
+/// text is invalid or the duration does not fit into an `i64`.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -61,8 +62,8 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// Writes a duration of `ns` nanoseconds as Go does: in one unit below a second; in hours, minutes and
-/// seconds above.
+/// Writes a duration of `ns` nanoseconds as Go does: in one unit below a second, and in hours, minutes and
+/// seconds above. Clients in Go parse it.
 pub(crate) fn text(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "" };
     let n = ns.unsigned_abs();

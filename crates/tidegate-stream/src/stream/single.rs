@@ -33,59 +33,66 @@ use crate::schema::number::{DirectoryNumber, MoveNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
 /// The number of messages of a subject above which a roll-up removes the subject's messages in one pass, and
-/// reports one [`Effect::Purged`] in place of an effect for each message.
+/// reports one [`Effect::Purged`] in place of an effect for each message. A smaller number costs less as
+/// single effects.
 const BULK_MIN: u64 = 256;
 
-/// A stream as one group knows it: configuration, messages and consumers, and the group that keeps the stream
-/// or is to keep it.
+/// A stream as one group knows it, which each node of the group holds: configuration, messages and consumers,
+/// and the group that keeps the stream.
 #[derive(Debug)]
 pub struct Stream {
     pub(super) id: StreamNumber,
     pub(super) config: StreamConfig,
     pub(super) limits: Limits,
-    /// The mappings of subjects, compiled from the configuration.
+    /// The mappings of subjects, compiled from the configuration once, so that the leader need not compile
+    /// them for each message.
     pub(super) mapping: Option<Box<Mapping>>,
     pub(super) created_us: u64,
     pub(super) kept: Home,
     /// The value that [`super::Streams::changes`] had when the stream's configuration last changed, or when
-    /// the stream was created.
+    /// the group created the stream. Callers notice a change by this number.
     pub(super) changed: u64,
     /// A lower bound of the time at which the stream's next message expires, in microseconds since 1970; see
-    /// [`super::schedule`].
+    /// [`super::schedule`]. The schedule has the stream at this time.
     pub(super) scheduled_us: u64,
-    /// The number of the last snapshot that need not copy the stream any more: it has a copy, or is older
-    /// than the stream.
+    /// The number of the last snapshot that need not copy the stream any more, because it has a copy or is
+    /// older than the stream.
     pub(super) copied_for: u64,
-    /// In the directory: the group to which the stream is to move, and (`moves`) the number of the stream's
-    /// moves so far. In another group that the stream leaves or enters, `moves` is the number of that move.
+    /// In the directory, `moving` is the group to which the stream is moving, and `moves` is the number of
+    /// the stream's moves so far. In another group that the stream leaves or enters, `moves` is the number of
+    /// that move.
     pub(super) moving: Option<GroupId>,
     pub(super) moves: MoveNumber,
     /// The state of the stream's move in this group. While the stream is frozen or a copy, no command except
-    /// an import changes its content.
+    /// an import changes its content, so that copy and stream end equal.
     pub(super) transit: Transit,
     pub(super) content: Content,
     pub(super) dedup: Dedup,
-    /// The id of the message that the stream stored last; empty if that message has no id.
+    /// The id of the message that the stream stored last; empty if that message has no id. A publisher can
+    /// make its message depend on this id.
     pub(super) last_msg_id: Vec<u8>,
     pub(super) consumers: BTreeMap<String, StreamConsumer>,
-    /// The consumers by filter, if the stream keeps messages for its consumers.
+    /// The consumers by filter, if the stream keeps messages for its consumers. By this index the stream
+    /// finds the consumers that need a message.
     pub(super) wanted: Wanted,
-    /// The range of messages in which the stream has still to look for messages without a consumer, if it
-    /// keeps messages by interest; see [`super::retention`].
+    /// The range of messages in which the stream has still to look for messages without a consumer, if the
+    /// stream keeps messages by interest; see [`super::retention`].
     pub(super) sweep: Option<(StreamSeq, StreamSeq)>,
-    /// How far the stream has got in its origins, by the keys of its sources.
+    /// The point that the stream has reached in each of its origins, by the keys of its sources, so that it
+    /// takes in no message twice.
     pub(super) intakes: BTreeMap<String, Progress>,
 }
 
 /// The limits of a stream's configuration in the units in which the stream uses them. `u64::MAX` is no limit,
-/// except where a field says otherwise.
+/// except where a field says otherwise. The configuration has other units and marks a missing limit in other
+/// ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) per_subject: u64,
     pub(super) message_bytes: u64,
-    /// The age limit of messages in microseconds; 0 is no limit.
+    /// The age limit of messages in microseconds; 0 is no limit. The stream removes older messages.
     pub(super) age_us: u64,
     pub(super) dedup_us: u64,
     /// The lifetime of markers in seconds; 0 means that the stream stores no markers.
@@ -96,7 +103,7 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) fn of(config: &StreamConfig) -> Self {
         let limit = |n: i64| positive(n).unwrap_or(u64::MAX);
-        // Nanoseconds become microseconds rounded up, so that no message expires early.
+        // Nanoseconds become microseconds rounded up, so that the stream removes no message early.
         let micros = |ns: i64| or_zero(ns).div_ceil(1000);
         Self {
             messages: limit(config.max_msgs),
@@ -111,10 +118,10 @@ impl Limits {
     }
 }
 
-/// The counts, sizes, numbers and times of a stream's messages.
+/// The counts, sizes, numbers and times of a stream's messages, which the server reports to clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamState {
-    /// The number of messages in the stream.
+    /// The number of messages in the stream, without the removed ones.
     pub messages: u64,
     /// The sum of the sizes of the messages, in bytes. As in nats-server, the size of a message is the length
     /// of subject, headers and payload, and 30 bytes (34 with headers).
@@ -130,24 +137,26 @@ pub struct StreamState {
     /// The time at which the stream stored its last message, in microseconds since 1970, even if it has
     /// removed that message since; 0 before the first message.
     pub last_time_us: u64,
-    /// The number of subjects with messages in the stream.
+    /// The number of subjects of which the stream has messages.
     pub num_subjects: u64,
-    /// The number of removed messages between the stream's first message and its last.
+    /// The number of removed messages between the stream's first message and its last, that is, the number of
+    /// gaps that a consumer skips.
     pub num_deleted: u64,
 }
 
 /// The place of a message in the log, and the facts about the message that the stream knows without reading
-/// it.
+/// the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// The place of the message in the log. For a stream in memory this is the default place, and
     /// [`Stream::body`] returns the message.
     pub place: Place,
-    /// The time at which the stream stored the message, in microseconds since 1970.
+    /// The time at which the stream stored the message, in microseconds since 1970, which the server tells to
+    /// receivers.
     pub time_us: u64,
     /// The size of the message in bytes, as the stream counts it (see [`StreamState::bytes`]).
     pub bytes: u32,
-    /// The message's subject.
+    /// The message's subject, which the stream keeps in its index.
     pub subject: Name,
 }
 
@@ -187,7 +196,8 @@ impl Stream {
         }
     }
 
-    /// Returns the stream's number in its group. The group never gives this number to another stream.
+    /// Returns the stream's number in its group. The group never gives this number to another stream, so
+    /// commands and effects name a stream by it.
     #[must_use]
     pub const fn id(&self) -> StreamNumber {
         self.id
@@ -200,26 +210,27 @@ impl Stream {
         DirectoryNumber::of_entry(self.id)
     }
 
-    /// Returns the stream's name.
+    /// Returns the stream's name, by which clients address it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.config.name
     }
 
-    /// Returns the stream's configuration.
+    /// Returns the stream's configuration, with the defaults that the group filled in.
     #[must_use]
     pub const fn config(&self) -> &StreamConfig {
         &self.config
     }
 
-    /// Returns the time at which the stream was created, in microseconds since 1970.
+    /// Returns the time at which the group created the stream, in microseconds since 1970.
     #[must_use]
     pub const fn created_us(&self) -> u64 {
         self.created_us
     }
 
     /// Returns the subject under which the stream is to store a message that is published to `subject`, if
-    /// the stream's transform changes it. The caller draws the number `random` for each message.
+    /// the stream's transform changes it. The caller draws the number `random` for each message, because some
+    /// transforms choose a subject at random.
     #[must_use]
     #[inline]
     pub fn stored_subject(&self, subject: &[u8], random: u64) -> Option<Vec<u8>> {
@@ -227,40 +238,43 @@ impl Stream {
     }
 
     /// Returns whether the stream stores some messages under other subjects than those to which clients
-    /// publish them.
+    /// publish them. Then the leader must compute the stored subject before it proposes a message.
     #[must_use]
     #[inline]
     pub fn has_transform(&self) -> bool {
         self.mapping.as_ref().is_some_and(|m| m.has_transform())
     }
 
-    /// Returns the subject to which the stream publishes a message again that it has stored under `subject`;
-    /// `None` if it does not. The caller draws the number `random` for each message.
+    /// Returns the subject to which the leader publishes a message again, after the stream has stored the
+    /// message under `subject`. Returns `None` if the leader does not publish it again. The caller draws the
+    /// number `random` for each message, because some transforms choose a subject at random.
     #[must_use]
     pub fn republished_subject(&self, subject: &[u8], random: u64) -> Option<Vec<u8>> {
         self.mapping.as_ref()?.republished_subject(subject, random)
     }
 
-    /// Returns whether the stream publishes some of its messages again.
+    /// Returns whether the leader publishes some of the stream's messages again, so that the stream must note
+    /// the facts for that.
     #[inline]
     pub(super) fn republishes(&self) -> bool {
         self.mapping.as_ref().is_some_and(|m| m.republishes())
     }
 
-    /// Returns whether the nodes keep the stream's messages only in memory.
+    /// Returns whether the nodes keep the stream's messages only in memory, so that a restart loses them.
     #[must_use]
     pub const fn in_memory(&self) -> bool {
         self.content.in_memory()
     }
 
-    /// Returns the home group of the stream: the group that keeps it.
+    /// Returns the home group of the stream: the group that keeps the stream's messages and consumers.
     #[must_use]
     pub const fn home(&self) -> Home {
         self.kept
     }
 
-    /// Returns a number that changes when the stream's configuration changes. Two of these numbers are
-    /// comparable only if the same node returned both since its start.
+    /// Returns a number that changes when the stream's configuration changes, so that a caller knows whether
+    /// its copy is out of date. Two of these numbers are comparable only if the same node returned both since
+    /// its start.
     #[must_use]
     pub const fn changed(&self) -> u64 {
         self.changed
@@ -284,14 +298,15 @@ impl Stream {
         }
     }
 
-    /// Returns the number of subjects with messages in the stream.
+    /// Returns the number of subjects with messages in the stream, by which a caller estimates the cost of a
+    /// query over subjects.
     #[must_use]
     pub fn subjects_len(&self) -> u64 {
         self.content.subjects.len() as u64
     }
 
-    /// Returns the place, time, size and subject of the message with this number; `None` if the stream does
-    /// not hold the message.
+    /// Returns the place, time, size and subject of the message with this number, so that a caller can read
+    /// and deliver the message; `None` if the stream does not hold the message.
     #[must_use]
     pub fn message(&self, seq: StreamSeq) -> Option<Stored> {
         let slot = self.content.index.get(seq)?;
@@ -303,14 +318,14 @@ impl Stream {
         })
     }
 
-    /// Returns the place in the log of the message with this number; `None` if the stream does not hold the
-    /// message.
+    /// Returns the place in the log at which a node reads the message with this number; `None` if the stream
+    /// does not hold the message.
     #[must_use]
     pub fn place(&self, seq: StreamSeq) -> Option<Place> {
         self.content.index.get(seq).map(|slot| slot.place)
     }
 
-    /// Returns whether the stream holds the message with this number.
+    /// Returns whether the stream holds the message with this number, or has removed it.
     #[must_use]
     pub fn contains(&self, seq: StreamSeq) -> bool {
         self.content.index.get(seq).is_some()
@@ -324,32 +339,36 @@ impl Stream {
     }
 
     /// Returns the number of the stream's first message, from number `seq` on, with a subject that the filter
-    /// passes.
+    /// passes. A consumer delivers this message next.
     #[must_use]
     pub fn next_at(&self, seq: StreamSeq, filter: &mut Filter) -> Option<StreamSeq> {
         self.content.next(seq, filter)
     }
 
-    /// Counts the messages, from number `seq` on, with subjects that the filter passes.
+    /// Counts the messages, from number `seq` on, with subjects that the filter passes, for example the
+    /// messages that a consumer has yet to deliver.
     #[must_use]
     pub fn count_from(&self, seq: StreamSeq, filter: &mut Filter) -> u64 {
         self.content.count_from(seq, filter)
     }
 
-    /// Returns the number of the last message with a subject that the filter passes.
+    /// Returns the number of the last message with a subject that the filter passes, at which some consumers
+    /// start.
     #[must_use]
     pub fn last_matching(&self, filter: &Filter) -> Option<StreamSeq> {
         self.content.last_matching(filter)
     }
 
-    /// Returns the number of the last message with a subject that the pattern matches.
+    /// Returns the number of the last message with a subject that the pattern matches, for a client that asks
+    /// for the last message of a subject.
     #[must_use]
     pub fn last_of(&self, pattern: &[u8]) -> Option<StreamSeq> {
         self.last_matching(&Filter::new([pattern]))
     }
 
     /// Returns the number of the first message that the stream stored at `time_us` or later, in microseconds
-    /// since 1970; the number after the last message if no message is that young.
+    /// since 1970; the number after the last message if no message is that young. A consumer that starts at a
+    /// time begins at this number.
     #[must_use]
     pub fn seq_at_time(&self, time_us: u64) -> StreamSeq {
         let found = self.content.index.at_time(time_us);
@@ -357,7 +376,7 @@ impl Stream {
     }
 
     /// Iterates over the subjects that have messages and that the filter passes, each with its count of
-    /// messages, in no particular order.
+    /// messages, in no particular order. The answer to `STREAM.INFO` lists them.
     pub fn subjects<'a>(&'a self, filter: &'a Filter) -> impl Iterator<Item = (&'a Name, u64)> {
         let all = self.content.subjects.iter();
         all.filter(|(_, name, _)| filter.matches(name))
@@ -365,7 +384,7 @@ impl Stream {
     }
 
     /// Returns the numbers of removed messages between the stream's first message and its last, at most
-    /// `limit` of them.
+    /// `limit` of them, because the answer to `STREAM.INFO` lists them.
     #[must_use]
     pub fn deleted(&self, limit: usize) -> Vec<StreamSeq> {
         let mut deleted = Vec::new();
@@ -381,18 +400,19 @@ impl Stream {
     }
 
     /// Returns the size of the stream's index and subjects in memory, in bytes; the messages of a stream in
-    /// memory do not count.
+    /// memory do not count. Operators see this number.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.content.index.memory_bytes() + self.content.subjects.memory_bytes()
     }
 
-    /// Iterates over the stream's consumers in the order of their names.
+    /// Iterates over the stream's consumers in the order of their names, which all nodes share.
     pub fn consumers(&self) -> impl Iterator<Item = (&str, &StreamConsumer)> {
         self.consumers.iter().map(|(name, c)| (name.as_str(), c))
     }
 
-    /// Iterates over the names of the stream's consumers in order: the names after `name`, or all.
+    /// Iterates over the names of the stream's consumers in order: the names after `name`, or all. So a
+    /// caller can visit the consumers in parts.
     pub fn consumers_after<'a>(
         &'a self,
         name: Option<&str>,
@@ -402,26 +422,29 @@ impl Stream {
         after.map(|(name, _)| name.as_str())
     }
 
-    /// Returns the stream's consumer with this name, and the name as the stream keeps it.
+    /// Returns the stream's consumer with this name, and the name as the stream keeps it, which lives as long
+    /// as the stream.
     #[must_use]
     pub fn consumer_entry(&self, name: &str) -> Option<(&str, &StreamConsumer)> {
         let (name, consumer) = self.consumers.get_key_value(name)?;
         Some((name, consumer))
     }
 
-    /// Returns the number of the stream's consumers that the log keeps.
+    /// Returns the number of the stream's consumers that the log keeps. Consumers that only the leader knows
+    /// do not count.
     #[must_use]
     pub fn consumers_len(&self) -> usize {
         self.consumers.len()
     }
 
-    /// Returns the stream's consumer with this name.
+    /// Returns the stream's consumer with this name, if the log keeps such a consumer.
     #[must_use]
     pub fn consumer(&self, name: &str) -> Option<&StreamConsumer> {
         self.consumers.get(name)
     }
 
-    /// Stores a message that comes from elsewhere with its number. The stream does not publish it again.
+    /// Stores a message under the number that it has in another stream, group or backup. The leader does not
+    /// publish the message again.
     pub(super) fn put(
         &mut self,
         seq: StreamSeq,
@@ -443,7 +466,7 @@ impl Stream {
     }
 
     /// Stores a message that [`Stream::check`] accepted, and removes the messages beyond a limit. Returns the
-    /// number of the stored message.
+    /// number of the stored message, which the leader tells to the publisher.
     #[inline]
     pub(super) fn store(
         &mut self,
@@ -491,15 +514,16 @@ impl Stream {
         seq
     }
 
-    /// Returns the number of the last message of exactly this subject; 0 if there is none.
+    /// Returns the number of the last message of exactly this subject; 0 if there is none. The leader writes
+    /// it into the header of a message that it publishes again.
     fn last_under(&mut self, subject: &[u8]) -> StreamSeq {
         let id = self.content.subjects.find(subject);
         let last = id.and_then(|id| self.content.last_of_mut(id));
         last.unwrap_or_default()
     }
 
-    /// Gives a message a number and does not keep it, because no consumer wants it. The message still
-    /// replaces older messages, as in nats-server.
+    /// Gives a message a number and does not keep it, because no consumer wants it. As in nats-server, a
+    /// roll-up still removes the older messages.
     fn pass_over(
         &mut self,
         command: &Command<'_>,
@@ -529,7 +553,8 @@ impl Stream {
         seq
     }
 
-    /// Notes the id of the message that the stream has just numbered.
+    /// Notes the id of the message that the stream has just numbered, so that the stream recognises a
+    /// duplicate of it.
     fn note_id(&mut self, accepted: &Accepted<'_>, seq: StreamSeq) {
         self.last_msg_id.clear();
         if let Some(id) = accepted.msg_id {
@@ -541,7 +566,7 @@ impl Stream {
     }
 
     /// Removes old messages until the stream respects its limits, after it has stored a message of subject
-    /// `id`.
+    /// `id`. The new message may exceed the limits of the subject and of the whole stream.
     fn make_room(&mut self, id: u32, effects: &mut Vec<Effect>) {
         while u64::from(self.content.subjects.stat(id).count) > self.limits.per_subject {
             let first = self.content.first_of(id);
@@ -584,7 +609,7 @@ impl Stream {
         }
     }
 
-    /// Removes the messages numbered `from` to `to` from the stream.
+    /// Removes the messages numbered `from` to `to` from the stream, and reports them in one effect.
     pub(super) fn remove_range(
         &mut self,
         from: StreamSeq,
@@ -604,7 +629,8 @@ impl Stream {
         }
     }
 
-    /// Removes the message `seq`; returns whether the stream held the message.
+    /// Removes the message `seq`, and reports the removal in an effect. Returns whether the stream held the
+    /// message.
     #[inline]
     pub(super) fn remove(&mut self, seq: StreamSeq, effects: &mut Vec<Effect>) -> bool {
         let Some(gone) = self.content.remove(seq) else {
@@ -621,8 +647,8 @@ impl Stream {
     }
 
     /// Purges the messages with subjects that match `filter` (empty for all) and numbers below `below` (0 for
-    /// all), except the `keep` newest ones. `foreseen` is what this node has prepared for this filter.
-    /// Returns the number of purged messages.
+    /// all), except the `keep` newest ones. `foreseen` holds the results that this node has prepared for this
+    /// filter. Returns the number of purged messages, which the server tells to the client.
     pub(super) fn purge(
         &mut self,
         filter: &str,
@@ -676,7 +702,8 @@ impl Stream {
         }
     }
 
-    /// Applies a configuration that the caller has checked, and removes the messages beyond the new limits.
+    /// Applies a configuration that the caller has checked, and removes the messages beyond the new limits,
+    /// so that the stream respects them from now on.
     pub(super) fn update(&mut self, config: StreamConfig, effects: &mut Vec<Effect>) {
         let old = std::mem::replace(&mut self.config, config);
         self.limits = Limits::of(&self.config);
@@ -703,7 +730,7 @@ impl Stream {
     }
 
     /// Makes the stream keep the lists of the message numbers of each subject, or drop them: the limits of
-    /// the stream decide whether it needs the lists.
+    /// the stream decide whether it needs the lists. Without the lists the stream saves their memory.
     pub(super) fn renew_chains(&mut self) {
         let chained = is_chained(&self.limits);
         if chained != self.content.subjects.is_chained() {
@@ -715,7 +742,8 @@ impl Stream {
     }
 
     /// Returns the number up to which the stream must remove its oldest messages to respect the limits of
-    /// messages and bytes; `None` if it must remove none.
+    /// messages and bytes; `None` if it must remove none. One removal up to this number costs less than
+    /// single ones.
     fn surplus_end(&self) -> Option<StreamSeq> {
         let mut messages = self.content.messages.saturating_sub(self.limits.messages);
         let mut bytes = self.content.bytes.saturating_sub(self.limits.bytes);
@@ -726,7 +754,8 @@ impl Stream {
             }
             let live = block.live().count() as u64;
             if bytes == 0 && messages >= live {
-                // The whole block goes, so its messages need no look at each.
+                // The limit of messages removes the whole block, so the loop need not look at each of its
+                // messages.
                 messages -= live;
                 end = block
                     .live()
@@ -745,7 +774,7 @@ impl Stream {
         end
     }
 
-    /// Panics if an invariant of the stream does not hold. Only tests call this.
+    /// Panics if an invariant of the stream does not hold. Only tests call this, after each command.
     pub fn check_invariants(&self) {
         self.content.check_invariants();
         if !self.kept.is_here() && !self.is_filling() {
@@ -768,14 +797,14 @@ impl Stream {
     }
 }
 
-/// Returns whether the stream often needs the oldest message of a subject: whether the limits allow several
-/// messages of a subject, but not any number.
+/// Returns whether the stream often needs the oldest message of a subject, and so keeps a list for each
+/// subject. That is so if the limits allow several messages of a subject, but not any number.
 const fn is_chained(limits: &Limits) -> bool {
     limits.per_subject > 1 && limits.per_subject < u64::MAX
 }
 
-/// Returns the size of a message in bytes, as a stream counts it. nats-server counts the same, so `max_bytes`
-/// has the same meaning.
+/// Returns the size of a message in bytes, as a stream counts it. nats-server counts in this way too, so that
+/// `max_bytes` means as much here.
 pub(super) fn counted_bytes(command: &Command<'_>) -> u64 {
     let headers = command.headers.map_or(0, <[u8]>::len);
     let frame = if headers > 0 { 34 } else { 30 };
@@ -783,7 +812,7 @@ pub(super) fn counted_bytes(command: &Command<'_>) -> u64 {
 }
 
 /// Returns the flags of a message with this time to live, and the time at which the message expires, in
-/// microseconds since 1970.
+/// microseconds since 1970. The index keeps both with the message.
 pub(super) fn lifetime(ttl: super::headers::Ttl, limits: &Limits, now: u64) -> (Flags, u64) {
     use super::headers::Ttl;
     match ttl {

@@ -1,5 +1,5 @@
-//! A snapshot of all streams of a group at one moment. A thread can write the snapshot while the streams
-//! change.
+//! A snapshot of all streams of a group at one moment, from which a node continues after a restart, and which
+//! the leader sends to a follower. A thread can write the snapshot while the streams change.
 //!
 //! A snapshot copies no data of messages: it shares the blocks of indexes, the pages of subjects and ids, and
 //! the states of consumers with the streams. A later change of a stream copies the shared part first. Any
@@ -65,22 +65,26 @@ use crate::schema::config::StreamConfig;
 use crate::schema::number::{MoveNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
-/// The approximate size of one chunk of an encoded snapshot, in bytes.
+/// The approximate size of one chunk of an encoded snapshot, in bytes. The limit keeps the memory of the
+/// writing thread small.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// A snapshot of all streams of a group, as they were at one moment.
+/// A snapshot of all streams of a group, as they were at one moment, which a thread encodes while the streams
+/// change.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     now_us: u64,
     last_id: StreamNumber,
     streams: Vec<Part>,
-    /// True if a stream keeps messages for its consumers.
+    /// True if a stream keeps messages for its consumers, so that the snapshot needs version 4 of the layout.
     retains: bool,
-    /// True if a stream takes in messages from other streams, or did so.
+    /// True if a stream takes in messages from other streams, or did so, so that the snapshot needs version 5
+    /// of the layout.
     has_origins: bool,
 }
 
-/// One stream in a snapshot, as it was at the moment of the snapshot.
+/// One stream in a snapshot, as it was at the moment of the snapshot. Later changes of the stream leave this
+/// copy as it is.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     id: StreamNumber,
@@ -105,7 +109,7 @@ pub(super) struct Part {
 
 impl Part {
     /// Copies a stream for a snapshot. The copy takes time for each consumer and for each block of 256
-    /// messages, but not for each message.
+    /// messages, but not for each message, because copy and stream share the blocks.
     pub(super) fn of(stream: &Stream) -> Self {
         let consumers = stream.consumers.iter();
         let mut part = Self {
@@ -278,7 +282,8 @@ fn decode_index(
         behind = block.end();
         Ok(block)
     };
-    // An encoded block of the index takes at least 88 bytes: three numbers and two sets of bits.
+    // An encoded block of the index takes at least 88 bytes: three numbers and two sets of bits. The reader
+    // refuses a count for which too few bytes are left.
     for _ in 0..from.len(88)? {
         blocks.push_back(Arc::new(next(from, true)?));
     }
@@ -288,7 +293,8 @@ fn decode_index(
 
 impl Streams {
     /// Takes a snapshot of all streams at once. The cost is a copy of each configuration and consumer, and a
-    /// reference for each 256 messages. Afterwards, the first change of a shared block copies that block.
+    /// reference for each 256 messages. Afterwards, the first change of a shared block copies that block. A
+    /// caller that cannot wait takes the snapshot in parts.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.empty_snapshot();
@@ -299,14 +305,15 @@ impl Streams {
     }
 
     /// Begins a snapshot of all streams as they are now, which [`Streams::go_on_snapshot`] then takes in
-    /// parts. Drops an older snapshot that is not finished.
+    /// parts. Drops an older snapshot that is not finished, because a group takes one snapshot at a time.
     pub fn begin_snapshot(&mut self) {
         let snapshot = self.empty_snapshot();
         self.streams.begin(snapshot);
     }
 
     /// Continues the snapshot until the streams that it copies have cost `limit`: 1 for each stream, for each
-    /// consumer and for each 16,384 messages. Returns the snapshot once it is finished.
+    /// consumer and for each 16,384 messages. Returns the snapshot once it is finished. The limit keeps each
+    /// turn of the event loop short.
     #[must_use]
     pub fn go_on_snapshot(&mut self, limit: usize) -> Option<Snapshot> {
         self.streams.go_on(limit)
@@ -323,11 +330,12 @@ impl Streams {
     }
 
     /// Restores the streams of a group from a snapshot; `bytes` is the concatenation of the snapshot's
-    /// chunks.
+    /// chunks. A node does so when it starts, or when it gets a snapshot from the leader.
     ///
     /// # Errors
     ///
-    /// Returns an error if the bytes are no snapshot or contradict themselves.
+    /// Returns an error if the bytes are no snapshot or contradict themselves, because the node must not
+    /// continue from a damaged state.
     pub fn restore(bytes: &[u8], limits: AccountLimits) -> Result<Self, RestoreError> {
         let mut from = Reader(bytes);
         let [version, zeros @ ..] = from.u64()?.to_le_bytes();
@@ -354,7 +362,8 @@ impl Streams {
 }
 
 impl Snapshot {
-    /// Returns the number of the last stream that the group had created when the snapshot began.
+    /// Returns the number of the last stream that the group had created when the snapshot began. The snapshot
+    /// leaves out later streams.
     pub(super) const fn last_id(&self) -> StreamNumber {
         self.last_id
     }
@@ -369,7 +378,7 @@ impl Snapshot {
         }
     }
 
-    /// Adds the copy of a stream to the snapshot.
+    /// Adds the copy of a stream to the snapshot, and notes which version of the layout the stream needs.
     pub(super) fn push(&mut self, stream: Part) {
         self.has_origins |= stream.config.has_origins() || !stream.intakes.is_empty();
         self.retains |= stream.config.is_extended();
@@ -377,7 +386,7 @@ impl Snapshot {
     }
 
     /// Returns an iterator over the encoded bytes of the snapshot, in parts of about 256 KiB. The first part
-    /// also sorts the streams, which costs the caller more time.
+    /// also sorts the streams, which takes the caller's thread longer.
     #[must_use]
     pub const fn chunks(self) -> Chunks {
         Chunks {
@@ -389,17 +398,19 @@ impl Snapshot {
     }
 }
 
-/// An iterator over the encoded bytes of a snapshot, in parts of about 256 KiB.
+/// An iterator over the encoded bytes of a snapshot, in parts of about 256 KiB, so that a thread never holds
+/// the whole encoding.
 #[derive(Clone, Debug)]
 pub struct Chunks {
     snapshot: Snapshot,
     stream: usize,
     step: Section,
-    /// The numbers that no subject of the stream in work has.
+    /// The numbers that no subject of the present stream has. The encoder leaves out their names.
     free: FreeSet,
 }
 
-/// The section of the snapshot that the iterator [`Chunks`] encodes next.
+/// The section of the snapshot that the iterator [`Chunks`] encodes next. Each section is small, so that a
+/// chunk does not get too large.
 #[derive(Clone, Copy, Debug)]
 enum Section {
     Start,
@@ -421,7 +432,8 @@ impl Iterator for Chunks {
 }
 
 impl Chunks {
-    /// Encodes the next section of the snapshot into `out`. Returns whether a section was left to encode.
+    /// Encodes the next section of the snapshot into `out`. Returns whether a section was left to encode. A
+    /// chunk consists of several sections.
     fn step(&mut self, out: &mut Vec<u8>) -> bool {
         if let Section::Start = self.step {
             self.snapshot.streams.sort_unstable_by_key(|part| part.id);

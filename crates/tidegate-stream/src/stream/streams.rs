@@ -1,4 +1,4 @@
-//! All streams of one group, and the effects of commands on them.
+//! All streams of one group, and the effects that the commands of the group's log have on them.
 //!
 //! This module owns the names and subjects of streams, the group's time, and the order of checks and effects
 //! of every command; the module `lifecycle` applies the commands that create, move and delete streams. The
@@ -45,46 +45,49 @@ use crate::schema::number::{DirectoryNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
 /// The number of commands at which one round of [`Streams::propose_expiry`] ends. The next round continues
-/// with the remaining streams.
+/// with the remaining streams. So one entry does not get too long.
 const PROPOSED_MAX: usize = 4096;
 
 /// The limit on the number of streams that one call of [`Streams::next_expiry`] examines, so that no call
 /// takes long.
 const LOOKED_AT_MAX: usize = 256;
 
-/// The payload of a [`Kind::Purge`] command: which messages of a stream to remove.
+/// The payload of a [`Kind::Purge`] command: the messages of a stream that the client wants to remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PurgeRequest {
-    /// The pattern of the subjects of the messages to purge; empty for all subjects.
+    /// The pattern of the subjects of the messages that the stream purges; empty for all subjects.
     pub filter: String,
-    /// The number below which the stream purges messages; 0 for all messages.
+    /// The number below which the stream purges messages; 0 for messages of all numbers.
     pub seq: StreamSeq,
-    /// The number of the newest messages that match `filter` and that stay in the stream; 0 for none.
+    /// The number of the newest messages matching `filter` that the stream keeps; 0 to keep none.
     pub keep: u64,
 }
 
-/// The payload of a [`Kind::DeleteMessage`] command: which message of a stream to remove.
+/// The payload of a [`Kind::DeleteMessage`] command: the message of a stream that the client wants to remove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeleteRequest {
-    /// The number of the message to delete.
+    /// The number of the message that the stream deletes.
     pub seq: StreamSeq,
-    /// True if the server need not overwrite the bytes of the deleted message.
+    /// True if the server need not overwrite the bytes of the deleted message. This server never overwrites
+    /// them.
     pub no_erase: bool,
 }
 
-/// The state machine of one Raft group: all streams of the group.
+/// The state machine of one Raft group: all streams of the group. Each node of the group applies the group's
+/// entries to its own copy.
 #[derive(Debug)]
 pub struct Streams {
     limits: AccountLimits,
     pub(super) streams: ByNumber,
     pub(super) names: BTreeMap<String, StreamNumber>,
-    /// The number of the stream that the group created last. The group uses no number twice, because a
-    /// message in flight names its stream by the number.
+    /// The number of the stream that the group created last. The group gives no number to two streams,
+    /// because a message in flight names its stream by the number.
     pub(super) last_id: StreamNumber,
     /// The time of the latest entry of the log, in microseconds since 1970. Entries that bypass the log have
-    /// a time of their own, `memory_now_us`, because no other node applies these entries.
+    /// a time of their own, `memory_now_us`, because no other node applies these entries and `now_us` must be
+    /// equal on all nodes.
     pub(super) now_us: u64,
     memory_now_us: u64,
     held: Held,
@@ -94,22 +97,25 @@ pub struct Streams {
     reclaiming: Reclaiming,
     foreseeing: Foreseeing,
     /// The number of times that the group has created, changed, moved or deleted a stream, counted since this
-    /// node loaded the streams.
+    /// node loaded the streams. A caller that keeps data about the streams notices a change by it.
     changes: u64,
 }
 
-/// The facts that all commands of an entry share: the bytes, the log position and the time of the entry.
+/// The facts that all commands of an entry share, with which the streams apply each command: the bytes, the
+/// log position and the time of the entry.
 #[derive(Clone, Copy)]
 struct Context<'a> {
     lsn: u64,
     entry: &'a Bytes,
     now: u64,
-    /// True if the entry bypassed the log, as entries for streams in memory do on a single server.
+    /// True if the entry bypassed the log, as entries for streams in memory do on a single server. The
+    /// streams refuse such an entry for a stream in the log.
     past_log: bool,
 }
 
 impl Streams {
-    /// Creates the state of a group that has no streams yet.
+    /// Creates the state of a group that has no streams yet. `limits` are the limits that this node's
+    /// operator sets.
     #[must_use]
     pub fn new(limits: AccountLimits) -> Self {
         Self {
@@ -129,7 +135,7 @@ impl Streams {
         }
     }
 
-    /// Returns the number of the stream that the group created last.
+    /// Returns the number of the stream that the group created last. The next stream gets a higher number.
     #[must_use]
     pub const fn last_id(&self) -> StreamNumber {
         self.last_id
@@ -144,13 +150,15 @@ impl Streams {
         }
     }
 
-    /// Returns a number that changes whenever the group creates, changes, moves or deletes a stream.
+    /// Returns a number that changes whenever the group creates, changes, moves or deletes a stream. A caller
+    /// notices by it that its data about the streams are out of date.
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Returns the number of the stream that takes messages of this subject.
+    /// Returns the number of the stream that takes messages of this subject; `None` if no stream does. The
+    /// leader calls this for each published message.
     #[inline]
     pub fn capture(&mut self, subject: &[u8]) -> Option<StreamNumber> {
         self.patterns.capture(subject)
@@ -163,13 +171,13 @@ impl Streams {
         self.get(self.patterns.taker(subject)?)
     }
 
-    /// Returns the number of the stream with this name.
+    /// Returns the number of the stream with this name, by which a client addresses it.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<StreamNumber> {
         self.names.get(name).copied()
     }
 
-    /// Returns the stream with this number.
+    /// Returns the stream with this number, or its directory entry if another group keeps the stream.
     #[must_use]
     pub fn get(&self, id: StreamNumber) -> Option<&Stream> {
         self.streams.get(id)
@@ -189,12 +197,13 @@ impl Streams {
         self.by_name(name).map(DirectoryNumber::of_entry)
     }
 
-    /// Iterates over all streams in the order of their names.
+    /// Iterates over all streams in the order of their names, in which clients list them.
     pub fn iter(&self) -> impl Iterator<Item = &Stream> {
         self.names.values().filter_map(|id| self.get(*id))
     }
 
-    /// Iterates over the streams with names after `name`, or over all, in the order of their names.
+    /// Iterates over the streams with names after `name`, or over all, in the order of their names, so that a
+    /// caller can visit the streams in parts.
     pub fn iter_after<'a>(
         &'a self,
         name: Option<&str>,
@@ -205,25 +214,25 @@ impl Streams {
     }
 
     /// Iterates over the numbers of at most `limit` streams in the order of the streams' names, without the
-    /// first `offset` ones.
+    /// first `offset` ones. A client lists streams page by page.
     pub fn page(&self, offset: usize, limit: usize) -> impl Iterator<Item = StreamNumber> {
         self.names.values().skip(offset).take(limit).copied()
     }
 
-    /// Returns the number of streams in the group.
+    /// Returns the number of streams in the group, with directory entries and copies of moving streams.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Returns whether the group has no stream at all.
+    /// Returns whether the group has no stream at all, not even a directory entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
     /// Returns the bytes that the streams of this kind of storage hold, and the bytes that their limits
-    /// reserve.
+    /// reserve, for the report of the account's usage.
     #[must_use]
     pub fn usage(&self, storage: Storage) -> Usage {
         Usage {
@@ -235,48 +244,53 @@ impl Streams {
         }
     }
 
-    /// Returns how many streams of the directory the group `group` keeps, or is to keep after a move.
+    /// Returns how many streams of the directory the group `group` keeps, or will keep after a move, so that
+    /// new streams go to the group with few.
     #[must_use]
     pub fn placed_in(&self, group: GroupId) -> usize {
         self.tally.placed_in(group)
     }
 
-    /// Iterates over the groups that keep a stream of the directory, or are to keep one after a move.
+    /// Iterates over the groups that keep a stream of the directory, or will keep one after a move. The
+    /// directory asks these groups for the usage of the account.
     pub fn placed(&self) -> impl Iterator<Item = GroupId> {
         self.tally.placed()
     }
 
     /// Returns the number of streams that this group keeps, without copies of streams that are moving here.
+    /// Monitoring reports it.
     #[must_use]
     pub const fn kept_len(&self) -> usize {
         self.tally.kept()
     }
 
     /// Returns the number of the consumers in the log of all streams that are not moving to or from this
-    /// group.
+    /// group. Monitoring reports it.
     #[must_use]
     pub const fn consumers_len(&self) -> usize {
         self.tally.consumers()
     }
 
-    /// Returns whether a backup is restoring any stream.
+    /// Returns whether a backup is filling any stream. The leader then looks for a restoration that has lost
+    /// its client.
     #[must_use]
     pub const fn has_restoring(&self) -> bool {
         self.tally.has_restoring()
     }
 
-    /// Returns whether any stream of this directory is moving to another group.
+    /// Returns whether any stream of this directory is moving to another group, so that callers skip the
+    /// search for moves if none does.
     #[must_use]
     pub const fn has_moving(&self) -> bool {
         self.tally.has_moving()
     }
 
     /// Checks the configuration of a new stream, before the leader proposes to create the stream. Returns the
-    /// configuration that the stream will have.
+    /// configuration that the stream will have, for the leader to propose.
     ///
     /// # Errors
     ///
-    /// Returns the error with which the server answers the client's request.
+    /// Returns the error with which the server answers the client's request to create the stream.
     pub fn check_create(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let config = self.may_create(&self.as_mirror(config))?;
         self.check_origins(&config)?;
@@ -289,18 +303,20 @@ impl Streams {
     }
 
     /// Checks the configuration of a stream that a client wants to restore from a backup, before the leader
-    /// proposes to create the stream. Returns the configuration that the stream will have.
+    /// proposes to create the stream. Returns the configuration that the stream will have, for the leader to
+    /// propose.
     ///
     /// # Errors
     ///
-    /// Returns the error with which the server answers the client's request.
+    /// Returns the error with which the server answers the client's request to restore the stream.
     pub fn check_restore(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let config = self.may_restore(config)?;
         self.check_limits(&config)?;
         Ok(config)
     }
 
-    /// Checks that the operator's limits have room for a new stream.
+    /// Checks that the operator's limits have room for a new stream. Only the leader checks them, because
+    /// nodes may have different limits.
     fn check_limits(&self, config: &StreamConfig) -> Result<(), ApiError> {
         if self.len() as u64 >= self.limits.streams {
             return Err(ApiError::MAXIMUM_STREAMS);
@@ -309,11 +325,11 @@ impl Streams {
     }
 
     /// Checks a change of a stream's configuration, before the leader proposes the change. Returns the
-    /// configuration that the stream will have.
+    /// configuration that the stream will have, for the leader to propose.
     ///
     /// # Errors
     ///
-    /// Returns the error with which the server answers the client's request.
+    /// Returns the error with which the server answers the client's request to change the stream.
     pub fn check_update(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let id = self.by_name(&config.name);
         let id = id.ok_or(ApiError::STREAM_NOT_FOUND)?;
@@ -331,7 +347,8 @@ impl Streams {
         Ok(config)
     }
 
-    /// Returns the number of bytes of messages that the group's streams hold, in the log and in memory.
+    /// Returns the number of bytes of messages that the group's streams hold, in the log and in memory, for
+    /// the limits of the node's operator.
     #[must_use]
     pub const fn held(&self) -> Held {
         self.held
@@ -342,7 +359,8 @@ impl Streams {
     ///
     /// # Errors
     ///
-    /// Returns the error with which the server answers the publisher.
+    /// Returns the error with which the server answers the publisher: the account's storage or memory is
+    /// full.
     #[inline]
     pub fn check_quota(
         &self,
@@ -366,12 +384,12 @@ impl Streams {
     }
 
     /// Applies a committed entry, with its log record at position `lsn`. Appends one outcome for each command
-    /// to `out`.
+    /// to `out`, from which the leader answers the clients.
     ///
     /// # Errors
     ///
-    /// Returns an error if the entry holds something that no version of this program writes, or only a newer
-    /// one. The streams are then in an undefined state, and the node must stop.
+    /// Returns an error if the entry holds bytes that only a newer version of this program writes, or none.
+    /// The streams are then in an undefined state, and the node must stop.
     pub fn apply(
         &mut self,
         lsn: u64,
@@ -390,11 +408,12 @@ impl Streams {
         self.apply_all(context, decoded.commands(), out, effects)
     }
 
-    /// Applies commands that bypass the log to streams in memory; refuses commands to other streams.
+    /// Applies commands that bypass the log to streams in memory; refuses commands to other streams, because
+    /// those must be in the log.
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`Streams::apply`].
+    /// Returns the errors of [`Streams::apply`], after which the node must stop.
     pub fn apply_memory(
         &mut self,
         entry: &Bytes,
@@ -480,7 +499,8 @@ impl Streams {
         })
     }
 
-    /// Applies the publishes of an atomic batch: all of them, or none if the stream refuses one.
+    /// Applies the publishes of an atomic batch: all of them, or none if the stream refuses one, because the
+    /// publisher relies on that.
     fn apply_batch(
         &mut self,
         context: Context<'_>,
@@ -532,7 +552,7 @@ impl Streams {
     }
 
     /// Checks all messages of an atomic batch against the stream as it was before the batch. Returns the
-    /// error of the first message that the stream refuses.
+    /// error of the first message that the stream refuses, with which the leader answers the publisher.
     fn check_batch<'a>(
         &mut self,
         context: Context<'_>,
@@ -601,7 +621,8 @@ impl Streams {
         self.streams.insert(Box::new(stream));
     }
 
-    /// Applies a command about an existing stream, except the commands that store messages.
+    /// Applies a command about an existing stream, except the commands that store messages, and keeps the
+    /// totals, the schedule and other data about the streams right.
     fn change(
         &mut self,
         context: Context<'_>,
@@ -679,7 +700,8 @@ impl Streams {
     }
 
     /// Changes the place of a message in the log; returns whether the message was at `from`. The log does not
-    /// record this change, because each node decides by itself where in its log it keeps a message.
+    /// record this change, because each node compacts its own log and so keeps a message at a place of its
+    /// own.
     pub fn relocate(
         &mut self,
         stream: StreamNumber,
@@ -717,11 +739,12 @@ impl Streams {
     }
 
     /// Writes a bounded number of commands that remove expired messages from streams of this kind of storage;
-    /// returns the number of commands.
+    /// returns the number of commands. The leader then proposes the entry.
     ///
     /// # Errors
     ///
-    /// Returns an error if the entry is full; the commands written before stay in the entry.
+    /// Returns an error if the entry is full; the commands written before stay in the entry, and the leader
+    /// proposes them first.
     pub fn propose_expiry<B: Buffer>(
         &mut self,
         now_us: u64,
@@ -749,7 +772,7 @@ impl Streams {
         self.get(id).map(Stream::name)
     }
 
-    /// Panics if an invariant of the group's streams does not hold. Only tests call this.
+    /// Panics if an invariant of the group's streams does not hold. Only tests call this, after each entry.
     pub fn check_invariants(&self) {
         assert_eq!(self.names.len(), self.streams.len());
         let mut held = Held::default();
@@ -779,8 +802,8 @@ impl Context<'_> {
         if stream.in_memory() {
             let start = command.offset as usize;
             let bytes = &self.entry[start..start + command.encoded_bytes()];
-            // The code copies the bytes of the message: a slice would keep the memory of the whole entry
-            // alive for one message.
+            // The stream gets a copy of the message's bytes, because a slice would keep the memory of the
+            // whole entry alive for one message.
             return (Place::default(), Some(Bytes::copy_from_slice(bytes)));
         }
         let place = Place {
@@ -804,20 +827,21 @@ fn stream_of<'s>(
     Ok(stream)
 }
 
-/// Checks that this group may change the content of a stream: that the group keeps the stream and no move is
-/// under way.
+/// Checks that this group may change the content of a stream: that the group keeps the stream and no move or
+/// restoration is under way.
 #[inline]
 fn check_here(stream: &Stream) -> Result<(), ApiError> {
     match (stream.kept.is_here(), stream.transit) {
         (true, Transit::None) => Ok(()),
-        // The stream is moving to another group. A client that repeats its request later reaches the group
-        // that keeps the stream then.
+        // The stream is moving, or a backup is filling it. A client that repeats its request later reaches
+        // the group that keeps the stream then.
         (true, _) => Err(ApiError::SYSTEM_UNAVAILABLE),
         (false, _) => Err(ApiError::STREAM_INVALID),
     }
 }
 
-/// Returns the stream that a command names, or its directory entry if another group keeps the stream.
+/// Returns the stream that a command names, or its directory entry if another group keeps the stream. The
+/// commands about moves change both.
 #[inline]
 fn entry_of<'s>(
     streams: &'s mut ByNumber,

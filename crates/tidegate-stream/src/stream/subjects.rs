@@ -6,7 +6,8 @@
 //! the first and the last message of a subject are bounds: these messages may be gone. A query makes the
 //! bounds exact; if a removal did that, every removed message would cost a search. If a stream limits its
 //! messages for each subject to more than one, this module also keeps the list of each subject's message
-//! numbers ([`Subjects::set_chained`]), because each new message needs the oldest message of its subject.
+//! numbers ([`Subjects::set_chained`]), because each new message may remove the oldest message of its
+//! subject.
 //!
 //! One command may remove the last messages of a million subjects. The stream counts these removals at once,
 //! and frees the subjects' numbers. The names stay in the tables until [`Subjects::reclaim`] removes them,
@@ -25,48 +26,55 @@ use super::wire::RestoreError;
 use super::wire::{Reader, put_bytes, put_len, put_u32};
 use crate::schema::sequence::StreamSeq;
 
-/// The bytes of a subject, shared without copies.
+/// The bytes of a subject, which the index, effects and consumers share without copies.
 pub type Name = Arc<[u8]>;
 
-/// The number of subject names in a page. A snapshot shares whole pages with the stream.
+/// The number of subject names in a page. A snapshot shares whole pages with the stream, so a change of a
+/// name copies at most one page.
 const PAGE_LEN: usize = 256;
 
-/// A page of subject names, in the order of the subjects' numbers.
+/// A page of subject names, in the order of the subjects' numbers; `None` where no subject has the number.
 pub(super) type Page = [Option<Name>; PAGE_LEN];
 
-/// The subjects of a stream's messages, each with a small number and a count of its messages.
+/// The subjects of a stream's messages, each with a small number and a count of its messages, so that queries
+/// by subject need not visit all messages.
 #[derive(Debug)]
 pub(super) struct Subjects {
     pages: Vec<Arc<Page>>,
     stats: Chunked<Stat>,
     by_name: Table<u32>,
     hasher: RandomState,
-    /// The free numbers, which no subject of the stream has now. The next new subject gets the last of them.
+    /// The free numbers, which no subject of the stream has now. The next new subject gets the last of them,
+    /// so that all nodes give the same numbers.
     free: Chunked<u32>,
-    /// The length of the first part of `free` in which no number has its last subject's name in `pages` and
-    /// `by_name` any more.
+    /// The number of entries at the beginning of `free` for which the tables no longer have the name of the
+    /// last subject. [`Subjects::reclaim`] continues behind them.
     reclaimed: usize,
     births: u32,
     /// The list of the message numbers of each subject; `None` if the stream's limits do not require these
-    /// lists.
+    /// lists, which then save their memory.
     chains: Option<Chains>,
 }
 
-/// The list of the message numbers of each subject, by the subject's number.
+/// The list of the message numbers of each subject, by the subject's number. The front of a list is the
+/// subject's oldest message.
 pub(super) type Chains = Chunked<VecDeque<StreamSeq>>;
 
-/// The names of a stream's subjects by number, in pages that a snapshot shares with the stream.
+/// The names of a stream's subjects by number, in pages that a snapshot shares with the stream, so that it
+/// copies no name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     pages: Vec<Arc<Page>>,
-    /// The upper bound of the numbers of subjects: every number, in use or free, is lower.
+    /// The upper bound of the numbers of subjects: every number, in use or free, is lower. A reader of the
+    /// snapshot makes as many places.
     len: usize,
-    /// The free numbers, which no subject of the stream has now. The next new subject gets the last of them.
+    /// The free numbers, which no subject of the stream has now. The next new subject gets the last of them,
+    /// also after a restore from the snapshot.
     free: Chunked<u32>,
 }
 
 impl Names {
-    /// Returns the number of pages that hold the subject names.
+    /// Returns the number of pages that hold the subject names. A snapshot encodes them one by one.
     pub(super) fn pages_len(&self) -> usize {
         self.pages.len()
     }
@@ -77,7 +85,8 @@ impl Names {
         self.free.iter().for_each(|id| put_u32(out, *id));
     }
 
-    /// Returns the set of the free numbers, which [`Names::encode_page`] needs.
+    /// Returns the set of the free numbers, which [`Names::encode_page`] needs to leave out the names of free
+    /// numbers.
     pub(super) fn free_set(&self) -> FreeSet {
         let mut words = vec![0; self.len.div_ceil(64)];
         for id in self.free.iter() {
@@ -86,8 +95,9 @@ impl Names {
         FreeSet(words)
     }
 
-    /// Writes the subject names of one page, except names that free numbers still have. A reader knows from
-    /// the free numbers which places of the page have no name.
+    /// Writes the subject names of one page, except names that free numbers still have, because those depend
+    /// on the progress of this node's work. A reader knows from the free numbers which places of the page
+    /// have no name.
     pub(super) fn encode_page(&self, page: usize, free: &FreeSet, out: &mut Vec<u8>) {
         for (at, name) in self.pages[page].iter().enumerate() {
             if let Some(name) = name
@@ -127,18 +137,20 @@ impl Names {
         Ok(names)
     }
 
-    /// Returns whether a subject of the stream has the number `id` now.
+    /// Returns whether a subject of the stream has the number `id` now. A decoder refuses messages with other
+    /// numbers.
     pub(super) fn has(&self, id: u32) -> bool {
         name_in(&self.pages, id).is_some()
     }
 }
 
-/// The numbers that no subject of a stream has at the time of a snapshot: one bit for each number.
+/// The numbers that no subject of a stream has at the time of a snapshot: one bit for each number, so that
+/// the encoder looks a number up quickly.
 #[derive(Clone, Debug)]
 pub(super) struct FreeSet(Vec<u64>);
 
 impl FreeSet {
-    /// The set without numbers.
+    /// The set without numbers, before the encoding of a stream begins.
     pub(super) const NONE: Self = Self(Vec::new());
 
     fn has(&self, id: usize) -> bool {
@@ -146,16 +158,16 @@ impl FreeSet {
     }
 }
 
-/// The count and the bounds of a subject's messages.
+/// The count and the bounds of a subject's messages, which limit a search for them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stat {
-    /// A lower bound of the number of the subject's first message.
+    /// A lower bound of the number of the subject's first message, at which a search begins.
     pub(super) first: StreamSeq,
-    /// An upper bound of the number of the subject's last message.
+    /// An upper bound of the number of the subject's last message, at which a search ends.
     pub(super) last: StreamSeq,
     pub(super) count: u32,
-    /// A number that no earlier subject with the same subject number had, by which a caller notices that
-    /// another subject has taken over the number.
+    /// A number that no earlier subject with the same subject number had, by which a filter that caches
+    /// results notices that another subject has taken over the number.
     pub(super) birth: u32,
 }
 
@@ -173,7 +185,8 @@ impl Subjects {
         }
     }
 
-    /// Restores the subjects and their numbers from a snapshot. The caller then counts the messages.
+    /// Restores the subjects and their numbers from a snapshot. The caller then counts the messages, because
+    /// the snapshot has no counts.
     pub(super) fn restored(names: Names) -> Self {
         let mut all = Self {
             pages: names.pages,
@@ -199,13 +212,14 @@ impl Subjects {
         all
     }
 
-    /// Returns whether every subject that has a number has at least one message, as a sound snapshot ensures.
+    /// Returns whether every subject that has a number has at least one message, as in each sound snapshot.
+    /// Otherwise the reader refuses the snapshot.
     pub(super) fn all_used(&self) -> bool {
         self.iter().count() == self.len()
     }
 
     /// Returns the subjects' names by number and the free numbers for a snapshot, which shares the names with
-    /// the stream.
+    /// the stream and copies none.
     pub(super) fn shared(&self) -> Names {
         Names {
             pages: self.pages.clone(),
@@ -214,7 +228,7 @@ impl Subjects {
         }
     }
 
-    /// Returns the number of subjects with messages in the stream.
+    /// Returns the number of subjects with messages in the stream: all numbers except the free ones.
     pub(super) fn len(&self) -> usize {
         self.stats.len() - self.free.len()
     }
@@ -224,10 +238,10 @@ impl Subjects {
     }
 
     /// Returns the number of the subject `name`, which has this hash; `None` if the stream has no messages of
-    /// the subject.
+    /// the subject. The caller has computed the hash, which it may need again.
     #[inline]
     fn find_hashed(&self, name: &[u8], hash: u64) -> Option<u32> {
-        // A free number may still have the name of its last subject.
+        // A free number may still have the name of its last subject, so the search also looks at the count.
         let same = |id: &u32| {
             let named = name_in(&self.pages, *id).is_some_and(|n| **n == *name);
             named && self.stats[*id as usize].count > 0
@@ -243,7 +257,8 @@ impl Subjects {
         &self.stats[id as usize]
     }
 
-    /// Iterates over all subjects with messages, in the order of the subjects' numbers.
+    /// Iterates over all subjects with messages, in the order of the subjects' numbers, for queries over all
+    /// subjects.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Name, &Stat)> {
         let stats = self.stats.iter().zip(0..);
         let used = stats.filter(|(stat, _)| stat.count > 0);
@@ -251,7 +266,8 @@ impl Subjects {
     }
 
     /// Iterates over the numbers of the subjects that have messages, the highest first, each with an upper
-    /// bound of the number of its last message.
+    /// bound of the number of its last message. A search for the latest message begins with high subject
+    /// numbers, which are often the newest.
     pub(super) fn bounds_back(&self) -> impl Iterator<Item = (u32, StreamSeq)> {
         let stats = self
             .stats
@@ -262,7 +278,7 @@ impl Subjects {
     }
 
     /// Iterates over the numbers of the subjects that have more than `limit` messages, each with the number
-    /// of messages above the limit.
+    /// of messages above the limit. An update with a lower limit removes them.
     pub(super) fn above(&self, limit: u64) -> impl Iterator<Item = (u32, u64)> {
         // A subject counts its messages as `u32`, so no subject exceeds a higher limit.
         let all = self
@@ -275,14 +291,15 @@ impl Subjects {
         all.filter_map(excess).filter(|(_, excess)| *excess > 0)
     }
 
-    /// Iterates over the numbers of the subjects that have messages, each with the count of its messages.
+    /// Iterates over the numbers of the subjects that have messages, each with the count of its messages, so
+    /// that a purge knows how many messages match.
     pub(super) fn counts(&self) -> impl Iterator<Item = (u32, u64)> {
         self.above(0)
     }
 
     /// Iterates over the subjects that have messages and a number from `from` to `from` + `len` - 1. Also
-    /// returns the number at which the next part begins; `None` if no subject has or had that number or a
-    /// higher one.
+    /// returns the number at which the next part begins; `None` after the last number. So a query over many
+    /// subjects spreads over several turns.
     pub(super) fn part(
         &self,
         from: usize,
@@ -299,7 +316,7 @@ impl Subjects {
     }
 
     /// Counts message `seq` for the subject `name`, and gives a new subject a number. Returns the number and
-    /// the shared bytes of the subject.
+    /// the shared bytes of the subject, for the index and the effect.
     pub(super) fn add(&mut self, name: &[u8], seq: StreamSeq) -> (u32, Name) {
         let hash = self.hasher.hash_one(name);
         if let Some(id) = self.find_hashed(name, hash) {
@@ -316,7 +333,8 @@ impl Subjects {
         (id, shared)
     }
 
-    /// Counts message `seq` for the subject that has the number `id`.
+    /// Counts message `seq` for the subject that has the number `id`, when the stream stores the message or
+    /// restores a snapshot.
     pub(super) fn count_in(&mut self, id: u32, seq: StreamSeq) {
         let stat = &mut self.stats[id as usize];
         if stat.count == 0 {
@@ -366,7 +384,7 @@ impl Subjects {
     }
 
     /// Subtracts message `seq` from the count of the subject `id`, and frees the subject's number after its
-    /// last message. Returns the shared bytes of the subject.
+    /// last message. Returns the shared bytes of the subject for the effect.
     pub(super) fn take(&mut self, id: u32, seq: StreamSeq) -> Name {
         let shared = self.name(id).cloned();
         let shared = shared.expect("a subject with messages has a name");
@@ -400,7 +418,7 @@ impl Subjects {
 
     /// Subtracts message `seq` from the count of the subject `id`, as one of many messages that the stream
     /// removes together, in rising order. The name of a subject without messages stays until
-    /// [`Subjects::reclaim`] removes it.
+    /// [`Subjects::reclaim`] removes it, so that the command does not take long.
     #[inline]
     pub(super) fn take_of_many(&mut self, id: u32, seq: StreamSeq) {
         let stat = &mut self.stats[id as usize];
@@ -427,7 +445,8 @@ impl Subjects {
         }
     }
 
-    /// Removes the names of at most `limit` subjects that have lost their last messages together.
+    /// Removes the names of at most `limit` subjects that have lost their last messages together. The limit
+    /// keeps one turn of the node short.
     pub(super) fn reclaim(&mut self, limit: usize) {
         let end = self.free.len().min(self.reclaimed + limit);
         for at in self.reclaimed..end {
@@ -436,12 +455,14 @@ impl Subjects {
         self.reclaimed = end;
     }
 
-    /// Returns whether subjects without messages still have their names in the tables.
+    /// Returns whether subjects without messages still have their names in the tables, so that the node calls
+    /// [`Subjects::reclaim`] again.
     pub(super) fn is_reclaiming(&self) -> bool {
         self.reclaimed < self.free.len()
     }
 
-    /// Removes the name of the subject that had the free number `id` last, if the tables still have it.
+    /// Removes the name of the subject that had the free number `id` last, if the tables still have it, so
+    /// that the number is ready for a new subject.
     fn unname(&mut self, id: u32) {
         let Some(name) = self.name(id) else {
             return;
@@ -455,7 +476,8 @@ impl Subjects {
         }
     }
 
-    /// Replaces the bounds of a subject's messages by exact ones; `None` leaves a bound as it is.
+    /// Replaces the bounds of a subject's messages by exact ones that a search has found, so that the next
+    /// search is shorter; `None` leaves a bound as it is.
     pub(super) fn tighten(&mut self, id: u32, first: Option<StreamSeq>, last: Option<StreamSeq>) {
         let stat = &mut self.stats[id as usize];
         stat.first = first.unwrap_or(stat.first);
@@ -463,7 +485,8 @@ impl Subjects {
     }
 
     /// Removes all subjects. Returns their names, and the lists of their messages if this module keeps such
-    /// lists: the caller frees both in parts. The numbers of subjects start at 0 again.
+    /// lists. The caller frees both in parts, because they may be long. The numbers of subjects start at 0
+    /// again.
     pub(super) fn clear(&mut self) -> (Vec<Arc<Page>>, Option<Chains>) {
         let births = self.births;
         let old = std::mem::replace(self, Self::new());
@@ -472,13 +495,14 @@ impl Subjects {
         (old.pages, old.chains)
     }
 
-    /// Returns whether this module keeps a list of the message numbers of each subject.
+    /// Returns whether this module keeps a list of the message numbers of each subject, by which the stream
+    /// finds a subject's oldest message at once.
     pub(super) const fn is_chained(&self) -> bool {
         self.chains.is_some()
     }
 
     /// Sets whether this module keeps a list of the message numbers of each subject; `messages` yields the
-    /// stream's messages in order, to build the lists.
+    /// stream's messages in order, from which this module builds the lists.
     pub(super) fn set_chained(
         &mut self,
         on: bool,
@@ -498,7 +522,8 @@ impl Subjects {
         }
     }
 
-    /// Returns the size of the stream's subjects in memory, in bytes.
+    /// Returns the size of the stream's subjects in memory, in bytes, for the stream's report of the memory
+    /// that it takes.
     pub(super) fn memory_bytes(&self) -> usize {
         let names: usize = self.iter().map(|(_, name, _)| name.len() + 16).sum();
         let chains = self.chains.iter().flat_map(Chunked::iter);

@@ -1,5 +1,5 @@
-//! A stream that takes in messages ([`super::intake`]): checks and stores the messages of an origin, and
-//! keeps the progress in each origin.
+//! Takes in the messages of origins for a stream ([`super::intake`]): checks and stores the messages of an
+//! origin, and keeps the progress in each origin.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,14 @@ use crate::convert::saturating_u32;
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
-/// The most origins beside those of the configuration of which a stream remembers its progress, so that a
-/// source that a client removes and adds again continues.
+/// The limit on the origins outside of the configuration for which a stream remembers its progress. A client
+/// may remove a source and add it again, and then the stream continues where it was.
 const REMEMBERED_MAX: usize = 256;
 
 impl Stream {
-    /// Returns how far the stream has got in the origin of the source with this key; `None` if it has taken
-    /// in nothing from it.
+    /// Returns the point that the stream has reached in the origin of the source with this key; `None` if the
+    /// stream has taken in nothing from that origin. The leader asks the origin for the messages after this
+    /// point.
     #[must_use]
     pub fn progress(&self, key: &str) -> Option<Progress> {
         self.intakes.get(key).copied()
@@ -31,12 +32,13 @@ impl Stream {
 
     /// Applies an intake with the messages that follow it, each with its place in the log and, for a stream
     /// in memory, its bytes. Calls `stored` after each message with the time at which the message expires by
-    /// its own time to live.
+    /// its own time to live, so that the caller can schedule the expiry.
     ///
     /// # Errors
     ///
-    /// Returns an error if the stream has another progress, and then changes nothing. Returns the error of
-    /// the first message that the stream does not take; then it has stored the messages before.
+    /// Returns an error, and changes nothing, if the intake does not begin at the stream's progress. If the
+    /// stream refuses a message, returns the error of that message; the stream has then stored the messages
+    /// before it.
     pub(super) fn take_in(
         &mut self,
         key: &str,
@@ -59,7 +61,8 @@ impl Stream {
         let mut reached = None;
         let mut refused = Ok(());
         for (row, (command, (place, body))) in intake.rows.iter().zip(messages) {
-            // A purge may have moved the numbers of a mirror beyond those of its origin.
+            // A purge may have moved the numbers of a mirror beyond those of its origin. The mirror leaves
+            // out the messages with numbers that it has passed.
             if !mirrors || row.seq > self.content.last_seq {
                 let (seq, time_us) = match mirrors {
                     true => (row.seq, row.time_us),
@@ -94,8 +97,8 @@ impl Stream {
         refused
     }
 
-    /// Checks whether the stream takes in a message of an origin. The origin has checked what its publisher
-    /// asked for, so only the limits of this stream count.
+    /// Checks whether the stream takes in a message of an origin. The origin has already checked the
+    /// conditions of the publisher, so only the limits of this stream count.
     fn check_taken<'a>(
         &mut self,
         command: &Command<'a>,
@@ -132,7 +135,8 @@ impl Stream {
                     .forget_before(now.saturating_sub(self.limits.dedup_us)),
                 None => {}
             }
-            // As in nats-server, a stream that permits no roll-ups stores the message like any other.
+            // As in nats-server, a stream that permits no roll-ups stores the message and removes no older
+            // messages.
             accepted.rollup = self.check_rollup(command, &asked, None).unwrap_or_default();
         }
         if self.limits.discard_new && !self.is_without_interest(seq, command.subject) {
@@ -141,7 +145,8 @@ impl Stream {
         Ok(accepted)
     }
 
-    /// Forgets the progress in origins that an update has removed, as far as the stream need not remember it.
+    /// Forgets the progress in origins that an update has removed, except for a bounded number of origins
+    /// that a client may add again.
     pub(super) fn forget_origins(&mut self, was_mirror: bool) {
         if was_mirror && self.config.mirror.is_none() {
             self.intakes.clear();
@@ -154,7 +159,8 @@ impl Stream {
         }
     }
 
-    /// Writes the progress in all origins to a snapshot or an export.
+    /// Writes the progress in all origins to a snapshot or an export, so that the stream continues behind the
+    /// messages that it has.
     pub(super) fn put_intakes(intakes: &BTreeMap<String, Progress>, out: &mut Vec<u8>) {
         put_len(out, intakes.len());
         for (key, progress) in intakes {
@@ -163,7 +169,8 @@ impl Stream {
         }
     }
 
-    /// Reads the progress in all origins from a snapshot or an export.
+    /// Reads the progress in all origins from a snapshot or an export, when a node restores the stream or a
+    /// move fills its copy.
     pub(super) fn read_intakes(
         from: &mut Reader<'_>,
     ) -> Result<BTreeMap<String, Progress>, RestoreError> {

@@ -1,4 +1,4 @@
-//! The effects of commands on streams, in short scenes.
+//! Tests the outcomes and effects of commands on streams in short scenes, one for each feature of a stream.
 
 use bytes::Bytes;
 use serde_json::json;
@@ -14,7 +14,7 @@ use crate::schema::sequence::{StreamSeq, nth};
 const ONE: StreamNumber = StreamNumber::FIRST;
 const TWO: StreamNumber = StreamNumber::new(2);
 
-/// The streams, and the outcomes of the last entry.
+/// The streams of a test, and the effects of the last entry.
 struct Scene {
     streams: Streams,
     now_us: u64,
@@ -32,7 +32,7 @@ impl Scene {
         }
     }
 
-    /// Creates the streams with one stream `S` that takes `s.>`, numbered 1.
+    /// Creates a scene with one stream `S`, number 1, which takes the messages of `s.>`.
     fn with(config: serde_json::Value) -> Self {
         let mut scene = Self::new();
         let mut all = json!({"name": "S", "subjects": ["s.>"]});
@@ -302,7 +302,8 @@ fn limits_refuse_the_newest() {
     let error = full("maximum messages per subject exceeded");
     assert_eq!(scene.publish("s.a", &[]), error);
     assert_eq!(scene.publish("s.a", &[("Nats-Rollup", "sub")]), stored(2));
-    // Without `discard_new_per_subject`, the subject's oldest message makes room, as in a key-value bucket.
+    // The stream here lacks `discard_new_per_subject`, so the subject's oldest message makes room, as in a
+    // key-value bucket.
     let mut scene =
         Scene::with(json!({"max_msgs_per_subject": 1, "discard": "new", "max_msgs": 1}));
     scene.publish("s.a", &[]);
@@ -321,7 +322,7 @@ fn roll_ups() {
     for n in 0..6 {
         scene.publish(if n % 2 == 0 { "s.a" } else { "s.b" }, &[]);
     }
-    // The case of the value does not count.
+    // The stream accepts the value of the header in upper and lower case, as nats-server does.
     assert_eq!(scene.publish("s.a", &[("Nats-Rollup", "SUB")]), stored(7));
     assert_eq!(scene.seqs(), [2, 4, 6, 7]);
     assert_eq!(scene.publish("s.a", &[("Nats-Rollup", "all")]), stored(8));
@@ -329,7 +330,8 @@ fn roll_ups() {
     for subject in ["s.a", "s.b", "s.b.c", "s.*", "s.a"] {
         scene.publish(subject, &[]);
     }
-    // The subject is a pattern here, and otherwise like any other subject.
+    // The roll-up of a message that a client publishes to a pattern removes the messages of all matching
+    // subjects. The stream stores that message under the pattern as its subject.
     let sub = [("Nats-Rollup", "sub")];
     assert_eq!(scene.publish("s.*.*", &sub), stored(14));
     assert_eq!(scene.seqs(), [8, 9, 10, 12, 13, 14]);
@@ -552,7 +554,8 @@ fn streams_in_memory_keep_their_messages() {
     assert_eq!(scene.stream().body(nth(1)), None);
 }
 
-/// Messages in memory may be gone by the time the log's entries are read again.
+/// Tests that a consumer starts as its configuration says, if the stream has lost the message at its start. A
+/// restart of a stream in memory loses messages.
 #[test]
 fn a_consumer_without_its_first_message_begins_as_configured() {
     for (start, before) in [
@@ -597,7 +600,8 @@ fn sealed_and_denied() {
 }
 
 impl Scene {
-    /// Lets time pass up to `now_us` and removes due messages; returns the number of rounds of proposals.
+    /// Lets time pass up to `now_us`, and removes the due messages as the leader does; returns the number of
+    /// rounds of proposals.
     fn expire(&mut self, now_us: u64) -> usize {
         self.now_us = now_us;
         let mut rounds = 0;
@@ -689,7 +693,8 @@ fn a_marker_stays_where_a_subject_ends() {
     scene.publish("s.b", &[("KV-Operation", "PURGE")]);
     let start = scene.now_us;
     scene.expire(start + 10 * SECOND);
-    // The first message of s.a went, a marker replaced the last one; the marker of s.b needs no marker.
+    // At the age limit, the stream removed the first message of `s.a`, and a marker replaced the last one.
+    // The purge marker of `s.b` left no marker, because it is one itself.
     assert_eq!(scene.seqs(), [4]);
     let marker = scene.stream().message(nth(4)).unwrap();
     assert_eq!(&*marker.subject, b"s.a");
@@ -698,7 +703,8 @@ fn a_marker_stays_where_a_subject_ends() {
         .iter()
         .any(|e| matches!(e, Effect::Stored { seq, place, .. } if (*seq, *place) == (nth(4), marker.place)));
     assert!(stored);
-    // It expires by age before its own due time, and leaves no marker.
+    // The stream removes the marker by its age limit, which comes before the marker's own time to live. A
+    // marker leaves no other marker.
     scene.expire(start + 20 * SECOND);
     assert_eq!(scene.seqs(), [0; 0]);
     assert_eq!(scene.streams.next_expiry(u64::MAX), None);
@@ -912,7 +918,7 @@ fn an_entry_for_what_another_group_keeps_holds_nothing() {
     assert_eq!(scene.streams.changes(), changes + 1);
     assert_eq!(scene.command(Kind::Made, 2, "", ""), Outcome::Done);
     assert!(scene.effects.is_empty() && scene.streams.changes() == changes + 1);
-    // A stream that this group keeps cannot be created elsewhere.
+    // The directory refuses the command, because this group itself keeps the stream.
     assert!(matches!(
         scene.command(Kind::Made, 1, "", ""),
         Outcome::Refused { .. }
@@ -955,7 +961,8 @@ fn a_snapshot_of_the_first_version_is_read() {
     let mut scene = Scene::with(json!({}));
     scene.publish("s.a", &[]);
     let bytes: Vec<u8> = scene.streams.snapshot().chunks().flatten().collect();
-    // The old version lacks the home group and the move, after the stream's number.
+    // The test makes a snapshot of version 1 from a new one: version 1 lacks the home group and the move,
+    // after the stream's number.
     let mut first = bytes.clone();
     first[0] = 1;
     assert_eq!(first.drain(28..50).collect::<Vec<u8>>(), [0; 22]);

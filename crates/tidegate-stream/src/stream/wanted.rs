@@ -1,5 +1,5 @@
-//! The consumers of a stream by the subjects that their filters pass: an index that finds the consumers which
-//! want the messages of a subject.
+//! Indexes the consumers of a stream by the subjects that their filters pass: an index that finds the
+//! consumers which want the messages of a subject, so that the stream knows whether it must keep a message.
 //!
 //! Only a stream that keeps messages for its consumers has an entry here for each of them. The index follows
 //! from the consumers, so no snapshot holds it.
@@ -15,31 +15,33 @@ use tidegate_nats::sublist::{Matches, Sublist};
 
 use crate::schema::config::ConsumerConfig;
 
-/// The names of consumers.
+/// The names of the consumers that have a filter in common.
 type Names = BTreeSet<Arc<str>>;
 
-/// The index of the consumers' filters, see the [module](self).
+/// The index of the consumers' filters, by which the stream finds the consumers that want a message; see the
+/// [module](self).
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Wanted {
     /// The consumers without a filter, which want the messages of every subject.
     unfiltered: Names,
     /// The consumers with this subject as a filter.
     literal: HashMap<Box<[u8]>, Names, RandomState>,
-    /// The consumers that have filters with wildcards; `None` if there are none.
+    /// The consumers that have filters with wildcards; `None` if no consumer has such filters, which saves
+    /// memory.
     patterns: Option<Box<Patterns>>,
 }
 
-/// The filters with wildcards, and the consumers with each of them.
+/// The filters with wildcards, and the names of the consumers with each filter.
 #[derive(Debug)]
 struct Patterns {
-    /// The filters, under their numbers in `names`.
+    /// The filters, under their numbers in `names`, so that a search for a subject finds the consumers.
     list: Sublist,
     names: Slab<Names>,
     numbers: HashMap<Box<[u8]>, u32, RandomState>,
 }
 
 impl Wanted {
-    /// Adds a consumer with the filters of its configuration.
+    /// Adds a consumer with the filters of its configuration, so that searches find it.
     pub(super) fn add(&mut self, name: &str, config: &ConsumerConfig) {
         let name: Arc<str> = name.into();
         if config.filters().next().is_none() {
@@ -55,7 +57,7 @@ impl Wanted {
         }
     }
 
-    /// Removes a consumer; `config` is the configuration with which the caller added it.
+    /// Removes a consumer; `config` is the configuration with which the caller added the consumer.
     pub(super) fn remove(&mut self, name: &str, config: &ConsumerConfig) {
         self.unfiltered.remove(name);
         for filter in config.filters().map(str::as_bytes) {
@@ -123,7 +125,7 @@ impl Patterns {
 impl Default for Patterns {
     fn default() -> Self {
         Self {
-            // The searches do not use the cache of the list.
+            // The searches do not use the cache of the list, so the list gets the smallest one.
             list: Sublist::with_cache(1),
             names: Slab::new(),
             numbers: HashMap::default(),

@@ -1,6 +1,7 @@
-//! The rules of a stream's origins: the streams from which it takes in messages, as a mirror or by sources.
+//! The rules by which a group accepts or refuses a stream's origins: the streams from which it takes in
+//! messages, as a mirror or by sources.
 //!
-//! As in nats-server, an origin need not exist yet.
+//! As in nats-server, an origin need not exist yet, so these rules look only at the configurations.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,10 +11,10 @@ use tidegate_nats::transform::Transform;
 use crate::schema::config::{StreamConfig, StreamSource};
 use crate::schema::error::ApiError;
 
-/// The most sources of one stream. It bounds the work of a leader for one stream.
+/// The limit on the sources of one stream, so that one stream does not take too much of its leader's time.
 const SOURCES_MAX: usize = 1024;
 
-/// Checks the origins in the configuration of a stream.
+/// Checks the origins in the configuration of a stream that a client wants to create or change.
 ///
 /// # Errors
 ///
@@ -58,7 +59,8 @@ fn check_mirror(config: &StreamConfig, mirror: &StreamSource) -> Result<(), ApiE
         return Err(error);
     }
     if config.subject_delete_marker_ttl > 0 {
-        // A marker takes a number, and the numbers of a mirror are those of its origin.
+        // A marker takes a number, and the numbers of a mirror must be those of its origin, so a mirror can
+        // have no markers.
         return Err(ApiError::invalid_config(
             "subject delete markers forbidden on mirrors",
         ));
@@ -107,7 +109,8 @@ fn check_transforms(source: &StreamSource, mirror: bool) -> Result<(), ApiError>
             false => ApiError::source_transform(why),
         })?;
     }
-    // The origin's leader looks for messages by these patterns, and a message must have one transform.
+    // The origin's leader looks for messages by these patterns, and each message must match at most one of
+    // them, so that its transform is certain.
     let patterns: Vec<&str> = source.filters().collect();
     let overlap = |(at, one): (usize, &&str)| {
         let others = patterns[at + 1..].iter();
@@ -127,8 +130,9 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Returns whether messages could go in a circle through a stream of this configuration: whether the stream
-/// is an origin of its own, directly or by way of other streams. `find` returns the configuration of another
-/// stream. As in nats-server, a source closes the circle only if its filter passes a subject of the stream.
+/// takes in its own messages, directly or by way of other streams. The group refuses such a stream, because
+/// it would grow without end. `find` returns the configuration of another stream. As in nats-server, a source
+/// closes the circle only if its filter passes a subject of the stream.
 pub(in crate::stream) fn has_cycle<'a>(
     config: &'a StreamConfig,
     find: impl Fn(&str) -> Option<&'a StreamConfig>,

@@ -1,4 +1,5 @@
-//! The purge by subject that this node prepares, because the group will soon have an entry with it.
+//! The purge by subject that this node prepares, because the group will soon have an entry with it, and the
+//! entry should not take long.
 //!
 //! The leader prepares a purge before it proposes the purge ([`Streams::foresee`]). It tells the other nodes
 //! by a hint in the log, so that they prepare the purge at the same time: the payload of a [`Kind::Expire`]
@@ -10,19 +11,20 @@ use super::Streams;
 use crate::schema::number::StreamNumber;
 
 /// The purge that this node prepares: its stream, and the results so far. A node prepares one purge of a
-/// group at a time.
+/// group at a time, which bounds the memory for results.
 #[derive(Debug, Default)]
 pub(super) struct Foreseeing(Option<(StreamNumber, Foreseen)>);
 
 impl Foreseeing {
     /// Takes the results for a purge of this stream by this filter; `None` if the node has prepared another
-    /// purge or none.
+    /// purge or none, and the purge must do all the work itself.
     pub(super) fn take(&mut self, stream: StreamNumber, filter: &str) -> Option<Foreseen> {
         let of = |(id, foreseen): &mut (_, Foreseen)| *id == stream && foreseen.is_for(filter);
         self.0.take_if(of).map(|(_, foreseen)| foreseen)
     }
 
     /// Begins to prepare the purge that a hint in the log names, unless the payload is empty and so no hint.
+    /// A node that has begun already goes on.
     pub(super) fn handle_hint(&mut self, stream: StreamNumber, payload: &[u8]) {
         let pattern = std::str::from_utf8(payload).ok().filter(|p| !p.is_empty());
         let known = |pattern: &str| {
@@ -36,34 +38,37 @@ impl Foreseeing {
 }
 
 impl Streams {
-    /// Returns the command that makes all nodes of the group prepare a purge of this stream by this pattern.
+    /// Returns the command that makes all nodes of the group prepare a purge of this stream by this pattern,
+    /// for the leader to propose.
     #[must_use]
     pub const fn hint(stream: StreamNumber, pattern: &str) -> Command<'_> {
         Command::new(Kind::Expire, stream, b"", pattern.as_bytes())
     }
 
     /// Begins to prepare a purge of a stream by a pattern on this node, and drops the results for another
-    /// purge.
+    /// purge. The leader calls this before it proposes the purge.
     pub fn foresee(&mut self, stream: StreamNumber, pattern: &str) {
         self.foreseeing.0 = Some((stream, Foreseen::new(pattern)));
     }
 
-    /// Returns whether the purge of this stream by this pattern is prepared.
+    /// Returns whether this node has prepared the purge of this stream by this pattern, so that the leader
+    /// can propose the purge.
     #[must_use]
     pub fn is_foreseen(&self, stream: StreamNumber, pattern: &str) -> bool {
         let foreseen = self.foreseeing.0.as_ref();
         foreseen.is_some_and(|(id, f)| *id == stream && f.is_for(pattern) && f.is_complete())
     }
 
-    /// Returns whether [`Streams::go_on_foreseeing`] has work left.
+    /// Returns whether [`Streams::go_on_foreseeing`] has work left, so that the node calls it again between
+    /// other work.
     #[must_use]
     pub fn is_foreseeing(&self) -> bool {
         let foreseen = self.foreseeing.0.as_ref();
         foreseen.is_some_and(|(_, foreseen)| !foreseen.is_complete())
     }
 
-    /// Goes on to prepare a purge: looks at up to `limit` subjects, or at blocks of messages for about as
-    /// long.
+    /// Continues to prepare a purge, in parts so that other work can go on: looks at up to `limit` subjects,
+    /// or at blocks of messages for about as long.
     pub fn go_on_foreseeing(&mut self, limit: usize) {
         let Some((id, foreseen)) = &mut self.foreseeing.0 else {
             return;
@@ -71,7 +76,7 @@ impl Streams {
         match self.streams.get(*id) {
             Some(stream) if !foreseen.is_complete() => foreseen.go_on(&stream.content, limit),
             Some(_) => {}
-            // A client deleted the stream meanwhile.
+            // A client deleted the stream meanwhile, so no purge needs the results.
             None => self.foreseeing.0 = None,
         }
     }

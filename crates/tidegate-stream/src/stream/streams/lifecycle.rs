@@ -1,5 +1,5 @@
 //! Applies the commands that create, change, move and delete streams, and that change the group that keeps a
-//! stream.
+//! stream. Each node of the group applies them at the group's entries.
 
 use tidegate_cluster::groups::ALL;
 
@@ -18,7 +18,8 @@ use crate::schema::error::ApiError;
 use crate::schema::number::StreamNumber;
 
 impl Streams {
-    /// Applies an import, with the messages that follow it in the entry, to the copy of a moving stream.
+    /// Applies an import, with the messages that follow it in the entry, to the copy of a moving stream. The
+    /// copy so gets the next part of the stream.
     pub(super) fn import(
         &mut self,
         context: Context<'_>,
@@ -97,7 +98,7 @@ impl Streams {
         if let Some(stream) = self.by_name(&config.name) {
             let there = self.get(stream).map(Stream::home);
             // An existing stream of the same name with another directory number is a different stream. This
-            // group is about to drop that stream, and refuses the command while the name is in use.
+            // group will soon drop that stream, and refuses the command while the name is in use.
             return match kept {
                 Home::Of(_) if there != Some(kept) => Err(ApiError::STREAM_NAME_EXISTS.into()),
                 _ => Ok(Outcome::Exists { stream }),
@@ -127,8 +128,8 @@ impl Streams {
         Ok(Outcome::Created { stream: id })
     }
 
-    /// Applies a part of a backup, with the messages that follow it in the entry, to a stream that is being
-    /// restored.
+    /// Applies a part of a backup, with the messages that follow it in the entry, to the stream that the
+    /// backup fills.
     pub(super) fn restore_part(
         &mut self,
         context: Context<'_>,
@@ -169,7 +170,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Checks that the group may restore a stream with this configuration: no stream has its name.
+    /// Checks that the group may restore a stream with this configuration: no stream has its name or takes
+    /// its subjects. Returns the configuration to store.
     pub(super) fn may_restore(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let config = rules::check(config)?;
         if self.by_name(&config.name).is_some() {
@@ -185,7 +187,8 @@ impl Streams {
     }
 
     /// Checks that the group may create a stream with this configuration, and returns the configuration to
-    /// store. If a stream of this name exists, it must have the same configuration.
+    /// store. If a stream of this name exists, it must have the same configuration, so that a client can
+    /// repeat its request.
     pub(super) fn may_create(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let config = rules::check(config)?;
         match self.by_name(&config.name).and_then(|id| self.get(id)) {
@@ -273,8 +276,8 @@ impl Streams {
     }
 
     /// Changes the stream that a command names, or its directory entry if another group keeps the stream, and
-    /// updates the group's sums. `change` makes all checks before it changes the stream, and returns whether
-    /// it changed the stream.
+    /// updates the group's sums, so that the reports to clients stay right. `change` makes all checks before
+    /// it changes the stream, and returns whether it changed the stream.
     fn alter(
         &mut self,
         context: Context<'_>,
@@ -293,7 +296,8 @@ impl Streams {
         Ok(Outcome::Done)
     }
 
-    /// Notes in the directory that the stream's home group has created the stream.
+    /// Notes in the directory that the stream's home group has created the stream, so that the directory no
+    /// longer asks the group to create it.
     pub(super) fn made(
         &mut self,
         context: Context<'_>,
@@ -315,7 +319,8 @@ impl Streams {
         })
     }
 
-    /// Freezes a stream that moves from this group to another one: it does not change in this group any more.
+    /// Freezes a stream that moves from this group to another one: it does not change in this group any more,
+    /// so that the target can copy the last part.
     pub(super) fn freeze(
         &mut self,
         context: Context<'_>,
@@ -340,7 +345,8 @@ impl Streams {
         })
     }
 
-    /// Ends a move of a stream in the directory, because the target group has the whole stream.
+    /// Ends a move of a stream in the directory, because the target group has the whole stream. From then on
+    /// the directory sends requests for the stream to the target.
     pub(super) fn moved(
         &mut self,
         context: Context<'_>,
@@ -364,7 +370,8 @@ impl Streams {
         })
     }
 
-    /// Calls off a move of a stream in the directory, and begins a move of this stream to another target.
+    /// Calls off a move of a stream in the directory, and begins a move of this stream to another target,
+    /// because a client or the directory's leader has chosen it.
     pub(super) fn renew(
         &mut self,
         context: Context<'_>,

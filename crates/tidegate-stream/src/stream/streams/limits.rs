@@ -3,7 +3,8 @@
 use super::super::single::Stream;
 use crate::schema::config::{Storage, StreamConfig};
 
-/// The limits that an operator sets for all streams of a node or cluster together.
+/// The limits that an operator sets for all streams of a node or cluster together. The leader refuses
+/// requests beyond them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountLimits {
     /// The largest number of streams that the server or cluster may have; `u64::MAX` means no limit.
@@ -19,7 +20,7 @@ pub struct AccountLimits {
 }
 
 impl AccountLimits {
-    /// The limits of an operator who sets none, on a single server.
+    /// The limits of an operator who sets none, on a single server. Tests use it too.
     pub const NONE: Self = Self {
         streams: u64::MAX,
         file_bytes: u64::MAX,
@@ -28,18 +29,20 @@ impl AccountLimits {
     };
 
     /// Returns whether the messages of a stream with this configuration bypass the log, and lie only in
-    /// memory.
+    /// memory, which saves the writes to the disk.
     pub(in crate::stream) fn puts_in_memory(&self, config: &StreamConfig) -> bool {
         config.storage == Storage::Memory && !self.replicated
     }
 }
 
-/// The bytes that the streams of one kind of storage hold, and the bytes that their limits reserve.
+/// The bytes that the streams of one kind of storage hold, and the bytes that their limits reserve. The
+/// server reports them to clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The number of bytes of messages that the streams hold.
+    /// The size of the messages that the streams hold now, in bytes.
     pub bytes: u64,
-    /// The sum of the byte limits of the streams, which the server reserves.
+    /// The sum of the byte limits of the streams, in bytes. The server reserves this space, so that each
+    /// stream can fill up.
     pub reserved: u64,
 }
 
@@ -47,16 +50,17 @@ pub struct Usage {
 /// the bytes of all groups on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// The number of bytes of messages of streams in the log.
+    /// The size of the messages of streams in the log, in bytes, for the operator's limit on storage.
     pub file_bytes: u64,
-    /// The number of bytes of messages of streams in memory.
+    /// The size of the messages of streams in memory, in bytes, for the operator's limit on memory.
     pub memory_bytes: u64,
     /// The number of messages of all streams, without incomplete copies of streams that are moving to the
-    /// group.
+    /// group, because their home group counts those messages.
     pub messages: u64,
 }
 
-/// The messages of one stream, as [`Held`] counts them: their number, and their bytes.
+/// The messages of one stream, as [`Held`] counts them: their number, and their bytes. The group subtracts
+/// the old totals and adds the new ones after each change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     messages: u64,
@@ -64,7 +68,8 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Returns the messages that the stream holds now.
+    /// Returns the messages that the stream holds now. A copy that is not complete counts its bytes but no
+    /// messages.
     #[inline]
     pub(super) fn of(stream: &Stream) -> Self {
         Self {
@@ -78,7 +83,8 @@ impl Totals {
 }
 
 impl Held {
-    /// Returns the sums of the messages and bytes that two groups hold.
+    /// Returns the sums of the messages and bytes that two groups hold, because the operator's limits count
+    /// all groups of a node.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -88,7 +94,8 @@ impl Held {
         }
     }
 
-    /// Updates the counts after a change of one stream, which held `before` before it.
+    /// Updates the counts after a change of one stream, which held the messages `before` the change. So no
+    /// query has to sum over all streams.
     #[inline]
     pub(super) fn count(&mut self, before: Totals, stream: &Stream) {
         let now = Totals::of(stream);
@@ -100,7 +107,8 @@ impl Held {
         self.messages = self.messages + now.messages - before.messages;
     }
 
-    /// Returns the counts of this group minus those of `other`, each at least 0.
+    /// Returns the counts of this group minus those of `other`, each at least 0. So a caller gets the counts
+    /// of the other groups from those of all groups.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self {

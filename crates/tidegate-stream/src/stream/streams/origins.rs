@@ -1,5 +1,5 @@
-//! The part of a group's streams in their origins: applies intakes, and checks the origins of a configuration
-//! against the other streams.
+//! Takes in messages of origins for the streams of a group: applies intakes, and checks the origins of a
+//! configuration against the other streams.
 
 use super::super::command::{Command, Commands, EntryError};
 use super::super::intake::{self, Intake};
@@ -12,7 +12,7 @@ use crate::schema::error::ApiError;
 
 impl Streams {
     /// Applies an intake, with the messages that follow it in the entry. All its commands have the same
-    /// outcome.
+    /// outcome. The outcome tells the leader whether to go on or to ask the origin again.
     pub(super) fn take_in(
         &mut self,
         context: Context<'_>,
@@ -60,18 +60,20 @@ impl Streams {
         taken
     }
 
-    /// Iterates over the streams that take in messages from other streams.
+    /// Iterates over the streams that take in messages from other streams. The leader asks their origins for
+    /// messages.
     pub fn with_origins(&self) -> impl Iterator<Item = &Stream> {
         self.tally.with_origins().filter_map(|id| self.get(id))
     }
 
-    /// Iterates over the streams that keep messages for other streams.
+    /// Iterates over the streams that keep messages for other streams, which take the messages in. The leader
+    /// follows the progress of those streams.
     pub fn holding(&self) -> impl Iterator<Item = &Stream> {
         self.tally.holding().filter_map(|id| self.get(id))
     }
 
     /// Returns the configuration with the setting that a mirror takes from its origin, if this group knows
-    /// the origin.
+    /// the origin. A client does not set it itself.
     pub(super) fn as_mirror(&self, config: &StreamConfig) -> StreamConfig {
         let mut config = config.clone();
         let origin = config.mirror.as_ref().and_then(|m| self.config_of(&m.name));
@@ -81,7 +83,8 @@ impl Streams {
         config
     }
 
-    /// Checks that the origins of a stream can hold its messages, as far as this group knows them.
+    /// Checks that a stream can hold the messages of its origins: that it accepts messages as large as
+    /// theirs. The check covers the origins that this group knows.
     pub(super) fn check_origins(&self, config: &StreamConfig) -> Result<(), ApiError> {
         for origin in config
             .origins()
@@ -99,7 +102,7 @@ impl Streams {
     }
 
     /// Checks that no message can go in a circle through a stream of this configuration. Only the group of
-    /// all nodes, which keeps the directory, knows all streams.
+    /// all nodes, which keeps the directory, knows all streams and so finds every circle.
     pub(super) fn check_cycle(&self, config: &StreamConfig) -> Result<(), ApiError> {
         match rules::has_cycle(config, |name| self.config_of(name)) {
             true => Err(ApiError::invalid_config("detected cycle")),

@@ -1,5 +1,6 @@
 //! The work that large removals leave behind: a command removes a million messages at once for all queries,
-//! and the node frees their memory later, in parts ([`Streams::reclaim`]).
+//! and so that the event loop does not stop, the node frees their memory later, in parts
+//! ([`Streams::reclaim`]).
 //!
 //! This work is no part of the state that nodes compare: each node does it at its own pace, and a checkpoint
 //! does not hold it.
@@ -11,17 +12,18 @@ use super::super::single::Stream;
 use super::Streams;
 use crate::schema::number::StreamNumber;
 
-/// The work that large removals have left on this node.
+/// The work that large removals have left on this node, and that [`Streams::reclaim`] does in parts.
 #[derive(Debug, Default)]
 pub(super) struct Reclaiming {
-    /// The streams that have work left.
+    /// The streams for which the node has work left.
     streams: BTreeSet<StreamNumber>,
-    /// The collections of deleted streams.
+    /// The collections of deleted streams, which the node frees in parts.
     discarded: Discarded,
 }
 
 impl Reclaiming {
-    /// Notes that a command has changed the stream, and may have left work.
+    /// Notes that a command has changed the stream, and may have left work, so that the node does that work
+    /// later.
     #[inline]
     pub(super) fn note(&mut self, stream: &Stream) {
         if stream.content.is_reclaiming() {
@@ -29,7 +31,8 @@ impl Reclaiming {
         }
     }
 
-    /// Takes over the work for a stream that the caller deletes.
+    /// Takes over the work for a stream that the caller deletes, so that the collections of the stream are
+    /// freed too.
     pub(super) fn handle_deleted(&mut self, stream: &mut Stream) {
         self.streams.remove(&stream.id);
         self.discarded.append(stream.content.take_discarded());
@@ -37,7 +40,8 @@ impl Reclaiming {
 }
 
 impl Streams {
-    /// Returns whether [`Streams::reclaim`] has work left.
+    /// Returns whether [`Streams::reclaim`] has work left, so that the node calls it again between other
+    /// work.
     #[must_use]
     pub fn is_reclaiming(&self) -> bool {
         !self.reclaiming.streams.is_empty() || !self.reclaiming.discarded.is_empty()
@@ -45,7 +49,8 @@ impl Streams {
 
     /// Does up to `parts` parts of the work that large removals have left. A part frees at most 256 messages,
     /// 256 names of subjects and 256 items of other collections. No query and no snapshot shows how much of
-    /// this work is done, but messages with their own time to live expire only after it.
+    /// this work is done, but the leader learns the next expiry of messages with their own time to live only
+    /// after it.
     pub fn reclaim(&mut self, parts: usize) {
         for _ in 0..parts {
             self.reclaiming.discarded.free_part();

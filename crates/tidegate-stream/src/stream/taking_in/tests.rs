@@ -1,6 +1,6 @@
-//! Random intakes into a mirror and into a stream with sources, right ones, repeated ones and late ones, and
-//! a model that knows which messages each origin has had. A second node applies the same entries, and a
-//! restored snapshot sometimes replaces it.
+//! Tests that a stream takes in each message of its origins exactly once. Random intakes, among them repeated
+//! and late ones, go into a mirror and into a stream with sources, and a model knows the messages of each
+//! origin. A second node applies the same entries, and a restored snapshot sometimes replaces it.
 
 use proptest::prelude::*;
 
@@ -14,15 +14,16 @@ const KEYS: [&str; 2] = ["A > >", "B > >"];
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// An origin stores messages, and leaves out so many numbers before the first.
+    /// Makes an origin store messages, and leave out this number of message numbers before the first, as if
+    /// it had removed those.
     Publish(usize, u8, u8),
-    /// The stream takes in at most so many messages.
+    /// Makes the stream take in at most this number of messages.
     TakeIn(usize, u8),
-    /// An earlier intake arrives again.
+    /// Proposes an earlier intake again, which the stream must refuse.
     Repeat(prop::sample::Index),
-    /// A client deletes an origin and creates it again.
+    /// Makes a client delete an origin and create it again, so that the origin's numbers begin again.
     Anew(usize),
-    /// A client publishes into the stream, if it has sources.
+    /// Makes a client publish into the stream itself, if the stream has sources.
     Own,
     Purge,
     Snapshot,
@@ -47,10 +48,11 @@ struct World {
     other: Streams,
     lsn: u64,
     now: u64,
-    /// The creation and the messages of each origin.
+    /// The time of creation and the messages of each origin, according to the model.
     origins: [(u64, Vec<u64>); 2],
     progress: [Option<Progress>; 2],
-    /// The messages of the stream: its number and the subject, which names origin, creation and number.
+    /// The messages that the stream must have, each with its number and its subject. The subject names the
+    /// origin, its time of creation and the number there.
     stored: Vec<(u64, String)>,
     last_seq: u64,
     sent: Vec<(usize, Intake)>,
@@ -151,7 +153,8 @@ impl World {
                 };
                 let before = self.progress[at];
                 let same = before.filter(|before| before.origin == origin);
-                // A mirror goes on only with the origin with which it began.
+                // A mirror continues only with the origin with which it began, because another origin has
+                // other messages under the same numbers.
                 if self.mirror && before.is_some() && same.is_none() {
                     return;
                 }
@@ -223,7 +226,7 @@ impl World {
             let message = stream.message(StreamSeq::new(*seq)).unwrap();
             assert_eq!(*message.subject, *subject.as_bytes());
         }
-        // Exactly once and in order: the numbers of each origin rise.
+        // The stream has taken in each message once and in order if the numbers of each origin rise.
         for at in 0..KEYS.len() {
             let prefix = format!("{at}.");
             let taken = self.stored.iter().filter(|(_, s)| s.starts_with(&prefix));
@@ -287,7 +290,8 @@ fn a_mirror_has_the_numbers_and_times_of_its_origin() {
     assert_eq!((state.first_seq.get(), state.last_seq.get()), (5, 9));
     assert_eq!((state.num_deleted, state.first_time_us), (2, 500));
     assert_eq!(stream.progress(KEYS[0]), Some(progress(12)));
-    // A promoted mirror continues behind its last message.
+    // An update makes the mirror an ordinary stream. The stream continues behind its last message, and
+    // refuses late intakes.
     let promoted = br#"{"name":"M","subjects":["m"]}"#;
     let update = Command::new(Kind::UpdateWithOrigins, ONE, b"", promoted);
     let publish = Command::new(Kind::Publish, ONE, b"m", b"x");

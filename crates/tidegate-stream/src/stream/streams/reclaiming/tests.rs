@@ -1,5 +1,5 @@
-//! Removals of many messages: a node gives back their memory later. Counts, lists and snapshots are the
-//! same before, between and after the parts.
+//! Tests that a node may free the memory of removed messages later: the parts of that work change no count,
+//! no list and no snapshot.
 
 use bytes::Bytes;
 use serde_json::json;
@@ -21,7 +21,7 @@ struct Scene {
 
 impl Scene {
     /// Creates a stream with the subjects `s.0.0`, `s.1.1`, `s.2.0`, and so on, `len` of them, each with one
-    /// message. All messages expire after an hour.
+    /// message. All messages expire after an hour, so that the removals also concern times of expiry.
     fn new(len: u64, config: &serde_json::Value) -> Self {
         let mut scene = Self {
             streams: Streams::new(AccountLimits::NONE),
@@ -88,7 +88,8 @@ impl Scene {
         self.streams.snapshot().chunks().flatten().collect()
     }
 
-    /// Does the rest of the work, and checks after each part that no query and no snapshot changes.
+    /// Does the rest of the work, and checks after each part that no query and no snapshot changes. Returns
+    /// the number of parts.
     fn finish(&mut self) -> usize {
         let (state, snapshot) = (self.state(), self.snapshot());
         let mut parts = 0;
@@ -110,7 +111,8 @@ fn a_purge_by_subject_shows_at_once_and_frees_memory_in_parts() {
     assert_eq!((state.messages, state.first_seq), (300, nth(2)));
     assert_eq!((state.num_subjects, state.num_deleted), (300, 299));
     assert!(scene.streams.is_reclaiming());
-    // A purged subject gets a message, others are new, and a second purge comes before the first is done.
+    // While the node reclaims the messages of the first purge, a purged subject gets a message, a new subject
+    // appears, and a client purges a second time.
     scene.streams.reclaim(20);
     scene.publish("s.0.0");
     scene.publish("s.new");
@@ -199,7 +201,8 @@ fn messages_expire_once_the_purged_ones_are_reclaimed() {
     scene.purge("s.*.0");
     scene.finish();
     assert_eq!(due(&mut scene), Some(hour));
-    // A node that has not reclaimed anything removes the same messages when an entry tells it to.
+    // A node that has not reclaimed anything yet must remove the same messages at the entry, because all
+    // nodes must agree.
     let mut late = Scene::new(600, &json!({}));
     late.purge("s.*.0");
     for scene in [&mut scene, &mut late] {
