@@ -11,8 +11,8 @@
 //! delta held already, and the next delta holds the rest.
 //!
 //! A stream that keeps a message only until consumers have settled it removes the messages that deltas list
-//! as settled. So a consumer of such a stream lists each of them ([`Settled`]), and no delta states an ack
-//! floor above a settled message that it has no room to list.
+//! as settled. So a consumer of such a stream lists each of them ([`Record::Settled`]), and no delta states
+//! an ack floor above a settled message that it has no room to list.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! A consumer on the node that serves it: its [`State`], and all parts that the log does not keep.
+//! A consumer on the node that serves it, which delivers messages to receivers: its [`State`], and all parts
+//! that the log does not keep.
 //!
 //! This module owns the choice of the receiver for each message, and the time of each delivery.
 //! [`super::deliver`] holds the methods of [`Consumer`] that bring a message to a receiver, [`super::acks`]
@@ -27,10 +28,12 @@ use super::status;
 use crate::schema::config::{AckPolicy, ConsumerConfig};
 use crate::schema::sequence::StreamSeq;
 
-/// The most pulls that wait until a consumer is prepared. The consumer refuses further ones.
+/// The limit on the pulls that wait until a consumer is prepared, which bounds the memory. The consumer
+/// refuses further pulls.
 const EARLY_MAX: usize = 512;
 
-/// A consumer on the node that serves it.
+/// A consumer on the node that serves it: it delivers messages, handles acknowledgements, and gathers the
+/// changes for the log.
 ///
 /// Times are microseconds since the Unix epoch and never go back. The caller reports events through the
 /// `handle_*` functions. Then [`Consumer::deliver`] sends the messages that receivers can take,
@@ -51,43 +54,49 @@ pub struct Consumer {
     pub(super) delivered: Position,
     pub(super) ack_floor: Position,
     pub(super) pending: Pending<Live>,
-    /// The messages that the consumer has given up, if its deltas list settled messages.
+    /// The messages that the consumer has given up, if its deltas list settled messages. The stream keeps
+    /// these messages until a receiver acknowledges them.
     pub(super) given_up: BTreeSet<StreamSeq>,
     pub(super) redelivery: Redelivery,
     pub(super) changes: Changes,
     /// The list of messages, the last one of each subject, that the consumer delivers before all other new
     /// messages; empty unless the consumer's deliver policy asks for it.
     pub(super) skip: Skip,
-    /// The pulls that wait until the consumer is prepared.
+    /// The pulls that wait until the consumer is prepared, because the answer to some of them needs the
+    /// number of pending messages.
     early: Vec<EarlyPull>,
-    /// The lowest number that the next message which the consumer delivers for the first time can have.
+    /// The number from which on the consumer looks for the next message to deliver for the first time.
     pub(super) cursor: StreamSeq,
-    /// The number of messages from `cursor` on that pass the consumer's filters.
+    /// The number of messages from `cursor` on that pass the consumer's filters, which each delivery tells
+    /// the receiver.
     pub(super) ahead: u64,
     /// While the consumer counts in parts, the number below which `ahead` counts the messages; `None` once
-    /// the count is complete.
+    /// the count is complete. Counting in parts keeps the turns of the event loop short.
     counted: Option<StreamSeq>,
     pub(super) receiver: Receiver,
     pub(super) replay: Option<Replay>,
     pub(super) replies: Replies,
-    /// The buffer for the headers of a message that the consumer delivers without payload.
+    /// The buffer for the headers of a message that the consumer delivers without payload. The consumer
+    /// reuses it, so that a delivery allocates no memory.
     pub(super) headers: Vec<u8>,
     pub(super) last_delivery_us: Option<u64>,
     pub(super) last_ack_us: Option<u64>,
     /// The time from which the inactivity threshold counts, in microseconds since the Unix epoch: the last
     /// time at which a client used the consumer, or the start of the consumer on this node if no client has
-    /// used it since.
+    /// used it since. After the threshold the server deletes the consumer.
     pub(super) used_us: u64,
 }
 
-/// A pull that arrived before the consumer was prepared: its reply subject and its body.
+/// A pull that arrived before the consumer was prepared: its reply subject and its body, which the consumer
+/// handles as soon as it is prepared.
 #[derive(Clone, Debug)]
 struct EarlyPull {
     reply: Box<[u8]>,
     body: Box<[u8]>,
 }
 
-/// The receiver of a consumer's messages: pull requests, or the deliver subject of a push consumer.
+/// The receiver of a consumer's messages: pull requests of clients, or the deliver subject of a push
+/// consumer. The kind never changes.
 #[derive(Clone, Debug)]
 pub(super) enum Receiver {
     Pull(Pulls),
@@ -95,77 +104,88 @@ pub(super) enum Receiver {
 }
 
 /// The state of replay at original speed: the consumer delivers messages at the intervals at which the stream
-/// stored them.
+/// stored them, as its configuration asks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replay {
-    /// The number of the last message that the consumer replays at original speed. It delivers later messages
-    /// as soon as it can.
+    /// The number of the last message that the consumer replays at original speed. The consumer delivers
+    /// later messages as soon as it can.
     pub(super) until: StreamSeq,
     /// The time at which the stream stored the last replayed message, and the time at which the consumer
     /// delivered that message, in microseconds since the Unix epoch; `None` before the first replayed
-    /// message.
+    /// message. From them the consumer computes when the next message is due.
     pub(super) last: Option<(u64, u64)>,
     /// The time at which the consumer may deliver the next message of the replay, in microseconds since the
     /// Unix epoch; `None` if that message need not wait.
     pub(super) due_us: Option<u64>,
 }
 
-/// The names of a consumer and of its stream, and what the log keeps of the consumer.
+/// The names of a consumer and of its stream, and the content of its deltas: the facts about a consumer that
+/// its configuration does not state.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
-    /// The name of the consumer's stream.
+    /// The name of the consumer's stream, which the acknowledgement subjects contain.
     pub stream: &'a str,
-    /// The consumer's name.
+    /// The consumer's name, which the acknowledgement subjects contain.
     pub consumer: &'a str,
     /// The content of the consumer's deltas. With [`Record::None`] the consumer returns no deltas, and
-    /// answers acknowledgements at once.
+    /// answers acknowledgements at once, because no log has to record them.
     pub record: Record,
 }
 
-/// The numbers and times of a consumer that the answer to an info request shows.
+/// The numbers and times of a consumer that a client sees in the answer to an info request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// The number of the consumer's last delivery, and the highest number of a delivered message.
+    /// The number of the consumer's last delivery, and the highest number of a delivered message in the
+    /// stream. Clients show both as the consumer's progress.
     pub delivered: Position,
     /// The time of the last delivery on this node, in microseconds since the Unix epoch; `None` if the
-    /// consumer has made no delivery since this node began to serve it.
+    /// consumer has made no delivery since this node began to serve it. The log does not record this time.
     pub last_delivery_us: Option<u64>,
-    /// The ack floor: the position up to which receivers have acknowledged every delivery.
+    /// The ack floor: the position up to which receivers have acknowledged every delivery. Clients show it as
+    /// the consumer's progress.
     pub ack_floor: Position,
     /// The time of the last acknowledgement on this node, in microseconds since the Unix epoch; `None` if
-    /// none has arrived since this node began to serve the consumer.
+    /// none has arrived since this node began to serve the consumer. The log does not record this time.
     pub last_ack_us: Option<u64>,
-    /// The number of messages that the consumer has delivered and that receivers have not acknowledged.
+    /// The number of messages that the consumer has delivered and that receivers have not acknowledged. At
+    /// its limit the consumer stops.
     pub num_ack_pending: u64,
-    /// The number of unacknowledged messages that the consumer has delivered more than once.
+    /// The number of unacknowledged messages that the consumer has delivered more than once, because
+    /// receivers failed or were slow.
     pub num_redelivered: u64,
-    /// The number of pull requests that wait at the consumer for messages.
+    /// The number of pull requests that wait at the consumer for messages, without those that no client
+    /// listens to.
     pub num_waiting: u64,
-    /// The number of messages that pass the consumer's filters and that the consumer has never delivered.
+    /// The number of messages that pass the consumer's filters and that the consumer has never delivered,
+    /// that is, the consumer's backlog.
     pub num_pending: u64,
-    /// True if a client listens to the deliver subject of a push consumer.
+    /// True if a client listens to the deliver subject of a push consumer, so that the consumer delivers.
     pub push_bound: bool,
-    /// The time until a paused consumer resumes delivery, in microseconds; `None` if it is not paused.
+    /// The time until a paused consumer resumes delivery, in microseconds; `None` if the consumer is not
+    /// paused.
     pub pause_remaining_us: Option<u64>,
 }
 
 /// The reason why this node stops serving a consumer. The clients of the consumer's waiting pulls get a
-/// status that states it.
+/// status that states this reason, so that they know whether to ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// A client deleted the consumer.
+    /// A client deleted the consumer, or its stream, so pulls end.
     Deleted,
-    /// Another node leads the group now, and serves the consumer from its state in the log.
+    /// Another node leads the group now, and serves the consumer from its state in the log, so clients can
+    /// repeat their pulls.
     LeadershipChange,
-    /// The log does not keep the consumer, and another node leads now: the consumer no longer exists.
+    /// The log does not keep the consumer, and another node leads now: the consumer no longer exists, and its
+    /// client must create it again.
     Lost,
-    /// The node shuts down.
+    /// The node shuts down, so clients connect to another node.
     Shutdown,
 }
 
 impl Consumer {
     /// Starts a consumer from its `state`; `source` shows the messages of the stream that the consumer's
-    /// filters pass. From now on, the caller reports every message that the stream stores or removes.
+    /// filters pass. From now on, the caller reports every message that the stream stores or removes, so that
+    /// the counts stay right.
     pub fn new(
         now: u64,
         identity: Identity<'_>,
@@ -216,9 +236,9 @@ impl Consumer {
         consumer
     }
 
-    /// Finds the messages that the consumer has still to deliver for the first time: those after the last
-    /// delivery in `state`. If the last message of each subject comes first, the consumer begins a search for
-    /// these messages ([`Consumer::prepare`]).
+    /// Sets the position from which on the consumer delivers messages for the first time: after the last
+    /// delivery in `state`. If the deliver policy wants the last message of each subject first, the consumer
+    /// begins a search for these messages ([`Consumer::prepare`]).
     fn look_ahead(&mut self, state: &State, source: &mut impl Source) {
         let delivered = state.delivered.stream_seq;
         self.skip = Skip::default();
@@ -231,7 +251,8 @@ impl Consumer {
         self.count_ahead(source);
     }
 
-    /// Counts the messages from the cursor on, or begins to count them in parts ([`Consumer::prepare`]).
+    /// Counts the messages from the cursor on, or begins to count them in parts ([`Consumer::prepare`]) if
+    /// the stream is large.
     fn count_ahead(&mut self, source: &mut impl Source) {
         (self.ahead, self.counted) = match source.counts_in_parts() {
             true => (0, Some(self.cursor)),
@@ -239,7 +260,8 @@ impl Consumer {
         };
     }
 
-    /// Returns whether `ahead` already counts the message with this number, or a message with it.
+    /// Returns whether `ahead` already covers this message number, so that a stored or removed message
+    /// changes the count.
     fn has_counted(&self, seq: StreamSeq) -> bool {
         self.counted.is_none_or(|end| seq < end)
     }
@@ -262,8 +284,8 @@ impl Consumer {
         self.look_ahead(state, source);
     }
 
-    /// Makes the deltas of the consumer list settled messages from now on, or not: the stream's retention has
-    /// changed.
+    /// Makes the deltas of the consumer list settled messages from now on, or not, because the stream's
+    /// retention has changed.
     pub fn set_lists_settled(&mut self, lists: bool) {
         self.changes.set_lists_settled(lists);
     }
@@ -275,22 +297,23 @@ impl Consumer {
         self.changes.has_settled()
     }
 
-    /// Returns whether the deltas of the consumer list settled messages.
+    /// Returns whether the deltas of the consumer list settled messages, because the stream keeps messages
+    /// only for its consumers.
     #[must_use]
     pub fn lists_settled(&self) -> bool {
         self.changes.lists_settled()
     }
 
-    /// Returns whether the consumer knows the messages that it has to deliver first. Otherwise it delivers
-    /// nothing, and its count of pending messages is incomplete.
+    /// Returns whether the consumer knows the messages that it has to deliver first. Before that, the
+    /// consumer delivers nothing, and its count of pending messages is incomplete.
     #[must_use]
     pub const fn is_prepared(&self) -> bool {
         self.skip.is_complete() && self.counted.is_none()
     }
 
-    /// Goes on with the search for the messages that the consumer has to deliver first, or with the count of
-    /// the messages after them: looks at up to `limit` subjects of the stream, or at twice as many messages.
-    /// Once both are complete, the consumer handles the pulls that have waited for this.
+    /// Continues the search for the messages that the consumer has to deliver first, or with the count of the
+    /// messages after them: looks at up to `limit` subjects of the stream, or at twice as many messages. Once
+    /// both are complete, the consumer handles the pulls that have waited for this.
     pub fn prepare(
         &mut self,
         now: u64,
@@ -306,7 +329,8 @@ impl Consumer {
             self.counted = next;
         }
         if self.is_prepared() {
-            // The client that created the consumer had no answer before now.
+            // The client that created the consumer had no answer before now, so the inactivity threshold
+            // begins now.
             self.used_us = now;
             for EarlyPull { reply, body } in std::mem::take(&mut self.early) {
                 self.handle_pull(now, &reply, &body, sink);
@@ -314,14 +338,15 @@ impl Consumer {
         }
     }
 
-    /// Returns whether all deltas of the consumer that the caller has taken are durable in the log.
+    /// Returns whether all deltas of the consumer that the caller has taken are durable in the log, so that
+    /// the caller can propose a reset after them.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         self.changes.is_settled()
     }
 
     /// Applies a changed configuration of the consumer. `source` shows the messages that the new filters
-    /// pass.
+    /// pass, because the consumer must count again.
     pub fn handle_update(&mut self, now: u64, config: &ConsumerConfig, source: &mut impl Source) {
         self.settings = Settings::new(&self.stream, &self.name, config);
         match (&mut self.receiver, &self.settings.push) {
@@ -337,7 +362,7 @@ impl Consumer {
     }
 
     /// Handles a pull request with the body `body`; the consumer sends the messages and statuses of this pull
-    /// to `reply`.
+    /// to `reply`. If the consumer cannot take the pull, it answers with a status that says why.
     pub fn handle_pull(&mut self, now: u64, reply: &[u8], body: &[u8], sink: &mut impl Sink) {
         if reply.is_empty() {
             return;
@@ -382,8 +407,8 @@ impl Consumer {
         }
     }
 
-    /// Keeps a pull until the consumer knows how many messages are pending: that decides the answer to some
-    /// pulls.
+    /// Keeps a pull until the consumer knows how many messages are pending: that number decides the answer to
+    /// some pulls.
     fn hold_pull(&mut self, now: u64, reply: &[u8], body: &[u8], sink: &mut impl Sink) {
         self.used_us = now;
         if self.early.len() < EARLY_MAX {
@@ -395,7 +420,8 @@ impl Consumer {
     }
 
     /// Resumes the pulls with subjects that match `pattern`, to which a client has just subscribed. The
-    /// consumer had set these pulls apart, because no client listened to their subjects.
+    /// consumer had set these pulls apart, because no client listened to their subjects, for example while
+    /// the client was disconnected.
     pub fn handle_subscribed(&mut self, pattern: &[u8]) {
         if let Receiver::Pull(pulls) = &mut self.receiver {
             pulls.handle_subscribed(pattern);
@@ -404,7 +430,7 @@ impl Consumer {
 
     /// Returns the subjects of the pulls that no client listens to, if this list has changed since the last
     /// call. The caller reports a subscription that matches one of these subjects by
-    /// [`Consumer::handle_subscribed`].
+    /// [`Consumer::handle_subscribed`]. So a client that connects again gets its messages.
     pub fn take_away(&mut self) -> Option<Vec<Box<[u8]>>> {
         match &mut self.receiver {
             Receiver::Pull(pulls) => pulls.take_away(),
@@ -429,7 +455,7 @@ impl Consumer {
     }
 
     /// Returns whether a client uses the consumer: whether it listens to the subject of a waiting pull, or to
-    /// the deliver subject of a push consumer.
+    /// the deliver subject of a push consumer. An unused consumer reaches its inactivity threshold.
     fn is_used(&self) -> bool {
         match &self.receiver {
             Receiver::Pull(pulls) => pulls.len() > 0 || !self.early.is_empty(),
@@ -438,6 +464,7 @@ impl Consumer {
     }
 
     /// Handles the receiver's answer to a flow control request, which the receiver published to `subject`.
+    /// The consumer may then send more bytes.
     pub fn handle_flow(&mut self, subject: &[u8]) {
         if let Receiver::Push(push) = &mut self.receiver {
             push.handle_flow(subject);
@@ -445,7 +472,7 @@ impl Consumer {
     }
 
     /// Counts a message that the stream has stored. Returns whether a call of [`Consumer::deliver`] may
-    /// deliver this message.
+    /// deliver this message, so that the caller makes that call.
     pub fn handle_stored(&mut self, seq: StreamSeq, subject: &[u8]) -> bool {
         let wanted = seq >= self.cursor && self.wants(subject);
         self.ahead += u64::from(wanted && self.has_counted(seq));
@@ -453,7 +480,7 @@ impl Consumer {
     }
 
     /// Handles the removal of one message from the stream: the consumer no longer counts or redelivers the
-    /// message.
+    /// message, because it cannot deliver the message.
     pub fn handle_removed(
         &mut self,
         now: u64,
@@ -475,7 +502,7 @@ impl Consumer {
     }
 
     /// Handles the removal of many messages from the stream: counts the remaining messages. The caller calls
-    /// this once, in place of one [`Consumer::handle_removed`] for each removed message.
+    /// this once, because one [`Consumer::handle_removed`] for each removed message takes longer.
     pub fn handle_purged(&mut self, now: u64, source: &mut impl Source) {
         self.count_ahead(source);
         self.skip.handle_purged();
@@ -496,7 +523,7 @@ impl Consumer {
     }
 
     /// Handles all events that are due at `now`: queues messages for redelivery, ends expired pulls, and
-    /// sends heartbeats.
+    /// sends heartbeats. The caller calls this at [`Consumer::deadline`].
     pub fn handle_timeouts(&mut self, now: u64, sink: &mut impl Sink) {
         while let Some(seq) = self.redelivery.pop_due(now, &self.pending) {
             self.queue_again(now, seq, sink);
@@ -517,7 +544,7 @@ impl Consumer {
     }
 
     /// Checks, after the inactivity threshold has passed without a use of the consumer, whether a client
-    /// still listens; if so, that counts as a use.
+    /// still listens; if a client does, that counts as a use, and the server keeps the consumer.
     fn look_for_users(&mut self, now: u64, sink: &mut impl Sink) {
         match &mut self.receiver {
             Receiver::Pull(pulls) => pulls.prune(now, sink),
@@ -551,7 +578,7 @@ impl Consumer {
     }
 
     /// Returns whether no client has used the consumer for the inactivity threshold, so that the caller must
-    /// delete the consumer.
+    /// delete the consumer and free its memory.
     #[must_use]
     pub fn is_abandoned(&self, now: u64) -> bool {
         self.is_prepared() && !self.is_used() && self.unused_us().is_some_and(|at| at <= now)
@@ -567,7 +594,7 @@ impl Consumer {
     /// Returns the changes since the last delta as a new delta, once they are old or many enough for a record
     /// in the log. The caller proposes the delta as the command that changes this consumer, and calls
     /// [`Consumer::handle_delta_durable`] when that command is durable. The caller must call this only when
-    /// it can propose a command.
+    /// it can propose a command, because the consumer forgets the changes.
     pub fn poll_delta(&mut self, now: u64) -> Option<Vec<u8>> {
         self.changes.deadline().filter(|at| *at <= now)?;
         self.take_delta(now)
@@ -581,12 +608,13 @@ impl Consumer {
     }
 
     /// Marks the oldest delta in flight as durable and applied, and answers the receivers that wait for this
-    /// delta.
+    /// delta, because no crash can undo their acknowledgements now.
     pub fn handle_delta_durable(&mut self, sink: &mut impl Sink) {
         self.changes.handle_durable(sink);
     }
 
-    /// Ends the consumer on this node, and sends a status with the reason to the pulls that wait.
+    /// Ends the consumer on this node, and sends a status with the reason to the pulls that wait, so that
+    /// their clients do not wait in vain.
     pub fn handle_end(&mut self, ending: Ending, sink: &mut impl Sink) {
         let pulls = match &mut self.receiver {
             Receiver::Pull(pulls) => pulls,
@@ -610,28 +638,29 @@ impl Consumer {
         }
     }
 
-    /// Returns whether the consumer's filters pass messages of this subject.
+    /// Returns whether the consumer's filters pass messages of this subject, so that the caller need not call
+    /// the consumer for others.
     #[must_use]
     pub fn wants(&self, subject: &[u8]) -> bool {
         let filters = &self.settings.filters;
         filters.is_empty() || filters.iter().any(|f| subject::contains(f, subject))
     }
 
-    /// Returns whether any unacknowledged message does not pass the filters, which means that the filters
-    /// have changed since the delivery of this message.
+    /// Returns whether any unacknowledged message does not pass the filters. If so, the filters have changed
+    /// since the delivery of this message.
     pub fn awaits_unwanted(&self, source: &mut impl Source) -> bool {
         let mut seqs = self.pending.iter().map(|u| u.stream_seq);
         seqs.any(|seq| source.next_at(seq) != Some(seq))
     }
 
     /// Returns the number of messages that pass the consumer's filters and that the consumer has never
-    /// delivered.
+    /// delivered. Each delivery tells it to the receiver.
     #[must_use]
     pub fn num_pending(&self) -> u64 {
         self.ahead + self.skip.left()
     }
 
-    /// Returns the numbers of the consumer that the answer to an info request contains.
+    /// Returns the numbers of the consumer that a client sees in the answer to an info request.
     #[must_use]
     pub fn info(&self, now: u64) -> Info {
         let again = self.pending.iter().filter(|u| u.deliveries > 1);
@@ -657,20 +686,21 @@ impl Consumer {
         }
     }
 
-    /// Returns whether the consumer must wait for an acknowledgement before it delivers a message, because
-    /// too many messages are unacknowledged.
+    /// Returns whether the consumer must wait for an acknowledgement before it delivers a message, because as
+    /// many messages are unacknowledged as its configuration allows.
     pub(super) fn is_held_up(&self) -> bool {
         self.awaits_acks()
             && self.redelivery.queued() == 0
             && self.pending.len() >= self.settings.max_unacked
     }
 
-    /// Returns whether the consumer expects acknowledgements of its deliveries.
+    /// Returns whether the consumer expects acknowledgements of its deliveries, so that it keeps them
+    /// pending.
     pub(super) fn awaits_acks(&self) -> bool {
         self.settings.ack != AckPolicy::None
     }
 
-    /// Panics if an invariant of the consumer does not hold. Only tests call this.
+    /// Panics if an invariant of the consumer does not hold. Only tests call this, after each event.
     pub fn check_invariants(&self, source: &mut impl Source) {
         self.pending.check_invariants();
         self.redelivery.check_invariants(&self.pending);
@@ -690,5 +720,6 @@ impl Consumer {
     }
 }
 
-/// The reason that the advisory states for a pending message that the stream no longer holds.
+/// The reason that the advisory states for a pending message that the stream no longer holds, as nats-server
+/// words it.
 pub(super) const MESSAGE_DELETED: &str = "Unacknowledged message was deleted";

@@ -1,12 +1,12 @@
-//! A consumer tracks the messages of a stream that it has delivered, the messages that its receivers have not
-//! acknowledged, and the time at which it redelivers each of these.
+//! A consumer delivers the messages of a stream to receivers. It tracks the messages that it has delivered,
+//! the messages that its receivers have not acknowledged, and the time at which it redelivers each of those.
 //!
 //! The consumer is pure code without clock, socket or file: times, requests and messages go in, deliveries
 //! and deltas come out.
 //!
 //! [`State`] is the part of a consumer that the log keeps and that every node of the group holds. The log
 //! changes this state by deltas; one delta holds all changes since the delta before it. [`Consumer`] runs
-//! only on the node that serves the consumer, and is a little ahead of the state.
+//! only on the node that serves the consumer, and is a little ahead of the state in the log.
 
 mod acks;
 mod advisory;

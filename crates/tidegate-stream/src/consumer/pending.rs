@@ -15,23 +15,27 @@ use super::sequence::ConsumerSeq;
 use crate::schema::sequence::StreamSeq;
 
 /// A pending message of a consumer: a message that the consumer has delivered and that no receiver has
-/// acknowledged. `L` is the type of the part that only the leader knows.
+/// acknowledged. `L` is the type of the part that only the leader knows and needs for redelivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unacked<L = ()> {
-    /// The number of the pending message in the stream.
+    /// The number of the pending message in the stream, by which the consumer reads it again.
     pub stream_seq: StreamSeq,
-    /// The number of the message's first delivery, among all deliveries of the consumer.
+    /// The number of the message's first delivery, among all deliveries of the consumer. The ack floor
+    /// contains such a number.
     pub consumer_seq: ConsumerSeq,
-    /// The time at which the message is due for redelivery, in microseconds since the Unix epoch.
+    /// The time at which the message is due for redelivery, in microseconds since the Unix epoch, unless a
+    /// receiver acknowledges it earlier.
     pub due_us: u64,
-    /// The number of deliveries of the message, at least 1; 0 marks a tombstone.
+    /// The number of deliveries of the message, at least 1; 0 marks a tombstone. The delivery limit applies
+    /// to this number.
     pub deliveries: u32,
     /// The part of the pending message that only the leader knows, and that the log does not keep.
     pub live: L,
 }
 
 impl<L> Unacked<L> {
-    /// Returns a copy of the pending message with `live` as the part that only the leader knows.
+    /// Returns a copy of the pending message with `live` as the part that only the leader knows, for a
+    /// conversion between the leader's and the log's form.
     pub(super) fn with<M>(&self, live: M) -> Unacked<M> {
         Unacked {
             stream_seq: self.stream_seq,
@@ -43,7 +47,8 @@ impl<L> Unacked<L> {
     }
 }
 
-/// The pending messages of a consumer: delivered, and not acknowledged by receivers.
+/// The pending messages of a consumer: delivered, and not acknowledged by receivers. The consumer redelivers
+/// them when they are due.
 #[derive(Clone, Debug, Default)]
 pub struct Pending<L = ()> {
     ring: VecDeque<Unacked<L>>,
@@ -51,47 +56,50 @@ pub struct Pending<L = ()> {
 }
 
 impl<L: Copy> Pending<L> {
-    /// Returns the number of pending messages.
+    /// Returns the number of pending messages, for the limit of unacknowledged messages.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether no message is pending.
+    /// Returns whether no message is pending, because receivers have acknowledged all deliveries.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the pending message with the lowest number in the stream.
+    /// Returns the pending message with the lowest number in the stream, which determines the ack floor.
     #[must_use]
     pub fn first(&self) -> Option<&Unacked<L>> {
         self.ring.front()
     }
 
-    /// Iterates over all pending messages, in the order of the stream.
+    /// Iterates over all pending messages, in the order of the stream, without the tombstones.
     pub fn iter(&self) -> impl Iterator<Item = &Unacked<L>> {
         self.ring.iter().filter(|u| u.deliveries > 0)
     }
 
-    /// Iterates over the pending messages numbered higher than `seq`, in the order of the stream.
+    /// Iterates over the pending messages numbered higher than `seq`, in the order of the stream. A delta
+    /// lists those after the last delta.
     pub fn iter_after(&self, seq: StreamSeq) -> impl Iterator<Item = &Unacked<L>> {
         let from = self.ring.partition_point(|u| u.stream_seq <= seq);
         self.ring.range(from..).filter(|u| u.deliveries > 0)
     }
 
-    /// Returns the pending message that has this number in the stream.
+    /// Returns the pending message that has this number in the stream; `None` if the message is not pending.
     #[must_use]
     pub fn get(&self, seq: StreamSeq) -> Option<&Unacked<L>> {
         self.find(seq).map(|at| &self.ring[at])
     }
 
-    /// Returns the pending message with this number for a change; the caller must not change the number.
+    /// Returns the pending message with this number for a change; the caller must not change the number,
+    /// because the ring is sorted by it.
     pub(super) fn get_mut(&mut self, seq: StreamSeq) -> Option<&mut Unacked<L>> {
         self.find(seq).map(|at| &mut self.ring[at])
     }
 
-    /// Adds a pending message to the collection, or replaces the pending message with the same number.
+    /// Adds a pending message to the collection, or replaces the pending message with the same number. A new
+    /// message goes to the end of the ring.
     pub(super) fn insert(&mut self, unacked: Unacked<L>) {
         debug_assert!(unacked.deliveries > 0, "a tombstone was added");
         match self.ring.back() {
@@ -114,7 +122,8 @@ impl<L: Copy> Pending<L> {
         }
     }
 
-    /// Removes the pending message that has this number in the stream, and returns it.
+    /// Removes the pending message that has this number in the stream, and returns the message. Its row
+    /// becomes a tombstone, so that no other row moves.
     pub(super) fn remove(&mut self, seq: StreamSeq) -> Option<Unacked<L>> {
         let at = self.find(seq)?;
         let removed = self.ring[at];
@@ -127,7 +136,8 @@ impl<L: Copy> Pending<L> {
         Some(removed)
     }
 
-    /// Removes the pending messages with numbers from `first` to `last`.
+    /// Removes the pending messages with numbers from `first` to `last`, because a delta lists them as one
+    /// run.
     pub(super) fn remove_run(&mut self, first: StreamSeq, last: StreamSeq) {
         let within = self.iter_after(first.saturating_prev());
         let within = within.map(|u| u.stream_seq).take_while(|seq| *seq <= last);
@@ -136,7 +146,8 @@ impl<L: Copy> Pending<L> {
         }
     }
 
-    /// Removes the first pending message if its number is at most `seq`, and returns it.
+    /// Removes the first pending message if its number is at most `seq`, and returns the message. An
+    /// acknowledgement of all messages up to `seq` calls this repeatedly.
     pub(super) fn pop_up_to(&mut self, seq: StreamSeq) -> Option<Unacked<L>> {
         let first = *self.ring.front().filter(|u| u.stream_seq <= seq)?;
         self.ring.pop_front();
@@ -164,7 +175,7 @@ impl<L: Copy> Pending<L> {
         }
     }
 
-    /// Panics if an invariant of the pending messages does not hold. Only tests call this.
+    /// Panics if an invariant of the pending messages does not hold. Only tests call this, after each change.
     pub(super) fn check_invariants(&self) {
         assert_eq!(self.iter().count(), self.len, "len counts the living");
         assert!(self.ring.front().is_none_or(|u| u.deliveries > 0));
@@ -174,7 +185,8 @@ impl<L: Copy> Pending<L> {
     }
 }
 
-/// Two collections are equal if they hold the same pending messages; tombstones do not count.
+/// Two collections are equal if they hold the same pending messages; tombstones do not count, because they
+/// depend on the history.
 impl<L: Copy + PartialEq> PartialEq for Pending<L> {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len && self.iter().eq(other.iter())
@@ -183,8 +195,8 @@ impl<L: Copy + PartialEq> PartialEq for Pending<L> {
 
 impl<L: Copy + Eq> Eq for Pending<L> {}
 
-/// The number of tombstones that the ring of pending messages always tolerates, so that removals rarely
-/// compact it.
+/// The number of tombstones that the ring of pending messages always tolerates, so that removals rarely have
+/// to compact the ring.
 const TOMBSTONES_MIN: usize = 64;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The pull requests (pulls) of a consumer that wait for messages, in the order in which they get messages.
+//! Queues the pull requests (pulls) of a consumer that wait for messages, in the order in which they get
+//! messages.
 //!
 //! This module owns the queue of pulls. The consumer gives one message to each pull in turn. A pull ends when
 //! it has got all its messages; it ends with a status when it expires or cannot take the next message.
@@ -20,15 +21,16 @@ use super::seam::{Ready, Sink};
 use super::state::Position;
 use super::{duration, status};
 
-/// The most pulls that may wait at one consumer, even if its configuration sets no limit.
+/// The limit on the pulls that wait at one consumer, even if its configuration sets no limit. It bounds the
+/// memory.
 pub(super) const WAITING_MAX: usize = 1 << 16;
 /// The time for which the queue keeps a pull while no client listens to the pull's subject, in microseconds.
 /// Clients wait for 2 s before they reconnect to the same server, and some wait longer after a failed
 /// attempt.
 pub(super) const AWAY_US: u64 = 10_000_000;
 
-/// The limits that a consumer's configuration sets on its pull requests: how many wait, and how much each
-/// asks for; 0 is no limit.
+/// The limits that a consumer's configuration sets on its pull requests: the number that may wait, and the
+/// amount that each may ask for; 0 is no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PullLimits {
     pub(super) waiting: usize,
@@ -39,7 +41,7 @@ pub(super) struct PullLimits {
 
 impl PullLimits {
     /// Returns the text of the status for the first limit that a pull request exceeds; `None` if it exceeds
-    /// none.
+    /// none. The client of a refused pull gets this text.
     pub(super) fn exceeded(&self, request: &PullRequest) -> Option<String> {
         let over = |asked: u64, limit: u64| limit > 0 && asked > limit;
         if over(request.batch, self.batch) {
@@ -57,13 +59,15 @@ impl PullLimits {
     }
 }
 
-/// A pull request of a client that waits for messages of the consumer.
+/// A pull request of a client that waits for messages of the consumer, with the amount that it still takes.
 #[derive(Clone, Debug)]
 struct Pull {
     reply: Box<[u8]>,
-    /// The number of messages that the pull request still waits for, at least 1.
+    /// The number of messages that the pull request still waits for, at least 1. The pull ends after the last
+    /// of them.
     left: u64,
-    /// The number of bytes that the pull still takes, if the request set a limit of bytes (`has_bytes`).
+    /// The number of bytes that the pull still takes, if the request set a limit of bytes (`has_bytes`). The
+    /// pull ends at a message that exceeds it.
     bytes_left: u64,
     has_bytes: bool,
     served: bool,
@@ -71,18 +75,21 @@ struct Pull {
     /// The time at which the pull ends, in microseconds since the Unix epoch; `u64::MAX` if the pull ends
     /// only when it has got all its messages.
     expires_us: u64,
-    /// The interval of the heartbeats to the pull's client, in microseconds; 0 is no heartbeats.
+    /// The interval of the heartbeats to the pull's client, in microseconds; 0 is no heartbeats. By
+    /// heartbeats a client knows that the pull still waits.
     heartbeat_us: u64,
     /// The time of the next heartbeat to the pull's client, in microseconds since the Unix epoch; `u64::MAX`
     /// is never.
     beat_us: u64,
-    /// The number of the last turn in which the queue found that a client listens to the pull's subject.
+    /// The number of the last turn in which the queue found that a client listens to the pull's subject, so
+    /// that the queue asks only once a turn.
     seen: u64,
     /// The number of the last turn in which the connection of the pull's client still had many bytes to
-    /// write.
+    /// write, so that the pull gets no message in that turn.
     behind: u64,
     /// The time at which the pull ends if its client has not listened again by then, in microseconds since
-    /// the Unix epoch. The queue sets this time when it sets the pull apart.
+    /// the Unix epoch. The queue sets this time when it sets the pull apart. The client may only have been
+    /// disconnected for a moment.
     gone_us: u64,
 }
 
@@ -92,7 +99,7 @@ impl Pull {
     }
 
     /// Returns whether the pull ends when the consumer has no more messages. A pull with `no_wait` ends then,
-    /// except while it may still wait for its first message.
+    /// except while a pull with an expiry still waits for its first message.
     fn has_come_to_its_end(&self) -> bool {
         self.no_wait && (self.expires_us == u64::MAX || self.served)
     }
@@ -103,34 +110,41 @@ impl Pull {
     }
 }
 
-/// The pulls that wait for messages at one consumer: the queue, and the pulls set apart.
+/// The pulls that wait for messages at one consumer: the queue, and the pulls that it has set apart because
+/// no client listens to them.
 #[derive(Clone, Debug)]
 pub(super) struct Pulls {
     limits: PullLimits,
     queue: VecDeque<Pull>,
-    /// The pulls that no client listens to, in the order in which the queue has set them apart.
+    /// The pulls that no client listens to, in the order in which the queue has set them apart. They resume
+    /// if their clients listen again.
     away: VecDeque<Pull>,
-    /// True if the list `away` has changed since the last call of [`Pulls::take_away`].
+    /// True if the list `away` has changed since the last call of [`Pulls::take_away`], so that the caller
+    /// learns the new list.
     away_changed: bool,
     /// A time, in microseconds since the Unix epoch, before which no pull ends and no heartbeat is due. It
-    /// may be earlier than necessary.
+    /// may be earlier than necessary. Before this time the queue need not look at its pulls.
     deadline_us: u64,
     turn: u64,
     /// The number of pulls at the end of the queue that cannot take a message in this turn, because their
     /// clients' connections still have many bytes to write.
     behind: usize,
     /// True if the queue may hold a pull with `no_wait`, which ends when the consumer has no more messages.
+    /// Otherwise the queue need not look for one.
     no_wait: bool,
 }
 
-/// The state of the pull request at the front of the queue, which gets the next message.
+/// The state of the pull request at the front of the queue, which gets the next message. It decides whether
+/// the consumer can deliver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
-    /// The pull at the front of the queue can take a message.
+    /// The pull at the front of the queue can take a message, because a client listens and its connection has
+    /// room.
     Ready,
-    /// Pulls wait in the queue, but the connections of all of their clients still have many bytes to write.
+    /// Pulls wait in the queue, but the connections of all of their clients still have many bytes to write,
+    /// so the consumer must wait.
     Behind,
-    /// No pull request waits in the queue.
+    /// No pull request waits in the queue, so the consumer delivers nothing.
     None,
 }
 
@@ -142,7 +156,7 @@ impl Pulls {
             away: VecDeque::new(),
             away_changed: false,
             deadline_us: u64::MAX,
-            // The number of the first turn is 1, because 0 marks a pull that the queue has checked in no
+            // The number of the first turn is 1, because 0 marks a pull that the queue has not checked in any
             // turn.
             turn: 1,
             behind: 0,
@@ -159,25 +173,28 @@ impl Pulls {
     }
 
     /// Returns the number of pulls in the queue. Pulls that are set apart, because no client listens, do not
-    /// count.
+    /// count, neither in reports nor as a use of the consumer.
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Returns the number of messages that all pulls in the queue together still take.
+    /// Returns the number of messages that all pulls in the queue together still take, by which the consumer
+    /// decides whether a further pull without waiting can get any.
     pub(super) fn asked(&self) -> u64 {
         let add = |sum: u64, p: &Pull| sum.saturating_add(p.left);
         self.queue.iter().fold(0, add)
     }
 
-    /// Adds a pull request at the end of the queue; returns false if the queue has no room.
+    /// Adds a pull request at the end of the queue; returns false if the queue has no room, so that the
+    /// consumer refuses the pull.
     pub(super) fn push(&mut self, now: u64, reply: &[u8], request: &PullRequest) -> bool {
         let most = self.limits.waiting.min(WAITING_MAX);
         if self.queue.len() >= most {
             return false;
         }
         if self.queue.len() + self.away.len() >= most {
-            // The oldest of the pulls without a listening client ends, to make room for the new pull.
+            // The queue ends the oldest of the pulls without a listening client, to make room for the new
+            // pull.
             self.away.pop_front();
             self.away_changed = true;
         }
@@ -205,7 +222,8 @@ impl Pulls {
         self.deadline_us = self.deadline_us.min(pull.deadline());
         self.no_wait |= pull.no_wait;
         self.queue.push_back(pull);
-        // The new pull goes before the pulls with a busy connection, which stay at the end of the queue.
+        // The new pull goes before the pulls with a busy connection, which stay at the end of the queue,
+        // because they cannot take a message in this turn.
         if self.behind > 0 {
             let last = self.queue.len() - 1;
             self.queue.swap(last, last - self.behind);
@@ -214,14 +232,14 @@ impl Pulls {
     }
 
     /// Begins a turn of the event loop. In each turn the queue asks again which pulls have a client that
-    /// listens, and which connections still have many bytes to write.
+    /// listens, and which connections still have many bytes to write, because both change between turns.
     pub(super) fn begin(&mut self) {
         self.turn += 1;
         self.behind = 0;
     }
 
-    /// Brings to the front of the queue a pull that can take a message. On the way, ends the expired pulls at
-    /// the front, and sets apart those that no client listens to.
+    /// Brings to the front of the queue a pull that can take a message. On the way, the queue ends the
+    /// expired pulls at the front, and sets apart those that no client listens to.
     pub(super) fn front(&mut self, now: u64, sink: &mut impl Sink) -> Front {
         loop {
             let Some(pull) = self.queue.front_mut() else {
@@ -250,7 +268,8 @@ impl Pulls {
         }
     }
 
-    /// Sets apart a pull that no client listens to, for at most [`AWAY_US`].
+    /// Sets apart a pull that no client listens to, for at most [`AWAY_US`]. The client may only have been
+    /// disconnected for a moment.
     fn set_apart(&mut self, now: u64, mut pull: Pull) {
         pull.gone_us = now.saturating_add(AWAY_US);
         self.deadline_us = self.deadline_us.min(pull.gone_us.min(pull.expires_us));
@@ -258,8 +277,8 @@ impl Pulls {
         self.away_changed = true;
     }
 
-    /// Moves back to the queue the pulls that were set apart and that match `pattern`, because a client has
-    /// just subscribed to `pattern`.
+    /// Moves back to the queue the pulls that the queue has set apart and that match `pattern`, because a
+    /// client has just subscribed to `pattern`.
     pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
         let (back, away): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.away)
             .into_iter()
@@ -269,20 +288,22 @@ impl Pulls {
         for pull in back {
             self.deadline_us = self.deadline_us.min(pull.deadline());
             self.no_wait |= pull.no_wait;
-            // The pull goes before the pulls with a busy connection, which stay at the end of the queue.
+            // The pull goes before the pulls with a busy connection, which stay at the end of the queue,
+            // because they cannot take a message in this turn.
             let at = self.queue.len() - self.behind;
             self.queue.insert(at, pull);
         }
     }
 
-    /// Returns the subjects of the pulls that are set apart, if this list has changed since the last call.
+    /// Returns the subjects of the pulls that the queue has set apart, if this list has changed since the
+    /// last call. The caller reports subscriptions to these subjects.
     pub(super) fn take_away(&mut self) -> Option<Vec<Box<[u8]>>> {
         let changed = std::mem::take(&mut self.away_changed);
         changed.then(|| self.away.iter().map(|pull| pull.reply.clone()).collect())
     }
 
-    /// Returns whether the pull at the front of the queue can take a message of `bytes` bytes. If the pull
-    /// cannot take the message, ends the pull.
+    /// Returns whether the pull at the front of the queue can take a message of `bytes` bytes. If the message
+    /// exceeds the pull's limit of bytes, the queue ends the pull.
     pub(super) fn front_takes(&mut self, bytes: u64, sink: &mut impl Sink) -> bool {
         let Some(pull) = self.queue.front() else {
             return false;
@@ -296,7 +317,7 @@ impl Pulls {
     }
 
     /// Sends a message of `bytes` bytes to the pull at the front of the queue, through `send`, and brings the
-    /// next pull to the front.
+    /// next pull to the front, so that the pulls get messages in turn.
     pub(super) fn serve<S: Sink>(
         &mut self,
         now: u64,
@@ -342,7 +363,7 @@ impl Pulls {
     }
 
     /// Ends the pulls that do not wait for further messages (`no_wait`), because the consumer has no more
-    /// messages now.
+    /// messages now. Their clients get a status.
     pub(super) fn end_of_messages(&mut self, sink: &mut impl Sink) {
         if !self.no_wait {
             return;
@@ -366,7 +387,7 @@ impl Pulls {
 
     /// Ends the pulls that have expired, and sends the heartbeats that are due; `last` is the last delivery,
     /// which heartbeats state. Sets apart a pull with a due heartbeat that no client listens to. Returns
-    /// whether a pull has left the queue.
+    /// whether a pull has left the queue, which counts as a use of the consumer.
     ///
     /// While unacknowledged messages hold delivery up (`held_up`), also ends the pulls that do not wait for
     /// further messages, as nats-server does: otherwise a client that acknowledges slowly gets heartbeats for
@@ -419,7 +440,8 @@ impl Pulls {
         self.queue.len() < before
     }
 
-    /// Ends the pulls in the queue that have expired, and sets apart the pulls that no client listens to.
+    /// Ends the pulls in the queue that have expired, and sets apart the pulls that no client listens to, so
+    /// that the rest count as a use of the consumer.
     pub(super) fn prune(&mut self, now: u64, sink: &mut impl Sink) {
         let mut unheard = Vec::new();
         self.retain(|pull| {
@@ -440,7 +462,7 @@ impl Pulls {
     }
 
     /// Ends all pulls, and sends a status to the pulls in the queue. With `leftover`, the status states the
-    /// messages and bytes that each pull still lacks.
+    /// messages and bytes that each pull still lacks, so that its client knows how much to ask for again.
     pub(super) fn end_all(&mut self, code: u16, text: &str, leftover: bool, sink: &mut impl Sink) {
         for pull in self.queue.drain(..) {
             if leftover {

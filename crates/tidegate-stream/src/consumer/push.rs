@@ -1,4 +1,5 @@
-//! The receiver of a push consumer: its deliver subject, flow control, rate limit and heartbeats.
+//! Paces the deliveries to the receiver of a push consumer: its deliver subject, flow control, rate limit and
+//! heartbeats.
 //!
 //! This module owns the rate limit, the idle heartbeats and flow control. For flow control, the consumer has
 //! a window of bytes. Once half of the window is in flight, the consumer asks the receiver to answer; once
@@ -11,21 +12,23 @@ use super::status;
 use crate::convert::saturating_u64;
 
 /// The widest window of flow control, in bytes. A consumer stops once more bytes than its window are in
-/// flight.
+/// flight, so that a slow receiver is not flooded.
 const WINDOW_MAX: u64 = 32 << 20;
 /// The window of flow control with which a push consumer starts, in bytes. Each answer of the receiver
-/// doubles the window, up to [`WINDOW_MAX`].
+/// doubles the window, up to [`WINDOW_MAX`]. A narrow window finds a slow receiver early.
 const WINDOW_MIN: u64 = WINDOW_MAX / 16;
 /// The longest pause that the rate limit makes up for, in microseconds: after it the consumer may send at
 /// once as many bytes as the limit allows in this time.
 const BURST_US: u64 = 100_000;
 
-/// The receiver of a push consumer, with the state of its flow control, rate limit and heartbeats.
+/// The receiver of a push consumer, with the state of its flow control, rate limit and heartbeats, by which
+/// the consumer decides when to send.
 #[derive(Clone, Debug)]
 pub(super) struct Push {
     pub(super) subject: Box<[u8]>,
     pub(super) group: Option<Box<[u8]>>,
-    /// True if a client listened to the consumer's deliver subject at the last check.
+    /// True if a client listened to the consumer's deliver subject at the last check. Without one the
+    /// consumer sends nothing.
     pub(super) active: bool,
     heartbeat_us: u64,
     beat_us: u64,
@@ -44,11 +47,11 @@ struct Rate {
 #[derive(Clone, Debug)]
 struct Flow {
     /// The prefix `$JS.FC.<stream>.<consumer>.` of the subjects to which the receiver answers flow control
-    /// requests.
+    /// requests. A number completes the subject of each request.
     prefix: String,
     window: u64,
     /// The number of bytes in flight: the consumer has sent them, and no flow control answer of the receiver
-    /// covers them yet.
+    /// covers them yet. Beyond the window the consumer stops.
     bytes: u64,
     asked: Option<Asked>,
     requests: u64,
@@ -57,11 +60,12 @@ struct Flow {
 #[derive(Clone, Debug)]
 struct Asked {
     subject: String,
-    /// The number of bytes that the receiver's answer to this flow control request covers.
+    /// The number of bytes that the receiver's answer to this flow control request covers. The answer
+    /// subtracts them from the bytes in flight.
     bytes: u64,
 }
 
-/// The settings of a push consumer, from its configuration.
+/// The settings of a push consumer, from its configuration, in the units in which this module uses them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PushSettings {
     pub(super) subject: Box<[u8]>,
@@ -95,7 +99,7 @@ impl Push {
     }
 
     /// Applies the settings that an update of the configuration may change: the deliver subject, the queue
-    /// group and the rate limit.
+    /// group and the rate limit. The other settings of a push consumer never change.
     pub(super) fn update(&mut self, settings: PushSettings) {
         self.subject = settings.subject;
         self.group = settings.group;
@@ -106,19 +110,20 @@ impl Push {
         });
     }
 
-    /// Returns whether flow control stops the consumer until the receiver answers a request.
+    /// Returns whether flow control stops the consumer until the receiver answers a request, because more
+    /// bytes than the window are in flight.
     pub(super) fn is_stalled(&self) -> bool {
         self.flow.as_ref().is_some_and(|f| f.bytes > f.window)
     }
 
     /// Returns the time at which the rate limit allows more messages, in microseconds since the Unix epoch;
-    /// `None` if it allows them now.
+    /// `None` if the rate limit allows them now.
     pub(super) fn rate_deadline(&self, now: u64) -> Option<u64> {
         self.rate.map(|r| r.sent_us).filter(|sent| *sent > now)
     }
 
     /// Returns whether a client listens to the deliver subject and can take more messages, and remembers in
-    /// `active` whether a client listens.
+    /// `active` whether a client listens. Otherwise the consumer must wait.
     pub(super) fn ready(&mut self, sink: &mut impl Sink) -> Ready {
         let ready = sink.ready(&self.subject, self.group.as_deref());
         self.active = ready != Ready::Nobody;
@@ -126,7 +131,7 @@ impl Push {
     }
 
     /// Counts a message of `bytes` bytes as sent, and sends a flow control request if half of the window is
-    /// in flight.
+    /// in flight. The answer then comes before the whole window is in flight.
     pub(super) fn note_sent(&mut self, now: u64, bytes: u64, sink: &mut impl Sink) {
         self.beat_us = now.saturating_add(self.heartbeat_us);
         if let Some(rate) = &mut self.rate {
@@ -151,8 +156,8 @@ impl Push {
         }
     }
 
-    /// Handles the receiver's answer to a flow control request. Returns whether the answer is for the latest
-    /// request.
+    /// Handles the receiver's answer to a flow control request. An answer to the latest request doubles the
+    /// window and frees the bytes before that request; returns whether the answer is one.
     pub(super) fn handle_flow(&mut self, subject: &[u8]) -> bool {
         let Some(flow) = &mut self.flow else {
             return false;
@@ -171,7 +176,7 @@ impl Push {
     }
 
     /// Sends a heartbeat to the receiver if one is due; `last` is the last delivery, which the heartbeat
-    /// states.
+    /// states, so that the receiver notices a missed message.
     pub(super) fn handle_timeouts(&mut self, now: u64, last: Position, sink: &mut impl Sink) {
         if self.heartbeat_us == 0 || now < self.beat_us {
             return;
@@ -187,8 +192,8 @@ impl Push {
 
     /// Tells the receiver that the consumer no longer exists. The protocol has no status for that, so the
     /// consumer sends a heartbeat with the number of a delivery that it never made. To the client this looks
-    /// like a missed message, so it recreates its ordered consumer at once rather than after two missed
-    /// heartbeats.
+    /// like a missed message, so the client recreates its ordered consumer at once rather than after two
+    /// missed heartbeats.
     pub(super) fn tell_lost(&mut self, last: Position, sink: &mut impl Sink) {
         if self.heartbeat_us > 0 {
             let next = Position {
@@ -201,6 +206,7 @@ impl Push {
     }
 
     /// Returns the time at which to call [`Push::handle_timeouts`], in microseconds since the Unix epoch.
+    /// Without heartbeats or a listening client the consumer needs no such call.
     pub(super) fn deadline(&self) -> Option<u64> {
         (self.heartbeat_us > 0 && self.active).then_some(self.beat_us)
     }

@@ -1,5 +1,5 @@
-//! The subject to which a receiver acknowledges a message. The consumer writes this subject for each
-//! delivery, and parses it from each acknowledgement.
+//! Writes and parses the subject to which a receiver acknowledges a message. The consumer writes this subject
+//! for each delivery, and parses it from each acknowledgement.
 //!
 //! This module owns both forms of the subject. The consumer writes nine tokens,
 //! `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time ns>.<pending>`; it also parses
@@ -9,7 +9,8 @@
 use super::sequence::ConsumerSeq;
 use crate::schema::sequence::StreamSeq;
 
-/// Writes the acknowledgement subjects for the deliveries of one consumer.
+/// Writes the acknowledgement subjects for the deliveries of one consumer, in a buffer with the part that
+/// never changes.
 #[derive(Clone, Debug)]
 pub(super) struct Replies {
     buffer: Vec<u8>,
@@ -25,7 +26,8 @@ impl Replies {
         }
     }
 
-    /// Writes the acknowledgement subject for one delivery, and returns it.
+    /// Writes the acknowledgement subject for one delivery, and returns the subject, to which the receiver
+    /// sends its acknowledgement.
     pub(super) fn write(&mut self, ack: &AckNumbers) -> &[u8] {
         self.buffer.truncate(self.prefix_bytes);
         let numbers = [
@@ -45,36 +47,40 @@ impl Replies {
     }
 }
 
-/// The numbers in the subject of an acknowledgement, which tell the consumer the acknowledged delivery.
+/// The numbers in the subject of an acknowledgement, by which the consumer knows the acknowledged delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckNumbers {
-    /// The number of times that the consumer has delivered the message, with this delivery.
+    /// The number of times that the consumer has delivered the message, with this delivery. A receiver sees
+    /// from it whether this is a redelivery.
     pub deliveries: u64,
-    /// The number of the message in its stream.
+    /// The number of the message in its stream, by which the consumer finds the pending message.
     pub stream_seq: StreamSeq,
-    /// The number of the delivery among all deliveries of the consumer.
+    /// The number of the delivery among all deliveries of the consumer, by which a receiver notices a missed
+    /// message.
     pub consumer_seq: ConsumerSeq,
-    /// The time at which the stream stored the message, in nanoseconds since the Unix epoch.
+    /// The time at which the stream stored the message, in nanoseconds since the Unix epoch, which clients
+    /// show to applications.
     pub time_ns: u64,
     /// The number of messages that passed the consumer's filters and that the consumer had still to deliver
-    /// after this delivery.
+    /// after this delivery, so that the receiver knows its backlog.
     pub pending: u64,
 }
 
-/// The parsed subject of an acknowledgement: the stream, the consumer and the numbers of the delivery.
+/// The parsed subject of an acknowledgement: the stream, the consumer and the numbers of the delivery. By
+/// them the server finds the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckSubject<'a> {
-    /// The name of the stream that holds the message.
+    /// The name of the stream that holds the acknowledged message.
     pub stream: &'a [u8],
-    /// The consumer's name.
+    /// The name of the consumer that delivered the message, in that stream.
     pub consumer: &'a [u8],
-    /// The numbers that identify the acknowledged delivery.
+    /// The numbers that identify the acknowledged delivery for the consumer.
     pub numbers: AckNumbers,
 }
 
 impl<'a> AckSubject<'a> {
     /// Parses an acknowledgement subject; `None` if the subject does not start with `$JS.ACK.` or has neither
-    /// of the two forms.
+    /// of the two forms, because then it acknowledges nothing.
     #[must_use]
     pub fn parse(subject: &'a [u8]) -> Option<Self> {
         let rest = subject.strip_prefix(b"$JS.ACK.")?;
@@ -84,8 +90,8 @@ impl<'a> AckSubject<'a> {
             dots[len - 1] = dot;
             len += 1;
         }
-        // `len` counts the tokens after `$JS.ACK.`: 7 in the short form, and at least 9 in the form with
-        // domain and account.
+        // The loop has counted in `len` the tokens after `$JS.ACK.`: 7 in the short form, and at least 9 in
+        // the form with domain and account.
         let first = match len {
             7 => 0,
             9.. => 2,
@@ -110,8 +116,8 @@ impl<'a> AckSubject<'a> {
     }
 }
 
-/// The most tokens after `$JS.ACK.` that the parser reads: the nine tokens of the longer form, and one more
-/// to notice that further tokens follow.
+/// The limit on the tokens after `$JS.ACK.` that the parser looks at, so that it takes bounded time: the nine
+/// tokens of the longer form, and one more to notice that further tokens follow.
 const TOKENS_MAX: usize = 10;
 
 fn decimal(digits: &[u8]) -> Option<u64> {
@@ -132,7 +138,8 @@ fn digit(b: u8) -> Option<u64> {
     b.is_ascii_digit().then(|| u64::from(b - b'0'))
 }
 
-/// Appends a number in decimal to an acknowledgement subject, two digits at a time.
+/// Appends a number in decimal to an acknowledgement subject, two digits at a time, because the consumer does
+/// this for each delivery.
 pub(super) fn put_decimal(out: &mut Vec<u8>, mut n: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();

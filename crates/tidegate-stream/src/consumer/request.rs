@@ -1,4 +1,4 @@
-//! Parses the body of a pull request.
+//! Parses the body of a pull request, in which a client asks a consumer for messages.
 //!
 //! This module owns the three forms of the body (empty, a number, JSON), and the errors of a pull request
 //! that hold for any consumer. [`super::pulls`] owns the consumer's limits and the queue of pulls.
@@ -6,21 +6,25 @@
 use crate::convert::or_zero;
 use serde::{Deserialize, Deserializer};
 
-/// The content of a pull request: how many messages the client wants, and how long it waits.
+/// The content of a pull request: the number of messages that the client wants, and the time for which it
+/// waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PullRequest {
-    /// The limit on the messages that the pull takes, at least 1.
+    /// The limit on the messages that the pull takes, at least 1. The pull ends after them.
     pub batch: u64,
     /// The time for which the pull waits, in nanoseconds; 0 if the pull waits until it has got all its
-    /// messages.
+    /// messages. The pull then ends with a status.
     pub expires_ns: u64,
-    /// True if the request states a negative expiry: the pull has expired on arrival.
+    /// True if the request states a negative expiry: the pull has expired on arrival, and the consumer
+    /// answers with a status at once.
     pub expired: bool,
     /// True if the client takes the messages that the consumer has now, and does not wait for more.
     pub no_wait: bool,
-    /// The limit on the bytes of messages that the pull takes; 0 is no limit.
+    /// The limit on the bytes of messages that the pull takes; 0 is no limit. A client with little memory
+    /// sets it.
     pub max_bytes: u64,
-    /// The interval of the heartbeats to the pull's client, in nanoseconds; 0 is no heartbeats.
+    /// The interval of the heartbeats to the pull's client, in nanoseconds; 0 is no heartbeats. By heartbeats
+    /// the client knows that its pull still waits.
     pub heartbeat_ns: u64,
 }
 
@@ -49,7 +53,7 @@ struct Body {
 }
 
 impl PullRequest {
-    /// The pull request that an empty body stands for: one message, without an expiry.
+    /// The pull request that a client makes with an empty body: one message, without an expiry.
     const ONE: Self = Self {
         batch: 1,
         expires_ns: 0,
@@ -59,12 +63,12 @@ impl PullRequest {
         heartbeat_ns: 0,
     };
 
-    /// Parses the body of a pull request. The error is the text that the status to the client has after `Bad
-    /// Request - `.
+    /// Parses the body of a pull request. The error is the text with which the consumer refuses the request:
+    /// the status to the client has it after `Bad Request - `.
     pub fn parse(body: &[u8]) -> Result<Self, String> {
         let body = body.trim_ascii();
         if body.first() != Some(&b'{') {
-            // The body is empty, a number, or text without meaning. As nats-server does, this server sends
+            // The body is empty, a number, or text without meaning. As nats-server does, the consumer sends
             // one message for an empty body and for text without meaning.
             let number = std::str::from_utf8(body)
                 .ok()

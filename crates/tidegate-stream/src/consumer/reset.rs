@@ -1,7 +1,7 @@
 //! Decides to which message of its stream a client's reset may move a consumer.
 //!
 //! This module owns the rule: a reset never moves a consumer to a message that the consumer's deliver policy
-//! skips. [`State::reset`] carries out the reset.
+//! skips, because a client relies on that policy. [`State::reset`] carries out the reset.
 //!
 //! [`State::reset`]: super::State::reset
 
@@ -12,12 +12,12 @@ use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
 /// Returns the message to which a reset moves a consumer of this stream: `asked` or, if `asked` is 0, the
-/// first message after the ack floor.
+/// first message after the ack floor, so that the consumer delivers every unacknowledged message again.
 ///
 /// # Errors
 ///
 /// Returns [`ApiError::invalid_reset`] if the consumer's deliver policy does not allow `asked`, or if `asked`
-/// is beyond [`RESET_RANGE`].
+/// is beyond [`RESET_RANGE`]. The server answers the client's request with it.
 pub fn reset_to(
     config: &ConsumerConfig,
     ack_floor: Position,

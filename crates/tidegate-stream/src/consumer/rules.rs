@@ -1,4 +1,4 @@
-//! The rules and defaults of consumer configurations.
+//! The rules by which a server accepts or refuses consumer configurations, and the defaults that it fills in.
 //!
 //! This module owns the checks of a consumer's configuration by itself, against the configuration of its
 //! stream, and against the configuration that it replaces. The texts of errors are the same as in
@@ -12,25 +12,28 @@ use crate::schema::config::{AckPolicy, ConsumerConfig, DeliverPolicy, Retention,
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
-/// The default for the limit on the unacknowledged messages of a consumer.
+/// The default for the limit on the unacknowledged messages of a consumer. nats-server has a default of this
+/// size too.
 pub(crate) const MAX_ACK_PENDING_DEFAULT: i64 = 1000;
-/// The default for the limit on the pull requests that wait at a consumer.
+/// The default for the limit on the pull requests that wait at a consumer, as nats-server documents it.
 const MAX_WAITING_DEFAULT: i64 = 512;
 /// The default time for which a consumer waits for an acknowledgement before it redelivers a message, in
-/// nanoseconds.
+/// nanoseconds. nats-server waits as long.
 const ACK_WAIT_DEFAULT: i64 = 30_000_000_000;
-/// The default time after which the server deletes an unused consumer that is not durable, in nanoseconds.
+/// The default time after which the server deletes an unused consumer that is not durable, in nanoseconds,
+/// because its client may have gone without a word.
 const INACTIVE_DEFAULT: i64 = 5_000_000_000;
-/// The shortest heartbeat interval that a push consumer may have, in nanoseconds.
+/// The shortest heartbeat interval that a push consumer may have, in nanoseconds. Shorter intervals would
+/// cost too many messages.
 const HEARTBEAT_MIN: i64 = 100_000_000;
 /// The shortest limit that a consumer's configuration may set on the waiting time of a pull request, in
-/// nanoseconds.
+/// nanoseconds. With a shorter limit no pull could wait.
 const MAX_EXPIRES_MIN: i64 = 1_000_000;
 const DESCRIPTION_BYTES_MAX: usize = 4096;
 const METADATA_BYTES_MAX: usize = 128 << 10;
 
 /// Fills in the fields of a consumer's configuration that a request left out, with the defaults of the stream
-/// and of the server.
+/// and of the server, so that the client sees them in the answer.
 pub fn set_defaults(config: &mut ConsumerConfig, stream: &StreamConfig) {
     if config.max_deliver == 0 || config.max_deliver < -1 {
         config.max_deliver = -1;
@@ -71,7 +74,7 @@ pub fn set_defaults(config: &mut ConsumerConfig, stream: &StreamConfig) {
 }
 
 /// Checks a consumer's configuration, with its defaults filled in, against the rules and against the
-/// configuration of the consumer's stream.
+/// configuration of the consumer's stream. Returns the error with which the server answers the client.
 pub fn check(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
     check_numbers(config, stream)?;
     if config.deliver_subject.is_empty() {
@@ -265,9 +268,9 @@ fn check_start(config: &ConsumerConfig) -> Result<(), ApiError> {
 }
 
 /// Returns whether the log must have a consumer before the server answers the client that creates it. That is
-/// not necessary for a consumer without a durable name and with at most one replica, if it keeps no record of
-/// acknowledgements or the client wants it in memory. It is always necessary in a stream that keeps messages
-/// for its consumers: every node must know the consumers to remove the same messages.
+/// not necessary for a consumer without a durable name and with at most one replica, if the consumer expects
+/// no acknowledgements or the client wants it in memory. It is always necessary in a stream that keeps
+/// messages for its consumers: every node must know the consumers to remove the same messages.
 #[must_use]
 pub fn is_logged(config: &ConsumerConfig, retention: Retention) -> bool {
     let forgetful = config.mem_storage || config.ack_policy == AckPolicy::None;
@@ -277,9 +280,9 @@ pub fn is_logged(config: &ConsumerConfig, retention: Retention) -> bool {
         || retention != Retention::Limits
 }
 
-/// Returns whether the log keeps the progress of a consumer, if it keeps the consumer. It keeps no progress
-/// of a consumer that expects no acknowledgements and ends with its client, except in a stream that keeps
-/// messages for its consumers.
+/// Returns whether the log keeps the progress of a consumer, if it keeps the consumer. The log keeps no
+/// progress of a consumer that expects no acknowledgements and ends with its client, because nothing depends
+/// on it, except in a stream that keeps messages for its consumers.
 #[must_use]
 pub fn yields_deltas(config: &ConsumerConfig, retention: Retention) -> bool {
     config.ack_policy != AckPolicy::None
@@ -302,7 +305,8 @@ pub fn check_replicas(config: &ConsumerConfig, stream: &StreamConfig) -> Result<
 }
 
 /// Checks the configuration of a new consumer against the rules of a work queue: the consumer acknowledges
-/// each message and begins with the first one. `others` are the other consumers of the stream.
+/// each message and begins with the first one. Otherwise the queue could keep a message for ever. `others`
+/// are the other consumers of the stream.
 pub fn check_queue<'a>(
     config: &ConsumerConfig,
     others: impl IntoIterator<Item = &'a ConsumerConfig>,
@@ -316,7 +320,8 @@ pub fn check_queue<'a>(
     check_partition(config, others)
 }
 
-/// Checks that a consumer of a work queue has no message in common with `others`, the other consumers.
+/// Checks that a consumer of a work queue has no message in common with `others`, the other consumers,
+/// because each message of a queue goes to one consumer.
 pub fn check_partition<'a>(
     config: &ConsumerConfig,
     others: impl IntoIterator<Item = &'a ConsumerConfig>,
@@ -340,20 +345,22 @@ pub fn check_partition<'a>(
     }
 }
 
-/// The effect of a request to create a consumer: it creates or changes the consumer, or does nothing.
+/// The effect of a request to create a consumer: it makes the stream create or change the consumer, or
+/// changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// No consumer has this name: the request creates a consumer.
+    /// No consumer has this name: the stream creates a consumer.
     Create,
-    /// A consumer with this name and the same configuration exists: the request changes nothing.
+    /// A consumer with this name and the same configuration exists: the stream changes nothing, so that a
+    /// client can repeat its request.
     Same,
-    /// A consumer with this name exists: the request changes its configuration.
+    /// A consumer with this name exists: the stream changes its configuration, as the rules allow.
     Update,
 }
 
 /// Decides the effect of a request to create a consumer. `existing` is the configuration of the consumer that
 /// has the requested name; `action` is `create`, `update`, or empty for either. The caller has checked both
-/// configurations and filled in their defaults.
+/// configurations and filled in their defaults, so that a comparison shows real changes only.
 pub fn admit(
     action: &str,
     existing: Option<&ConsumerConfig>,
@@ -626,7 +633,8 @@ mod tests {
             outcome(r#"{"mem_storage":true,"num_replicas":2}"#),
             Err(10012)
         );
-        // An ordered consumer, as the clients' libraries make it.
+        // The libraries of clients create ordered consumers with such a configuration. The log need not keep
+        // them.
         assert_eq!(
             outcome(r#"{"mem_storage":true,"num_replicas":1}"#),
             Ok(false)

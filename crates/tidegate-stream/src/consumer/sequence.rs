@@ -5,32 +5,34 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// The number of a delivery among all deliveries of its consumer, from 1; 0 before the first delivery.
+/// The number of a delivery among all deliveries of its consumer, from 1; 0 before the first delivery. A
+/// receiver notices a missed message by a gap in these numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct ConsumerSeq(u64);
 
 impl ConsumerSeq {
-    /// Creates the number of a delivery from a number in a reply subject or in the log.
+    /// Creates the number of a delivery from a number in a reply subject or in the log, after the caller has
+    /// checked its range.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Returns the number of the delivery as an integer.
+    /// Returns the number of the delivery as an integer, for a reply subject or the log.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Returns this delivery number plus `deliveries`.
+    /// Returns this delivery number plus `deliveries`, for the next deliveries of the consumer.
     #[must_use]
     pub(super) const fn after(self, deliveries: u64) -> Self {
         Self(self.0 + deliveries)
     }
 
     /// Returns the number of the delivery before this one; 0 before the first delivery. The caller must rule
-    /// out 0.
+    /// out 0, because there is no number below it.
     #[must_use]
     pub(super) const fn before(self) -> Self {
         Self(self.0 - 1)

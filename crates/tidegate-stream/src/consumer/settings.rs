@@ -1,5 +1,5 @@
-//! A consumer's configuration as the consumer's leader uses it: times in microseconds, all numbers bounded,
-//! and no negative number with a special meaning.
+//! Translates a consumer's configuration into the form that the consumer's leader uses: times in
+//! microseconds, all numbers bounded, and no negative number with a special meaning.
 //!
 //! This module owns the translation from the configuration. [`super::rules`] owns the rules and defaults of a
 //! configuration.
@@ -15,14 +15,16 @@ use crate::schema::config::{AckPolicy, ConsumerConfig, ReplayPolicy};
 pub(super) struct Settings {
     pub(super) ack: AckPolicy,
     /// The waits before the first redelivery, the second one and so on, in microseconds; the last wait
-    /// applies to all further redeliveries.
+    /// applies to all further redeliveries. The configuration gives them as `backoff` or `ack_wait`.
     waits_us: Vec<u64>,
-    /// The most times that the consumer delivers one message before it gives the message up.
+    /// The delivery limit: the consumer delivers a message this number of times before it gives the message
+    /// up.
     pub(super) max_deliver: u32,
-    /// The most messages that may await an acknowledgement before the consumer stops delivering.
+    /// The limit on the messages that await an acknowledgement. At this limit the consumer stops delivering.
     pub(super) max_unacked: usize,
     pub(super) headers_only: bool,
-    /// The percentage of acknowledgements that the consumer reports in advisories.
+    /// The percentage of acknowledgements that the consumer reports in advisories, so that operators see a
+    /// sample.
     pub(super) sample_percent: u64,
     pub(super) replay_original: bool,
     /// The end of the consumer's pause, in microseconds since the Unix epoch: until then the consumer
@@ -33,7 +35,8 @@ pub(super) struct Settings {
     pub(super) inactive_us: Option<u64>,
     pub(super) filters: Vec<Box<[u8]>>,
     pub(super) pulls: PullLimits,
-    /// The settings that only a push consumer has; `None` for a pull consumer.
+    /// The settings that only a push consumer has; `None` for a pull consumer, which has no receiver of its
+    /// own.
     pub(super) push: Option<PushSettings>,
 }
 
@@ -91,7 +94,7 @@ impl Settings {
     }
 
     /// Returns the time for which the consumer waits for a message's acknowledgement after this number of
-    /// deliveries, in microseconds.
+    /// deliveries, in microseconds. After this time the consumer redelivers the message.
     pub(super) fn wait_us(&self, deliveries: u32) -> u64 {
         let last = self.waits_us.len() - 1;
         self.waits_us[last.min(deliveries.saturating_sub(1) as usize)]

@@ -1,12 +1,12 @@
-//! The last message of each subject at the time when a consumer started. The consumer delivers these messages
-//! before all later messages.
+//! Keeps the set of the messages that a consumer delivers first: the last message of each subject at the time
+//! when the consumer started. The consumer delivers these messages before all later messages.
 //!
 //! The stream may have a million subjects. So the consumer looks for these messages in parts
 //! ([`Skip::go_on`]), and delivers nothing before the search is complete. A set of bits for each 256 message
 //! numbers keeps the found messages in order without a sort.
 //!
-//! If the stream has got messages since the consumer started, a subject with a newer message is left out: the
-//! consumer delivers the newer message later, after all messages of the set.
+//! If the stream has got messages since the consumer started, the set leaves out a subject with a newer
+//! message, because the consumer delivers the newer message later, after all messages of the set.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,22 @@ use super::seam::Source;
 use crate::bits::{Bits, LEN};
 use crate::schema::sequence::StreamSeq;
 
-/// The number of subjects that count as much work as a look at one block of found messages.
+/// The number of subjects that take as long to look at as one block of found messages. The set measures the
+/// parts of its work in subjects.
 const SUBJECTS_A_BLOCK: usize = 64;
 
-/// The set of the messages that a consumer delivers first.
+/// The set of the messages that a consumer delivers first, and the state of the search for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Skip {
-    /// The numbers of the messages: for each block of 256 numbers with a message, the bits of its messages.
+    /// The numbers of the messages: for each block of 256 numbers with a message, the bits of its messages,
+    /// so that the lowest number is quick to find.
     blocks: BTreeMap<u64, Bits>,
     left: u64,
     work: Work,
 }
 
-/// The work that a consumer has still to do before it knows its first messages.
+/// The work that a consumer has still to do before it knows its first messages. Until then the consumer
+/// delivers nothing.
 #[derive(Clone, Copy, Debug, Default)]
 enum Work {
     #[default]
@@ -41,13 +44,15 @@ enum Work {
         exact: bool,
     },
     /// A look at the found messages from block `from` on, because the stream has removed many messages, or
-    /// (`by_filter`) because the consumer has other filters.
+    /// (`by_filter`) because the consumer has other filters. The look drops the messages that no longer
+    /// belong to the set.
     Review { from: u64, by_filter: bool },
 }
 
 impl Skip {
     /// Begins to look for the last message of each subject, among the messages above number `after` and up to
-    /// number `up_to`. With `exact`, the stream has no message above `up_to` yet.
+    /// number `up_to`. With `exact`, the stream has no message above `up_to` yet. The caller then continues
+    /// the search in parts.
     pub(super) fn search(after: StreamSeq, up_to: StreamSeq, exact: bool) -> Self {
         Self {
             work: Work::Search {
@@ -60,13 +65,13 @@ impl Skip {
         }
     }
 
-    /// Returns whether the consumer knows all messages of the set.
+    /// Returns whether the consumer knows all messages of the set, so that it can begin to deliver.
     pub(super) const fn is_complete(&self) -> bool {
         matches!(self.work, Work::None)
     }
 
-    /// Goes on with the search or the review: looks at up to `limit` subjects, or at found messages for about
-    /// as long.
+    /// Continues the search or the review in parts, so that the event loop does not stop: looks at up to
+    /// `limit` subjects, or at found messages for about as long.
     pub(super) fn go_on(&mut self, limit: usize, source: &mut impl Source) {
         match self.work {
             Work::None => {}
@@ -79,7 +84,7 @@ impl Skip {
                 let newest = exact.then_some(up_to);
                 let Some((seqs, next)) = source.lasts(from, limit, newest) else {
                     // Each message is the last of its subject, so a limit of the stream has changed since the
-                    // search began. The messages found so far stay.
+                    // search began. The set keeps the messages that it has found so far.
                     self.work = Work::None;
                     return;
                 };
@@ -108,7 +113,7 @@ impl Skip {
     }
 
     /// Removes the messages that `keep` rejects from up to `blocks` blocks, from block `from` on. Returns the
-    /// next block.
+    /// block with which the next call continues; `None` after the last.
     fn review(
         &mut self,
         from: u64,
@@ -135,13 +140,14 @@ impl Skip {
         next
     }
 
-    /// Handles the removal of many messages from the stream, some of which may be in the set.
+    /// Begins to drop the messages that the stream no longer holds, because the stream has removed many
+    /// messages.
     pub(super) fn handle_purged(&mut self) {
         self.begin_review(false);
     }
 
-    /// Handles a change of the consumer's filters: only messages that are the last of a subject that passes
-    /// the new filters stay in the set.
+    /// Begins to drop messages because the consumer has other filters: the set keeps only the last messages
+    /// of subjects that the new filters pass.
     pub(super) fn handle_filtered(&mut self) {
         self.begin_review(true);
     }
@@ -166,13 +172,14 @@ impl Skip {
         };
     }
 
-    /// Returns the number of messages that the consumer has still to deliver from the set.
+    /// Returns the number of messages that the consumer has still to deliver from the set. They count as
+    /// pending messages.
     pub(super) const fn left(&self) -> u64 {
         self.left
     }
 
     /// Returns the number of the next message that the consumer has to deliver from the set; `None` if the
-    /// set is empty.
+    /// set is empty, and the consumer goes on with later messages.
     pub(super) fn peek(&self) -> Option<StreamSeq> {
         let (block, bits) = self.blocks.first_key_value()?;
         bits.next(0).map(|bit| seq_of(*block, bit))
@@ -187,7 +194,7 @@ impl Skip {
     }
 
     /// Removes a message from the set, because the stream no longer holds the message. Returns whether the
-    /// set had the message.
+    /// set had the message, so that the caller does not count it a second time.
     pub(super) fn remove(&mut self, seq: StreamSeq) -> bool {
         let (block, bit) = place_of(seq);
         let Some(bits) = self.blocks.get_mut(&block).filter(|bits| bits.has(bit)) else {
@@ -209,7 +216,7 @@ impl Skip {
     }
 }
 
-/// Returns the block of a message number, and its bit there.
+/// Returns the block of a message number, and its bit there, so that one set of bits keeps 256 numbers.
 const fn place_of(seq: StreamSeq) -> (u64, usize) {
     (seq.get() / LEN as u64, (seq.get() % LEN as u64) as usize)
 }
@@ -253,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_search_in_parts_finds_the_last_message_of_each_subject() {
-        // The subjects of the messages 1 to 8.
+        // The stream has the messages 1 to 8 with these subjects.
         let mut stream = with_messages(&["a", "b", "a", "c", "d", "b", "c", "a"]);
         for limit in 1..6 {
             for exact in [false, true] {
@@ -264,7 +271,8 @@ mod tests {
                     parts += 1;
                 }
                 assert!(parts >= 4 / limit);
-                // The last message of subject a is above the range.
+                // The last message of subject `a` is above the range. Only an exact search takes an earlier
+                // message of the subject in its place.
                 let expected: &[u64] = if exact { &[3, 5, 6, 7] } else { &[5, 6, 7] };
                 assert_eq!(all(&mut skip), expected);
             }
@@ -282,7 +290,8 @@ mod tests {
             skip.go_on(1, &mut stream);
         }
         assert_eq!(skip.left(), 3);
-        // Once the search is complete, a purge needs only a look at the set.
+        // Once the search is complete, the consumer handles a purge by a look at the set alone, which takes
+        // one part here.
         stream.messages.remove(&n(3));
         skip.handle_purged();
         assert!(!skip.is_complete());

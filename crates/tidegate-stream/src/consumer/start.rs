@@ -1,7 +1,7 @@
 //! Chooses the message of its stream with which a new consumer starts.
 //!
 //! The choice takes place once, when the server creates the consumer; from then on the consumer's [`State`]
-//! holds the position. A [`View`] shows the stream's messages.
+//! holds the position. The server passes the stream's messages as a [`View`].
 
 use super::seam::View;
 use super::state::State;
@@ -9,7 +9,8 @@ use crate::schema::config::{ConsumerConfig, DeliverPolicy};
 
 impl State {
     /// Creates the state of a new consumer of this stream: the consumer starts with the message that its
-    /// deliver policy names, or with the closest message that the stream has.
+    /// deliver policy names, or with the closest message that the stream has. Every node computes the same
+    /// start.
     #[must_use]
     pub fn new(config: &ConsumerConfig, stream: &mut impl View) -> Self {
         let (first, last) = (stream.first_seq(), stream.last_seq());

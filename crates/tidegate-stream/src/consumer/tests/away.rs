@@ -1,21 +1,21 @@
-//! Pulls while their client is away.
+//! Tests that a pull survives a short absence of its client, and ends after a long one.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::consumer::pulls::AWAY_US;
 
-/// A step in the life of a pull.
+/// A step of the test, in the life of one pull.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A message is stored.
+    /// Makes the stream store a message.
     Store,
-    /// The client is away for so long, in microseconds; `looks` says that the consumer checks for it at that
-    /// moment.
+    /// Makes the client stop listening for `us` microseconds. If `looks` is true, the consumer checks for its
+    /// clients at the beginning of that time.
     Away { us: u64, looks: bool },
-    /// Time passes.
+    /// Lets this number of microseconds pass.
     Wait(u64),
-    /// Another client pulls, which makes the consumer look.
+    /// Makes another client pull, so that the consumer checks whether the waiting pull has a client.
     Other,
 }
 
@@ -81,7 +81,7 @@ impl World {
         self.deliver();
     }
 
-    /// Lets time pass, and serves the consumer when it asks for that.
+    /// Lets time pass, and calls the consumer at each of its deadlines, as a server does.
     fn wait(&mut self, us: u64) {
         let until = self.now + us;
         while let Some(at) = self.consumer.deadline(self.now).filter(|at| *at <= until) {
@@ -98,7 +98,8 @@ impl World {
         self.deliver();
     }
 
-    /// The numbers of the messages that this inbox got, each once.
+    /// Returns the numbers of the messages that the consumer sent to this inbox, after a check that it sent
+    /// none of them twice.
     fn sent(&self, inbox: &str) -> Vec<u64> {
         let numbers = self.net.sent.iter().filter_map(|sent| match sent {
             Sent::Message { to, numbers, .. } if to == inbox => Some(numbers),
@@ -117,7 +118,7 @@ proptest! {
     #[test]
     fn a_pull_outlasts_each_absence_that_is_short_enough(steps in steps()) {
         let mut w = World::new();
-        // The pull does not expire before the test ends.
+        // The pull does not expire before the test ends, so that only the client's absence can end it.
         w.pull("r", r#"{"batch":1000,"expires":3600000000000}"#);
         let mut others = 0;
         for step in steps {

@@ -1,4 +1,5 @@
-//! A consumer against a stream and connections in memory, in virtual time: transcripts, and a model.
+//! Tests a consumer with a stream and connections in memory, in virtual time: by transcripts, and by
+//! comparison with a model.
 
 mod away;
 mod model;
@@ -14,17 +15,17 @@ use super::*;
 use crate::schema::config::{ConsumerConfig, StreamConfig};
 use crate::schema::sequence::StreamSeq;
 
-/// A stream in memory, seen through a consumer's filters.
+/// A stream in memory, seen through a consumer's filters, in place of a stream of the server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stream {
     pub(super) messages: BTreeMap<StreamSeq, Stored>,
     last_seq: StreamSeq,
     pub(super) filters: Vec<String>,
-    /// The subjects in the order of their first messages.
+    /// The subjects in the order of their first messages, which is the order of a search over subjects.
     places: Vec<String>,
-    /// Messages that are being read.
+    /// The messages that the stream is still reading, so that the consumer must wait for them.
     reading: BTreeSet<StreamSeq>,
-    /// Messages that cannot be read.
+    /// The messages that the stream cannot read, so that the consumer skips them.
     damaged: BTreeSet<StreamSeq>,
     one_a_subject: bool,
     counts_in_parts: bool,
@@ -67,7 +68,7 @@ impl Stream {
     }
 }
 
-/// A stream with a message of each of these subjects.
+/// Creates a stream with one message for each of these subjects, in this order.
 pub(super) fn with_messages(subjects: &[&str]) -> Stream {
     let mut stream = Stream::default();
     for subject in subjects {
@@ -129,7 +130,8 @@ impl Source for Stream {
     }
 
     fn lasts(&mut self, from: usize, len: usize, up_to: Option<StreamSeq>) -> Option<Lasts> {
-        // The place of a subject is the order in which the stream got its first message.
+        // The place of a subject is its rank in the order of first messages, so it stays while the stream
+        // changes.
         for message in self.messages.values() {
             if !self.places.contains(&message.subject) {
                 self.places.push(message.subject.clone());
@@ -168,7 +170,7 @@ impl Source for Stream {
     }
 }
 
-/// A message to a connection.
+/// A message, status, answer or advisory that the consumer sent, for comparison with the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Sent {
     Message {
@@ -187,13 +189,13 @@ enum Sent {
     Advisory(String),
 }
 
-/// Connections in memory.
+/// The connections of clients in memory, which record all that the consumer sends.
 #[derive(Clone, Debug, Default)]
 struct Net {
     sent: Vec<Sent>,
     nobody: BTreeSet<String>,
     behind: BTreeSet<String>,
-    /// Messages a receiver takes before it is behind; 0: any number.
+    /// The number of messages that a receiver takes before its connection is behind; 0 for any number.
     room: usize,
 }
 
@@ -250,7 +252,7 @@ impl Sink for Net {
     }
 }
 
-/// The stream the configurations are checked against.
+/// Returns the configuration of the stream against which the tests check the configurations of consumers.
 fn stream_config() -> StreamConfig {
     StreamConfig {
         name: "S".into(),
@@ -262,7 +264,7 @@ fn stream_config() -> StreamConfig {
     }
 }
 
-/// A configuration as a request makes it.
+/// Returns a consumer's configuration from JSON, checked and with defaults, as a client's request makes it.
 fn config(json: &str) -> ConsumerConfig {
     let mut config: ConsumerConfig = serde_json::from_str(json).expect(json);
     rules::set_defaults(&mut config, &stream_config());

@@ -1,9 +1,10 @@
-//! Random operations against a naive model: sets of numbers, no floors, no queues, no deltas.
+//! Tests a consumer by random operations and a simple model, which keeps sets of message numbers and has no
+//! floors, queues or deltas.
 //!
 //! After each step the model knows the messages that are ahead, the pending ones with their count of
-//! deliveries and the time of their redelivery, and the acknowledged ones; each message that the consumer
-//! sends has to fit. A restart takes the model back to the last durable delta; a reset takes it to a given
-//! message, or to the first message that is not acknowledged.
+//! deliveries and the time of their redelivery, and the acknowledged ones; and checks each message that the
+//! consumer sends against them. A restart takes the model back to the last durable delta; a reset takes it to
+//! a given message, or to the first message that is not acknowledged.
 
 use std::collections::VecDeque;
 
@@ -14,19 +15,21 @@ use crate::schema::config::{AckPolicy, DeliverPolicy};
 
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// Never delivered.
+    /// The messages that the consumer has never delivered and must still deliver.
     ahead: BTreeSet<StreamSeq>,
-    /// Delivered and not settled: the count of deliveries, and the time of the redelivery.
+    /// The messages that the consumer has delivered and no receiver has settled, each with its count of
+    /// deliveries and the time of its redelivery.
     pending: BTreeMap<StreamSeq, (u64, u64)>,
     consumer_seq: u64,
     delivered: StreamSeq,
-    /// Settled, if the deltas list that.
+    /// The messages that receivers have settled, if the consumer's deltas must list them.
     settled: BTreeSet<StreamSeq>,
     given_up: BTreeSet<StreamSeq>,
 }
 
 impl Known {
-    /// Ends the wait for an acknowledgement of the messages that `ended` names.
+    /// Ends the wait for an acknowledgement of the messages for which `ended` returns true, because a
+    /// receiver settled them or the stream removed them.
     fn settle(&mut self, mut ended: impl FnMut(StreamSeq) -> bool) {
         let all = self.pending.keys().chain(&self.given_up).copied();
         let settled: Vec<StreamSeq> = all.filter(|seq| ended(*seq)).collect();
@@ -44,21 +47,25 @@ struct World {
     net: Net,
     config: ConsumerConfig,
     record: Record,
-    /// The messages that the durable deltas list as settled.
+    /// The messages that the durable deltas list as settled. The test compares them with the model.
     listed: BTreeSet<StreamSeq>,
     state: State,
     consumer: Consumer,
     known: Known,
-    /// The knowledge at the time of each delta that is not durable yet, and of the last durable one.
+    /// The deltas that are not durable yet, each with the model's state at that time. A restart takes the
+    /// model back to `durable`, its state at the last durable delta.
     told: VecDeque<(Vec<u8>, Known)>,
     durable: Known,
-    /// The acknowledged messages for which the receiver got an answer.
+    /// The acknowledged messages for which the receiver got an answer. The consumer must never redeliver
+    /// them.
     recorded: BTreeSet<StreamSeq>,
-    /// The messages that an acknowledgement with a reply subject covers.
+    /// The messages of each acknowledgement with a reply subject, by that subject. The answer to it makes
+    /// them recorded.
     asked: BTreeMap<String, Vec<StreamSeq>>,
     asks: u64,
     floor: Position,
-    /// The last message of the stream when the consumer began with the last message of each subject.
+    /// The number of the stream's last message when the test created the consumer. A consumer of last
+    /// messages looks at the messages up to it.
     resume: StreamSeq,
 }
 
@@ -110,7 +117,8 @@ impl World {
         world
     }
 
-    /// The messages that are ahead, from the stream and the last message delivered.
+    /// Computes the messages that the consumer must still deliver, from the stream's messages and the last
+    /// delivered number.
     fn ahead(&mut self) -> BTreeSet<StreamSeq> {
         let delivered = self.known.delivered;
         let all = self.stream.matching(delivered.next()).map(|(seq, _)| seq);
@@ -131,7 +139,8 @@ impl World {
                 let seq = put(&mut self.stream, self.now, x);
                 let subject = SUBJECTS[x as usize % 4];
                 self.consumer.handle_stored(seq, subject.as_bytes());
-                // After a reset the consumer may begin with a message that the stream has yet to store.
+                // A reset may have moved the consumer to a message that the stream has yet to store. The
+                // consumer then does not want this message.
                 if seq > self.known.delivered && self.stream.matches(subject) {
                     self.known.ahead.insert(seq);
                 }
@@ -198,7 +207,8 @@ impl World {
 
     fn ack(&mut self, kind: u8, x: u64) {
         let pending: Vec<StreamSeq> = self.known.pending.keys().copied().collect();
-        // Mostly a pending message, sometimes any.
+        // The receiver mostly acknowledges a pending message, and sometimes any message, so that the test
+        // covers wrong acknowledgements.
         let seq = if x.is_multiple_of(8) || pending.is_empty() {
             StreamSeq::new(x % (self.stream.last_seq.get() + 3))
         } else {
@@ -266,7 +276,7 @@ impl World {
         ns.unwrap_or(self.config.ack_wait) as u64 / 1000
     }
 
-    /// Lets time pass, stopping where the consumer asks to be called.
+    /// Lets time pass, and calls the consumer at each of its deadlines, as a server does.
     fn wait(&mut self, us: u64) {
         let until = self.now + us;
         for calls in 0.. {
@@ -337,7 +347,8 @@ impl World {
 
     fn restart(&mut self) {
         self.told.clear();
-        // After a restart, no receiver that waited gets an answer.
+        // After a restart, no receiver that waited gets an answer, because the consumer has lost their
+        // subjects.
         self.asked.clear();
         self.known = self.durable.clone();
         let there = &self.stream.messages;
@@ -353,7 +364,7 @@ impl World {
         self.floor = self.state.ack_floor();
     }
 
-    /// Begins again, as the log says, once all deltas are durable.
+    /// Resets the consumer and the model, as the log does, once all deltas are durable.
     fn reset(&mut self, x: u64) {
         while !self.told.is_empty() {
             self.make_durable();
@@ -390,13 +401,15 @@ impl World {
         );
         self.consumer
             .handle_reset(&self.state, &mut self.stream, &mut self.net);
-        // The receivers that waited have their answers: acknowledgements above the new start count no more.
+        // The consumer has answered all receivers that waited. Acknowledgements above the new start no longer
+        // count, so the model forgets them.
         for sent in std::mem::take(&mut self.net.sent) {
             self.judge(sent);
         }
         assert!(self.asked.is_empty(), "{:?}", self.asked);
         self.recorded.retain(|recorded| *recorded < seq);
-        // The consumer lists the messages before its new start all the same.
+        // The consumer still lists settled messages before its new start, because it does not deliver them
+        // again.
         let settled = self.known.settled.iter().copied();
         let settled = settled.filter(|s| *s < seq || self.listed.contains(s));
         self.known = Known {
@@ -498,11 +511,12 @@ impl World {
         let floor = info.ack_floor;
         assert_eq!(self.floor.max(floor), floor, "the floor went back");
         self.floor = floor;
-        // Nothing at or below the floor is owed.
+        // No message at or below the ack floor may await an acknowledgement.
         assert!(self.known.pending.keys().all(|seq| *seq > floor.stream_seq));
     }
 
-    /// With receivers that take everything and acknowledge it, nothing is left.
+    /// Lets receivers take all messages and acknowledge them, and checks that the consumer then has no
+    /// message left.
     fn drain(&mut self) {
         for inbox in std::mem::take(&mut self.net.nobody) {
             self.consumer.handle_subscribed(inbox.as_bytes());
@@ -564,7 +578,7 @@ fn take_up(
     consumer
 }
 
-/// Lets the consumer find its first messages before the stream changes: the model knows nothing of a search.
+/// Prepares the consumer before the stream changes, because the model has no search in parts.
 fn prepare(now: u64, consumer: &mut Consumer, stream: &mut Stream) {
     while !consumer.is_prepared() {
         let limit = 1 + now as usize % 3;

@@ -1,4 +1,5 @@
-//! A consumer that looks for the last message of each subject while the stream changes.
+//! Tests that a consumer finds the last message of each subject, although the stream changes during its
+//! search in parts.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use super::*;
 const SUBJECTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const NOW: u64 = 1_000_000_000;
 
-/// A change between two parts of the search.
+/// A change of the stream, or a pull, that the test makes between two parts of the search.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Store(usize),
@@ -103,7 +104,7 @@ impl World {
         );
     }
 
-    /// Takes all messages, and returns their numbers.
+    /// Pulls all messages of the consumer, and returns their numbers in the order of delivery.
     fn take_all(&mut self) -> Vec<StreamSeq> {
         let pending = self.consumer.num_pending();
         self.net.sent.clear();
