@@ -1,4 +1,5 @@
-//! The answers of the JetStream API: their types, their fields, and their encoding as JSON.
+//! Writes the answers of the JetStream API to the requests of clients: their types, their fields, and their
+//! encoding as JSON.
 //!
 //! An answer is an object with a `type`, and with either an `error` or the fields of the result; never both.
 
@@ -15,10 +16,11 @@ use crate::schema::mapping::SubjectTransform;
 use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 
-/// The `type` of the answer to a request with a subject that the server does not serve.
+/// The `type` of the answer to a request with a subject that the server does not serve. Clients check the
+/// type.
 pub const SYSTEM: &str = "io.nats.jetstream.api.v1.system_response";
 
-/// The kind of an API request that the server answers in JSON.
+/// The kind of an API request that the server answers in JSON. It determines the type of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Kind {
@@ -47,7 +49,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the text for the field `type` of the answer to this kind of request.
+    /// Returns the text for the field `type` of the answer to this kind of request, by which the client
+    /// checks the answer.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -77,7 +80,8 @@ impl Kind {
     }
 }
 
-/// Encodes the JSON answer to a request that succeeded, with the fields of `result`.
+/// Encodes the JSON answer to a request that succeeded, with the fields of `result` that the client asked
+/// for.
 #[must_use]
 pub fn done(kind: Kind, result: &impl Serialize) -> Vec<u8> {
     #[derive(Serialize)]
@@ -93,6 +97,7 @@ pub fn done(kind: Kind, result: &impl Serialize) -> Vec<u8> {
 }
 
 /// Encodes the JSON answer to a request that the server refused. `kind` is [`Kind::as_str`] or [`SYSTEM`].
+/// The client learns from the error why the server refused.
 #[must_use]
 pub fn refused(kind: &'static str, error: &ApiError) -> Vec<u8> {
     #[derive(Serialize)]
@@ -106,31 +111,35 @@ pub fn refused(kind: &'static str, error: &ApiError) -> Vec<u8> {
     })
 }
 
-/// The nodes that keep a stream or serve a consumer, as an info answer shows them.
+/// The nodes that keep a stream or serve a consumer, as an info answer shows them to clients and monitoring
+/// tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClusterInfo {
-    /// The name of the cluster to which the node belongs; empty outside of a cluster.
+    /// The name of the cluster to which the node belongs; empty outside of a cluster, which leaves the field
+    /// out of the answer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The name of the Raft group that keeps the stream or consumer on several nodes.
+    /// The name of the Raft group that keeps the stream or consumer on several nodes. Tools show it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub raft_group: String,
     /// The name of the node that serves the stream or consumer, which is the group's leader; empty if the
-    /// answering node knows no leader.
+    /// answering node knows no leader. Tools report that as a fault.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub leader: String,
-    /// The time at which the answering node began to lead the group; `None` if another node leads.
+    /// The time at which the answering node began to lead the group; `None` if another node leads, because
+    /// this node does not know that time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader_since: Option<Timestamp>,
     /// True if the replication traffic between the nodes counts for the system account, and not for the
-    /// account of a client.
+    /// account of a client, as operators see it.
     #[serde(skip_serializing_if = "is_zero")]
     pub system_account: bool,
-    /// The name of the account for which the replication traffic between the nodes counts.
+    /// The name of the account for which the replication traffic between the nodes counts, as nats-server
+    /// reports it.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub traffic_account: &'static str,
     /// The nodes other than the leader that keep a copy of the stream or consumer. Only the leader knows
-    /// them, so another node's answer lists none.
+    /// them, so another node's answer lists no nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<ReplicaInfo>,
 }
@@ -155,76 +164,84 @@ impl ClusterInfo {
     }
 }
 
-/// A node that keeps a copy of the stream or consumer, as the leader sees this node.
+/// A node that keeps a copy of the stream or consumer, as the leader sees this node. A tool sees from it
+/// whether the copy is up to date.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReplicaInfo {
-    /// The name of the node.
+    /// The name of the node with the copy, from its configuration.
     pub name: String,
-    /// True if the answering node hears from this node, and this node lacks few or none of the log's entries.
+    /// True if the leader hears from this node, and this node lacks few or none of the log's entries.
     pub current: bool,
-    /// True if the leader has no connection to the node.
+    /// True if the leader has no connection to the node, which may have failed.
     #[serde(skip_serializing_if = "is_zero")]
     pub offline: bool,
-    /// The time since the answering node last heard from this node, in nanoseconds; 0 if it never did.
+    /// The time since the leader last heard from this node, in nanoseconds; 0 if the leader never heard from
+    /// it.
     pub active: u64,
-    /// The number of log entries that this node still lacks, compared with the leader's log.
+    /// The number of log entries that this node still lacks, compared with the leader's log. Tools show it as
+    /// the copy's lag.
     #[serde(skip_serializing_if = "is_zero")]
     pub lag: u64,
-    /// The id of the node, as NATS tools show it.
+    /// The id of the node, as NATS tools show it beside the name.
     pub peer: String,
 }
 
-/// The description of a stream in an API answer to a client.
+/// The description of a stream in an API answer to a client, for example to an info request.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamInfo<'a> {
-    /// The stream's configuration, with the version and API level of the answering server in the metadata.
+    /// The stream's configuration, with the version and API level of the answering server in the metadata, as
+    /// nats-server adds them.
     pub config: Cow<'a, StreamConfig>,
-    /// The time at which the server created the stream.
+    /// The time at which the server created the stream. A client recognises a new stream of an old name by
+    /// it.
     pub created: Timestamp,
-    /// The counts, numbers and times of the messages that the stream holds.
+    /// The counts, numbers and times of the messages that the stream holds, at the time of the answer.
     pub state: StreamState,
-    /// The server's domain.
+    /// The JetStream domain of the server, which clients use in subjects; `None` leaves the field out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<&'a str>,
-    /// The nodes that keep the stream; `None` leaves the field out of the answer.
+    /// The nodes that keep the stream, with its leader; `None` leaves the field out of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cow<'a, ClusterInfo>>,
-    /// The state of the mirror's origin; `None` if the stream is no mirror.
+    /// The progress of the mirror in its origin; `None` if the stream is no mirror.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mirror: Option<OriginState>,
-    /// The states of the stream's sources.
+    /// The progress of the stream in each of its sources.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<OriginState>,
-    /// The time at which the server made this answer.
+    /// The time at which the server made this answer. The client compares the other times with it.
     pub ts: Timestamp,
 }
 
-/// The state of an origin of a stream: how far the stream has got in it.
+/// The progress of a stream in one of its origins, by which an operator sees whether the stream is up to
+/// date.
 #[derive(Clone, Debug, Serialize)]
 pub struct OriginState {
-    /// The name of the origin.
+    /// The name of the origin: another stream.
     pub name: String,
-    /// The number of messages that the origin has and the stream has not taken in.
+    /// The number of messages that the origin has and the stream has not taken in, as of the origin's last
+    /// answer.
     pub lag: u64,
-    /// The time since the origin's last answer, in nanoseconds; -1 if it has never answered.
+    /// The time since the origin's last answer, in nanoseconds; -1 if the origin has never answered. A long
+    /// time is a sign of a fault.
     pub active: i64,
-    /// The pattern of the subjects that the stream takes in; empty for all subjects.
+    /// The pattern of the subjects that the stream takes in from this origin; empty for all subjects.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub filter_subject: String,
-    /// The transforms of the subjects under which the stream stores the messages.
+    /// The transforms of the subjects under which the stream stores the messages of this origin.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subject_transforms: Vec<SubjectTransform>,
-    /// The error of the last attempt to take in messages; `None` if it succeeded.
+    /// The error of the last attempt to take in messages; `None` if that attempt succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ApiError>,
 }
 
-/// The state of a stream's messages, as an answer shows it.
+/// The state of a stream's messages, as an answer shows it to the client.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamState {
-    /// The number of messages.
+    /// The number of messages that the stream holds.
     pub messages: u64,
-    /// The number of bytes of the stream's messages.
+    /// The size of the messages that the stream holds, in bytes.
     pub bytes: u64,
     /// The number of the stream's first message. In an empty stream, it is the number that the next message
     /// gets, or 0 if the stream has never stored a message.
@@ -237,38 +254,44 @@ pub struct StreamState {
     /// The time at which the stream stored its last message, which it may have removed since;
     /// [`Timestamp::ZERO`] if the stream has never stored a message.
     pub last_ts: Timestamp,
-    /// The number of subjects with messages in the stream.
+    /// The number of subjects of which the stream holds messages.
     #[serde(skip_serializing_if = "is_zero")]
     pub num_subjects: u64,
-    /// Subjects of the stream, each with its number of messages; empty unless the request asks for them.
+    /// Subjects of the stream, each with its number of messages; empty unless the client's request asks for
+    /// them, because they may be many.
     #[serde(
         skip_serializing_if = "Vec::is_empty",
         serialize_with = "subject_counts"
     )]
     pub subjects: Vec<(String, u64)>,
-    /// The number of removed messages between the stream's first message and its last.
+    /// The number of removed messages between the stream's first message and its last, so that a client knows
+    /// how many numbers are missing.
     #[serde(skip_serializing_if = "is_zero")]
     pub num_deleted: u64,
-    /// The numbers of the removed messages; empty unless the request asks for them.
+    /// The numbers of the removed messages; empty unless the client's request asks for them, because they may
+    /// be many.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deleted: Vec<StreamSeq>,
-    /// The number of the stream's consumers.
+    /// The number of the stream's consumers, at the time of the answer.
     pub consumer_count: usize,
 }
 
-/// The position of an answer's items in the whole list of streams, consumers or subjects.
+/// The position of an answer's items in the whole list of streams, consumers or subjects. The client asks for
+/// the next page until it has all items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Page {
-    /// The number of items in the whole list of streams, consumers or subjects.
+    /// The number of items in the whole list, so that the client knows whether more pages follow.
     pub total: usize,
-    /// The number of items at the beginning of the list that the answer skips.
+    /// The number of items at the beginning of the list that the answer skips, because the client has them
+    /// from earlier pages.
     pub offset: usize,
-    /// The most list items that one answer contains.
+    /// The limit on the list items in one answer, which keeps the answer short.
     pub limit: usize,
 }
 
 impl Page {
-    /// Creates the page of a list of `total` items that skips `offset` items and contains at most `limit`.
+    /// Creates the page of a list of `total` items that skips `offset` items and contains at most `limit`. An
+    /// offset beyond the list counts as its end.
     #[must_use]
     pub fn new(total: usize, offset: usize, limit: usize) -> Self {
         Self {
@@ -279,63 +302,72 @@ impl Page {
     }
 }
 
-/// The description of a consumer in an API answer to a client.
+/// The description of a consumer in an API answer to a client, for example to an info request.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConsumerInfo<'a> {
-    /// The name of the consumer's stream.
+    /// The name of the stream of which the consumer delivers messages.
     pub stream_name: &'a str,
-    /// The consumer's name.
+    /// The name of the consumer in its stream.
     pub name: &'a str,
-    /// The time at which the server created the consumer.
+    /// The time at which the server created the consumer. A client recognises a new consumer of an old name
+    /// by it.
     pub created: Timestamp,
-    /// The consumer's configuration, with the version and API level of the answering server in the metadata.
+    /// The consumer's configuration, with the version and API level of the answering server in the metadata,
+    /// as nats-server adds them.
     pub config: Cow<'a, ConsumerConfig>,
-    /// The number of the consumer's last delivery, and of the message that it delivered.
+    /// The number of the consumer's last delivery, and the number of the delivered message in the stream.
     pub delivered: Sequences,
-    /// The ack floor: the last delivery up to which receivers have acknowledged every delivery.
+    /// The ack floor: the delivery up to which receivers have acknowledged every delivery, which shows their
+    /// progress.
     pub ack_floor: Sequences,
-    /// The number of messages that the consumer has delivered and that receivers have not acknowledged.
+    /// The number of messages that the consumer has delivered and that receivers have not acknowledged. A
+    /// client sees from it how far its receivers are behind.
     pub num_ack_pending: u64,
-    /// The number of unacknowledged messages that the consumer has delivered more than once.
+    /// The number of unacknowledged messages that the consumer has delivered more than once, a sign of
+    /// failing or slow receivers.
     pub num_redelivered: u64,
-    /// The number of pull requests that wait at the consumer for messages.
+    /// The number of pull requests that wait at the consumer for messages, a sign of idle receivers.
     pub num_waiting: u64,
     /// The number of messages that pass the consumer's filters and that the consumer has still to deliver for
-    /// the first time.
+    /// the first time, that is, its backlog.
     pub num_pending: u64,
-    /// True if a client subscribes to the deliver subject of a push consumer.
+    /// True if a client subscribes to the deliver subject of a push consumer, so that a second client knows
+    /// that the consumer is in use.
     #[serde(skip_serializing_if = "is_zero")]
     pub push_bound: bool,
     /// True while a pause stops the consumer's deliveries.
     #[serde(skip_serializing_if = "is_zero")]
     pub paused: bool,
-    /// The time until the pause of the consumer ends, in nanoseconds.
+    /// The time until the pause of the consumer ends, in nanoseconds; 0 without a pause.
     #[serde(skip_serializing_if = "is_zero")]
     pub pause_remaining: i64,
-    /// The nodes that keep the consumer, with the leader that serves it.
+    /// The nodes that keep the consumer, with the leader that serves the consumer.
     pub cluster: &'a ClusterInfo,
-    /// The time at which the server made this answer.
+    /// The time at which the server made this answer. The client compares the other times with it.
     pub ts: Timestamp,
 }
 
-/// A delivery of a consumer, by its number in the consumer and the number of its message in the stream.
+/// A delivery of a consumer, by its number in the consumer and the number of its message in the stream. An
+/// info answer shows such positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sequences {
-    /// The number of the delivery among all deliveries of the consumer.
+    /// The number of the delivery among all deliveries of the consumer, redeliveries included.
     pub consumer_seq: ConsumerSeq,
-    /// The number of the delivered message in the stream.
+    /// The number of the delivered message in the stream, by which a client can read the message.
     pub stream_seq: StreamSeq,
-    /// The time of the delivery; for the ack floor, the time of the last acknowledgement.
+    /// The time of the delivery; for the ack floor, the time of the last acknowledgement. `None` if this node
+    /// does not know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_active: Option<Timestamp>,
 }
 
-/// The usage and the limits of an account, as an info answer shows them.
+/// The usage and the limits of an account, as an info answer shows them, so that a client sees how much room
+/// is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AccountInfo<'a> {
-    /// The number of bytes of messages that the account's streams hold in memory.
+    /// The size of the messages that the account's streams hold in memory, in bytes.
     pub memory: u64,
-    /// The number of bytes of messages that the account's streams hold on disk.
+    /// The size of the messages that the account's streams hold on disk, in bytes.
     pub storage: u64,
     /// The number of bytes that the server reserves in memory: the sum of the byte limits of the streams in
     /// memory.
@@ -343,37 +375,37 @@ pub struct AccountInfo<'a> {
     /// The number of bytes that the server reserves on disk: the sum of the byte limits of the streams on
     /// disk.
     pub reserved_storage: u64,
-    /// The number of streams.
+    /// The number of streams of the account.
     pub streams: usize,
-    /// The number of consumers.
+    /// The number of consumers of all streams of the account.
     pub consumers: usize,
-    /// The limits of the account.
+    /// The limits of the account, beyond which the server refuses requests.
     pub limits: AccountLimits,
-    /// The server's domain.
+    /// The JetStream domain of the server, which clients use in subjects; `None` leaves the field out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<&'a str>,
-    /// The counts of the JetStream API requests of the account.
+    /// The counts of the JetStream API requests of the account, for operators.
     pub api: ApiCounts,
 }
 
-/// The limits of an account, as an info answer shows them; a limit of -1 allows any number.
+/// The limits of an account, as an info answer shows them to a client; a limit of -1 allows any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct AccountLimits {
-    /// The most bytes of messages that all streams together may hold in memory.
+    /// The limit on the messages that all streams together hold in memory, in bytes.
     pub max_memory: i64,
-    /// The most bytes of messages that all streams together may hold on disk.
+    /// The limit on the messages that all streams together hold on disk, in bytes.
     pub max_storage: i64,
-    /// The most streams that the account may have.
+    /// The limit on the streams of the account; the server refuses to create more.
     pub max_streams: i64,
-    /// The most consumers that the account may have.
+    /// The limit on the consumers of the account; the server refuses to create more.
     pub max_consumers: i64,
-    /// The most unacknowledged messages that one consumer may have.
+    /// The limit on the unacknowledged messages of one consumer, which bounds its memory.
     pub max_ack_pending: i64,
-    /// The most bytes of messages that one stream may hold in memory.
+    /// The limit on the messages that one stream holds in memory, in bytes.
     pub memory_max_stream_bytes: i64,
-    /// The most bytes of messages that one stream may hold on disk.
+    /// The limit on the messages that one stream holds on disk, in bytes.
     pub storage_max_stream_bytes: i64,
-    /// True if every stream must have a limit of bytes.
+    /// True if every stream must have a limit of bytes, so that the server can reserve the space.
     pub max_bytes_required: bool,
 }
 
@@ -392,14 +424,15 @@ impl Default for AccountLimits {
     }
 }
 
-/// The API level of a server, and counts of the API requests to this server.
+/// The API level of a server, and counts of the API requests to this server, as the answer about an account
+/// shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ApiCounts {
-    /// The API level of this server.
+    /// The API level of this server, by which a client knows the features of the API.
     pub level: u32,
-    /// The number of API requests that clients have sent to this server since its start.
+    /// The number of API requests that clients have sent to this server since its start, for operators.
     pub total: u64,
-    /// The number of API requests that this server has refused since its start.
+    /// The number of API requests that this server has refused since its start, for operators.
     pub errors: u64,
 }
 
@@ -413,7 +446,7 @@ impl Default for ApiCounts {
     }
 }
 
-/// Encodes the JSON answer to a request that succeeded and has no result of its own.
+/// Encodes the JSON answer to a request that succeeded and has no result of its own, such as a deletion.
 #[must_use]
 pub fn success(kind: Kind) -> Vec<u8> {
     #[derive(Serialize)]
@@ -423,7 +456,8 @@ pub fn success(kind: Kind) -> Vec<u8> {
     done(kind, &Success { success: true })
 }
 
-/// Encodes the JSON answer to a purge that removed `purged` messages from a stream.
+/// Encodes the JSON answer to a purge that removed `purged` messages from a stream, so that the client learns
+/// the number.
 #[must_use]
 pub fn purged(purged: u64) -> Vec<u8> {
     #[derive(Serialize)]
@@ -441,7 +475,7 @@ pub fn purged(purged: u64) -> Vec<u8> {
 }
 
 /// Encodes the JSON answer to a request that pauses a consumer until `until`, or that ends the pause
-/// (`None`).
+/// (`None`). The client learns the remaining time.
 #[must_use]
 pub fn paused(until: Option<Timestamp>, now: Timestamp) -> Vec<u8> {
     #[derive(Serialize)]
@@ -467,7 +501,7 @@ pub fn paused(until: Option<Timestamp>, now: Timestamp) -> Vec<u8> {
 }
 
 /// Encodes the JSON answer to a request for one message, as the stream has stored the message; `no_headers`
-/// leaves out the message's headers.
+/// leaves out the message's headers, as the client asked.
 #[must_use]
 pub fn message(
     seq: StreamSeq,
@@ -505,7 +539,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 fn to_vec(answer: &impl Serialize) -> Vec<u8> {
-    // The serialisation never fails: strings, numbers and lists of these always have a JSON form.
+    // The serialisation never fails, because strings, numbers and lists of these always have a JSON form.
     serde_json::to_vec(answer).unwrap_or_else(|e| unreachable!("an answer is always JSON: {e}"))
 }
 

@@ -1,8 +1,9 @@
-//! The bodies of JSON requests: their fields, and the checks that need only the request itself.
+//! Reads the bodies of clients' JSON requests: their fields, and the checks that need only the request
+//! itself.
 //!
 //! The server accepts fields of nats-server that it does not support, as long as their values ask for nothing
-//! (`false`, an empty list). Otherwise the server refuses the request and names the field: with error 10052
-//! for a stream, and 10012 for a consumer.
+//! (`false`, an empty list), because clients' libraries send such fields. Otherwise the server refuses the
+//! request and names the field: with error 10052 for a stream, and 10012 for a consumer.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -17,23 +18,27 @@ use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 use crate::stream::{DeleteRequest, PurgeRequest};
 
-/// The condition of a request to create a consumer: whether the consumer may or must already exist.
+/// The condition of a request to create a consumer: whether the consumer may or must already exist. The
+/// client protects itself so against the work of other clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// The request creates or changes the consumer, whether the consumer exists or not.
+    /// The request creates or changes the consumer, whether the consumer exists or not, as older clients
+    /// expect.
     #[default]
     #[serde(rename = "")]
     CreateOrUpdate,
-    /// The request creates the consumer, and fails if the consumer exists with another configuration.
+    /// The request creates the consumer. The server refuses the request if the consumer exists with another
+    /// configuration.
     #[serde(rename = "create")]
     Create,
-    /// The request changes the consumer, and fails if the consumer does not exist.
+    /// The request changes the consumer. The server refuses the request if the consumer does not exist.
     #[serde(rename = "update")]
     Update,
 }
 
 impl Action {
-    /// Returns the condition on the consumer in the spelling of requests and of the log.
+    /// Returns the condition on the consumer in the spelling of requests and of the log, which the leader
+    /// writes into the command.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -44,11 +49,13 @@ impl Action {
     }
 }
 
-/// The details that an info request about a stream asks for, beside the stream's state.
+/// The details that an info request about a stream asks for, beside the stream's state. They may be large, so
+/// the server sends them only on request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InfoDetails {
-    /// The number of subjects at the beginning of the list that the answer skips.
+    /// The number of subjects at the beginning of the list that the answer skips, because the client has them
+    /// from earlier pages.
     pub offset: i64,
     /// True if the request also asks for the numbers of the stream's removed messages.
     pub deleted_details: bool,
@@ -57,13 +64,15 @@ pub struct InfoDetails {
     pub subjects_filter: String,
 }
 
-/// The part of the list of streams for which a request asks.
+/// The part of the list of streams for which a client's request asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamPage {
-    /// The number of streams at the beginning of the list that the answer skips.
+    /// The number of streams at the beginning of the list that the answer skips, because the client has them
+    /// from earlier pages.
     pub offset: i64,
-    /// The pattern that a subject of each listed stream must overlap; empty asks for all streams.
+    /// The pattern that a subject of each listed stream must overlap; empty asks for all streams. A client
+    /// finds the stream of a subject so.
     pub subject: String,
 }
 
@@ -79,15 +88,16 @@ struct StepDown {
     placement: Placement,
 }
 
-/// The node to which a request wants to move the leadership; empty fields accept any node.
+/// The node to which an operator's request moves the leadership; empty fields accept any node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Placement {
-    /// The name of the cluster to which the new leader must belong; empty accepts any.
+    /// The name of the cluster to which the new leader must belong; empty accepts any cluster.
     pub cluster: String,
-    /// The tags that the new leader must have, if the request names no node.
+    /// The tags that the new leader must have, if the request names no node, so that an operator can choose
+    /// among nodes by tag.
     pub tags: Vec<String>,
-    /// The name of the node.
+    /// The name of the node that the request wants as the new leader; empty accepts any node.
     pub preferred: String,
 }
 
@@ -112,33 +122,36 @@ struct ConsumerCreate {
     pedantic: bool,
 }
 
-/// Checks that the body of a request is empty, because this kind of request has no parameters.
+/// Checks that the body of a request is empty, as nats-server does, because this kind of request has no
+/// parameters.
 pub(super) fn empty(text: &[u8]) -> Result<(), ApiError> {
     json::is_empty(text)
         .then_some(())
         .ok_or(ApiError::NOT_EMPTY_REQUEST)
 }
 
-/// Reads, from the body of a list request, the number of list items that the answer skips.
+/// Reads, from the body of a list request, the number of list items that the answer skips, because the client
+/// has them from earlier pages.
 pub(super) fn page(text: &[u8]) -> Result<usize, ApiError> {
     json::optional::<Page>(text).map(|page| offset(page.offset))
 }
 
-/// Returns the number of list items that the answer skips, from the offset in a list request; a negative
-/// offset counts as 0.
+/// Returns the number of list items that the answer skips, given the offset in a client's list request; a
+/// negative offset counts as 0.
 pub(super) fn offset(offset: i64) -> usize {
     saturating_usize(or_zero(offset))
 }
 
 /// Reads the configuration of the stream `name` from the body of a request, notes in the configuration the
-/// API level that it requires, and reads the request's field `pedantic`.
+/// API level that its features require, and reads the request's field `pedantic`.
 pub(super) fn stream(name: &str, text: &[u8]) -> Result<(Box<StreamConfig>, bool), ApiError> {
     let mut fields = json::object(text)?;
     let pedantic = flag(&mut fields, "pedantic")?;
     Ok((stream_config(name, fields)?, pedantic))
 }
 
-/// Reads the configuration of the stream `name`, and notes in it the API level that it requires.
+/// Reads the configuration of the stream `name`, and notes in it the API level that its features require, as
+/// nats-server does. Refuses features that this server lacks.
 fn stream_config(
     name: &str,
     mut fields: Map<String, Value>,
@@ -167,23 +180,25 @@ fn stream_config(
     Ok(config)
 }
 
-/// The form of a backup for which a client asks, and the place to which the server sends it.
+/// The form of a backup for which a client asks, and the place to which the server sends the backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Snapshot {
-    /// The subject to which the server sends the chunks of the backup.
+    /// The subject to which the server sends the chunks of the backup, and at which the client listens.
     pub deliver_subject: String,
-    /// True for a backup without the stream's consumers.
+    /// True for a backup without the stream's consumers, which a restored stream then lacks.
     pub no_consumers: bool,
-    /// The size of a chunk in bytes; 0 for the server's choice.
+    /// The size of a chunk in bytes; 0 for the server's choice. The client must accept messages of this size.
     pub chunk_size: i64,
-    /// The most bytes that the server sends before the client confirms a chunk; 0 for the server's choice.
+    /// The number of bytes that the server sends ahead of the client's confirmations, so that a slow client
+    /// is not flooded; 0 for the server's choice.
     pub window_size: i64,
-    /// True if the server is to check all messages first. This server checks each message as it reads it.
+    /// True if the client wants the server to check all messages first. This server ignores it, because it
+    /// checks each message anyway when it reads the message.
     pub jsck: bool,
 }
 
-/// Reads the body of a request for a backup.
+/// Reads the body of a client's request for a backup, and refuses it if it names no subject for the chunks.
 pub(super) fn snapshot(text: &[u8]) -> Result<Snapshot, ApiError> {
     if json::is_empty(text) {
         return Err(ApiError::BAD_REQUEST);
@@ -196,8 +211,8 @@ pub(super) fn snapshot(text: &[u8]) -> Result<Snapshot, ApiError> {
     }
 }
 
-/// Reads, from the body of a request, the configuration of the stream `name` that a backup is to fill. The
-/// backup itself has the state of the stream, which the request repeats.
+/// Reads, from the body of a request, the configuration of the stream `name` that a client restores from a
+/// backup. The backup itself has the state of the stream, which the request repeats.
 pub(super) fn restore(name: &str, text: &[u8]) -> Result<Box<StreamConfig>, ApiError> {
     #[derive(Default, Deserialize)]
     #[serde(default, deny_unknown_fields)]
@@ -227,7 +242,7 @@ pub(super) fn creatable(config: &StreamConfig) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Reads, from the body of a purge request, which messages the stream is to remove.
+/// Reads, from the body of a purge request, the selection of the messages that the stream removes.
 pub(super) fn purge(text: &[u8]) -> Result<PurgeRequest, ApiError> {
     let purge: PurgeRequest = json::optional_of(text, &["filter", "seq", "keep"])?;
     if purge.seq > StreamSeq::ZERO && purge.keep > 0 {
@@ -236,7 +251,7 @@ pub(super) fn purge(text: &[u8]) -> Result<PurgeRequest, ApiError> {
     Ok(purge)
 }
 
-/// Reads, from the body of a delete request, which message the stream is to remove.
+/// Reads, from the body of a delete request, the number of the message that the stream removes.
 pub(super) fn message_delete(text: &[u8]) -> Result<DeleteRequest, ApiError> {
     if json::is_empty(text) {
         return Err(ApiError::BAD_REQUEST);
@@ -244,7 +259,8 @@ pub(super) fn message_delete(text: &[u8]) -> Result<DeleteRequest, ApiError> {
     json::fields_of(json::object(text)?, &["seq", "no_erase"])
 }
 
-/// Reads the end of a pause from the body of a request; `None` ends the pause at once.
+/// Reads the end of a pause from the body of a request; `None` ends the pause at once, so that the consumer
+/// delivers again.
 pub(super) fn pause(text: &[u8]) -> Result<Option<Timestamp>, ApiError> {
     let until = json::optional::<Pause>(text)?.pause_until;
     Ok(until.filter(|&until| until != Timestamp::ZERO))
@@ -259,13 +275,13 @@ pub(super) fn reset(text: &[u8]) -> Result<StreamSeq, ApiError> {
     }
 }
 
-/// Reads, from the body of a step-down request, the node that is to lead.
+/// Reads, from the body of a step-down request, the node that the operator wants as the new leader.
 pub(super) fn step_down(text: &[u8]) -> Result<Placement, ApiError> {
     json::optional::<StepDown>(text).map(|step_down| step_down.placement)
 }
 
 /// Reads the configuration of a consumer of `stream` from the body of a request, takes the consumer's name
-/// from the request's subject, and notes in the configuration the API level that it requires.
+/// from the request's subject, and notes in the configuration the API level that its features require.
 pub(super) fn consumer(
     stream: &str,
     name: ConsumerName<'_>,
@@ -291,7 +307,7 @@ pub(super) fn consumer(
 }
 
 /// Reads the configuration of a consumer, and refuses the fields and values that this server knows by name
-/// but does not support.
+/// but does not support, so that no client relies on them.
 pub(crate) fn consumer_config(
     mut config: Map<String, Value>,
 ) -> Result<Box<ConsumerConfig>, ApiError> {
@@ -313,7 +329,7 @@ pub(crate) fn consumer_config(
 }
 
 /// Checks the name and filter in a consumer's configuration against the subject of the request, and sets the
-/// name in the configuration.
+/// name in the configuration. nats-server refuses a mismatch too.
 fn named(config: &mut ConsumerConfig, name: ConsumerName<'_>) -> Result<(), ApiError> {
     let text = match name {
         ConsumerName::None => config.name.as_str(),
@@ -354,7 +370,8 @@ fn named(config: &mut ConsumerConfig, name: ConsumerName<'_>) -> Result<(), ApiE
     Ok(())
 }
 
-/// Refuses values of a stream's configuration that nats-server accepts and this server does not support.
+/// Refuses values of a stream's configuration that nats-server accepts and this server does not support, so
+/// that no client relies on them.
 fn supported(config: &StreamConfig) -> Result<(), ApiError> {
     if config.mirror_direct && config.mirror.is_none() {
         return Err(ApiError::invalid_config(
@@ -376,7 +393,7 @@ fn supported(config: &StreamConfig) -> Result<(), ApiError> {
 /// not support. Refuses them if their values ask for anything.
 fn unsupported_of_origins(fields: &mut Map<String, Value>, field: &str) -> Result<(), ApiError> {
     let origins = match fields.get_mut(field) {
-        // nats-server takes null for an empty list.
+        // The server takes null for an empty list, as nats-server does.
         Some(Value::Null) => {
             fields.remove(field);
             return Ok(());
@@ -401,7 +418,7 @@ fn unsupported_of_origins(fields: &mut Map<String, Value>, field: &str) -> Resul
 }
 
 /// Returns whether the value of an unsupported field asks for anything: whether it is other than null, false,
-/// 0 and empty.
+/// 0 and empty. A client's library may send such a field without a wish.
 fn asks(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -423,11 +440,14 @@ fn flag(fields: &mut Map<String, Value>, name: &str) -> Result<bool, ApiError> {
     }
 }
 
-/// The fields of a stream's configuration that this server knows by name but does not support.
+/// The fields of a stream's configuration that this server knows by name but does not support. The server
+/// refuses a request that uses them.
 const STREAM_FIELDS: &[&str] = &["allow_msg_counter", "allow_msg_schedules"];
 
-/// The fields of an origin (a mirror or a source) that this server knows by name but does not support.
+/// The fields of an origin (a mirror or a source) that this server knows by name but does not support. The
+/// server refuses a request that uses them.
 const ORIGIN_FIELDS: &[&str] = &["external", "consumer"];
 
-/// The fields of a consumer's configuration that this server knows by name but does not support.
+/// The fields of a consumer's configuration that this server knows by name but does not support. The server
+/// refuses a request that uses them.
 const CONSUMER_FIELDS: &[&str] = &["priority_groups", "priority_timeout", "direct", "sourcing"];

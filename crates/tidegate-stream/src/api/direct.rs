@@ -21,13 +21,14 @@ use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 
-/// The limit on the subjects in one answer that returns the last message of each subject.
+/// The limit on the subjects in one answer that returns the last message of each subject. The server refuses
+/// a request beyond it, as nats-server does.
 pub const MULTI_LAST_MAX: usize = 1024;
-/// The most bytes of messages in one answer to a direct request: the default, and the highest bound that a
-/// request can set.
+/// The limit on the messages in one answer to a direct request, in bytes: the default, and the highest bound
+/// that a request can set.
 pub const MAX_BYTES: u64 = 64 << 20;
 
-/// A request for stored messages of a stream.
+/// A client's request for stored messages of a stream, which any node with the stream can answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct DirectGet {
@@ -43,7 +44,8 @@ pub struct DirectGet {
     no_hdr: bool,
 }
 
-/// The fields of a [`DirectGet`] that a client may use in a request for one message as JSON.
+/// The fields of a [`DirectGet`] that a client may use in a request for one message as JSON. The server
+/// refuses other fields.
 const FIELDS: &[&str] = &[
     "seq",
     "last_by_subj",
@@ -57,33 +59,40 @@ const FIELDS: &[&str] = &[
     "no_hdr",
 ];
 
-/// A stream's messages by number, subject and time, as the reader of an answer needs them.
+/// A stream's messages by number, subject and time, as the reader of an answer needs them. The server
+/// implements it for its streams.
 pub trait Index {
     /// Returns the number of the stream's first message; in an empty stream, one more than
-    /// [`Index::last_seq`].
+    /// [`Index::last_seq`]. A search by time compares with it.
     fn first_seq(&self) -> StreamSeq;
 
-    /// Returns the number of the last message that the stream ever stored.
+    /// Returns the number of the last message that the stream ever stored. An answer leaves out later
+    /// messages.
     fn last_seq(&self) -> StreamSeq;
 
-    /// Returns whether the stream has the message with this number.
+    /// Returns whether the stream has the message with this number, or has removed it.
     fn contains(&self, seq: StreamSeq) -> bool;
 
-    /// Returns the number of the first message, from number `seq` on, with a subject that matches `pattern`.
+    /// Returns the number of the first message, from number `seq` on, with a subject that matches `pattern`,
+    /// for a client that reads a subject in order.
     fn next_at(&mut self, seq: StreamSeq, pattern: &[u8]) -> Option<StreamSeq>;
 
-    /// Counts the messages, from number `seq` on, with subjects that match `pattern`.
+    /// Counts the messages, from number `seq` on, with subjects that match `pattern`. The answer tells the
+    /// client how many messages remain.
     fn count_from(&mut self, seq: StreamSeq, pattern: &[u8]) -> u64;
 
-    /// Returns the number of the last message with a subject that matches `pattern`.
+    /// Returns the number of the last message with a subject that matches `pattern`, for a client that wants
+    /// the last value.
     fn last_of(&mut self, pattern: &[u8]) -> Option<StreamSeq>;
 
     /// Returns the number of the first message that the stream stored at this time or later, in microseconds
-    /// since the Unix epoch; one more than [`Index::last_seq`] if no message is that young.
+    /// since the Unix epoch; one more than [`Index::last_seq`] if no message is that young. A request with a
+    /// start time begins there.
     fn seq_at_time(&mut self, time_us: u64) -> StreamSeq;
 
     /// Returns, for each subject that matches `pattern`, the number of its last message up to number `up_to`,
-    /// in any order; `None` if more than `max` subjects have such a message.
+    /// in any order; `None` if more than `max` subjects have such a message, because the answer would be too
+    /// large.
     fn last_per_subject(
         &mut self,
         pattern: &[u8],
@@ -93,7 +102,7 @@ pub trait Index {
 }
 
 /// Parses a direct request. `subject` is the part of the request's subject after the stream's name. The error
-/// is the status with which the server answers.
+/// is the status with which the server answers the client.
 pub(super) fn parse(subject: Option<&str>, body: &[u8]) -> Result<DirectGet, &'static [u8]> {
     let get: Option<DirectGet> = match body {
         [] => None,
@@ -118,7 +127,7 @@ pub(super) fn parse(subject: Option<&str>, body: &[u8]) -> Result<DirectGet, &'s
     })
 }
 
-/// Parses the body of a request for one message as JSON.
+/// Parses the body of a request for one message as JSON, as older clients send it.
 pub(super) fn parse_json(body: &[u8]) -> Result<DirectGet, ApiError> {
     if json::is_empty(body) {
         return Err(ApiError::BAD_REQUEST);
@@ -132,14 +141,15 @@ pub(super) fn parse_json(body: &[u8]) -> Result<DirectGet, ApiError> {
 }
 
 impl DirectGet {
-    /// Returns whether the request asks the server to send messages without their headers.
+    /// Returns whether the request asks the server to send messages without their headers, because the client
+    /// does not need them.
     #[must_use]
     pub const fn no_headers(&self) -> bool {
         self.no_hdr
     }
 
     /// Returns the number of the one message that this request asks for; `None` if the stream has no such
-    /// message.
+    /// message, and the server answers with a status.
     #[must_use]
     pub fn find(&self, index: &mut impl Index) -> Option<StreamSeq> {
         if !self.last_by_subj.is_empty() {
@@ -158,7 +168,8 @@ impl DirectGet {
         }
     }
 
-    /// Starts the answer to this request. The returned reading finds the messages of the answer one by one.
+    /// Starts the answer to this request. The returned reading finds the messages of the answer one by one,
+    /// so that the caller can wait for each from the disk.
     #[must_use]
     pub fn read(&self, index: &mut impl Index) -> Reading {
         let bytes_left = positive(self.max_bytes).map_or(MAX_BYTES, |bytes| bytes.min(MAX_BYTES));
@@ -204,8 +215,8 @@ impl DirectGet {
         reading
     }
 
-    /// Checks that the request asks for something and does not contradict itself. The server does not refuse
-    /// a subject that no message can have: it then answers without a message.
+    /// Checks that the request asks for something and does not contradict itself, as nats-server does. The
+    /// check accepts a subject that no message can have: the answer then has no message.
     fn check(&self) -> Result<(), &'static [u8]> {
         let seq = self.seq > StreamSeq::ZERO;
         let last = !self.last_by_subj.is_empty();
@@ -270,11 +281,12 @@ impl DirectGet {
 }
 
 /// Returns whether a message can have a subject that matches `pattern`: whether the pattern is well-formed.
+/// Otherwise the server need not search.
 fn can_be(pattern: &str) -> bool {
     subject::is_pattern(pattern.as_bytes())
 }
 
-/// The progress of the server's answer to one [`DirectGet`].
+/// The progress of the server's answer to one [`DirectGet`], which the caller keeps between its turns.
 #[derive(Clone, Debug)]
 pub struct Reading {
     way: Way,
@@ -282,16 +294,17 @@ pub struct Reading {
     /// True if the answer to the request may have several messages. The server ends such an answer with a
     /// status.
     several: bool,
-    /// The number of messages that the server may still send in this answer.
+    /// The number of messages that the server may still send in this answer, from the client's limit.
     left: u64,
     /// The number of bytes that the server may still send in this answer. The message that uses up this
     /// number is the last of the answer.
     bytes_left: u64,
     /// The number of messages that match the request, after the message that the server sent last in this
-    /// answer.
+    /// answer. Each message tells it to the client.
     pending: u64,
     sent: u64,
-    /// The number of the message that the server sent last in this answer.
+    /// The number of the message that the server sent last in this answer. The next message tells it to the
+    /// client, which notices a lost message.
     last: StreamSeq,
 }
 
@@ -299,11 +312,11 @@ pub struct Reading {
 enum Way {
     One(StreamSeq),
     Next {
-        /// The lowest number that the next message of this answer can have.
+        /// The number from which on the reading looks for the next message of this answer.
         seq: StreamSeq,
         pattern: String,
         /// The number of the stream's last message when the reading counted `pending`, which leaves out later
-        /// messages.
+        /// messages. At the end the reading counts again if later messages have come.
         valid_through: StreamSeq,
     },
     Listed {
@@ -311,23 +324,26 @@ enum Way {
         up_to: StreamSeq,
     },
     /// The answer has ended. The field is the status that the server still has to send; `None` if it has sent
-    /// the status, or needs none.
+    /// the status, or needs to send none.
     Ended(Option<&'static [u8]>),
 }
 
-/// The next step of an answer to a direct request, which the caller of [`Reading::poll`] has to carry out.
+/// The next step of an answer to a direct request, which the caller of [`Reading::poll`] has to carry out,
+/// because the reading itself has no disk and no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The caller must read the message with this number and send it to the client.
+    /// The caller must read the message with this number and send it to the client, then report it to the
+    /// reading.
     Read(StreamSeq),
-    /// The caller must send this status, a header block, which ends the answer.
+    /// The caller must send this status, a header block, which ends the answer and tells the client why.
     Status(Vec<u8>),
     /// The answer has ended; the caller sends nothing more.
     End,
 }
 
 impl Reading {
-    /// Returns the next step of the answer to a direct request, which the caller has to carry out.
+    /// Returns the next step of the answer to a direct request, which the caller has to carry out before it
+    /// calls this again.
     pub fn poll(&mut self, index: &mut impl Index) -> Part {
         let full = self.left == 0 || self.bytes_left == 0;
         let next = match &mut self.way {
@@ -352,9 +368,9 @@ impl Reading {
         }
     }
 
-    /// Records that the caller has read the message that [`Reading::poll`] named last. Appends to `block` the
-    /// header block that the caller sends with this message. If `block` remains empty, the caller sends the
-    /// message without headers.
+    /// Counts the message as sent after the caller has read the message that [`Reading::poll`] named last.
+    /// Appends to `block` the header block that the caller sends with this message. If `block` remains empty,
+    /// the caller sends the message without headers.
     pub fn handle_message(
         &mut self,
         stream: &str,
@@ -374,7 +390,8 @@ impl Reading {
         self.last = seq;
     }
 
-    /// Records that the stream no longer holds the message that [`Reading::poll`] named last.
+    /// Records that the stream no longer holds the message that [`Reading::poll`] named last, so that the
+    /// answer goes on with the next one.
     pub fn handle_gone(&mut self) {
         self.pass();
         self.pending = self.pending.saturating_sub(1);
@@ -383,7 +400,8 @@ impl Reading {
         }
     }
 
-    /// Advances the answer past the message that [`Reading::poll`] named last.
+    /// Advances the answer past the message that [`Reading::poll`] named last, so that the next poll names a
+    /// later one.
     fn pass(&mut self) {
         match &mut self.way {
             Way::Next { seq, .. } => *seq = seq.next(),

@@ -1,18 +1,20 @@
 //! Reads the bodies of requests as JSON, as nats-server does in its strict mode: an unknown field is an
 //! error, `null` means the same as an absent field, and text after the document is an error, too.
 //!
-//! This module owns the reading; the types of bodies own their fields.
+//! This module owns the reading, and the error texts by which a client finds its mistake; the types of bodies
+//! own their fields.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::schema::error::ApiError;
 
-/// Reads the body of a request into a JSON object; an empty body becomes an empty object.
+/// Reads the body of a request into a JSON object; an empty body becomes an empty object, because many
+/// requests need no body.
 ///
 /// # Errors
 ///
-/// Returns [`ApiError::invalid_json`] if the body is not a JSON object.
+/// Returns [`ApiError::invalid_json`] if the body is not a JSON object, as the answer to the client.
 pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     if body.trim_ascii().is_empty() {
         return Ok(Map::new());
@@ -27,30 +29,33 @@ pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     }
 }
 
-/// Reads the fields of a JSON object into the type of a request's body.
+/// Reads the fields of a JSON object into the type of a request's body, which knows the fields that a client
+/// may send.
 ///
 /// # Errors
 ///
 /// Returns [`ApiError::invalid_json`] for an unknown field or a value of the wrong type. The text names the
-/// field if serde names it.
+/// field if serde names it, so that the client finds its mistake.
 pub(super) fn fields<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, ApiError> {
     serde_json::from_value(Value::Object(fields)).map_err(|e| invalid(&e))
 }
 
-/// Reads the body of a request into a type in which all fields are optional.
+/// Reads the body of a request into a type in which all fields are optional, because a client may leave any
+/// out.
 ///
 /// # Errors
 ///
-/// Returns the errors of [`object`] and [`fields`].
+/// Returns the errors of [`object`] and [`fields`], with which the server answers the client.
 pub(super) fn body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     fields(object(body)?)
 }
 
-/// Reads the body of a request that needs none: a body that is not JSON counts as absent.
+/// Reads the body of a request that needs none: a body that is not JSON counts as absent, as in nats-server.
 ///
 /// # Errors
 ///
-/// Returns the errors of [`body`], if the body begins like an object or an array.
+/// Returns the errors of [`body`], if the body begins like an object or an array, because then the client
+/// meant JSON.
 pub(super) fn optional<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     match text.trim_ascii_start().first() {
         Some(b'{' | b'[') => body(text),
@@ -59,11 +64,11 @@ pub(super) fn optional<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> 
 }
 
 /// Reads the fields of a JSON object, as [`fields`] does, into a type that has more fields than this kind of
-/// request may have. Accepts only the `known` fields.
+/// request may have. Accepts only the `known` fields, as nats-server does.
 ///
 /// # Errors
 ///
-/// Returns the errors of [`fields`].
+/// Returns the errors of [`fields`], and the one for an unknown field.
 pub(super) fn fields_of<T: DeserializeOwned>(
     asked: Map<String, Value>,
     known: &[&str],
@@ -75,11 +80,11 @@ pub(super) fn fields_of<T: DeserializeOwned>(
 }
 
 /// Reads the body of a request that needs none, as [`optional`] does, into a type that has more fields than
-/// this kind of request may have. Accepts only the `known` fields.
+/// this kind of request may have. Accepts only the `known` fields, as nats-server does.
 ///
 /// # Errors
 ///
-/// Returns the errors of [`optional`].
+/// Returns the errors of [`optional`], and the one for an unknown field.
 pub(super) fn optional_of<T: DeserializeOwned>(text: &[u8], known: &[&str]) -> Result<T, ApiError> {
     match text.trim_ascii_start().first() {
         Some(b'{' | b'[') => fields_of(object(text)?, known),
@@ -87,14 +92,16 @@ pub(super) fn optional_of<T: DeserializeOwned>(text: &[u8], known: &[&str]) -> R
     }
 }
 
-/// Returns whether the body of a request asks for nothing: whether it is absent or an empty object.
+/// Returns whether the body of a request asks for nothing: whether it is absent or an empty object. Some
+/// requests must have a body, and others must not.
 #[must_use]
 pub(super) fn is_empty(body: &[u8]) -> bool {
     body.is_empty()
         || object(body).is_ok_and(|fields| fields.is_empty() && !body.trim_ascii().is_empty())
 }
 
-/// Appends `text` to `out` as a JSON string. Bytes that are not UTF-8 become replacement characters.
+/// Appends `text` to `out` as a JSON string. Bytes that are not UTF-8 become replacement characters, because
+/// JSON must be UTF-8.
 pub(crate) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for c in String::from_utf8_lossy(text).chars() {

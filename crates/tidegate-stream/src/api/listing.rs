@@ -1,5 +1,5 @@
-//! The page of the list of streams that a request asks for, found in parts: a look at the subjects of a
-//! hundred thousand streams takes too long for one turn of the event loop.
+//! Finds, in parts, the page of the list of streams that a client's request asks for: a look at the subjects
+//! of a hundred thousand streams takes too long for one turn of the event loop.
 
 use tidegate_nats::subject::overlaps;
 
@@ -9,22 +9,26 @@ use crate::schema::number::StreamNumber;
 use crate::stream::{Stream, Streams};
 
 /// The streams on the page that a request asks for, while the node looks for them. The list is in the order
-/// of the streams' names. A stream that a client creates or deletes meanwhile may be in the list or not.
+/// of the streams' names. A stream that a client creates or deletes meanwhile may be in the list or not,
+/// which clients accept.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// The pattern that a subject of each listed stream must overlap; empty for all streams.
+    /// The pattern that a subject of each listed stream must overlap; empty for all streams. The client sets
+    /// it.
     pattern: String,
     offset: usize,
     limit: usize,
-    /// The name of the last stream that the node has looked at.
+    /// The name of the last stream that the node has looked at; the next part begins after it.
     after: Option<String>,
-    /// The number of listed streams among those that the node has looked at.
+    /// The number of listed streams among those that the node has looked at. In the end the client learns it
+    /// as the total.
     total: usize,
     found: Vec<StreamNumber>,
 }
 
 impl Listing {
-    /// Begins to look for the page that a request asks for, of at most `limit` streams.
+    /// Begins to look for the page that a request asks for, of at most `limit` streams. The caller then calls
+    /// [`Listing::collect`] until the page is complete.
     #[must_use]
     pub fn new(ask: &StreamPage, limit: usize) -> Self {
         Self {
@@ -37,8 +41,8 @@ impl Listing {
         }
     }
 
-    /// Looks at up to `len` further streams, or for a list of all streams only at those on the page. Returns
-    /// whether the page is complete.
+    /// Looks at up to `len` further streams, so that one turn of the node stays short. For a list of all
+    /// streams, it looks only at the streams on the page. Returns whether the page is complete.
     pub fn collect(&mut self, streams: &Streams, len: usize) -> bool {
         if self.pattern.is_empty() && !streams.has_restoring() {
             self.total = streams.len();
@@ -66,14 +70,14 @@ impl Listing {
         seen < len
     }
 
-    /// Returns the place of the page in the list, once the page is complete.
+    /// Returns the place of the page in the list, once the page is complete, for the client.
     #[must_use]
     pub fn page(&self) -> Page {
         Page::new(self.total, self.offset, self.limit)
     }
 
     /// Iterates over the streams on the page, except those that a client has deleted since the node found
-    /// them.
+    /// them and that the answer cannot describe.
     pub fn streams<'a>(&'a self, streams: &'a Streams) -> impl Iterator<Item = &'a Stream> {
         self.found.iter().filter_map(|id| streams.get(*id))
     }

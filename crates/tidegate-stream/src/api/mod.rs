@@ -5,8 +5,8 @@
 //! consumers; [`direct`] reads messages step by step. Answers to publishers have a writer of their own
 //! ([`puback`]), because the server writes one for each message.
 //!
-//! [`schema`](crate::schema) holds the configurations and the errors, [`status`] the answers that are not
-//! JSON.
+//! [`schema`](crate::schema) holds the configurations and the errors, and [`status`] holds the answers that
+//! are not JSON.
 
 pub mod answer;
 pub mod body;

@@ -1,19 +1,22 @@
 //! Refuses configurations with values that defaults would replace, if a client asks for that by the field
 //! `pedantic`: such a client wants an error in place of a silent correction.
 //!
-//! Other modules hold the rules that refuse the values that no client may ask for.
+//! Other modules hold the rules for the values that the server refuses to every client.
 
 use crate::schema::config::{ConsumerConfig, StreamConfig};
 use crate::schema::error::ApiError;
 
 /// The default time for which a stream remembers the ids of messages to recognise duplicates, in nanoseconds.
+/// A shorter age limit makes the default shorter.
 const DUPLICATE_WINDOW_DEFAULT: i64 = 120_000_000_000;
 
-/// Checks that a stream can have its configuration exactly as a pedantic request asks for it.
+/// Checks that a stream can have its configuration exactly as a pedantic request asks for it, without a
+/// correction by a default.
 ///
 /// # Errors
 ///
-/// Returns an error that names the first value that a default would replace.
+/// Returns an error that names the first value that a default would replace, so that the client can correct
+/// it.
 pub fn stream(config: &StreamConfig) -> Result<(), ApiError> {
     let limits = [
         ("max_msgs", config.max_msgs),
@@ -43,7 +46,8 @@ pub fn stream(config: &StreamConfig) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Checks that the rule by which a stream publishes its messages again stays as the request has it.
+/// Checks that the rule by which a stream publishes its messages again stays as the client's request has it,
+/// without a correction by a default.
 fn republish(config: &StreamConfig) -> Result<(), ApiError> {
     let Some(republish) = &config.republish else {
         return Ok(());
@@ -62,11 +66,13 @@ fn republish(config: &StreamConfig) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Checks that a consumer of `stream` can have its configuration exactly as a pedantic request asks for it.
+/// Checks that a consumer of `stream` can have its configuration exactly as a pedantic request asks for it,
+/// without a correction by a default.
 ///
 /// # Errors
 ///
-/// Returns an error that names the first value that a default would replace.
+/// Returns an error that names the first value that a default would replace, so that the client can correct
+/// it.
 pub fn consumer(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
     let at_least = [
         ("max_deliver must be set to -1", config.max_deliver, -1),

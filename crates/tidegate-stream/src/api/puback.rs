@@ -20,12 +20,14 @@ use crate::schema::sequence::StreamSeq;
 #[derive(Clone, Debug)]
 pub struct PubAck {
     head: Vec<u8>,
-    /// The end of each PubAck as JSON: `,"domain":"D"}` or, without a domain, `}`.
+    /// The end of each PubAck as JSON: `,"domain":"D"}` or, without a domain, `}`. The writer encodes it only
+    /// once.
     tail: Vec<u8>,
 }
 
 impl PubAck {
-    /// Creates the writer of PubAcks for the stream `stream`, on a server that belongs to `domain`.
+    /// Creates the writer of PubAcks for the stream `stream`, on a server that belongs to `domain`, which the
+    /// PubAcks name.
     #[must_use]
     pub fn new(stream: &str, domain: Option<&str>) -> Self {
         let mut head = b"{\"stream\":".to_vec();
@@ -40,14 +42,15 @@ impl PubAck {
         Self { head, tail }
     }
 
-    /// Appends the PubAck for a message that the stream has stored as number `seq`.
+    /// Appends the PubAck for a message that the stream has stored as number `seq`, so that the publisher
+    /// knows that the message is safe.
     pub fn stored(&self, out: &mut Vec<u8>, seq: StreamSeq) {
         self.seq(out, seq);
         out.extend_from_slice(&self.tail);
     }
 
     /// Appends the PubAck for a duplicate: the stream has already stored a message with the same id, as
-    /// number `seq`.
+    /// number `seq`. The publisher learns that number.
     pub fn duplicate(&self, out: &mut Vec<u8>, seq: StreamSeq) {
         self.seq(out, seq);
         out.extend_from_slice(b",\"duplicate\":true");
@@ -55,7 +58,7 @@ impl PubAck {
     }
 
     /// Appends the PubAck for a batch that the stream has stored: the number of the batch's last message in
-    /// the stream, the batch's id, and the count of its messages.
+    /// the stream, the batch's id, and the count of its messages. One answer acknowledges the whole batch.
     pub fn batch(&self, out: &mut Vec<u8>, seq: StreamSeq, id: &[u8], count: u64) {
         self.seq(out, seq);
         out.extend_from_slice(b",\"batch\":");
@@ -65,7 +68,8 @@ impl PubAck {
         out.extend_from_slice(&self.tail);
     }
 
-    /// Appends the answer to the publisher of a message that the server or the stream refused.
+    /// Appends the answer to the publisher of a message that the server or the stream refused. The publisher
+    /// learns the reason from `error`.
     pub fn refused(&self, out: &mut Vec<u8>, error: &ApiError) {
         out.extend_from_slice(b"{\"error\":");
         write_error(out, error);
@@ -81,7 +85,8 @@ impl PubAck {
     }
 }
 
-/// Appends an error as JSON, in the form that all answers of the JetStream API have.
+/// Appends an error as JSON, in the form that all answers of the JetStream API have, so that clients read it
+/// alike.
 pub fn write_error(out: &mut Vec<u8>, error: &ApiError) {
     out.extend_from_slice(b"{\"code\":");
     write_number(out, error.code.into());
@@ -92,7 +97,7 @@ pub fn write_error(out: &mut Vec<u8>, error: &ApiError) {
     out.push(b'}');
 }
 
-/// Appends the number `n` in decimal to the bytes of an answer.
+/// Appends the number `n` in decimal to the bytes of an answer, without an allocation.
 pub fn write_number(out: &mut Vec<u8>, mut n: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();

@@ -1,30 +1,34 @@
-//! The headers of a message that a stream publishes again.
+//! Writes the headers of a message that the leader publishes again for a stream, so that subscribers can tell
+//! the stream's state from them.
 
 use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 
-/// The facts about a stored message that its subscribers get as headers when the stream publishes it again.
+/// The facts about a stored message that its subscribers get as headers when the leader publishes it again.
 #[derive(Clone, Copy, Debug)]
 pub struct Republication<'a> {
-    /// The name of the stream.
+    /// The name of the stream that stored the message.
     pub stream: &'a str,
-    /// The subject under which the stream has stored the message.
+    /// The subject under which the stream has stored the message, because the leader may publish it to
+    /// another subject.
     pub subject: &'a [u8],
-    /// The number of the message in the stream.
+    /// The number of the message in the stream, by which a subscriber can read it there.
     pub seq: StreamSeq,
-    /// The time at which the stream stored the message, in microseconds since 1970.
+    /// The time at which the stream stored the message, in microseconds since 1970, as the stream has it.
     pub time_us: u64,
-    /// The number of the message that was the last one of the subject before; 0 if there was none. A
-    /// subscriber that has not received that message has missed it.
+    /// The number of the subject's message before this one; 0 if this is the first one. A subscriber that has
+    /// not received that message has missed it.
     pub last: StreamSeq,
-    /// The message's own headers; empty if it has none.
+    /// The message's own headers; empty if it has none. They come before the headers of the stream.
     pub headers: &'a [u8],
-    /// The size of the payload in bytes, if the stream publishes only headers.
+    /// The size of the payload in bytes, if the leader publishes only headers, so that a subscriber knows the
+    /// size.
     pub bytes: Option<usize>,
 }
 
 impl Republication<'_> {
-    /// Writes the message's own headers, followed by those of the stream. The names are nats-server's.
+    /// Writes the message's own headers, followed by those of the stream. The names are nats-server's,
+    /// because subscribers know them.
     pub fn write(&self, block: &mut Vec<u8>) {
         let own = self.headers.strip_suffix(b"\r\n");
         block.extend_from_slice(own.unwrap_or(b"NATS/1.0\r\n"));

@@ -1,5 +1,5 @@
-//! Requests of the JetStream API: parses a subject, headers and a body into one [`Request`], or into an
-//! answer that refuses the request.
+//! Parses the requests of clients to the JetStream API: makes of a subject, headers and a body one
+//! [`Request`], or an answer that refuses the request.
 //!
 //! This module owns the subjects, the checks of names and API levels, and the shape of each body. It refuses
 //! requests of nats-server that this server does not support, and names them. The state machines of streams
@@ -20,22 +20,24 @@ use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 use crate::stream::{DeleteRequest, PurgeRequest};
 
-/// The most bytes that the name of a stream or consumer may have in a request.
+/// The limit on the name of a stream or consumer in a request, in bytes. The server refuses longer names, as
+/// nats-server does.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// A client's request to the JetStream API, with names borrowed from the request's subject.
+/// A client's request to the JetStream API, with names borrowed from the request's subject. The server
+/// answers each variant in its own way.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request<'a> {
-    /// Asks for the usage and the limits of the account.
+    /// Asks for the usage and the limits of the client's account.
     AccountInfo,
-    /// Creates a stream, or confirms that a stream with this configuration exists.
+    /// Asks the server to create a stream, or to confirm that a stream with this configuration exists.
     StreamCreate {
         /// The stream's configuration, with the server's metadata but without defaults for missing fields.
         config: Box<StreamConfig>,
         /// True if the server must refuse a value that it would otherwise correct silently.
         pedantic: bool,
     },
-    /// Changes a stream's configuration.
+    /// Asks the server to change a stream's configuration.
     StreamUpdate {
         /// The stream's new configuration, with the server's metadata but without defaults for missing
         /// fields.
@@ -43,154 +45,164 @@ pub enum Request<'a> {
         /// True if the server must refuse a value that it would otherwise correct silently.
         pedantic: bool,
     },
-    /// Asks for a stream's configuration and state.
+    /// Asks for the description of a stream: its configuration and state.
     StreamInfo {
-        /// The name of the stream.
+        /// The name of the stream that the client wants described.
         stream: &'a str,
         /// The details that the request asks for beside the stream's configuration and state.
         details: body::InfoDetails,
     },
-    /// Asks for the names of streams.
+    /// Asks for a page of the names of all streams, or of those with a subject.
     StreamNames(body::StreamPage),
-    /// Asks for the configurations and states of streams.
+    /// Asks for a page of the descriptions of all streams, or of those with a subject.
     StreamList(body::StreamPage),
-    /// Deletes a stream.
+    /// Asks the server to delete a stream with all its messages and consumers.
     StreamDelete {
-        /// The name of the stream.
+        /// The name of the stream that the server deletes.
         stream: &'a str,
     },
-    /// Purges a stream: removes many messages.
+    /// Asks the server to purge a stream, that is, to remove many messages.
     StreamPurge {
-        /// The name of the stream.
+        /// The name of the stream that the server purges.
         stream: &'a str,
-        /// The messages that the stream is to remove.
+        /// The messages that the client wants the stream to remove.
         purge: PurgeRequest,
     },
-    /// Asks for a backup of a stream.
+    /// Asks the server to send a backup of a stream.
     StreamSnapshot {
-        /// The name of the stream.
+        /// The name of the stream that the server backs up.
         stream: &'a str,
-        /// The form of the backup, and the place to which it goes.
+        /// The form of the backup, and the place to which the server sends it.
         snapshot: body::Snapshot,
     },
     /// Asks to restore a stream from a backup, which the client sends afterwards.
     StreamRestore {
-        /// The configuration of the restored stream, with the server's metadata.
+        /// The configuration of the restored stream, with the server's metadata. It may differ from the
+        /// configuration in the backup.
         config: Box<StreamConfig>,
     },
-    /// Asks for one message of a stream as JSON.
+    /// Asks for one message of a stream as JSON, as older clients do.
     MessageGet {
-        /// The name of the stream.
+        /// The name of the stream that holds the message.
         stream: &'a str,
-        /// The message of the stream that the request asks for.
+        /// The selection of the message, for example by its number.
         get: DirectGet,
     },
-    /// Removes one message from a stream.
+    /// Asks the server to remove one message from a stream.
     MessageDelete {
-        /// The name of the stream.
+        /// The name of the stream that holds the message.
         stream: &'a str,
-        /// The message that the stream is to remove.
+        /// The number of the message that the stream removes.
         delete: DeleteRequest,
     },
-    /// Creates or changes a consumer.
+    /// Asks the server to create or change a consumer of a stream.
     ConsumerCreate {
-        /// The name of the stream.
+        /// The name of the stream of which the consumer delivers messages.
         stream: &'a str,
         /// The consumer's configuration, with the server's metadata. If it has no name, the server chooses
         /// one.
         config: Box<ConsumerConfig>,
-        /// The condition of the request: whether the consumer may or must already exist.
+        /// The condition of the request: whether the consumer may or must already exist. Otherwise the server
+        /// refuses the request.
         action: Action,
         /// True if the server must refuse a value that it would otherwise correct silently.
         pedantic: bool,
     },
-    /// Asks for a consumer's configuration and state.
+    /// Asks for the description of a consumer: its configuration and state.
     ConsumerInfo {
-        /// The name of the stream.
+        /// The name of the stream that has the consumer.
         stream: &'a str,
-        /// The name of the consumer.
+        /// The name of the consumer that the client wants described.
         consumer: &'a str,
     },
-    /// Asks for the names of a stream's consumers.
+    /// Asks for a page of the names of a stream's consumers.
     ConsumerNames {
-        /// The name of the stream.
+        /// The name of the stream that has the consumers.
         stream: &'a str,
-        /// The number of consumers at the beginning of the list that the answer skips.
+        /// The number of consumers at the beginning of the list that the answer skips, because the client has
+        /// them from earlier pages.
         offset: usize,
     },
-    /// Asks for the configurations and states of a stream's consumers.
+    /// Asks for a page of the descriptions of a stream's consumers.
     ConsumerList {
-        /// The name of the stream.
+        /// The name of the stream that has the consumers.
         stream: &'a str,
-        /// The number of consumers at the beginning of the list that the answer skips.
+        /// The number of consumers at the beginning of the list that the answer skips, because the client has
+        /// them from earlier pages.
         offset: usize,
     },
-    /// Deletes a consumer.
+    /// Asks the server to delete a consumer.
     ConsumerDelete {
-        /// The name of the stream.
+        /// The name of the stream that has the consumer.
         stream: &'a str,
-        /// The name of the consumer.
+        /// The name of the consumer that the server deletes.
         consumer: &'a str,
     },
-    /// Pauses the deliveries of a consumer until a time, or resumes them.
+    /// Asks the server to pause the deliveries of a consumer until a time, or to resume them.
     ConsumerPause {
-        /// The name of the stream.
+        /// The name of the stream that has the consumer.
         stream: &'a str,
-        /// The name of the consumer.
+        /// The name of the consumer that the server pauses or resumes.
         consumer: &'a str,
-        /// The end of the pause; `None` resumes the deliveries.
+        /// The end of the pause; `None` resumes the deliveries at once.
         until: Option<Timestamp>,
     },
-    /// Resets a consumer: makes it start again at a given message.
+    /// Asks the server to reset a consumer, so that it starts again at a given message.
     ConsumerReset {
-        /// The name of the stream.
+        /// The name of the stream that has the consumer.
         stream: &'a str,
-        /// The name of the consumer.
+        /// The name of the consumer that the server resets.
         consumer: &'a str,
         /// The number of the message with which the consumer starts again; 0 stands for the first message
         /// after the ack floor.
         seq: StreamSeq,
     },
-    /// Pulls messages from a consumer; the consumer parses the body of the request. The server does not
-    /// answer a pull from a consumer that does not exist.
+    /// Asks a consumer for its next messages; the consumer parses the body of the request. The server does
+    /// not answer a pull from a consumer that does not exist.
     ConsumerNext {
-        /// The name of the stream.
+        /// The name of the stream that has the consumer.
         stream: &'a str,
-        /// The name of the consumer.
+        /// The name of the consumer that delivers the messages.
         consumer: &'a str,
     },
-    /// Moves the leadership of the cluster, of a stream or of a consumer to another node.
+    /// Asks the leader of the cluster, of a stream or of a consumer to hand the leadership to another node.
     StepDown {
-        /// The kind of step-down request: for the leader of the cluster, of a stream or of a consumer.
+        /// The kind of step-down request, which determines the answer: for the leader of the cluster, of a
+        /// stream or of a consumer.
         kind: Kind,
-        /// The name of the stream that is to get another leader; empty for the cluster.
+        /// The name of the stream that gets another leader; empty for the cluster.
         stream: &'a str,
-        /// The name of the consumer that is to get another leader; empty for a stream or the cluster.
+        /// The name of the consumer that gets another leader; empty for a stream or the cluster.
         consumer: &'a str,
-        /// The node that is to lead.
+        /// The node that the operator wants as the new leader.
         to: body::Placement,
     },
-    /// Asks for messages in the form in which the stream stores them. The server does not answer if the
-    /// stream does not exist, or if the stream's configuration does not allow such requests.
+    /// Asks for messages in the form in which the stream stores them, from any node that has the stream. The
+    /// server does not answer if the stream does not exist, or if the stream's configuration does not allow
+    /// such requests.
     DirectGet {
-        /// The name of the stream.
+        /// The name of the stream that holds the messages.
         stream: &'a str,
-        /// The messages of the stream that the request asks for.
+        /// The selection of the messages, for example by number or subject.
         get: DirectGet,
     },
 }
 
-/// The answer with which the server refuses a request that is not a valid [`Request`].
+/// The answer with which the server refuses a request that is not a valid [`Request`], so that the client
+/// learns its mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The server answers with an error: the fields are the `type` of the answer, and the error.
+    /// The server answers with an error: the fields are the `type` of the answer, which the client checks,
+    /// and the error.
     Error(&'static str, ApiError),
-    /// The server answers with a status: a message that has this header block and no payload.
+    /// The server answers with a status: a message that has this header block and no payload, because the
+    /// client expects messages.
     Status(&'static [u8]),
 }
 
 /// Returns the part of an API subject that names the request: the part after `$JS.API.`, or after
-/// `$JS.<domain>.API.` if this server has a domain. Returns `None` for any other subject.
+/// `$JS.<domain>.API.` if this server has a domain. Returns `None` for any other subject, which is no request
+/// to this API.
 #[must_use]
 pub fn strip<'a>(subject: &'a [u8], domain: Option<&str>) -> Option<&'a [u8]> {
     let rest = subject.strip_prefix(b"$JS.")?;
@@ -202,11 +214,12 @@ pub fn strip<'a>(subject: &'a [u8], domain: Option<&str>) -> Option<&'a [u8]> {
 }
 
 impl<'a> Request<'a> {
-    /// Parses a request. `asked` is the part of the request's subject that [`strip`] returns.
+    /// Parses a request. `asked` is the part of the request's subject that [`strip`] returns. The parser
+    /// makes all checks that need only the request.
     ///
     /// # Errors
     ///
-    /// Returns the answer that refuses the request.
+    /// Returns the answer that refuses the request, for the server to send.
     pub fn parse(asked: &'a [u8], headers: &[u8], body: &'a [u8]) -> Result<Self, Refusal> {
         let route = std::str::from_utf8(asked)
             .ok()
@@ -322,7 +335,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The meaning of a request's subject: the kind of request, and the names in the subject.
+/// The meaning of a request's subject: the kind of request, and the names in the subject. The parser finds it
+/// before it reads the body.
 enum Route<'a> {
     /// A request with a JSON answer. The fields are the kind of request, the stream's name and the consumer's
     /// name.
@@ -336,18 +350,19 @@ enum Route<'a> {
         subject: Option<&'a str>,
     },
     /// A request of nats-server that this server does not support. The fields are the `type` of the answer,
-    /// and the error.
+    /// and the error, which says that the server does not support the request.
     Refused(&'static str, ApiError),
 }
 
-/// The name of the consumer in a request's subject.
+/// The name of the consumer in a request's subject, which the parser compares with the name in the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConsumerName<'a> {
-    /// The subject has no consumer's name.
+    /// The subject has no consumer's name, because the server chooses one or the request is about a stream.
     None,
-    /// The subject has the consumer's name, and no filter.
+    /// The subject has the consumer's name, and no filter, as in most requests.
     Is(&'a str),
-    /// The subject has the consumer's name, and after that the filter of the consumer.
+    /// The subject has the consumer's name, and after that the filter of the consumer, so that a server's
+    /// permissions can limit filters.
     Filtered(&'a str, &'a str),
     /// The subject has the name of a durable consumer, in the form that older clients use.
     Durable(&'a str),
@@ -463,7 +478,8 @@ impl<'a> Route<'a> {
     }
 }
 
-/// Splits off the first token of `text`, and returns this token and the rest without the dot between them.
+/// Splits off the first token of `text`, a part of a request's subject, and returns this token and the rest
+/// without the dot between them.
 fn split(text: &str) -> (&str, Option<&str>) {
     match text.split_once('.') {
         Some((first, rest)) => (first, Some(rest)),
@@ -471,7 +487,8 @@ fn split(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Splits the rest of a subject that has exactly two tokens; `None` for any other text.
+/// Splits the rest of a subject that has exactly two tokens; `None` for any other text, which is no request
+/// of this kind.
 fn pair(text: &str) -> Option<(&str, &str)> {
     text.split_once('.')
         .filter(|(_, second)| !second.contains('.'))

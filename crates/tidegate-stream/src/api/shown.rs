@@ -24,8 +24,8 @@ impl StreamView for Stream {
         StreamCounts {
             messages: state.messages,
             bytes: state.bytes,
-            // As in nats-server, clients see 0 as the first message's number while the stream has never
-            // stored a message.
+            // As clients of nats-server expect, they see 0 as the first message's number while the stream has
+            // never stored a message.
             first_seq: if state.last_seq == StreamSeq::ZERO {
                 StreamSeq::ZERO
             } else {
@@ -53,7 +53,8 @@ impl StreamView for Stream {
 }
 
 /// The index of a stream's messages, in which the answer to a direct request looks for messages. The index
-/// keeps the filter for the pattern of the last call, because the filter remembers which subjects match.
+/// keeps the filter for the pattern of the last call, because the filter remembers which subjects match,
+/// which saves comparisons.
 #[derive(Debug)]
 pub struct Messages<'a> {
     stream: &'a Stream,
@@ -62,7 +63,7 @@ pub struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// Creates an index over all messages of a stream, for an answer to a direct request.
+    /// Creates an index over all messages of a stream, for the answer to a client's direct request.
     #[must_use]
     pub fn new(stream: &'a Stream) -> Self {
         let pattern = b">".to_vec();
@@ -125,23 +126,23 @@ impl Index for Messages<'_> {
     }
 }
 
-/// The view of a consumer for an answer: its configuration from the log, and the state that only the node
-/// that serves the consumer knows.
+/// The view of a consumer from which the API makes an answer: its configuration from the log, and the state
+/// that only the node that serves the consumer knows.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveConsumer<'a> {
-    /// The consumer's name.
+    /// The name of the consumer, for the answer.
     pub name: &'a str,
-    /// The consumer's configuration.
+    /// The consumer's configuration, as the log or the leader has it.
     pub config: &'a ConsumerConfig,
-    /// The time at which the consumer was created, in microseconds since the Unix epoch.
+    /// The time at which the server created the consumer, in microseconds since the Unix epoch.
     pub created_us: u64,
-    /// The state of the consumer's deliveries on the node that serves the consumer.
+    /// The state of the consumer's deliveries on the node that serves the consumer. No other node knows it.
     pub info: Info,
 }
 
 impl<'a> LiveConsumer<'a> {
-    /// Creates the view of a consumer that the log keeps; `info` is the state on the node that serves the
-    /// consumer.
+    /// Creates the view of a consumer that the log keeps; `info` is the consumer's state on the node that
+    /// serves it.
     #[must_use]
     pub fn new(name: &'a str, consumer: &'a StreamConsumer, info: Info) -> Self {
         Self {
@@ -193,7 +194,8 @@ mod tests {
     use crate::schema::sequence::nth;
     use crate::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
-    /// Returns a stream `S` of `s.>` with messages of these subjects, published a second apart.
+    /// Creates a stream `S` of `s.>`, and publishes a message of each of these subjects to it, a second
+    /// apart, so that tests know the times.
     fn streams(subjects: &[&str]) -> Streams {
         let mut streams = Streams::new(AccountLimits::NONE);
         let (mut out, mut effects) = (Vec::new(), Vec::new());

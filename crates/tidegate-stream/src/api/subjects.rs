@@ -1,4 +1,4 @@
-//! The answer to an info request about a stream with many subjects or many removed messages, made in parts.
+//! Makes, in parts, the answer to an info request about a stream with many subjects or many removed messages.
 //!
 //! To list and sort a million subjects takes a fifth of a second. So the node collects the subjects part by
 //! part between other work ([`SubjectList::collect`]), and another thread chooses, sorts and encodes the page
@@ -19,28 +19,30 @@ use crate::schema::sequence::StreamSeq;
 use crate::stream::{Filter, Name, Removed, Stream};
 
 /// The subject that stands in the encoded answer in the place of all subjects. No subject and no other object
-/// key of the answer is like this.
+/// key of the answer has this text, so a search finds the place.
 const PLACE: &str = "\u{1}";
 /// The number that stands in the encoded answer in the place of all removed messages, with the text around
 /// it. No message has this number, and no text in the answer contains quotes without a backslash.
 const REMOVED_PLACE: StreamSeq = StreamSeq::MAX;
 const REMOVED_TEXT: &str = "\"deleted\":[18446744073709551615]";
 
-/// The subjects of a stream that an info request asks for, while the node collects them.
+/// The subjects of a stream that an info request asks for, while the node collects them in parts between
+/// other work.
 #[derive(Debug)]
 pub struct SubjectList {
     filter: Filter,
-    /// The place in the stream from which the node collects the next part; `None` once it has collected all.
+    /// The place in the stream from which the node collects the next part; `None` once the node has collected
+    /// all subjects.
     next: Option<usize>,
-    /// The subjects so far, each with its count of messages, in one vector for each part: one vector for all
-    /// would copy all subjects whenever it grows.
+    /// The subjects that the node has collected so far, each with its count of messages, in one vector for
+    /// each part: one vector for all would copy all subjects whenever it grows.
     parts: Vec<Vec<(Name, u64)>>,
     len: usize,
 }
 
 impl SubjectList {
-    /// Creates an empty list of the subjects that match the request's pattern; the list is complete if the
-    /// request has no pattern.
+    /// Creates an empty list of the subjects that match the request's pattern; the list is complete at once
+    /// if the request has no pattern.
     #[must_use]
     pub fn new(details: &InfoDetails) -> Self {
         let wants_subjects = !details.subjects_filter.is_empty();
@@ -52,7 +54,8 @@ impl SubjectList {
         }
     }
 
-    /// Looks at up to `len` further subjects of the stream. Returns whether the list is complete.
+    /// Looks at up to `len` further subjects of the stream. Returns whether the list is complete. The limit
+    /// keeps the turn of the event loop short.
     pub fn collect(&mut self, stream: &Stream, len: usize) -> bool {
         if let Some(from) = self.next {
             let (part, next) = stream.subjects_part(&self.filter, from, len);
@@ -64,11 +67,12 @@ impl SubjectList {
     }
 
     /// Encodes the answer around the subjects, once the list is complete. `removed` holds the removed
-    /// messages if the request asks for them.
+    /// messages if the request asks for them. Another thread then puts the lists into the answer.
     ///
     /// # Errors
     ///
-    /// Returns an error if the request asks for more numbers of removed messages than one answer may have.
+    /// Returns an error if the request asks for more numbers of removed messages than one answer may have,
+    /// with which the server answers the client.
     pub fn finish(
         self,
         server: &Server<'_>,
@@ -88,7 +92,7 @@ impl SubjectList {
             at.map(|at| at..at + text.len())
         };
         let subjects = find(&format!("{}:0", json!(PLACE)));
-        // The brackets stay.
+        // The brackets stay in the answer, and only the number between them makes way for the list.
         let deleted = find(REMOVED_TEXT);
         let deleted = deleted.map(|at| at.start + "\"deleted\":[".len()..at.end - 1);
         let list = |(at, list)| Some((at?, list));
@@ -102,15 +106,17 @@ impl SubjectList {
     }
 }
 
-/// An answer to an info request in which marks stand for long lists, and these lists.
+/// An answer to an info request in which marks stand for long lists, and these lists. Another thread encodes
+/// it, because sorting takes long.
 #[derive(Debug)]
 pub struct SubjectPage {
     body: Vec<u8>,
-    /// The lists, each with the place of its mark in `body`, in the order of the places.
+    /// The lists, each with the place of its mark in `body`, in the order of the places, so that one pass
+    /// over the answer fills them in.
     lists: Vec<(Range<usize>, List)>,
 }
 
-/// A long list of an answer to an info request.
+/// A long list of an answer to an info request, which takes too long to encode on the event loop.
 #[derive(Debug)]
 enum List {
     /// The collected subjects in parts, and the places of the page's subjects in the sorted list.
@@ -119,8 +125,8 @@ enum List {
 }
 
 impl SubjectPage {
-    /// Encodes the whole answer. Takes time linear in the lengths of the lists, and sorts only the page of
-    /// subjects.
+    /// Encodes the whole answer for the client. The call takes time linear in the lengths of the lists,
+    /// because it sorts only the page of subjects.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         let (mut out, mut done) = (Vec::with_capacity(self.body.len()), 0);

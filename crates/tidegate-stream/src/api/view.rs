@@ -1,4 +1,5 @@
-//! Makes the API's answers about streams and consumers from views of their state.
+//! Makes the API's answers about streams and consumers from views of their state, so that the API does not
+//! depend on how the server keeps the state.
 //!
 //! The module `shown` implements [`StreamView`] and [`ConsumerView`] for the state machines of streams and
 //! consumers. This module decides which part of a list an answer holds, and how it adds the details that a
@@ -20,60 +21,66 @@ use crate::schema::level;
 use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 
-/// The limit on the names of streams or consumers in one answer to a list request.
+/// The limit on the names of streams or consumers in one answer to a list request. The client asks for the
+/// next page.
 pub const NAMES_MAX: usize = 1024;
-/// The limit on the descriptions of streams or consumers in one answer to a list request.
+/// The limit on the descriptions of streams or consumers in one answer to a list request. The client asks for
+/// the next page.
 pub const LIST_MAX: usize = 256;
-/// The limit on the subjects of a stream in one answer to an info request.
+/// The limit on the subjects of a stream in one answer to an info request. The client asks for the next page.
 pub const SUBJECTS_MAX: usize = 100_000;
-/// The limit on the numbers of removed messages in one answer to an info request.
+/// The limit on the numbers of removed messages in one answer to an info request. The server refuses a
+/// request for more.
 pub const DELETED_MAX: usize = 1_000_000;
 
-/// The facts about the answering server, and the time, that an answer needs.
+/// The facts about the answering server, and the time, that an answer to a client contains.
 #[derive(Clone, Copy, Debug)]
 pub struct Server<'a> {
-    /// The server's version, which answers show in the metadata of a configuration.
+    /// The server's version, which a client sees in the metadata of a configuration.
     pub version: &'a str,
-    /// The server's domain; `None` if the server has no domain.
+    /// The JetStream domain of the server, which answers name; `None` if the server has no domain.
     pub domain: Option<&'a str>,
-    /// The nodes that keep the streams of the answering server's group.
+    /// The nodes that keep the streams of the answering server's group, as answers show them.
     pub cluster: &'a ClusterInfo,
-    /// The time at which the server makes the answer.
+    /// The time at which the server makes the answer. Code of this module reads no clock.
     pub now: Timestamp,
 }
 
 /// Gives the state of a stream from which the server makes API answers about the stream.
 pub trait StreamView {
-    /// Returns the stream's configuration as the log keeps it, without the metadata that answers add.
+    /// Returns the stream's configuration as the log keeps it, without the metadata that answers add. The
+    /// answer shows it to the client.
     fn config(&self) -> &StreamConfig;
 
-    /// Returns the time at which the server created the stream, in microseconds since the Unix epoch.
+    /// Returns the time at which the server created the stream, in microseconds since the Unix epoch. The
+    /// answer shows it to the client.
     fn created_us(&self) -> u64;
 
-    /// Returns the counts, numbers and times of the stream's messages.
+    /// Returns the counts, numbers and times of the stream's messages, at the time of the answer.
     fn counts(&self) -> StreamCounts;
 
     /// Returns the numbers of removed messages between the stream's first message and its last, in order, at
-    /// most `limit` of them.
+    /// most `limit` of them, for an answer with such details.
     fn deleted(&self, limit: usize) -> Vec<StreamSeq>;
 
     /// Calls `each` with every subject that matches `pattern` and the number of the subject's messages, in
-    /// any order.
+    /// any order. The answer sorts them.
     fn subjects(&self, pattern: &[u8], each: &mut dyn FnMut(&[u8], u64));
 
     /// Returns the states of the stream's origins, in the order of the configuration: that of a mirror, or
-    /// those of the sources.
+    /// those of the sources. An operator sees from them whether the stream is up to date.
     fn origins(&self) -> Vec<OriginState> {
         Vec::new()
     }
 }
 
-/// The counts of a stream's messages, with the times of the first and the last.
+/// The counts of a stream's messages, with the times of the first and the last, from which the API makes
+/// answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
-    /// The number of messages.
+    /// The number of messages that the stream holds.
     pub messages: u64,
-    /// The number of bytes of the stream's messages.
+    /// The size of the messages that the stream holds, in bytes.
     pub bytes: u64,
     /// The number of the stream's first message. In an empty stream, it is the number that the next message
     /// gets, or 0 if the stream has never stored a message.
@@ -87,51 +94,58 @@ pub struct StreamCounts {
     /// The time at which the stream stored its last message, in microseconds since the Unix epoch; `None` if
     /// the stream has never stored a message.
     pub last_us: Option<u64>,
-    /// The number of subjects with messages in the stream.
+    /// The number of subjects of which the stream holds messages.
     pub subjects: u64,
-    /// The number of removed messages between the stream's first message and its last.
+    /// The number of removed messages between the stream's first message and its last, so that a client knows
+    /// how many numbers are missing.
     pub deleted: u64,
-    /// The number of the stream's consumers.
+    /// The number of the stream's consumers, at the time of the answer.
     pub consumers: usize,
 }
 
 /// Gives the state of a consumer from which the server makes API answers about the consumer.
 pub trait ConsumerView {
-    /// Returns the consumer's name.
+    /// Returns the consumer's name, by which clients address it.
     fn name(&self) -> &str;
 
-    /// Returns the consumer's configuration as the log keeps it, without the metadata that answers add.
+    /// Returns the consumer's configuration as the log keeps it, without the metadata that answers add. The
+    /// answer shows it to the client.
     fn config(&self) -> &ConsumerConfig;
 
-    /// Returns the time at which the server created the consumer, in microseconds since the Unix epoch.
+    /// Returns the time at which the server created the consumer, in microseconds since the Unix epoch. The
+    /// answer shows it to the client.
     fn created_us(&self) -> u64;
 
-    /// Returns the positions and counts of the consumer's deliveries.
+    /// Returns the positions and counts of the consumer's deliveries, at the time of the answer.
     fn counts(&self) -> ConsumerCounts;
 }
 
-/// The positions and counts of a consumer's deliveries.
+/// The positions and counts of a consumer's deliveries, from which the API makes answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsumerCounts {
-    /// The number of the consumer's last delivery, and of the message that it delivered.
+    /// The number of the consumer's last delivery, and the number of the delivered message in the stream.
     pub delivered: Sequences,
-    /// The ack floor: the last delivery up to which receivers have acknowledged every delivery.
+    /// The ack floor: the delivery up to which receivers have acknowledged every delivery, which shows their
+    /// progress.
     pub ack_floor: Sequences,
-    /// The number of messages that the consumer has delivered and that receivers have not acknowledged.
+    /// The number of messages that the consumer has delivered and that receivers have not acknowledged. A
+    /// client sees from it how far its receivers are behind.
     pub ack_pending: u64,
-    /// The number of unacknowledged messages that the consumer has delivered more than once.
+    /// The number of unacknowledged messages that the consumer has delivered more than once, a sign of
+    /// failing or slow receivers.
     pub redelivered: u64,
-    /// The number of pull requests that wait at the consumer for messages.
+    /// The number of pull requests that wait at the consumer for messages, a sign of idle receivers.
     pub waiting: u64,
     /// The number of messages that pass the consumer's filters and that the consumer has still to deliver for
-    /// the first time.
+    /// the first time, that is, its backlog.
     pub pending: u64,
-    /// True if a client subscribes to the deliver subject of a push consumer.
+    /// True if a client subscribes to the deliver subject of a push consumer, so that a second client knows
+    /// that the consumer is in use.
     pub push_bound: bool,
 }
 
 /// Encodes the answer to a request that created or changed a stream ([`Kind::StreamCreate`] or
-/// [`Kind::StreamUpdate`]).
+/// [`Kind::StreamUpdate`]). The client gets the description of the stream.
 #[must_use]
 pub fn stream_changed(kind: Kind, server: &Server<'_>, stream: &impl StreamView) -> Vec<u8> {
     #[derive(Serialize)]
@@ -144,7 +158,7 @@ pub fn stream_changed(kind: Kind, server: &Server<'_>, stream: &impl StreamView)
     let mut info = stream_info_of(server, stream);
     if server.cluster.name.is_empty() {
         // Outside of a cluster, nats-server gives the field `cluster` only in the answer to an info request
-        // about a stream, and this server does the same.
+        // about a stream, and this server follows it.
         info.cluster = None;
     }
     done(
@@ -156,7 +170,8 @@ pub fn stream_changed(kind: Kind, server: &Server<'_>, stream: &impl StreamView)
     )
 }
 
-/// Encodes the answer to a request for a backup of a stream ([`Kind::StreamSnapshot`]).
+/// Encodes the answer to a request for a backup of a stream ([`Kind::StreamSnapshot`]). The client needs the
+/// configuration and state to restore the stream later.
 #[must_use]
 pub fn stream_snapshot(server: &Server<'_>, stream: &impl StreamView) -> Vec<u8> {
     #[derive(Serialize)]
@@ -183,11 +198,13 @@ pub fn stream_restore(deliver_subject: &str) -> Vec<u8> {
     done(Kind::StreamRestore, &Begun { deliver_subject })
 }
 
-/// Encodes the answer to an info request about a stream ([`Kind::StreamInfo`]).
+/// Encodes the answer to an info request about a stream ([`Kind::StreamInfo`]), with the details that the
+/// client asked for.
 ///
 /// # Errors
 ///
-/// Returns an error if the request asks for more numbers of removed messages than one answer may have.
+/// Returns an error if the request asks for more numbers of removed messages than one answer may have, with
+/// which the server answers the client.
 pub fn stream_info(
     server: &Server<'_>,
     stream: &impl StreamView,
@@ -209,11 +226,12 @@ pub fn stream_info(
 
 /// Encodes the answer to an info request about a stream with these subjects, which are a page of the list of
 /// all subjects that the request asks for. If the request asks for the numbers of removed messages, the
-/// answer has `deleted`, or without it the numbers that the stream tells.
+/// answer has `deleted`, or the numbers that the stream returns if `deleted` is `None`.
 ///
 /// # Errors
 ///
-/// Returns an error if the request asks for more numbers of removed messages than one answer may have.
+/// Returns an error if the request asks for more numbers of removed messages than one answer may have, with
+/// which the server answers the client.
 pub(super) fn stream_info_with(
     server: &Server<'_>,
     stream: &impl StreamView,
@@ -246,7 +264,7 @@ pub(super) fn stream_info_with(
 }
 
 /// Encodes the answer to a request for the names of streams ([`Kind::StreamNames`]): the names on this page
-/// of the list.
+/// of the list. The client asks for the next page until it has all.
 #[must_use]
 pub fn stream_names<'a>(page: Page, names: impl Iterator<Item = &'a str>) -> Vec<u8> {
     #[derive(Serialize)]
@@ -260,7 +278,7 @@ pub fn stream_names<'a>(page: Page, names: impl Iterator<Item = &'a str>) -> Vec
 }
 
 /// Encodes the answer to a request for the descriptions of streams ([`Kind::StreamList`]): the streams on
-/// this page of the list.
+/// this page of the list. The client asks for the next page until it has all.
 #[must_use]
 pub fn stream_list<'a, V: StreamView + 'a>(
     server: &Server<'_>,
@@ -278,16 +296,17 @@ pub fn stream_list<'a, V: StreamView + 'a>(
     done(Kind::StreamList, &List { page, streams })
 }
 
-/// Returns the description of a stream as JSON, as a list of streams contains it.
+/// Returns the description of a stream as JSON, as a list of streams contains it. A node sends it to the node
+/// that makes the list.
 #[must_use]
 pub fn stream_listed(server: &Server<'_>, stream: &impl StreamView) -> Value {
-    // The serialisation never fails: strings, numbers and lists of these always have a JSON form.
+    // The serialisation never fails, because strings, numbers and lists of these always have a JSON form.
     serde_json::to_value(stream_info_of(server, stream)).expect("an answer is always JSON")
 }
 
 /// Encodes the answer to a request for the descriptions of streams ([`Kind::StreamList`]) from the reports of
-/// several nodes. `streams` are the descriptions on the page, and `missing` the names of the streams on the
-/// page that no node reported.
+/// several nodes, because no node keeps all streams. `streams` are the descriptions on the page, and
+/// `missing` the names of the streams on the page that no node reported.
 #[must_use]
 pub fn stream_list_of(page: Page, streams: &[Value], missing: &[&str]) -> Vec<u8> {
     #[derive(Serialize)]
@@ -307,7 +326,7 @@ pub fn stream_list_of(page: Page, streams: &[Value], missing: &[&str]) -> Vec<u8
 }
 
 /// Encodes the answer to a request that creates a consumer or asks for its state ([`Kind::ConsumerCreate`] or
-/// [`Kind::ConsumerInfo`]).
+/// [`Kind::ConsumerInfo`]). The client gets the description of the consumer.
 #[must_use]
 pub fn consumer_info(
     kind: Kind,
@@ -319,7 +338,7 @@ pub fn consumer_info(
 }
 
 /// Encodes the answer to a request that resets a consumer ([`Kind::ConsumerReset`]): the consumer's
-/// description, and the number `seq` of the message with which it starts again.
+/// description, and the number `seq` of the message with which it starts again, as the server chose it.
 #[must_use]
 pub fn consumer_reset(
     server: &Server<'_>,
@@ -341,7 +360,7 @@ pub fn consumer_reset(
 }
 
 /// Encodes the answer to a request for the names of a stream's consumers ([`Kind::ConsumerNames`]): the names
-/// on this page of the list.
+/// on this page of the list. The client asks for the next page until it has all.
 #[must_use]
 pub fn consumer_names<'a>(page: Page, names: impl Iterator<Item = &'a str>) -> Vec<u8> {
     #[derive(Serialize)]
@@ -355,7 +374,7 @@ pub fn consumer_names<'a>(page: Page, names: impl Iterator<Item = &'a str>) -> V
 }
 
 /// Encodes the answer to a request for the descriptions of a stream's consumers ([`Kind::ConsumerList`]): the
-/// consumers on this page of the list.
+/// consumers on this page of the list. The client asks for the next page until it has all.
 #[must_use]
 pub fn consumer_list<'a, V: ConsumerView + 'a>(
     server: &Server<'_>,
@@ -374,7 +393,8 @@ pub fn consumer_list<'a, V: ConsumerView + 'a>(
     done(Kind::ConsumerList, &List { page, consumers })
 }
 
-/// Encodes the answer to a request for the usage and limits of the account ([`Kind::AccountInfo`]).
+/// Encodes the answer to a request for the usage and limits of the account ([`Kind::AccountInfo`]), so that a
+/// client sees how much room is left.
 #[must_use]
 pub fn account_info(info: &answer::AccountInfo<'_>) -> Vec<u8> {
     done(Kind::AccountInfo, info)

@@ -57,8 +57,8 @@ impl Position {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
-    /// The consumer starts with the message of this number, or with the first later one that the stream
-    /// holds.
+    /// The consumer starts with the message of this number. If the stream no longer holds it, the consumer
+    /// starts with the next message in the stream.
     At(StreamSeq),
     /// The consumer starts with the last message of each subject, of the messages up to this one, and then
     /// delivers all later messages.

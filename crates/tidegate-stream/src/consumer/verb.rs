@@ -1,4 +1,4 @@
-//! The verbs: the kinds of acknowledgement that a receiver can send for a message.
+//! Parses the verbs: the kinds of acknowledgement that a receiver can send for a message.
 //!
 //! This module owns the payloads of acknowledgements. [`super::Consumer`] owns the effect of each verb.
 
@@ -6,17 +6,20 @@ use serde::Deserialize;
 
 use super::duration;
 
-/// The parsed payload of an acknowledgement: the receiver's verdict on one message.
+/// The parsed payload of an acknowledgement: the receiver's verdict on one message, which the consumer
+/// follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb<'a> {
     /// The receiver has processed the message, so the consumer never redelivers it.
     Ack,
-    /// The receiver refuses the message for now, and asks for redelivery after this number of microseconds.
+    /// The receiver refuses the message for now, and asks for redelivery after this number of microseconds,
+    /// for example because it cannot process the message yet.
     Nak(u64),
     /// The receiver is still processing the message and asks the consumer to wait longer for the
     /// acknowledgement.
     Progress,
-    /// The receiver asks the consumer never to redeliver the message, for this reason.
+    /// The receiver asks the consumer never to redeliver the message, for this reason, for example because
+    /// the message is damaged.
     Term(&'a str),
     /// The receiver has processed the message and asks for further messages. The field is the rest of the
     /// payload: the body of a pull request.
@@ -30,7 +33,8 @@ struct NakOptions {
 }
 
 impl<'a> Verb<'a> {
-    /// Parses the payload of an acknowledgement; `None` if the payload is no known verb.
+    /// Parses the payload of an acknowledgement; `None` if the payload is no known verb, which the consumer
+    /// ignores.
     pub(super) fn parse(payload: &'a [u8]) -> Option<Self> {
         if let Some(rest) = payload.strip_prefix(b"-NAK") {
             return Some(Self::Nak(delay_us(rest.trim_ascii())));
@@ -52,7 +56,7 @@ impl<'a> Verb<'a> {
 }
 
 /// Returns the delay that follows `-NAK` in the payload of an acknowledgement, in microseconds; an invalid or
-/// negative delay counts as 0.
+/// negative delay counts as 0, so the consumer redelivers at once.
 fn delay_us(argument: &[u8]) -> u64 {
     let ns = match argument.first() {
         None => 0,

@@ -1,11 +1,11 @@
-//! Answers to direct requests, with the same headers as nats-server's.
+//! Tests that the server answers direct requests with the messages, headers and statuses of nats-server.
 
 use std::collections::BTreeMap;
 
 use super::*;
 use crate::schema::sequence::nth;
 
-/// Messages by number; message n was stored at second n.
+/// A stream in memory, in place of a stream of the server. It stored message n at second n.
 #[derive(Default)]
 struct Stream {
     messages: BTreeMap<StreamSeq, (&'static str, &'static [u8])>,
@@ -77,7 +77,8 @@ impl Index for Stream {
     }
 }
 
-/// Returns everything that the server sends in answer to a request, with each header block on one line.
+/// Returns everything that the server sends in answer to a request, with each header block on one line, for
+/// comparison.
 fn answer(stream: &mut Stream, subject: Option<&str>, body: &str) -> Vec<String> {
     let line = |block: &[u8]| {
         let text = std::str::from_utf8(block).unwrap();
@@ -115,7 +116,7 @@ fn answer(stream: &mut Stream, subject: Option<&str>, body: &str) -> Vec<String>
     }
 }
 
-/// Returns a message's line with its subject, its number, and `more` after the time.
+/// Returns the line that [`answer`] gives for a message: its subject, its number, and `more` after the time.
 fn sent(subject: &str, seq: u64, more: &str) -> String {
     format!(
         "; Stream: S; Subject: {subject}; Sequence: {seq}; Time-Stamp: 1970-01-01T00:00:0{seq}Z{more}"
@@ -281,7 +282,7 @@ fn messages_that_go_meanwhile() {
     assert_eq!(reading.poll(&mut stream), Part::Read(nth(1)));
     reading.handle_gone();
     assert_eq!(reading.poll(&mut stream), Part::Read(nth(2)));
-    // A second poll returns the same message, which is still being read.
+    // A second poll names the message again, because the caller has not read it yet.
     assert_eq!(reading.poll(&mut stream), Part::Read(nth(2)));
     let one = parse(None, br#"{"seq":1}"#).unwrap();
     let mut reading = one.read(&mut stream);

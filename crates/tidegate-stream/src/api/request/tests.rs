@@ -1,5 +1,5 @@
-//! All requests and all refusals that need nothing but the request, by table. [`configs`] tests the requests
-//! with a configuration.
+//! Tests, by tables, that the parser reads all requests, and refuses all requests that are wrong in
+//! themselves, as nats-server does. [`configs`] tests the requests with a configuration.
 
 mod configs;
 
@@ -19,7 +19,8 @@ fn parse_with<'a>(subject: &'a str, headers: &[u8], body: &'a str) -> Result<Req
     Request::parse(strip(subject, None).unwrap(), headers, body.as_bytes())
 }
 
-/// Returns the answer to a refused request: the middle of the type, the number and the text.
+/// Returns the answer to a refused request: the middle of its type, the number of the error, and the error's
+/// text, for comparison.
 fn refused(subject: &str, body: &str) -> (String, u16, String) {
     match parse(subject, body) {
         Err(Refusal::Error(kind, error)) => {
@@ -444,7 +445,7 @@ fn direct_gets() {
 }
 
 proptest! {
-    /// Any input is a request, or is refused with an answer.
+    /// Tests that the parser turns any input into a request or an answer, and never panics.
     #[test]
     fn anything(
         family in prop::sample::select(vec![

@@ -1,5 +1,5 @@
-//! All answers as bytes, compared with those of nats-server 2.15.2: the same fields in the same order, except
-//! for its version.
+//! Tests that each answer has the bytes of nats-server 2.15.2, because clients read the fields: all fields in
+//! that order, except for the server's version.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl StreamView for Shown {
     }
 
     fn subjects(&self, pattern: &[u8], each: &mut dyn FnMut(&[u8], u64)) {
-        // An unsorted order.
+        // The view yields the subjects out of order, because the answer must sort them.
         for (subject, count) in self.subjects.iter().rev() {
             if tidegate_nats::subject::contains(pattern, subject.as_bytes()) {
                 each(subject.as_bytes(), *count);
@@ -67,7 +67,7 @@ fn shown(name: &str, subjects: &[&str]) -> Shown {
     }
 }
 
-/// The cluster information of a single node.
+/// Returns the cluster information of a single node, for the tests' answers.
 fn alone() -> &'static ClusterInfo {
     static ALONE: std::sync::LazyLock<ClusterInfo> = std::sync::LazyLock::new(|| ClusterInfo {
         leader: "n1".into(),
@@ -93,7 +93,7 @@ fn text(answer: Vec<u8>) -> String {
 
 const CONFIG: &str = r#""config":{"name":"S","subjects":["s.>"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":1,"duplicate_window":120000000000,"compression":"none","allow_direct":true,"mirror_direct":false,"sealed":false,"deny_delete":false,"deny_purge":false,"allow_rollup_hdrs":false,"consumer_limits":{},"allow_msg_ttl":false,"allow_batched":true,"metadata":{"_nats.level":"4","_nats.req.level":"4","_nats.ver":"2.12.0"}},"created":"2026-11-22T03:06:46.996994Z""#;
 const EMPTY: &str = r#""state":{"messages":0,"bytes":0,"first_seq":0,"first_ts":"0001-01-01T00:00:00Z","last_seq":0,"last_ts":"0001-01-01T00:00:00Z","consumer_count":0}"#;
-/// The time alone, for answers in which a single server leaves out its cluster.
+/// The end of an answer that has only the time, because a single server leaves out its cluster there.
 const ALONE: &str = r#""ts":"2026-11-22T03:06:47Z""#;
 const TS: &str = r#""cluster":{"leader":"n1"},"ts":"2026-11-22T03:06:47Z""#;
 
@@ -142,7 +142,7 @@ fn a_stream_in_detail() {
             r#"{{"type":"io.nats.jetstream.api.v1.stream_info_response","total":2,"offset":0,"limit":100000,{CONFIG},{state},{TS}}}"#
         )
     );
-    // The second page, and no page.
+    // The client asks for the second page, and then for subjects that the stream does not have.
     let page = InfoDetails {
         offset: 1,
         deleted_details: false,

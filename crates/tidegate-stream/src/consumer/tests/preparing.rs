@@ -144,7 +144,7 @@ proptest! {
         while !world.consumer.is_prepared() {
             world.prepare(2);
         }
-        // The pulls that waited get their answers first.
+        // The consumer first answers the pulls that have waited for the search.
         world.consumer.deliver(NOW, 1000, &mut world.stream, &mut world.net);
         let mut sent: Vec<StreamSeq> = world.net.sent.iter().filter_map(|sent| match sent {
             Sent::Message { numbers, .. } => Some(numbers.stream_seq),
@@ -156,7 +156,8 @@ proptest! {
         let new: Vec<StreamSeq> = world.stream.messages.range(begun.next()..).map(|(s, _)| *s).collect();
         prop_assert_eq!(later, new, "all later messages come, each once");
         for (subject, last) in lasts {
-            // Unless the stream has removed it meanwhile.
+            // The consumer must deliver the last message of each subject, unless the stream has removed the
+            // message meanwhile.
             let there = world.stream.messages.contains_key(&last);
             prop_assert!(!there || sent.contains(&last), "message {} of {} is lacking", last, subject);
         }

@@ -1,7 +1,8 @@
-//! Runs transcripts: each line at the margin is a command, the indented lines below it are the messages that
-//! the consumer sent.
+//! Runs transcripts: each line at the margin is a command, and the indented lines below it are the messages
+//! that the consumer must then send.
 //!
-//! `TRANSCRIPTS=write cargo test -p tidegate-server --lib consumer` writes them again: read the diff.
+//! `TRANSCRIPTS=write cargo test -p tidegate-stream --lib consumer` writes the transcripts again, with the
+//! messages that the consumer sends now. Read the diff before you commit it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -10,7 +11,8 @@ use std::path::Path;
 use super::*;
 use crate::consumer::duration;
 
-/// The time at which transcripts begin, in microseconds since the Unix epoch.
+/// The time at which transcripts begin, in microseconds since the Unix epoch, so that each run has the same
+/// times.
 const START: u64 = 1_000_000_000;
 
 struct Script {
@@ -18,17 +20,19 @@ struct Script {
     stream: Stream,
     net: Net,
     state: State,
-    /// Deltas taken and not durable.
+    /// The deltas that the consumer has returned and that are not durable yet.
     deltas: VecDeque<Vec<u8>>,
     config: ConsumerConfig,
     consumer: Option<Consumer>,
     logged: bool,
-    /// The number of the last delivery of each message.
+    /// The number of the last delivery of each message, which the test puts into an acknowledgement of the
+    /// message.
     consumer_seqs: BTreeMap<StreamSeq, ConsumerSeq>,
     said: String,
 }
 
-/// Runs the stories of a file, each under a line that starts with `#`, and compares.
+/// Runs the stories of a transcript file, each under a line that starts with `#`, and compares the messages
+/// that the consumer sends with the file.
 pub(super) fn run(name: &str) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/consumer/tests/transcripts");
     let file = dir.join(name).with_extension("txt");
@@ -88,7 +92,7 @@ impl Script {
             "config" => self.create(rest),
             "memory" => self.logged = false,
             "store" => rest.split(' ').for_each(|m| self.store(m)),
-            // `big subject bytes`
+            // The command `big subject bytes` stores a message with a payload of this length.
             "big" => {
                 let (subject, bytes) = rest.split_once(' ').unwrap();
                 let payload = "x".repeat(bytes.parse().unwrap());
@@ -137,7 +141,8 @@ impl Script {
             }
             _ => panic!("{line}: no such step"),
         }
-        // The consumer hears nothing of a client that leaves.
+        // No caller reports a client that leaves to the consumer, so the consumer gets no turn after this
+        // command.
         if verb != "nobody" {
             self.deliver();
         }
@@ -146,7 +151,7 @@ impl Script {
         }
     }
 
-    /// Does something with the consumer and everything else.
+    /// Calls `f` with the consumer, the rest of the script, and the time; does nothing without a consumer.
     fn with(&mut self, f: impl FnOnce(&mut Consumer, &mut Self, u64)) {
         if let Some(mut consumer) = self.consumer.take() {
             f(&mut consumer, self, self.now);
@@ -199,7 +204,8 @@ impl Script {
         self.with(|c, s, now| c.handle_update(now, &config, &mut s.stream));
     }
 
-    /// `subject`, `subject=payload`, or `subject=payload=header`.
+    /// Stores a message, which the transcript writes as `subject`, `subject=payload`, or
+    /// `subject=payload=header`.
     fn store(&mut self, message: &str) {
         let mut parts = message.split('=');
         let subject = parts.next().unwrap().to_owned();
@@ -230,7 +236,8 @@ impl Script {
         self.with(|c, s, now| c.handle_purged(now, &mut s.stream));
     }
 
-    /// `message reply payload`, where `-` is no reply.
+    /// Acknowledges a message, which the transcript writes as `message reply payload`, with `-` for no reply
+    /// subject.
     fn ack(&mut self, rest: &str) {
         let mut parts = rest.splitn(3, ' ');
         let stream_seq = number(parts.next().unwrap());
@@ -257,7 +264,7 @@ impl Script {
         });
     }
 
-    /// Lets time pass, and stops at each deadline of the consumer.
+    /// Lets time pass, and calls the consumer at each of its deadlines, as a server does.
     fn wait(&mut self, us: u64) {
         let until = self.now + us;
         loop {
@@ -316,7 +323,8 @@ impl Script {
         }
     }
 
-    /// Returns the messages sent, a line each: `to: subject deliveries/stream_seq/consumer_seq +pending`.
+    /// Returns the messages that the consumer has sent since the last call, as one transcript line each: `to:
+    /// subject deliveries/stream_seq/consumer_seq +pending`.
     fn sent(&mut self) -> Vec<String> {
         let sent = std::mem::take(&mut self.net.sent);
         sent.into_iter().map(|sent| self.line(sent)).collect()
@@ -373,7 +381,7 @@ impl Script {
     }
 }
 
-/// Reads the number of a message.
+/// Reads the number of a message in a transcript command.
 fn number(text: &str) -> StreamSeq {
     StreamSeq::new(text.parse().unwrap())
 }

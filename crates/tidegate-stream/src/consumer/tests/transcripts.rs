@@ -1,4 +1,4 @@
-//! Each policy, verb and status, as transcripts.
+//! Tests each policy, verb and status of a consumer by the transcript of that name.
 
 use super::script::run;
 

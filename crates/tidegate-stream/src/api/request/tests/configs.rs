@@ -1,4 +1,5 @@
-//! Requests with a configuration of a stream or a consumer.
+//! Tests that the parser reads requests with a configuration of a stream or a consumer, and refuses wrong
+//! ones as nats-server does.
 
 use super::*;
 use crate::schema::config::Retention;
@@ -91,7 +92,8 @@ fn streams_refused() {
             (10052, format!("{text} is not supported by this server"))
         );
     }
-    // The fields that nats-server has and this server does not support, each refused by its name.
+    // The fields that nats-server has and this server does not support, and which the parser must refuse by
+    // name.
     for (field, value) in [
         ("allow_msg_counter", "true"),
         ("allow_msg_schedules", "true"),
