@@ -1,5 +1,5 @@
-//! Measures the time that commands take which remove many messages of a stream of a million subjects, and the
-//! time of the largest part of the work that they leave.
+//! Measures how long commands take that remove many messages of a stream with a million subjects, and how
+//! long the largest part of the work takes that they leave, so that a slow event loop shows.
 //!
 //!     cargo run --release -p tidegate-stream --example large_removals
 
@@ -11,17 +11,18 @@ use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{AccountLimits, Command, Effect, Encoder, Kind, Streams};
 
 const MESSAGES: u64 = 1_000_000;
-/// The stream of this program.
+/// The number of the stream that this program fills.
 const ONE: StreamNumber = StreamNumber::FIRST;
 
-/// The streams of a node, as the program fills them.
+/// The streams of a node, which the program fills and then removes messages from.
 struct Filled {
     streams: Streams,
     lsn: u64,
 }
 
 impl Filled {
-    /// Fills a stream with a million messages, each with a subject of its own if `distinct`.
+    /// Fills a stream with a million messages, each with a subject of its own if `distinct` is true. `more`
+    /// adds settings to the stream's configuration.
     fn new(distinct: bool, more: &serde_json::Value) -> Self {
         let mut filled = Self {
             streams: Streams::new(AccountLimits::NONE),

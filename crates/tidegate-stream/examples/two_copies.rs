@@ -1,4 +1,5 @@
-//! Two nodes apply the same entries and have the same streams; a third one starts from a snapshot.
+//! Shows replication: two nodes apply the same entries and have the same streams, and a third node starts
+//! from a snapshot of one of them.
 //!
 //! `cargo run -p tidegate-stream --example two_copies`
 
@@ -10,7 +11,7 @@ use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
-/// Encodes an entry of three messages, and one before them that creates the stream.
+/// Encodes two entries of a log: the first creates a stream, and the second stores three messages in it.
 fn entries() -> Result<[Bytes; 2], Box<dyn Error>> {
     let config = StreamConfig {
         name: "ORDERS".into(),
@@ -42,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut nodes = [(); 2].map(|()| Streams::new(AccountLimits::NONE));
     for streams in &mut nodes {
         let (mut outcomes, mut effects) = (Vec::new(), Vec::new());
-        // The position of an entry in the log, where the payloads stay.
+        // The position of an entry in the log, where the node would read the payloads later.
         let mut lsn = 0;
         for entry in &entries()? {
             streams.apply(lsn, entry, &mut outcomes, &mut effects)?;
@@ -55,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let third = Streams::restore(&snapshot(first), AccountLimits::NONE)?;
     let stream = third.taker(b"orders.new").ok_or("no stream")?;
-    // The oldest message has left: the stream keeps two.
+    // The stream keeps two messages, so it has removed the oldest one.
     println!("{}: {:?}", stream.name(), stream.state());
     let state = stream.state();
     assert_eq!((state.messages, state.first_seq), (2, StreamSeq::new(2)));

@@ -1,9 +1,10 @@
-//! A set of 256 bits: one bit for each message that a block of a stream's index can hold.
+//! A set of 256 bits: one bit for each message that a block of a stream's index, or of a consumer's list of
+//! first messages, can hold.
 
-/// The number of bits in a set.
+/// The number of bits in a set, and so of the messages in a block.
 pub(crate) const LEN: usize = 256;
 
-/// A set of 256 bits with the numbers 0 to 255.
+/// A set of 256 bits with the numbers 0 to 255, which takes 32 bytes of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bits(pub(crate) [u64; 4]);
 
@@ -20,12 +21,14 @@ impl Bits {
         self.0[i / 64] &= !(1 << (i % 64));
     }
 
-    /// Returns the set of the bits of this set that are not in `other`.
+    /// Returns the set of the bits of this set that are not in `other`, for example the messages that a
+    /// removal leaves.
     pub(crate) fn without(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & !other.0[word]))
     }
 
-    /// Returns the set of the bits of this set from `from` to `to` - 1.
+    /// Returns the set of the bits of this set from `from` to `to` - 1, for a removal that concerns only a
+    /// part of a block.
     pub(crate) fn within(&self, from: usize, to: usize) -> Self {
         Self(std::array::from_fn(|word| {
             let below = |end: usize| match end.saturating_sub(word * 64) {
@@ -40,7 +43,7 @@ impl Bits {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Returns the number of set bits below bit `i`.
+    /// Returns the number of set bits below bit `i`. In a block this is the place of the message's row.
     pub(crate) fn rank(&self, i: usize) -> usize {
         let word = i / 64;
         let whole: u32 = self.0[..word].iter().map(|w| w.count_ones()).sum();
@@ -51,7 +54,8 @@ impl Bits {
         (whole + part) as usize
     }
 
-    /// Returns the lowest set bit that is at `from` or above; `None` if there is none.
+    /// Returns the lowest set bit that is at `from` or above; `None` if the set has no such bit. A search for
+    /// the next message uses it.
     pub(crate) fn next(&self, from: usize) -> Option<usize> {
         let mut word = from / 64;
         let mut rest = self.0.get(word)? & (u64::MAX << (from % 64));
@@ -62,7 +66,8 @@ impl Bits {
         Some(word * 64 + rest.trailing_zeros() as usize)
     }
 
-    /// Returns the highest set bit that is at `to` or below; `None` if there is none.
+    /// Returns the highest set bit that is at `to` or below; `None` if the set has no such bit. A search for
+    /// the last message uses it.
     pub(crate) fn prev(&self, to: usize) -> Option<usize> {
         let mut word = to / 64;
         let mut rest = self.0[word] & (u64::MAX >> (63 - to % 64));

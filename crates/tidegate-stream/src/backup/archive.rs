@@ -1,4 +1,4 @@
-//! The entries of a backup as nats-server 2.15 writes them.
+//! Reads and writes the entries of a backup as nats-server 2.15 does, so that either server can restore it.
 //!
 //! ```text
 //! archive  "NATSARC1" | entries
@@ -8,7 +8,7 @@
 //!
 //! The first entry, `state.json`, has the state of the stream. The consumers follow (`consumers/<name>`, in
 //! JSON), then the messages: the name is the subject, and the number is that of the message in the stream. An
-//! entry without anything ends the archive.
+//! empty entry ends the archive.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub(super) const MAGIC: &[u8; 8] = b"NATSARC1";
 pub(super) const STATE: &str = "state.json";
 pub(super) const CONSUMERS: &str = "consumers/";
 
-/// The fields of an entry before its name.
+/// The fields of an entry before its name, which tell the reader the lengths of the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) name: u64,
@@ -44,7 +44,7 @@ impl Header {
     }
 
     /// Reads the fields at the start of `bytes`, and returns them with their length; `None` if the bytes end
-    /// within them.
+    /// within them and the reader must wait for more.
     fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, BackupError> {
         let mut at = 0;
         let mut fields = [0; 5];
@@ -66,8 +66,8 @@ impl Header {
     }
 }
 
-/// The state of a stream as the archive's first entry has it. `created` is an addition of this program, and
-/// nats-server ignores it.
+/// The state of a stream as the archive's first entry has it, by which the reader knows what follows.
+/// `created` is an addition of this program, and nats-server ignores it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct State {
@@ -97,16 +97,18 @@ impl Default for State {
     }
 }
 
-/// Reads the entries of an archive behind its first eight bytes.
+/// Reads the entries of an archive behind its first eight bytes, one entry at a time.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
-    /// The number of consumers that are still to come; `None` before the stream's state.
+    /// The number of consumers that are still to come; `None` before the stream's state. After them the
+    /// messages come.
     consumers: Option<u64>,
     ended: bool,
 }
 
 impl Archive {
-    /// Takes the next entry out of `plain`; `None` if it is not there completely.
+    /// Takes the next entry out of `plain`; `None` if the entry is not there completely and the reader must
+    /// wait for more bytes.
     pub(super) fn next(&mut self, plain: &mut Buffer) -> Result<Option<Item>, BackupError> {
         let Some((header, used)) = Header::read(plain.as_slice())? else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The consumers of a backup: their configurations and states, in both of nats-server's forms.
+//! Reads the consumers of a backup: their configurations and states, in both of nats-server's forms.
 //!
 //! ```text
 //! JSON    {"config": {...}, "state": {"delivered", "ack_floor", "pending", "redelivered"}}
@@ -27,20 +27,21 @@ use crate::schema::timestamp::Timestamp;
 
 const MAGIC: u8 = 22;
 
-/// A consumer with its state, as a backup holds it.
+/// A consumer with its state, as a backup holds it. A restored stream gets it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Consumer {
-    /// The consumer's name.
+    /// The name of the consumer in the stream of the backup.
     pub name: String,
-    /// The time at which the consumer was created, in microseconds since 1970; `None` if the backup lacks it.
+    /// The time at which a client created the consumer, in microseconds since 1970; `None` if the backup
+    /// lacks it.
     pub created_us: Option<u64>,
-    /// The consumer's configuration.
+    /// The consumer's configuration, as the server that made the backup kept it.
     pub config: Box<ConsumerConfig>,
-    /// The deliveries and acknowledgements of the consumer.
+    /// The deliveries and acknowledgements of the consumer, from which the restored consumer continues.
     pub progress: Progress,
 }
 
-/// The name of a consumer as its entry or its folder has it.
+/// The name of a consumer as its entry or its folder has it. The configuration must have this name too.
 pub(super) struct Named<'a>(pub(super) &'a str);
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -68,7 +69,7 @@ pub(super) struct State {
     pub(super) redelivered: BTreeMap<u64, u64>,
 }
 
-/// Reads a consumer from its entry in an archive.
+/// Reads a consumer from its entry in an archive, as nats-server 2.15 writes it in JSON.
 pub(super) fn consumer_of_json(
     Named(name): Named<'_>,
     json: &[u8],
@@ -107,7 +108,8 @@ pub(super) fn consumer_of_json(
     consumer(name, entry.config, entry.created, progress)
 }
 
-/// Reads a consumer from its two files: the description in JSON, and the state.
+/// Reads a consumer from its two files: the description in JSON, and the binary state, as older nats-servers
+/// keep them.
 pub(super) fn consumer_of_files(
     Named(name): Named<'_>,
     json: &[u8],
@@ -153,7 +155,8 @@ fn wrong(name: &str, why: impl ToString) -> BackupError {
 }
 
 impl Progress {
-    /// Adds the counts of repeated deliveries, which nats-server keeps beside the pending messages.
+    /// Adds the counts of repeated deliveries, which nats-server keeps beside the pending messages, for the
+    /// delivery limit.
     fn count(&mut self, redelivered: &BTreeMap<u64, u64>) {
         for unacked in &mut self.unacked {
             let again = redelivered.get(&unacked.seq).copied();
@@ -161,9 +164,10 @@ impl Progress {
         }
     }
 
-    /// Brings the numbers into accord, where nats-server leaves them apart for a moment: the last delivery is
-    /// not before the ack floor, and unacknowledged messages lie between the two. A message beyond the last
-    /// delivery goes, because the consumer delivers it again anyway.
+    /// Corrects the numbers where they contradict each other, because nats-server updates them one after the
+    /// other: the last delivery is not before the ack floor, and unacknowledged messages lie between the two.
+    /// Drops an unacknowledged message beyond the last delivery, because the consumer delivers it again
+    /// anyway.
     fn settle(&mut self) -> Result<(), &'static str> {
         let floor = self.ack_floor;
         let delivered = (self.delivered.0.max(floor.0), self.delivered.1.max(floor.1));
@@ -179,7 +183,8 @@ impl Progress {
         for unacked in &mut self.unacked {
             unacked.delivery = unacked.delivery.clamp(1, delivered.0.max(1));
         }
-        // A delivered message has at least one delivery.
+        // The reader refuses a state with delivered messages and no delivery, because such numbers are
+        // damaged.
         match self.unacked.is_empty() || delivered.0 > 0 {
             true => Ok(()),
             false => Err("a message is delivered and no delivery is counted"),
@@ -187,7 +192,7 @@ impl Progress {
     }
 }
 
-/// Reads the binary form of a consumer's state.
+/// Reads the binary form of a consumer's state, as older nats-servers keep it in a file.
 fn decode(bytes: &[u8]) -> Result<Progress, BackupError> {
     const WHAT: BackupError = BackupError::Format("a consumer's state");
     let Some(([magic, version], mut rest)) = bytes.split_first_chunk::<2>() else {
@@ -335,7 +340,8 @@ mod tests {
         assert_eq!((read.created_us, &*read.config.durable_name), (None, "C"));
         let other = consumer_of_json(Named("D"), json).unwrap_err();
         assert!(other.to_string().contains("another name"), "{other}");
-        // Messages outside of the range between the ack floor and the last delivery go.
+        // The reader drops an unacknowledged message outside of the range between the ack floor and the last
+        // delivery.
         let text = std::str::from_utf8(json).unwrap();
         let moved = text.replace(r#""stream_seq":10"#, r#""stream_seq":20"#);
         let moved = consumer_of_json(Named("C"), moved.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Backups of nats-server before 2.15: a tar file with the files in which it keeps a stream.
+//! Reads backups of nats-server before 2.15: a tar file with the files in which that server keeps a stream.
 //!
 //! ```text
 //! meta.inf, meta.sum            the stream's description in JSON, and its hash in hexadecimal digits
@@ -18,24 +18,26 @@ use super::{BackupError, Buffer, FACTS_BYTES_MAX, Item, StreamFacts, number, rec
 use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 
-/// The name of the index, and the byte with which it begins.
+/// The name of the index, and (`INDEX_MAGIC`) the byte with which it begins, by which the reader knows the
+/// format.
 const INDEX: &str = "index.db";
 const INDEX_MAGIC: u8 = 11;
 
-/// Reads the files of a backup.
+/// Reads the files of a backup, and hands out the stream's items in the order of the files.
 #[derive(Debug)]
 pub(super) struct Files {
-    /// The name of the stream that the backup must be of.
+    /// The name that the stream in the backup must have. It is also a part of the hashes' keys.
     stream: String,
     tar: Tar,
     inside: Option<Inside>,
-    /// True once the stream's description has come.
+    /// True once the reader has read the stream's description. Messages must not come before it.
     known: bool,
-    /// The last description that came, of the stream or of a consumer, until its hash has come.
+    /// The last description that the reader has read, of the stream or of a consumer, until its hash confirms
+    /// it.
     described: Option<Described>,
 }
 
-/// The file that the reader is in.
+/// The file that the reader is reading now, with the bytes that are still left of it.
 #[derive(Debug)]
 struct Inside {
     part: Part,
@@ -45,16 +47,17 @@ struct Inside {
 
 #[derive(Debug)]
 enum Part {
-    /// A file of records, with the key of their hashes.
+    /// A file of records, with the key of their hashes, which the reader takes record by record.
     Records(highway::Key),
-    /// A file that the reader takes as a whole.
+    /// A small file, by its name, which the reader takes as a whole.
     Whole(String),
     Ignored,
 }
 
 #[derive(Debug)]
 struct Described {
-    /// The folder: empty for the stream, the consumer's name for a consumer.
+    /// The folder of the description: empty for the stream, or the name of the consumer. The hash must come
+    /// from it too.
     of: String,
     json: Vec<u8>,
     checked: bool,
@@ -71,7 +74,8 @@ impl Files {
         }
     }
 
-    /// Takes the next item out of `plain`; `None` if it is not there completely.
+    /// Takes the next item out of `plain`; `None` if the item is not there completely and the reader must
+    /// wait for more bytes.
     pub(super) fn next(&mut self, plain: &mut Buffer) -> Result<Option<Item>, BackupError> {
         loop {
             let Some(inside) = &mut self.inside else {
@@ -126,7 +130,7 @@ impl Files {
         }
     }
 
-    /// Decides what to do with a file, by its name.
+    /// Decides by a file's name whether the reader takes it whole, record by record, or not at all.
     fn enter(&self, file: File) -> Result<Inside, BackupError> {
         let File { name, bytes } = file;
         let part = match name.strip_prefix("msgs/") {
@@ -159,7 +163,7 @@ impl Files {
         })
     }
 
-    /// Takes a whole file, and returns the item that it completes.
+    /// Takes a whole file, and returns the item that this file completes, if any.
     fn take(&mut self, name: &str, bytes: Vec<u8>) -> Result<Option<Item>, BackupError> {
         let (of, file) = match name.strip_prefix("obs/") {
             Some(rest) => rest
@@ -189,7 +193,8 @@ impl Files {
                 let hash = record::hash(key, [&described.json]).to_le_bytes();
                 let digits: String = hash.iter().map(|b| format!("{b:02x}")).collect();
                 if bytes.trim_ascii() != digits.as_bytes() {
-                    // The key has the stream's name, so a backup of another stream has another hash, too.
+                    // The key has the stream's name, so a backup of another stream has another hash, too. The
+                    // error for another name comes first, because it helps the client more.
                     self.name_of_stream()?;
                     return Err(BackupError::Checksum("meta.inf"));
                 }
@@ -217,7 +222,8 @@ impl Files {
         described.ok_or(BackupError::Format("the file meta.inf first"))
     }
 
-    /// Reads the description that came last as the stream's, and checks the name in it.
+    /// Checks the stream's name in the description that the reader has read last, and returns the stream's
+    /// time of creation.
     fn name_of_stream(&self) -> Result<Option<u64>, BackupError> {
         #[derive(Deserialize)]
         struct Meta {
@@ -237,7 +243,8 @@ impl Files {
         }
     }
 
-    /// Returns the facts about the stream, once their hash is checked.
+    /// Returns the facts about the stream, once the reader has checked their hash. From now on it accepts
+    /// messages.
     fn begin(&mut self) -> Result<Item, BackupError> {
         let created_us = self.name_of_stream()?.filter(|us| *us > 0);
         self.described = None;
@@ -248,8 +255,9 @@ impl Files {
         }))
     }
 
-    /// Reads the number of the stream's first message from the index. The records of messages before it may
-    /// still be there, because a limit that removes messages leaves no mark.
+    /// Reads the number of the stream's first message from the index. The restored stream drops messages
+    /// before that number. Their records may still be there, because a limit that removes messages leaves no
+    /// mark.
     fn first(&self, index: &[u8]) -> Result<Option<Item>, BackupError> {
         let Some((content, sum)) = index.split_last_chunk::<8>() else {
             return Ok(None);

@@ -6,20 +6,20 @@ use super::s2::{Decoder, Stepped};
 use super::{BackupError, Buffer, Item};
 use crate::schema::sequence::StreamSeq;
 
-/// The most bytes that one step decompresses.
+/// The limit on the bytes that one step decompresses, so that a step does not hold up the event loop.
 const STEP_BYTES: usize = 32 << 10;
 
-/// Reads a backup of one stream.
+/// Reads a backup of one stream: takes bytes from the client, and hands out items for the restored stream.
 #[derive(Debug)]
 pub struct Reader {
     stream: String,
     decoder: Decoder,
     plain: Buffer,
     form: Option<Form>,
-    /// True once no more bytes come.
+    /// True once the client has sent all bytes. The backup must then have its end mark.
     finished: bool,
     ended: bool,
-    /// The highest number of a message so far.
+    /// The highest number of a message so far. A message with a lower number is an error or a repetition.
     last: StreamSeq,
 }
 
@@ -29,19 +29,19 @@ enum Form {
     Files(Box<Files>),
 }
 
-/// The result of a step of a reader.
+/// The result of a step of a reader, which tells the caller the next call.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// The next item of the backup.
+    /// The reader has found the next item of the backup.
     Item(Item),
     /// The reader has done a part of its work and has no item yet: the caller continues.
     On,
-    /// The reader needs more bytes.
+    /// The reader needs more bytes of the backup: the caller waits for the client.
     Hungry,
 }
 
 impl Reader {
-    /// Begins to read the backup of the stream with this name.
+    /// Begins to read the backup of the stream with this name. A backup of another stream is an error.
     #[must_use]
     pub fn new(stream: &str) -> Self {
         Self {
@@ -55,35 +55,38 @@ impl Reader {
         }
     }
 
-    /// Adds the next bytes of the backup.
+    /// Adds the next bytes of the backup, as the client sends them.
     pub fn feed(&mut self, bytes: &[u8]) {
         if !self.ended {
             self.decoder.feed(bytes);
         }
     }
 
-    /// Notes that no more bytes come.
+    /// Notes that no more bytes come, so that a cut backup is an error and not a wait.
     pub const fn finish(&mut self) {
         self.finished = true;
     }
 
-    /// Returns the number of bytes that the reader has got and not read yet.
+    /// Returns the number of bytes that the reader has got and not read yet, so that the caller can make the
+    /// client wait.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.decoder.waiting_bytes()
     }
 
-    /// Returns whether the reader has handed out [`Item::End`]. It ignores all bytes after that.
+    /// Returns whether the reader has handed out [`Item::End`]. The reader ignores all bytes after that.
     #[must_use]
     pub const fn is_ended(&self) -> bool {
         self.ended
     }
 
-    /// Hands out the next item, or does a bounded part of the work before it.
+    /// Hands out the next item, or does a bounded part of the work before it, so that the event loop does not
+    /// stop.
     ///
     /// # Errors
     ///
-    /// Returns an error if the bytes are not a backup of the stream. The reader is then of no further use.
+    /// Returns an error if the bytes are not a backup of the stream. The reader is then of no further use,
+    /// and the restoration fails.
     pub fn step(&mut self) -> Result<Step, BackupError> {
         if self.ended {
             return Ok(Step::Hungry);
@@ -113,7 +116,8 @@ impl Reader {
                         Some(Form::Archive(_)) => Err(BackupError::Contradiction(
                             "the numbers of the messages do not rise",
                         )),
-                        // nats-server, too, passes over a second record of the same message.
+                        // A second record of a message is no error in this form: the reader passes over it,
+                        // as nats-server does.
                         _ => Ok(Step::On),
                     };
                 }

@@ -1,4 +1,4 @@
-//! The records in the message files of older backups: messages, and marks for removed messages.
+//! Reads the records in the message files of older backups: messages, and marks for removed messages.
 //!
 //! ```text
 //! record  length u32, highest bit: with headers | number u64 | time i64 | subject length u16 | subject
@@ -20,10 +20,11 @@ const HASH: usize = 8;
 const WITH_HEADERS: u32 = 1 << 31;
 const ERASED: u64 = 1 << 63;
 const REMOVED: u64 = 1 << 62;
-/// The most bytes of a record.
+/// The limit on a record, in bytes, which bounds the reader's memory.
 const RECORD_BYTES_MAX: u64 = MESSAGE_BYTES_MAX + NAME_BYTES_MAX + 64;
 
-/// Returns the key of the hashes of a stream's file, from the name under which nats-server knows the file.
+/// Returns the key of the hashes of a stream's file, from the name under which nats-server knows the file, so
+/// that a file of another stream has wrong hashes.
 pub(super) fn key(name: &str) -> Key {
     let digest = Sha256::digest(name.as_bytes());
     let word = |at: usize| {
@@ -33,7 +34,7 @@ pub(super) fn key(name: &str) -> Key {
     Key([word(0), word(1), word(2), word(3)])
 }
 
-/// Returns the hash of these parts one after the other.
+/// Returns the hash of these parts one after the other, for comparison with the hash in the file.
 pub(super) fn hash<const N: usize>(key: Key, parts: [&[u8]; N]) -> u64 {
     let mut hasher = HighwayHasher::new(key);
     for part in parts {
@@ -43,7 +44,7 @@ pub(super) fn hash<const N: usize>(key: Key, parts: [&[u8]; N]) -> u64 {
 }
 
 /// Reads the record at the start of `bytes`, of which `left` belong to the file. Returns the record's item,
-/// if it has any, and its length; `None` if the bytes end within it.
+/// if it has any, and its length; `None` if the bytes end within it and the reader must wait for more.
 pub(super) fn read(
     key: Key,
     bytes: &[u8],

@@ -1,4 +1,5 @@
-//! S2, the compression of backups: an extension of Snappy that adds the repetition of the last offset.
+//! Reads and writes S2, the compression of backups: an extension of Snappy that adds the repetition of the
+//! last offset.
 //!
 //! Compressed data is a list of chunks. The first one names the format.
 //!
@@ -24,23 +25,24 @@ const NAME_S2: &[u8; 6] = b"S2sTwO";
 const COMPRESSED: u8 = 0x00;
 const PLAIN: u8 = 0x01;
 const NAME: u8 = 0xff;
-/// The most plain bytes of a block, and (`CHUNK_BYTES_MAX`) the most bytes of a chunk with a block.
+/// The limit on the plain bytes of a block, and (`CHUNK_BYTES_MAX`) the limit on a chunk with a block. They
+/// bound the decoder's memory.
 const BLOCK_BYTES_MAX: usize = 4 << 20;
 const CHUNK_BYTES_MAX: usize = BLOCK_BYTES_MAX + BLOCK_BYTES_MAX / 6 + 64;
-/// The most plain bytes of a block that [`frame`] writes: the limit of the Snappy format.
+/// The limit on the plain bytes of a block that [`frame`] writes: the limit of the Snappy format.
 pub(super) const FRAME_BYTES_MAX: usize = 64 << 10;
 
-/// Decompresses a backup as it arrives.
+/// Decompresses a backup as it arrives, in steps with a bound.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     input: Buffer,
     named: bool,
     block: Option<Block>,
-    /// The bytes to skip of a chunk without meaning.
+    /// The number of bytes that the decoder still has to skip of a chunk without meaning.
     skip: usize,
 }
 
-/// The block in decompression.
+/// The block that the decoder is decompressing, over several steps.
 #[derive(Debug)]
 struct Block {
     crc: u32,
@@ -51,12 +53,12 @@ struct Block {
     out: Vec<u8>,
 }
 
-/// The result of one step of the decoder.
+/// The result of one step of the decoder, which tells the reader whether to call it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stepped {
-    /// The decoder has done a part of its work.
+    /// The decoder has done a part of its work: the reader continues.
     On,
-    /// The decoder needs more input.
+    /// The decoder needs more input: the reader waits for the client.
     Hungry,
 }
 
@@ -65,7 +67,8 @@ impl Decoder {
         self.input.push(bytes);
     }
 
-    /// Returns the number of compressed bytes that the decoder has not read yet.
+    /// Returns the number of compressed bytes that the decoder has not read yet, so that the caller can make
+    /// the client wait.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.input.len()
     }
@@ -76,7 +79,8 @@ impl Decoder {
         self.block.is_none() && self.skip == 0 && self.input.len() == 0
     }
 
-    /// Decompresses about `bytes_max` bytes, or takes one further chunk. Appends finished blocks to `out`.
+    /// Decompresses about `bytes_max` bytes, or takes one further chunk. Appends finished blocks to `out`,
+    /// after a check of their CRC.
     pub(super) fn step(
         &mut self,
         out: &mut Buffer,
@@ -164,7 +168,8 @@ impl Decoder {
 }
 
 impl Block {
-    /// Decompresses about `bytes_max` bytes. Returns whether the block is complete.
+    /// Decompresses about `bytes_max` bytes of the block, so that one step stays short. Returns whether the
+    /// block is complete.
     fn step(&mut self, bytes_max: usize) -> Result<bool, BackupError> {
         let wrong = || BackupError::Compression("the elements of a block");
         let until = self.out.len().saturating_add(bytes_max);
@@ -202,7 +207,8 @@ impl Block {
                         self.offset = offset;
                         (short + 4, 2)
                     } else {
-                        // The offset of the last copy again. The longest lengths follow in 1 to 3 bytes.
+                        // The copy repeats the offset of the last copy. The longest lengths follow in 1 to 3
+                        // bytes.
                         let more = short.saturating_sub(4);
                         let base = [short, 4, 1 << 8, 1 << 16][more];
                         let rest = le(2, more).ok_or_else(wrong)?;
@@ -227,7 +233,8 @@ impl Block {
         }
     }
 
-    /// Appends `len` bytes that stand `offset` bytes before the end of the output. The two may overlap.
+    /// Appends `len` bytes that stand `offset` bytes before the end of the output. The two may overlap, which
+    /// repeats a pattern.
     fn copy(&mut self, mut len: usize) -> Option<()> {
         let start = self.out.len().checked_sub(self.offset)?;
         if self.offset == 0 || len > self.len - self.out.len() {
@@ -249,25 +256,27 @@ fn check(crc: u32, plain: &[u8]) -> Result<(), BackupError> {
     }
 }
 
-/// Returns the CRC of these bytes as the format masks it, so that a CRC over bytes with a CRC differs.
+/// Returns the CRC of these bytes as the format masks it, so that a CRC over data that contains its own CRC
+/// is still useful.
 fn masked(plain: &[u8]) -> u32 {
     crc32c::crc32c(plain)
         .rotate_right(15)
         .wrapping_add(0xa282_ead8)
 }
 
-/// Appends the chunk that begins compressed data.
+/// Appends the chunk that begins compressed data, by which a reader knows the format.
 pub(super) fn begin(out: &mut Vec<u8>) {
     out.extend_from_slice(&[NAME, NAME_SNAPPY.len() as u8, 0, 0]);
     out.extend_from_slice(NAME_SNAPPY);
 }
 
-/// Appends a chunk with these bytes, at most [`FRAME_BYTES_MAX`].
+/// Appends a chunk with these bytes, at most [`FRAME_BYTES_MAX`], compressed if that makes it smaller.
 pub(super) fn frame(plain: &[u8], encoder: &mut snap::raw::Encoder, out: &mut Vec<u8>) {
     debug_assert!(plain.len() <= FRAME_BYTES_MAX);
     let crc = masked(plain);
     let compressed = encoder.compress_vec(plain).ok();
-    // Bytes that hardly shrink stay plain, as the format recommends.
+    // The chunk keeps bytes plain that hardly shrink, as the format recommends, because reading them is
+    // faster.
     let compressed = compressed.filter(|c| c.len() < plain.len() - plain.len() / 8);
     let (kind, body) = match &compressed {
         Some(compressed) => (COMPRESSED, &compressed[..]),
@@ -314,7 +323,8 @@ mod tests {
 
     #[test]
     fn a_repeated_offset() {
-        // Four literal bytes, a copy of four bytes at offset 4, then the same offset again in each length.
+        // The block has four literal bytes, a copy of four bytes at offset 4, and a copy that repeats this
+        // offset, in each form of a length.
         let copy = [0x01, 4];
         let repeat = |len: usize| match len {
             4..=8 => vec![((len - 4) << 2) as u8 | 1, 0],
@@ -334,7 +344,7 @@ mod tests {
             let bytes = block(&plain, &elements);
             assert_eq!(decode(&bytes, bytes.len(), 1000).unwrap(), plain, "{len}");
         }
-        // A repetition without an earlier copy has no offset.
+        // The decoder refuses a repetition without an earlier copy, because it has no offset.
         let bytes = block(b"abcdabcd", &[&[3 << 2][..], b"abcd", &[0x01, 0]].concat());
         assert!(decode(&bytes, bytes.len(), 10).is_err());
     }

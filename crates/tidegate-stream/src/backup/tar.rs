@@ -5,34 +5,34 @@
 
 use super::{BackupError, Buffer};
 
-/// The length of a header; the content of a file is padded to a multiple of it.
+/// The length of a header; the writer of a tar file pads the content of each file to a multiple of it.
 const BLOCK: usize = 512;
-/// The most bytes of the additional file before a file.
+/// The limit on the additional file before a file, in bytes, which bounds the reader's memory.
 const EXTENSION_BYTES_MAX: u64 = 64 << 10;
 
-/// A file of a tar file.
+/// A file in a tar file: its name and size, from which the reader knows how to read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct File {
     pub(super) name: String,
     pub(super) bytes: u64,
 }
 
-/// The state of the reader between two files.
+/// The state of the reader between two files of a tar file.
 #[derive(Debug, Default)]
 pub(super) struct Tar {
     extension: Extension,
-    /// The bytes of the present additional file, if one is being read.
+    /// The bytes of the present additional file, if the reader is reading one.
     extends: Option<u64>,
 }
 
-/// The part of the next header that an additional file replaces.
+/// The part of the next header that an additional file replaces, because the header has too little room.
 #[derive(Clone, Debug, Default)]
 struct Extension {
     name: Option<String>,
     bytes: Option<u64>,
 }
 
-/// The next part of a tar file.
+/// The next part of a tar file: a file, or the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     File(File),
@@ -40,7 +40,7 @@ pub(super) enum Next {
 }
 
 impl Tar {
-    /// Takes the next header out of `plain`, which begins with one; `None` if more bytes are needed.
+    /// Takes the next header out of `plain`, which begins with one; `None` if the reader needs more bytes.
     pub(super) fn next(&mut self, plain: &mut Buffer) -> Result<Option<Next>, BackupError> {
         loop {
             if let Some(bytes) = self.extends {
@@ -83,12 +83,13 @@ impl Tar {
     }
 }
 
-/// Returns the bytes between the end of a file of this size and the next header.
+/// Returns the bytes between the end of a file of this size and the next header, which the reader skips.
 pub(super) const fn padding(bytes: u64) -> u64 {
     (BLOCK as u64 - bytes % BLOCK as u64) % BLOCK as u64
 }
 
-/// Checks the sum over the bytes of a header, in which the sum itself counts as blanks.
+/// Checks the sum over the bytes of a header, in which the sum itself counts as blanks. A wrong sum means
+/// that the file is damaged.
 fn check(header: &[u8; BLOCK]) -> Result<(), BackupError> {
     let sum = |at: usize, byte: u8| match at {
         148..156 => u64::from(b' '),
@@ -101,7 +102,7 @@ fn check(header: &[u8; BLOCK]) -> Result<(), BackupError> {
     }
 }
 
-/// Reads a number in octal digits, which blanks and zero bytes surround.
+/// Reads a number in octal digits, which blanks and zero bytes surround, as tar headers have it.
 fn octal(field: &[u8]) -> Result<u64, BackupError> {
     let digits = field.iter().copied();
     let mut digits = digits.skip_while(|b| *b == b' ').peekable();

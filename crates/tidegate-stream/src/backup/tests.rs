@@ -1,7 +1,8 @@
-//! Backups of real nats-servers, backups of this program, and damaged ones.
+//! Tests that this program reads backups of real nats-servers and its own, and refuses damaged ones.
 //!
-//! Both servers had the same stream `ORDERS`: ten messages `orders.1` to `orders.10` with headers, thirty
-//! messages `orders.big` of 3,000 bytes; 3, 7 and 40 deleted, the first one purged, two consumers.
+//! Both nats-servers had an equal stream `ORDERS` when they made the backups: ten messages `orders.1` to
+//! `orders.10` with headers, and thirty messages `orders.big` of 3,000 bytes. A client had deleted messages
+//! 3, 7 and 40, purged the first one, and created two consumers.
 
 use super::*;
 
@@ -30,7 +31,7 @@ fn read(stream: &str, bytes: &[u8], part: usize) -> Result<Vec<Item>, BackupErro
     }
 }
 
-/// Checks the messages and consumers of `ORDERS`.
+/// Checks that the items are those of the stream `ORDERS`: its messages and its two consumers.
 fn check(items: &[Item]) {
     let removed: Vec<u64> = items
         .iter()
@@ -110,7 +111,7 @@ fn a_cut_or_damaged_backup_is_refused() {
     for backup in [NEW, OLD] {
         let whole = read("ORDERS", backup, 10_000);
         for len in 0..backup.len() {
-            // Bytes behind the end mark have no meaning.
+            // The reader ignores bytes behind the end mark, so a cut there gives the whole backup.
             let cut = read("ORDERS", &backup[..len], 10_000);
             assert!(cut.is_err() || cut == whole, "{len}");
         }
@@ -118,7 +119,7 @@ fn a_cut_or_damaged_backup_is_refused() {
             let mut damaged = backup.to_vec();
             damaged[at] ^= 0x20;
             let read = read("ORDERS", &damaged, 10_000);
-            // A copy of equal bytes from elsewhere gives the same bytes.
+            // A damaged offset may point to equal bytes elsewhere, and then the reader gets the right bytes.
             assert!(read.is_err() || read == whole, "{at}");
         }
     }

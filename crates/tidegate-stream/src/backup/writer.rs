@@ -1,4 +1,4 @@
-//! Writes a backup in the form of nats-server 2.15, entry by entry.
+//! Writes a backup in the form of nats-server 2.15, entry by entry, so that nats-server can restore it too.
 
 use serde::Serialize;
 
@@ -10,32 +10,32 @@ use crate::schema::config::ConsumerConfig;
 use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 
-/// The facts about a stream with which a backup begins.
+/// The facts about a stream with which a backup begins. A reader checks the rest against them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The state of the stream's messages.
+    /// The counts, numbers and times of the stream's messages at the beginning of the backup.
     pub state: crate::stream::StreamState,
-    /// The time at which the stream was created, in microseconds since 1970.
+    /// The time at which the server created the stream, in microseconds since 1970.
     pub created_us: u64,
-    /// The number of consumers that the backup has.
+    /// The number of consumers that the backup has, so that a reader knows where the messages begin.
     pub consumers: usize,
 }
 
-/// A consumer as the backup is to hold it.
+/// A consumer as the caller puts it into the backup.
 #[derive(Clone, Copy, Debug)]
 pub struct ConsumerFacts<'a> {
-    /// The consumer's name.
+    /// The name of the consumer, which becomes the name of its entry.
     pub name: &'a str,
-    /// The time at which the consumer was created, in microseconds since 1970.
+    /// The time at which the server created the consumer, in microseconds since 1970.
     pub created_us: u64,
-    /// The consumer's configuration.
+    /// The consumer's configuration, which a restored consumer has too.
     pub config: &'a ConsumerConfig,
-    /// The deliveries and acknowledgements of the consumer.
+    /// The deliveries and acknowledgements of the consumer, from which a restored consumer continues.
     pub state: &'a Position,
 }
 
 /// Writes a backup of one stream: [`Writer::begin`], the consumers, the messages, [`Writer::end`]. The caller
-/// takes the compressed bytes out as they come.
+/// takes the compressed bytes out as they come, and sends them to the client.
 #[derive(Debug)]
 pub struct Writer {
     plain: Vec<u8>,
@@ -54,7 +54,7 @@ impl Default for Writer {
 }
 
 impl Writer {
-    /// Writes the beginning of a backup.
+    /// Writes the beginning of a backup: the mark of the format, and the state of the stream.
     pub fn begin(&mut self, now_us: u64, summary: &Summary) {
         s2::begin(&mut self.out);
         self.plain.extend_from_slice(MAGIC);
@@ -67,7 +67,7 @@ impl Writer {
             0 => Timestamp::ZERO,
             us => Timestamp::from_micros(us),
         };
-        // nats-server calls the first message of a stream that never had any 0.
+        // The writer states 0 as the first number of a stream that never had a message, as nats-server does.
         let untouched = state.last_seq == StreamSeq::ZERO && state.first_seq == StreamSeq::FIRST;
         let state = State {
             messages: state.messages,
@@ -82,7 +82,7 @@ impl Writer {
         self.described(STATE, now_us, &state);
     }
 
-    /// Writes a consumer.
+    /// Writes a consumer with its state, in the JSON of nats-server.
     pub fn consumer(&mut self, now_us: u64, facts: &ConsumerFacts<'_>) {
         #[derive(Serialize)]
         struct Entry<'a> {
@@ -102,7 +102,8 @@ impl Writer {
             pending: pending
                 .iter()
                 .map(|u| {
-                    // The message becomes due again after the consumer's wait, so it was delivered before.
+                    // The message becomes due again after the consumer's wait, so the writer computes the
+                    // time of the delivery from the due time.
                     let delivered_us = u.due_us.saturating_sub(wait_us);
                     let pending = Pending {
                         sequence: u.consumer_seq.get(),
@@ -126,7 +127,8 @@ impl Writer {
         self.described(&format!("{CONSUMERS}{}", facts.name), now_us, &entry);
     }
 
-    /// Writes a message. `time_us` is the time at which the stream stored it, in microseconds since 1970.
+    /// Writes a message of the stream, with its number. `time_us` is the time at which the stream stored it,
+    /// in microseconds since 1970.
     pub fn message(
         &mut self,
         seq: StreamSeq,
@@ -155,13 +157,13 @@ impl Writer {
         self.compress(true);
     }
 
-    /// Returns the number of bytes that the caller can take.
+    /// Returns the number of bytes that the caller can take now, so that it can send full chunks.
     #[must_use]
     pub fn ready_bytes(&self) -> usize {
         self.out.len()
     }
 
-    /// Takes at most `max` bytes of the backup.
+    /// Takes at most `max` bytes of the backup out of the writer, to send them to the client.
     pub fn take(&mut self, max: usize) -> Vec<u8> {
         let rest = self.out.split_off(max.min(self.out.len()));
         std::mem::replace(&mut self.out, rest)
@@ -182,7 +184,7 @@ impl Writer {
         self.compress(false);
     }
 
-    /// Compresses whole frames, or everything.
+    /// Compresses the whole frames that have gathered, or everything at the end of the backup.
     fn compress(&mut self, all: bool) {
         let mut frames = self.plain.chunks_exact(s2::FRAME_BYTES_MAX);
         for frame in &mut frames {

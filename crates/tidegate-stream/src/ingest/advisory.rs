@@ -1,4 +1,5 @@
-//! The advisory that the server publishes when it abandons an atomic batch, so that operators learn of it.
+//! Writes the advisory that the server publishes when it abandons an atomic batch, so that operators learn of
+//! the loss.
 //!
 //! The caller that publishes the advisory sets its id and time.
 
@@ -19,14 +20,16 @@ struct Json<'a> {
 }
 
 impl Abandoned {
-    /// Returns the subject of the advisory about an abandoned batch; `stream` is the stream's name.
+    /// Returns the subject of the advisory about an abandoned batch; `stream` is the stream's name, so that
+    /// operators can subscribe to the advisories of one stream.
     #[must_use]
     pub fn subject(stream: &str) -> String {
         format!("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.{stream}")
     }
 
-    /// Returns the JSON payload of the advisory. `stream` is the stream's name, `id` is unique among
-    /// advisories, and `timestamp` is the time in the form of RFC 3339.
+    /// Returns the JSON payload of the advisory about an abandoned batch, as nats-server writes it. `stream`
+    /// is the stream's name, `id` is unique among advisories, and `timestamp` is the time in the form of RFC
+    /// 3339.
     #[must_use]
     pub fn json(&self, stream: &str, domain: Option<&str>, id: &str, timestamp: &str) -> Vec<u8> {
         let json = Json {

@@ -29,23 +29,24 @@ const BATCH_ID: &[u8] = b"Nats-Batch-Id";
 const BATCH_SEQUENCE: &[u8] = b"Nats-Batch-Sequence";
 const BATCH_COMMIT: &[u8] = b"Nats-Batch-Commit";
 /// The header line that marks the last message of an atomic batch, with the empty line that ends the header
-/// block.
+/// block. The server adds it if the publisher committed the batch by another message.
 const COMMIT_LINE: &[u8] = b"Nats-Batch-Commit: 1\r\n\r\n";
 const EXPECTED_LAST_MSG_ID: &[u8] = b"Nats-Expected-Last-Msg-Id";
 
 /// The limits on the open atomic batches of a server, which bound the memory that they take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicLimits {
-    /// The limit on the messages of one atomic batch.
+    /// The limit on the messages of one atomic batch. The server refuses a longer batch, as nats-server does.
     pub messages_max: u64,
-    /// The most bytes of messages that one atomic batch may have. The bound exists because the server
-    /// proposes a batch in one log entry.
+    /// The limit on the messages of one atomic batch, in bytes, because the server proposes a batch in one
+    /// log entry.
     pub batch_bytes_max: usize,
-    /// The limit on the atomic batches that are open for one stream at a time.
+    /// The limit on the atomic batches that are open for one stream at a time, so that one stream's
+    /// publishers do not use up the server's limit.
     pub per_stream_max: usize,
-    /// The limit on the atomic batches that are open on the server at a time.
+    /// The limit on the atomic batches that are open on the server at a time, which bounds their memory.
     pub open_max: usize,
-    /// The most bytes of messages that all open atomic batches of the server together may have.
+    /// The limit on the messages that the server stages for all open atomic batches together, in bytes.
     pub bytes_max: usize,
 }
 
@@ -62,18 +63,19 @@ impl Default for AtomicLimits {
 }
 
 /// Returns the id of the atomic batch to which a message belongs, from the message's header block; `None` if
-/// the message belongs to no atomic batch.
+/// the message belongs to no atomic batch, and the server proposes it at once.
 #[must_use]
 pub fn batch_id(block: &[u8]) -> Option<&[u8]> {
     headers::get(block, BATCH_ID).filter(|id| !id.is_empty())
 }
 
-/// All open atomic batches of a server, with the messages that have arrived.
+/// All open atomic batches of a server, with the messages that have arrived and that wait for the rest of
+/// their batches.
 #[derive(Debug)]
 pub struct Atomic {
     limits: AtomicLimits,
     /// The open batches by stream, and by id within a stream; a stream without open batches is not in the
-    /// map.
+    /// map, so that the map does not grow with old streams.
     open: HashMap<StreamNumber, HashMap<Box<[u8]>, Open>>,
     open_count: usize,
     bytes: usize,
@@ -84,14 +86,16 @@ pub struct Atomic {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Staged {
     /// The message waits for the rest of its batch. If the message has a reply subject, the caller sends an
-    /// empty answer there.
+    /// empty answer there, so that the publisher knows of its arrival.
     Waiting,
     /// The batch is complete. The caller proposes the batch to the group, and answers the publisher after the
     /// group has applied it.
     Commit(AtomicBatch),
-    /// The server refuses the message, and abandons the message's batch if the batch was open.
+    /// The server refuses the message, and abandons the message's batch if the batch was open, because the
+    /// stream must store all or none of it.
     Refused {
-        /// The error with which the caller answers the publisher of the message.
+        /// The error with which the caller answers the publisher of the message, so that the publisher can
+        /// correct the batch.
         error: ApiError,
         /// The abandoned batch, for which the caller publishes an advisory; `None` if no batch was open, or
         /// if the error calls for no advisory.
@@ -102,29 +106,30 @@ pub enum Staged {
 /// An atomic batch that the server has given up: the stream stores none of its messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abandoned {
-    /// The stream to which the publisher sent the abandoned batch.
+    /// The stream to which the publisher sent the abandoned batch. The advisory names it.
     pub stream: StreamNumber,
-    /// The id of the batch.
+    /// The id of the abandoned batch, which the advisory states.
     pub id: Vec<u8>,
-    /// The reason why the server gave the batch up: the advisory states it.
+    /// The reason why the server gave the batch up, which the advisory states.
     pub reason: Reason,
 }
 
-/// The reason why the server gave an atomic batch up.
+/// The reason why the server gave an atomic batch up, as operators see it in the advisory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The publisher sent no message of the batch for 10 s.
+    /// The publisher sent no message of the batch for 10 s, so the server frees the memory of the batch.
     Timeout,
-    /// The batch exceeded a limit on its messages or bytes.
+    /// The batch exceeded a limit on its messages or bytes, so the server could not stage the rest.
     Large,
-    /// A message of the batch did not arrive, or arrived out of order.
+    /// A message of the batch did not arrive, or arrived out of order, so the batch can never be whole.
     Incomplete,
-    /// The batch requires a feature that this server does not have.
+    /// The batch requires a feature that this server does not have, so the server cannot store it as the
+    /// publisher wants.
     Unsupported,
 }
 
 impl Reason {
-    /// Returns the reason as the advisory about an abandoned batch spells it.
+    /// Returns the reason as the advisory about an abandoned batch spells it, in the words of nats-server.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -136,45 +141,48 @@ impl Reason {
     }
 }
 
-/// A complete atomic batch, which the caller proposes in one log entry.
+/// A complete atomic batch, which the caller proposes in one log entry, so that the stream stores all of it
+/// or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtomicBatch {
-    /// The stream that is to store the batch.
+    /// The number of the stream to which the publisher sent the batch.
     pub stream: StreamNumber,
-    /// The id of the batch.
+    /// The id of the batch, which the answer to the publisher names.
     pub id: Vec<u8>,
     messages: Messages,
 }
 
 impl AtomicBatch {
-    /// Returns the number of messages in the batch, at least one.
+    /// Returns the number of messages in the batch, at least one, for the command that makes them atomic.
     #[must_use]
     pub fn len(&self) -> u32 {
         u32::try_from(self.messages.spans.len())
             .expect("a batch in memory has fewer than 2^32 messages")
     }
 
-    /// Returns whether the batch has no messages, which is never true of a complete batch.
+    /// Returns whether the batch has no messages, which is never true of a complete batch. The method
+    /// accompanies [`AtomicBatch::len`].
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.messages.spans.is_empty()
     }
 
-    /// Returns the number of bytes of the batch's messages: subjects, headers and payloads.
+    /// Returns the size of the batch's messages in bytes, with subjects, headers and payloads, for the limits
+    /// of the account.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.messages.bytes.len()
     }
 
     /// Iterates over the messages of the batch in order: subject, header block (`None` without headers) and
-    /// payload of each.
+    /// payload of each. The caller writes them into one log entry.
     pub fn messages(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>, &[u8])> {
         self.messages.iter()
     }
 }
 
 impl Atomic {
-    /// Creates the state of a server that has no open atomic batch.
+    /// Creates the state of a server that has no open atomic batch, with the limits that the server sets.
     #[must_use]
     pub fn new(limits: AtomicLimits) -> Self {
         Self {
@@ -186,7 +194,8 @@ impl Atomic {
         }
     }
 
-    /// Handles a message that belongs to the atomic batch `id` of a stream with this configuration.
+    /// Handles a message that belongs to the atomic batch `id` of a stream with this configuration: stages
+    /// it, commits the batch, or refuses it.
     pub fn handle_message(
         &mut self,
         now: Time,
@@ -210,7 +219,7 @@ impl Atomic {
     }
 
     /// Forgets the open batches of a stream that a client has deleted, or that no longer accepts atomic
-    /// batches.
+    /// batches, because the stream could never store them.
     pub fn handle_stream_gone(&mut self, stream: StreamNumber) {
         for batch in self.open.remove(&stream).into_iter().flatten() {
             self.open_count -= 1;
@@ -218,7 +227,8 @@ impl Atomic {
         }
     }
 
-    /// Abandons the batches for which no message has arrived for 10 s, and appends them to `abandoned`.
+    /// Abandons the batches for which no message has arrived for 10 s, and appends them to `abandoned`, so
+    /// that the caller publishes an advisory for each.
     pub fn handle_timeouts(&mut self, now: Time, abandoned: &mut Vec<Abandoned>) {
         if !self.idle.is_due(now) {
             return;
@@ -244,19 +254,20 @@ impl Atomic {
         self.idle.looked(now, oldest);
     }
 
-    /// Returns the time at which to call [`Atomic::handle_timeouts`]; `None` if no call is due.
+    /// Returns the time at which to call [`Atomic::handle_timeouts`]; `None` if no batch is open.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.idle.deadline()
     }
 
-    /// Returns the number of open atomic batches on the server.
+    /// Returns the number of open atomic batches on the server, which its limit bounds.
     #[must_use]
     pub const fn open(&self) -> usize {
         self.open_count
     }
 
-    /// Returns the number of bytes of messages that the server has staged for open batches.
+    /// Returns the size of the messages that the server has staged for open batches, in bytes, which its
+    /// limit bounds.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -285,7 +296,8 @@ impl Atomic {
         };
         let commit = headers::get(message.headers, BATCH_COMMIT);
         let eob = commit == Some(b"eob");
-        // A message that only ends its batch (`eob`) does not count as a message of the batch.
+        // A message that only ends its batch (`eob`) does not count as a message of the batch, because the
+        // stream does not store it.
         let len = seq - u64::from(eob && seq > 0);
         let too_large = (
             ApiError::atomic_too_large(self.limits.messages_max),
@@ -332,7 +344,7 @@ impl Atomic {
     }
 
     /// Returns the number, in the batch, of the last message that the server has staged; `None` if no batch
-    /// with this id is open.
+    /// with this id is open. The next message must have the number after it.
     fn last(&self, stream: StreamNumber, id: &[u8]) -> Option<u64> {
         let batch = self.open.get(&stream)?.get(id)?;
         Some(batch.messages.spans.len() as u64)
@@ -415,7 +427,7 @@ impl Atomic {
         Some(batch)
     }
 
-    /// Panics if an invariant of the open batches does not hold. Tests call this after every step.
+    /// Panics if an invariant of the open batches does not hold. Tests call this after every step of a batch.
     #[cfg(test)]
     fn check_invariants(&self) {
         let batches = || self.open.values().flat_map(HashMap::values);
@@ -432,25 +444,29 @@ impl Atomic {
     }
 }
 
-/// An open atomic batch: messages have arrived, but not the last one.
+/// An open atomic batch: some of its messages have arrived, and the server waits for the others.
 #[derive(Debug)]
 struct Open {
     messages: Messages,
-    /// The time at which the latest message of the batch arrived.
+    /// The time at which the latest message of the batch arrived. After 10 s without another the server
+    /// abandons the batch.
     heard: Time,
     /// True if a message of the batch names the expected id of the message before it
-    /// (`Nats-Expected-Last-Msg-Id`), which batches do not support.
+    /// (`Nats-Expected-Last-Msg-Id`), which batches do not support, so the server refuses the batch at its
+    /// commit.
     expects_id: bool,
 }
 
-/// The messages of an atomic batch, one after the other in one buffer.
+/// The messages of an atomic batch, one after the other in one buffer, so that staging costs no allocation
+/// for each message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Messages {
     bytes: Vec<u8>,
     spans: Vec<Span>,
 }
 
-/// The start of a message in the buffer of its batch, and the lengths of the message's parts, in bytes.
+/// The start of a message in the buffer of its batch, and the lengths of the message's parts, in bytes, by
+/// which the batch finds the message again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     start: usize,
@@ -481,7 +497,7 @@ impl Messages {
     }
 
     /// Adds the header that commits a batch to the batch's last message, as if the publisher had sent the
-    /// message with this header.
+    /// message with this header. nats-server stores it in this form too.
     fn mark_last(&mut self) {
         let Some(span) = self.spans.last_mut() else {
             return;

@@ -1,5 +1,5 @@
-//! Fast-ingest batches: the server stores the messages of a batch as they arrive, and acknowledges many of
-//! them together.
+//! Follows fast-ingest batches: the server stores the messages of a batch as they arrive, and acknowledges
+//! many of them together.
 //!
 //! ```text
 //! handle_message --Store--> proposed --handle_outcome--> stored --poll_acks--> acknowledged
@@ -17,8 +17,8 @@
 //! proposed later messages. So if the state machine may refuse a message for the state of the stream
 //! (expected sequences, a full stream that discards new messages), the node holds the later messages back
 //! until it knows the outcome. The node cannot foresee other refusals, such as for a full disk. Such a
-//! refusal also ends the batch. Then the stream may store messages of the batch that the node has already
-//! proposed, without counting them. A publisher that sends these messages again stores them twice.
+//! refusal also ends the batch. The stream may then store messages that the node has already proposed, and
+//! the batch does not count them. A publisher that sends these messages again stores them twice.
 //!
 //! Polling order: after messages and outcomes, call [`Fast::poll_released`] until it returns nothing, then
 //! [`Fast::poll_acks`].
@@ -46,15 +46,16 @@ use crate::schema::level;
 use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 
-/// The limits on the open fast-ingest batches of a server.
+/// The limits on the open fast-ingest batches of a server, which bound the memory that they take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastLimits {
-    /// The limit on the fast-ingest batches that are open for one stream at a time.
+    /// The limit on the fast-ingest batches that are open for one stream at a time, so that one stream's
+    /// publishers do not use up the server's limit.
     pub per_stream_max: usize,
-    /// The limit on the fast-ingest batches that are open on the server at a time.
+    /// The limit on the fast-ingest batches that are open on the server at a time, which bounds their memory.
     pub open_max: usize,
-    /// The most bytes of messages that one batch holds back behind a message that the state machine may
-    /// refuse.
+    /// The limit on the messages that one batch holds back behind a message that the state machine may
+    /// refuse, in bytes. The batch ends at this limit.
     pub held_bytes_max: usize,
 }
 
@@ -71,14 +72,16 @@ impl Default for FastLimits {
 /// The action that the caller must take after it has handed a message of a batch to [`Fast`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The caller proposes the message, and later reports its outcome with this ticket.
+    /// The caller proposes the message, and later reports its outcome with this ticket, so that the batch can
+    /// acknowledge it.
     Store(Ticket),
     /// The caller does nothing: the batch holds the message back until it knows an earlier outcome, or the
     /// stream must not store the message.
     Done,
 }
 
-/// Identifies a proposed message of a batch, until the caller reports the message's outcome.
+/// Identifies a proposed message of a batch, until the caller reports the message's outcome to
+/// [`Fast::handle_outcome`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     batch: u32,
@@ -88,43 +91,48 @@ pub struct Ticket {
     seq: u64,
 }
 
-/// The outcome of a proposed message of a batch, after the group has applied it.
+/// The outcome of a proposed message of a batch, after the group has applied it. The batch's acknowledgements
+/// depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persisted<'a> {
-    /// The stream stored the batch's message under this number.
+    /// The stream stored the batch's message under this number, so the batch can acknowledge it.
     Stored(StreamSeq),
-    /// The message is a duplicate: the stream had already stored it, under this number.
+    /// The message is a duplicate: the stream had already stored it, under this number. A duplicate counts as
+    /// stored.
     Duplicate(StreamSeq),
-    /// The stream refused the batch's message with this error.
+    /// The stream refused the batch's message with this error, which the batch tells to the publisher.
     Refused(&'a ApiError),
 }
 
-/// A message that a batch held back behind another message, and that the caller must propose now.
+/// A message that a batch held back behind another message, and that the caller must propose now, because the
+/// earlier outcome is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The stream of the message.
+    /// The number of the stream to which the publisher sent the message.
     pub stream: StreamNumber,
     /// The ticket with which the caller reports the outcome of the message to [`Fast::handle_outcome`].
     pub ticket: Ticket,
-    /// The message's subject.
+    /// The subject of the held message, under which the caller proposes it.
     pub subject: Vec<u8>,
-    /// The message's complete header block; empty if the message has no headers.
+    /// The complete header block of the held message; empty if the message has no headers.
     pub headers: Vec<u8>,
-    /// The message's payload.
+    /// The payload of the held message, as the publisher sent it.
     pub payload: Vec<u8>,
 }
 
-/// All open fast-ingest batches of a server, and the controller of their acknowledgements.
+/// All open fast-ingest batches of a server, and the controller that decides when the server acknowledges
+/// them.
 #[derive(Debug)]
 pub struct Fast {
     limits: FastLimits,
     batches: Slab<Batch>,
     names: HashMap<Name, u32, foldhash::fast::RandomState>,
-    /// The number of open batches of each stream; a stream without open batches is not in the map.
+    /// The number of open batches of each stream; a stream without open batches is not in the map, so that
+    /// the map does not grow with old streams.
     of_stream: HashMap<StreamNumber, usize, foldhash::fast::RandomState>,
     lives: u32,
     /// The batches with stored messages that the server has not acknowledged, in the order in which they
-    /// began to wait.
+    /// began to wait, so that the server acknowledges the oldest first.
     unacked: VecDeque<u32>,
     released: VecDeque<Held>,
     pacing: Pacing,
@@ -150,7 +158,8 @@ impl Equivalent<Name> for NameRef<'_> {
 }
 
 impl Fast {
-    /// Creates the state of a server that has no open fast-ingest batch.
+    /// Creates the state of a server that has no open fast-ingest batch, with the limits that the server
+    /// sets.
     #[must_use]
     pub fn new(limits: FastLimits) -> Self {
         Self {
@@ -166,13 +175,15 @@ impl Fast {
         }
     }
 
-    /// Makes the controller of acknowledgements write its decisions into `log`, under `name`.
+    /// Makes the controller of acknowledgements write its decisions into `log`, under `name`, so that an
+    /// operator can read why it decided so.
     pub fn log_to(&mut self, log: &DecisionLog, name: &str) {
         self.pacing.log_to(log, name);
     }
 
     /// Handles a message of a fast-ingest batch for a stream with this configuration; `control` is the
-    /// message's parsed reply subject. Appends answers to the publisher to `answers`.
+    /// message's parsed reply subject. Appends answers for the publisher to `answers`, and tells the caller
+    /// whether to propose the message.
     pub fn handle_message(
         &mut self,
         now: Time,
@@ -250,7 +261,8 @@ impl Fast {
         Verdict::Done
     }
 
-    /// Handles the outcome of a proposed message. Ignores an outcome for a batch that has ended.
+    /// Handles the outcome of a proposed message. Ignores an outcome for a batch that has ended, because its
+    /// publisher has the final answer.
     pub fn handle_outcome(
         &mut self,
         now: Time,
@@ -266,7 +278,8 @@ impl Fast {
         if batch.in_flight == 0 {
             batch.uncertain = false;
         }
-        // In a batch that ends at the first gap, no message behind a refused message counts as stored.
+        // In a batch that ends at the first gap, no message behind a refused message counts as stored,
+        // because the publisher sends those again.
         let counts = ticket.seq <= batch.received;
         match outcome {
             Persisted::Stored(seq) if counts => batch.stream_seq = seq,
@@ -278,7 +291,7 @@ impl Fast {
                 batch.answer(What::Error { seq, error }, answers);
                 if batch.ending && seq == batch.received {
                     // The stream refused the last message of the batch, so the batch ends with the message
-                    // before it.
+                    // before it, and its count is one lower.
                     batch.received -= 1;
                 }
             }
@@ -300,7 +313,7 @@ impl Fast {
     }
 
     /// Returns the next message that a batch held back and that the caller must propose now; `None` if no
-    /// such message is left.
+    /// such message is left. A known outcome releases them.
     pub fn poll_released(&mut self) -> Option<Held> {
         self.released.pop_front()
     }
@@ -341,13 +354,13 @@ impl Fast {
     }
 
     /// Records that the caller has sent the acknowledgements of [`Fast::poll_acks`], and that sending them
-    /// took `cost_ns` nanoseconds.
+    /// took `cost_ns` nanoseconds, so that the controller learns the cost.
     pub fn handle_acks_sent(&mut self, now: Time, cost_ns: u64) {
         self.pacing.finished(now, cost_ns);
     }
 
     /// Forgets the batches for which no message has arrived for 10 s, except those with a proposed message
-    /// that has no outcome yet.
+    /// that has no outcome yet. Their publishers have gone, and the memory is needed.
     pub fn handle_timeouts(&mut self, now: Time) {
         if !self.idle.is_due(now) {
             return;
@@ -367,7 +380,7 @@ impl Fast {
     }
 
     /// Returns the time at which the caller must call [`Fast::poll_acks`] and [`Fast::handle_timeouts`],
-    /// unless a message or an outcome arrives earlier.
+    /// unless a message or an outcome arrives earlier. `None` if no call is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let acks = self.pacing.due().filter(|_| !self.unacked.is_empty());
@@ -375,7 +388,7 @@ impl Fast {
     }
 
     /// Forgets the open batches of a stream that a client has deleted, or that no longer accepts fast-ingest
-    /// batches.
+    /// batches, because the stream stores no more of their messages.
     pub fn handle_stream_gone(&mut self, stream: StreamNumber) {
         let of_stream = self
             .batches
@@ -388,20 +401,21 @@ impl Fast {
         self.released.retain(|held| held.stream != stream);
     }
 
-    /// Returns the number of open fast-ingest batches on the server.
+    /// Returns the number of open fast-ingest batches on the server, which its limit bounds.
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.batches.len()
     }
 
-    /// Returns a snapshot of the controller that decides when the server sends acknowledgements.
+    /// Returns a snapshot of the controller that decides when the server sends acknowledgements, for
+    /// monitoring.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.pacing.snapshot()
     }
 
     /// Returns the parsed reply subject of a message and the index of its open batch; starts the batch at the
-    /// batch's first message.
+    /// batch's first message. Returns the error for a message that belongs to no batch.
     fn open<'a>(
         &mut self,
         now: Time,
@@ -474,7 +488,7 @@ impl Fast {
     }
 
     /// Answers a ping with the position of the batch. If messages that the publisher sent before the ping did
-    /// not arrive, reports the gap first.
+    /// not arrive, reports the gap first, so that the publisher can send them again.
     fn ping(&mut self, now: Time, key: u32, seq: u64, answers: &mut Vec<Answer>) {
         let batch = &mut self.batches[key as usize];
         if seq > batch.received {
@@ -520,7 +534,7 @@ impl Fast {
     }
 
     /// Updates a batch after a change: closes the batch if it has ended, otherwise queues the batch for an
-    /// acknowledgement if it has unacknowledged messages. Returns whether the batch has ended.
+    /// acknowledgement if it has unacknowledged messages. Returns whether it has closed the batch.
     fn settle(&mut self, now: Time, key: u32, answers: &mut Vec<Answer>) -> bool {
         let batch = &mut self.batches[key as usize];
         if batch.in_flight == 0 && batch.held.is_empty() {
@@ -563,7 +577,7 @@ impl Fast {
         }
     }
 
-    /// Panics if an invariant of the open batches does not hold. Tests call this after every step.
+    /// Panics if an invariant of the open batches does not hold. Tests call this after every step of a batch.
     #[cfg(test)]
     fn check_invariants(&self) {
         assert_eq!(self.names.len(), self.batches.len());
@@ -584,7 +598,7 @@ impl Fast {
 }
 
 /// Returns whether the state machine may refuse a message with these headers because of the state that the
-/// stream has when a node applies the message.
+/// stream has when a node applies the message. The batch then holds later messages back.
 fn may_be_refused(config: &StreamConfig, block: &[u8]) -> bool {
     let limited = config.max_msgs > 0 || config.max_bytes > 0 || config.discard_new_per_subject;
     // The header `Nats-Msg-Id` gives no reason to expect a refusal: the message may be a duplicate, and

@@ -1,5 +1,5 @@
 //! Decides when the server sends flow acknowledgements to publishers of fast-ingest batches, and how many
-//! messages each acknowledgement covers.
+//! messages each acknowledgement covers, because each of them costs the server time.
 //!
 //! One controller weighs the cost of acknowledgements for the whole server. While the server has no other
 //! work, it sends an acknowledgement at once. Under load it spends at most one per cent of a core on
@@ -14,25 +14,31 @@ use tidegate::Time;
 use tidegate::boundary::{Boundary, BoundaryError, Cut, DecisionLog, Step};
 use tidegate::controller::{BatchId, Bounds, Knee, Load, Objective, Reason, Snapshot};
 
-/// The most time between the storing of a message and the flow acknowledgement that covers it.
+/// The limit on the time between the storing of a message and the flow acknowledgement that covers it, so
+/// that a publisher that waits goes on soon.
 const AGE_MAX: Duration = Duration::from_millis(5);
-/// The share of one processor core that sending flow acknowledgements may cost.
+/// The share of one processor core that sending flow acknowledgements may cost. The controller sends
+/// acknowledgements less often beyond it.
 const BUDGET: f64 = 0.01;
-/// The most bytes of messages that all publishers of fast-ingest batches together should have in flight.
-/// [`Spacing`] divides this number among the open batches.
+/// The size of the messages that all publishers of fast-ingest batches together should have in flight at
+/// most, in bytes, so that the server's memory is enough. [`Spacing`] divides this number among the open
+/// batches.
 const WINDOW_BYTES: u64 = 64 << 20;
-/// The most messages that the first acknowledgement of a batch covers, before the server has measured how
-/// many are in flight.
+/// The limit on the messages that the first acknowledgement of a batch covers, before the server has measured
+/// how many are in flight.
 const FIRST: u16 = 100;
 
-/// Decides when the server sends flow acknowledgements to all open fast-ingest batches.
+/// Decides when the server sends flow acknowledgements for all open fast-ingest batches, by a controller of
+/// the engine.
 #[derive(Debug)]
 pub(super) struct Pacing {
     boundary: Boundary<Knee>,
-    /// The id that the controller has given to the acknowledgements that the server is sending now.
+    /// The id that the controller has given to the acknowledgements that the server is sending now; `None` if
+    /// it is sending none. The report of their cost needs it.
     sending: Option<BatchId>,
     /// The cost, in nanoseconds, of acknowledgements that the server sent while the controller had none under
-    /// way. The controller counts this cost with the next acknowledgements.
+    /// way. The controller counts this cost with the next acknowledgements. So the controller learns the
+    /// whole cost.
     unpaid_ns: u64,
 }
 
@@ -53,18 +59,19 @@ impl Pacing {
         }
     }
 
-    /// Makes the controller of acknowledgements write its decisions into `log`, under `name`.
+    /// Makes the controller of acknowledgements write its decisions into `log`, under `name`, so that an
+    /// operator can read why it decided so.
     pub(super) fn log_to(&mut self, log: &DecisionLog, name: &str) {
         self.boundary.log_to(log, name);
     }
 
     /// Returns whether the controller allows the server to send acknowledgements now. `backlog` is the number
     /// of messages that are stored and not acknowledged, and `oldest` the time since which the first of them
-    /// waits. The caller may ask again at any time.
+    /// waits. The caller may ask again at any time, for example after each outcome.
     pub(super) fn allows(&mut self, now: Time, backlog: u64, oldest: Time) -> bool {
         let (now, backlog) = (self.boundary.at(now), Load::items(backlog));
-        // Acknowledgements that still wait in a buffer leave together with the next ones, so the controller
-        // must not wait for them.
+        // The connection writes acknowledgements that still wait in a buffer together with the next ones, so
+        // the controller must not wait for them.
         self.done(now, 0, false);
         let step = self.boundary.poll(now, backlog, oldest);
         matches!(step.unwrap_or_else(impossible), Step::Take(_))
@@ -72,7 +79,7 @@ impl Pacing {
 
     /// Records that the server begins to send acknowledgements for `acked` messages, and leaves `left`
     /// messages unacknowledged. `forced` is true if the controller did not allow this, and publishers may
-    /// have stopped to wait for an acknowledgement.
+    /// have stopped to wait for an acknowledgement. The controller learns from it.
     pub(super) fn started(&mut self, now: Time, acked: u64, left: u64, forced: bool) {
         let reason = match forced {
             true => Reason::Limit,
@@ -85,7 +92,7 @@ impl Pacing {
     }
 
     /// Records that the server has sent the acknowledgements that [`Pacing::started`] recorded, and that
-    /// sending them took `cost_ns` nanoseconds.
+    /// sending them took `cost_ns` nanoseconds. The controller learns the cost of an acknowledgement.
     pub(super) fn finished(&mut self, now: Time, cost_ns: u64) {
         let cost_ns = self.unpaid_ns.saturating_add(cost_ns);
         let paid = self.done(self.boundary.at(now), cost_ns, true);
@@ -101,7 +108,8 @@ impl Pacing {
         true
     }
 
-    /// Returns the time at which the caller must ask [`Pacing::allows`] again; `None` if no time is set.
+    /// Returns the time at which the caller must ask [`Pacing::allows`] again; `None` if the controller has
+    /// set no time.
     pub(super) const fn due(&self) -> Option<Time> {
         self.boundary.due()
     }
@@ -118,25 +126,26 @@ fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("acknowledgements keep to the order of calls: {error}")
 }
 
-/// The most messages of a fast-ingest batch that one acknowledgement covers. The server sends this number to
-/// the publisher as `msgs`.
+/// The limit on the messages of a fast-ingest batch that one acknowledgement covers. The server sends this
+/// number to the publisher as `msgs`, and the publisher paces itself by it.
 ///
 /// A publisher stops sending when a small multiple of this number is in flight. So the number should exceed
 /// the messages that would be in flight if the publisher did not stop: the server chooses twice the measured
-/// count. A publisher that has stopped has just its limit in flight, and gets twice as much, at most the
-/// number that it asked for. A higher number only allows more unacknowledged messages, so the server lowers
-/// it again, by at most half each time.
+/// count. A publisher that has stopped has just its limit in flight, and the server gives it twice as much,
+/// at most the number that it asked for. A higher number only allows more unacknowledged messages, so the
+/// server lowers it again, by at most half each time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spacing {
     most: u16,
     now: u16,
-    /// The moving average of the sizes of the batch's messages, in bytes.
+    /// The moving average of the sizes of the batch's messages, in bytes, by which the server divides its
+    /// memory among the batches.
     message_bytes: u64,
 }
 
 impl Spacing {
     /// Creates the spacing for a publisher that wants an acknowledgement at least for every `most` messages;
-    /// `most` is above 0.
+    /// `most` is above 0. The first acknowledgement covers at most 100.
     pub(super) fn new(most: u16) -> Self {
         Self {
             most,
@@ -145,19 +154,20 @@ impl Spacing {
         }
     }
 
-    /// Returns the most messages that one acknowledgement covers, as the server last told the publisher; in a
-    /// new batch, the most that the first acknowledgement covers.
+    /// Returns the limit on the messages that one acknowledgement covers, as the server last told the
+    /// publisher; in a new batch, the limit for the first acknowledgement.
     pub(super) const fn get(self) -> u16 {
         self.now
     }
 
-    /// Adds a message of this many bytes to the moving average of the sizes of the batch's messages.
+    /// Adds a message of this many bytes to the moving average of the sizes of the batch's messages, so that
+    /// large messages get a lower limit.
     pub(super) fn weigh(&mut self, bytes: u64) {
         self.message_bytes = self.message_bytes - self.message_bytes / 16 + bytes / 16;
     }
 
-    /// Chooses the most messages that the next acknowledgement covers, and returns it. `under_way` messages
-    /// of the batch are unacknowledged now, and `open` batches share the server.
+    /// Chooses the limit on the messages that the next acknowledgement covers, and returns it for the answer.
+    /// `under_way` messages of the batch are unacknowledged now, and `open` batches share the server.
     pub(super) fn choose(&mut self, under_way: u64, open: usize) -> u16 {
         let share = WINDOW_BYTES / (open.max(1) as u64 * self.message_bytes.max(1));
         let wanted = (2 * under_way).max(u64::from(self.now / 2)).min(share);
@@ -174,12 +184,14 @@ mod tests {
     fn spacing_follows_what_is_under_way() {
         let mut spacing = Spacing::new(1000);
         assert_eq!(spacing.get(), 100);
-        // The publisher has stopped: its limit is in flight.
+        // The publisher has stopped with its whole limit in flight, so the limit doubles up to the number
+        // that it asked for.
         for expected in [200, 400, 800, 1000, 1000] {
             let under_way = u64::from(spacing.get());
             assert_eq!(spacing.choose(under_way, 1), expected);
         }
-        // The publisher sends freely: twice the messages in flight are enough.
+        // The publisher sends freely: twice the messages in flight are enough, so the limit falls by half
+        // each time.
         for expected in [500, 250, 125, 80, 80] {
             assert_eq!(spacing.choose(40, 1), expected);
         }
@@ -213,8 +225,8 @@ mod tests {
                 pacing.finished(now, 1_000_000);
             }
         }
-        // At a millisecond each, one acknowledgement for every message would cost more than one per cent of a
-        // core.
+        // Each acknowledgement costs a millisecond, so one acknowledgement for every message would cost more
+        // than one per cent of a core.
         let allowed = pacing.allows(now, 1, now);
         assert!(!allowed && pacing.due().is_some_and(|due| due <= now + AGE_MAX));
     }
@@ -225,7 +237,8 @@ mod tests {
         let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
         assert!(pacing.allows(at(10), 1, at(10)));
         pacing.started(at(10), 1, 0, false);
-        // The first acknowledgement is not written yet.
+        // The server has not written the first acknowledgement yet, and the controller must still allow the
+        // next one.
         assert!(pacing.allows(at(20), 1, at(20)));
         pacing.started(at(20), 1, 0, false);
         assert!(!pacing.allows(at(20), 0, at(20)), "nothing waits");

@@ -8,47 +8,52 @@ use crate::convert::saturating_u16;
 
 const SUFFIX: &[u8] = b".$FI";
 /// The value of `flow`, the number of messages for which a publisher wants an acknowledgement, if the reply
-/// subject states none or 0.
+/// subject states none or 0, as in nats-server.
 const FLOW: u16 = 10;
 
-/// The parsed reply subject of a message: its place in a fast-ingest batch, and the batch's settings.
+/// The parsed reply subject of a message: its place in a fast-ingest batch, and the batch's settings, which
+/// the publisher writes into the subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control<'a> {
-    /// The id of the batch.
+    /// The id of the batch, as the publisher chose it.
     pub id: &'a [u8],
-    /// The number of messages for which the publisher wants at least one acknowledgement.
+    /// The number of messages for which the publisher wants at least one acknowledgement. The server may
+    /// acknowledge more often.
     pub flow: u16,
-    /// True if the batch continues after messages that did not arrive or that the stream refused.
+    /// True if the batch continues after messages that did not arrive or that the stream refused. Otherwise
+    /// the first such message ends it.
     pub gap_ok: bool,
-    /// The number of the message in its batch, from 1.
+    /// The number of the message in its batch, from 1. By it the server notices a gap.
     pub seq: u64,
     /// The operation of the message: it starts, continues or ends its batch, or asks for the batch's
-    /// position.
+    /// position. It determines the server's next step.
     pub op: Op,
 }
 
-/// The operation of a message on its fast-ingest batch.
+/// The operation of a message on its fast-ingest batch, as a digit in the reply subject states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// The message starts the batch, and the stream stores the message.
+    /// The message starts the batch, and the stream stores the message as the batch's first.
     Start,
     /// The message continues the batch, and the stream stores the message.
     Append,
-    /// The message ends the batch, and the stream stores the message.
+    /// The message ends the batch, and the stream stores the message as the batch's last.
     Commit,
-    /// The message ends the batch, and the stream does not store the message.
+    /// The message ends the batch, and the stream does not store the message, because it is no part of the
+    /// batch.
     CommitEob,
     /// The message asks for the position of the batch (a ping), and the stream does not store the message.
     Ping,
 }
 
-/// The error for a reply subject that ends like that of a fast-ingest message, but is malformed.
+/// The error for a reply subject that ends in `.$FI` but is malformed otherwise, so that the publisher learns
+/// its mistake.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("expected <prefix>.<id>.<flow>.<ok|fail>.<seq>.<op>.$FI")]
 pub struct PatternError;
 
 /// Parses the reply subject of a message; `None` if the subject does not end in `.$FI`, as those of
-/// fast-ingest messages do.
+/// fast-ingest messages do, and the message belongs to no such batch.
 #[must_use]
 pub fn control(reply: &[u8]) -> Option<Result<Control<'_>, PatternError>> {
     let rest = reply.strip_suffix(SUFFIX)?;
@@ -94,7 +99,8 @@ fn parse(rest: &[u8]) -> Option<Control<'_>> {
     })
 }
 
-/// Splits a part of the reply subject at its last dot; `None` if the part has no dot.
+/// Splits a part of the reply subject at its last dot; `None` if the part has no dot. The parser reads the
+/// tokens from the end so.
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let dot = memchr::memrchr(b'.', text)?;
     Some((&text[..dot], &text[dot + 1..]))

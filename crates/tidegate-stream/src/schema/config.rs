@@ -1,4 +1,4 @@
-//! The configurations of streams and consumers, as JSON gives them and as the log keeps them.
+//! The configurations of streams and consumers, as clients send them in JSON and as the log keeps them.
 //!
 //! Names, defaults and the omission of empty fields are the same as in nats-server, so that stock clients
 //! understand the configurations. Durations are nanoseconds. A feature of nats-server that this server lacks
@@ -12,11 +12,12 @@ use super::metadata::Metadata;
 use super::sequence::StreamSeq;
 use super::timestamp::Timestamp;
 
-/// The configuration of a stream.
+/// The configuration of a stream, with which a client creates or changes the stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamConfig {
-    /// The stream's name. No other stream of the server or cluster has it.
+    /// The stream's name. No other stream of the server or cluster has this name, because clients address the
+    /// stream by it.
     pub name: String,
     /// A description of the stream for people. The server only stores and returns it.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -25,19 +26,23 @@ pub struct StreamConfig {
     /// is the only one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<String>,
-    /// The rule by which the stream removes messages.
+    /// The rule by which the stream removes messages: by limits alone, or also by acknowledgements.
     pub retention: Retention,
-    /// The most consumers that the stream may have; -1 is any number.
+    /// The limit on the consumers of the stream; -1 is any number. The stream refuses further consumers.
     pub max_consumers: i64,
-    /// The most messages that the stream keeps; -1 is any number.
+    /// The limit on the messages that the stream keeps; -1 is any number. `discard` says what the stream does
+    /// at the limit.
     pub max_msgs: i64,
-    /// The most bytes of messages that the stream keeps; -1 is any number.
+    /// The limit on the messages that the stream keeps, in bytes; -1 is any number. `discard` says what the
+    /// stream does at the limit.
     pub max_bytes: i64,
     /// The age at which the stream removes a message, in nanoseconds; 0 means never.
     pub max_age: i64,
-    /// The most messages that the stream keeps of one subject; -1 is any number.
+    /// The limit on the messages that the stream keeps of one subject; -1 is any number. The stream removes
+    /// older messages of the subject.
     pub max_msgs_per_subject: i64,
-    /// The most bytes of headers and payload that a message may have; -1 is any number.
+    /// The limit on the headers and payload of a message, in bytes; -1 is any number. The stream refuses
+    /// larger messages.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_msg_size: i32,
     /// The reaction of the stream to a new message at a limit: it removes old messages, or refuses the new
@@ -45,34 +50,40 @@ pub struct StreamConfig {
     pub discard: Discard,
     /// The place where the nodes keep the stream's messages: the log on disk, or memory.
     pub storage: Storage,
-    /// The number of nodes that keep a copy of the stream; 0 in a request means 1.
+    /// The number of nodes that keep a copy of the stream; 0 in a request means 1. With several copies the
+    /// stream survives failures of nodes.
     pub num_replicas: i64,
-    /// True if the server does not acknowledge messages to their publishers (no PubAck).
+    /// True if the server does not acknowledge messages to their publishers (no PubAck), so that publishers
+    /// need not handle answers.
     #[serde(skip_serializing_if = "is_zero")]
     pub no_ack: bool,
     /// The time for which the stream remembers the id of a message (`Nats-Msg-Id`) to recognise duplicates,
     /// in nanoseconds. 0 in a request means two minutes, or `max_age` if that is shorter.
     #[serde(skip_serializing_if = "is_zero")]
     pub duplicate_window: i64,
-    /// The nodes to which the client restricts the stream.
+    /// The nodes to which the client restricts the stream, for example by tags.
     #[serde(skip_serializing_if = "is_zero")]
     pub placement: Placement,
     /// The stream of which this stream is a mirror: it holds that stream's messages under their own numbers
     /// and times. `None` if the stream is no mirror.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mirror: Option<StreamSource>,
-    /// The streams from which this stream also takes in messages, under numbers of its own.
+    /// The streams from which this stream also takes in messages, under numbers of its own, for example to
+    /// gather several streams.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<StreamSource>,
-    /// The compression with which the nodes store the stream's messages on disk.
+    /// The compression with which the client wants the nodes to store the stream's messages on disk.
     pub compression: Compression,
-    /// The number that the stream gives to its first message; 0 in a request means 1.
+    /// The number that the stream gives to its first message; 0 in a request means 1. A client continues the
+    /// numbers of another stream so.
     #[serde(skip_serializing_if = "is_zero")]
     pub first_seq: StreamSeq,
-    /// The transform of the subjects under which the stream stores messages; `None` keeps all subjects.
+    /// The transform of the subjects under which the stream stores messages; `None` keeps all subjects as
+    /// publishers wrote them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject_transform: Option<SubjectTransform>,
-    /// The rule by which the stream publishes its new messages again; `None` publishes no message.
+    /// The rule by which the server publishes the stream's new messages again, so that subscribers get them
+    /// without a consumer; `None` publishes no message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub republish: Option<Republish>,
     /// True if clients may read messages by direct requests. The server answers a direct request with the
@@ -82,27 +93,29 @@ pub struct StreamConfig {
     /// and no other stream may have true. The origin's leader answers the direct requests for the origin.
     pub mirror_direct: bool,
     /// True if a stream with [`Discard::New`] also refuses a new message when its subject has
-    /// `max_msgs_per_subject` messages.
+    /// `max_msgs_per_subject` messages. Otherwise the stream removes the subject's oldest message.
     #[serde(skip_serializing_if = "is_zero")]
     pub discard_new_per_subject: bool,
-    /// True if the stream is sealed: it stores no new message and removes none.
+    /// True if the stream is sealed: it stores no new message and removes none, for ever.
     pub sealed: bool,
-    /// True if clients cannot delete single messages of the stream.
+    /// True if the stream refuses to delete single messages, so that a history stays whole.
     pub deny_delete: bool,
-    /// True if clients cannot purge the stream.
+    /// True if the stream refuses purges, so that a history stays whole.
     pub deny_purge: bool,
     /// True if a publisher may let a message replace all older messages of its subject or of the stream
     /// (header `Nats-Rollup`).
     pub allow_rollup_hdrs: bool,
-    /// The settings of the stream that apply to all its consumers: defaults and upper bounds.
+    /// The settings of the stream that apply to all its consumers: defaults and upper bounds, so that one
+    /// client's consumer cannot burden the server.
     pub consumer_limits: ConsumerLimits,
-    /// True if a publisher may set the lifetime of a message (header `Nats-TTL`).
+    /// True if a publisher may set the lifetime of a message (header `Nats-TTL`), after which the stream
+    /// removes the message.
     pub allow_msg_ttl: bool,
     /// The lifetime of a marker, the message that the stream stores when the last message of a subject
     /// expires, in nanoseconds; 0 means that the stream stores no markers.
     #[serde(skip_serializing_if = "is_zero")]
     pub subject_delete_marker_ttl: i64,
-    /// True if the stream accepts atomic batches, which it stores completely or not at all.
+    /// True if the stream accepts atomic batches, which the stream stores completely or not at all.
     #[serde(skip_serializing_if = "is_zero")]
     pub allow_atomic: bool,
     /// True if the stream accepts fast-ingest batches: it stores their messages as they arrive, and the
@@ -113,8 +126,8 @@ pub struct StreamConfig {
     /// an acknowledgement follows the sync that covers its message.
     #[serde(skip_serializing_if = "is_zero")]
     pub persist_mode: PersistMode,
-    /// Metadata of the stream: keys and values that the client chooses. Only the server may set keys that
-    /// start with `_nats.`.
+    /// Metadata of the stream: keys and values that the client chooses. Only the server sets keys that start
+    /// with `_nats.`, such as its version.
     #[serde(skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
 }
@@ -135,7 +148,8 @@ impl Default for StreamConfig {
             max_msgs_per_subject: 0,
             max_msg_size: 0,
             discard: Discard::Old,
-            // nats-server also stores messages on disk if a request leaves the field `storage` out.
+            // As nats-server does, the server stores messages on disk if a request leaves the field `storage`
+            // out.
             storage: Storage::File,
             num_replicas: 0,
             no_ack: false,
@@ -175,32 +189,35 @@ impl StreamConfig {
     }
 
     /// Iterates over the origins: the streams from which this stream takes in messages, as a mirror or by
-    /// sources.
+    /// sources. The leader asks each of them for messages.
     pub fn origins(&self) -> impl Iterator<Item = &StreamSource> {
         self.mirror.iter().chain(&self.sources)
     }
 
-    /// Returns whether the stream takes in messages from any other stream.
+    /// Returns whether the stream takes in messages from any other stream, so that the leader must ask for
+    /// them.
     #[must_use]
     pub const fn has_origins(&self) -> bool {
         self.mirror.is_some() || !self.sources.is_empty()
     }
 }
 
-/// An origin of a stream: another stream, from which the stream takes in messages as a mirror or by a source.
+/// An origin of a stream, as a client configures it: another stream, from which the stream takes in messages
+/// as a mirror or by a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamSource {
-    /// The name of the origin.
+    /// The name of the origin, which need not exist yet.
     pub name: String,
-    /// The number of the origin's message with which the stream begins; 0 if not set.
+    /// The number of the origin's message with which the stream begins; 0 if the client has not set it.
     #[serde(skip_serializing_if = "is_zero")]
     pub opt_start_seq: StreamSeq,
-    /// The time at which the stream begins: with the messages that the origin stored then or later.
+    /// The time at which the stream begins: with the messages that the origin stored then or later. `None` if
+    /// the client has not set it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opt_start_time: Option<Timestamp>,
-    /// A pattern of subjects: the stream takes in only messages with a matching subject. Empty means all
-    /// messages.
+    /// A pattern of subjects: the stream takes in only messages with a matching subject. An empty pattern
+    /// means all messages.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub filter_subject: String,
     /// The transforms of the subjects under which the stream stores the messages. The stream takes in the
@@ -217,7 +234,8 @@ impl StreamSource {
         format!("{} {} {}", self.name, self.filter(), self.destination())
     }
 
-    /// Returns the patterns of the subjects that the stream takes in; `>` for all subjects.
+    /// Returns the patterns of the subjects that the stream takes in; `>` for all subjects. They are a part
+    /// of the source's key.
     #[must_use]
     pub fn filter(&self) -> String {
         let sources = self.subject_transforms.iter().map(|t| t.src.as_str());
@@ -232,7 +250,7 @@ impl StreamSource {
     }
 
     /// Returns the destinations of the subjects in the header `Nats-Stream-Source`; `>` for unchanged
-    /// subjects.
+    /// subjects. They are a part of the source's key.
     #[must_use]
     pub fn destination(&self) -> String {
         let all = self.subject_transforms.iter().map(|t| or_all(&t.dest));
@@ -242,7 +260,8 @@ impl StreamSource {
         }
     }
 
-    /// Iterates over the patterns of the subjects that the stream takes in; without a pattern, it takes all.
+    /// Iterates over the patterns of the subjects that the stream takes in; without a pattern, it takes in
+    /// all. The leader asks the origin for messages of these subjects.
     pub fn filters(&self) -> impl Iterator<Item = &str> {
         let one = Some(self.filter_subject.as_str()).filter(|filter| !filter.is_empty());
         let sources = self.subject_transforms.iter().map(|t| or_all(&t.src));
@@ -250,10 +269,11 @@ impl StreamSource {
     }
 }
 
-/// The separator of several patterns in the header `Nats-Stream-Source`, as in nats-server.
+/// The separator of several patterns in the header `Nats-Stream-Source`, as in nats-server, so that clients
+/// can split the header.
 const SEPARATOR: &str = "\u{c}";
 
-/// Returns the pattern; `>` in place of an empty one.
+/// Returns the pattern; `>` in place of an empty one, because an empty pattern means all subjects.
 const fn or_all(pattern: &str) -> &str {
     match pattern.is_empty() {
         true => ">",
@@ -261,77 +281,83 @@ const fn or_all(pattern: &str) -> &str {
     }
 }
 
-/// The rule by which a stream removes messages.
+/// The rule by which a stream removes messages, chosen by the client that creates the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retention {
-    /// The stream removes messages when they exceed a limit of count, bytes or age.
+    /// The stream removes messages when they exceed a limit of count, bytes or age, regardless of consumers.
     #[default]
     Limits,
     /// The stream also removes a message once every consumer with a matching filter has acknowledged it, and
     /// does not keep a message for which no consumer has a matching filter.
     Interest,
-    /// The stream also removes a message once the one consumer with a matching filter has acknowledged it.
+    /// The stream also removes a message once the one consumer with a matching filter has acknowledged it, so
+    /// that each message is processed once.
     WorkQueue,
 }
 
-/// The reaction of a stream to a new message at a limit of messages or bytes.
+/// The reaction of a stream to a new message at a limit of messages or bytes, chosen by the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Discard {
     /// At a limit, the stream removes its oldest messages to make room for a new message.
     #[default]
     Old,
-    /// At a limit, the stream refuses new messages.
+    /// At a limit, the stream refuses new messages, and publishers get an error.
     New,
 }
 
-/// The place where the nodes keep a stream's messages.
+/// The place where the nodes keep a stream's messages, chosen by the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Storage {
-    /// The nodes keep the messages in the log on disk.
+    /// The nodes keep the messages in the log on disk, so that a restart loses none.
     #[default]
     File,
     /// A single server keeps the messages only in memory, and loses them when it stops. In a cluster, the log
-    /// keeps them all the same.
+    /// keeps them too, so that a node that restarts gets them back.
     Memory,
 }
 
-/// The compression with which the nodes store a stream's messages on disk.
+/// The compression with which the nodes store a stream's messages on disk, chosen by the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// The nodes store the messages uncompressed.
+    /// The nodes store the messages uncompressed, as this server always does.
     #[default]
     None,
-    /// The nodes compress the messages with S2, an extension of Snappy. This server does not support this.
+    /// The nodes compress the messages with S2, an extension of Snappy. This server refuses a configuration
+    /// with it.
     S2,
 }
 
-/// The way in which a client lets the server store the messages of a stream.
+/// The way in which a client allows the server to store the messages of a stream: before or after their
+/// acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PersistMode {
-    /// Each acknowledgement follows the sync of its message.
+    /// The server acknowledges a message after the sync, so that a crash loses no acknowledged message.
     #[default]
     #[serde(alias = "")]
     Default,
-    /// The client accepts an acknowledgement before the sync. This server sends none so early.
+    /// The client accepts an acknowledgement before the sync. This server still acknowledges a message only
+    /// after the sync.
     Async,
 }
 
-/// The nodes to which a client restricts a stream.
+/// The nodes to which a client restricts a stream. The directory chooses a group of such nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Placement {
-    /// The name of the cluster with the nodes that keep the stream; empty accepts any.
+    /// The name of the cluster with the nodes that keep the stream; empty accepts any cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster: String,
-    /// The tags that each of the nodes must have. This server does not support tags.
+    /// The tags that each of the nodes must have. The directory chooses a group in which all nodes have them;
+    /// a server alone accepts any tags.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// The node that is to lead the stream. The server refuses a name here, as nats-server does.
+    /// The node that the client wants as the stream's leader. The server refuses a name here, as nats-server
+    /// does.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub preferred: String,
 }
@@ -341,17 +367,18 @@ pub struct Placement {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsumerLimits {
-    /// The time after which the server removes a consumer that no client uses, in nanoseconds; 0 means that
-    /// the stream sets no default and no bound.
+    /// The time after which the server removes a consumer that no client uses, to free its memory, in
+    /// nanoseconds; 0 means that the stream sets no default and no bound.
     #[serde(skip_serializing_if = "is_zero")]
     pub inactive_threshold: i64,
-    /// The most messages of a consumer that may await an acknowledgement; 0 means that the stream sets no
+    /// The limit on the messages of a consumer that await an acknowledgement; 0 means that the stream sets no
     /// default and no bound.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_ack_pending: i64,
 }
 
-/// The configuration of a consumer, as clients give it and as the log keeps it.
+/// The configuration of a consumer, with which a client creates or changes the consumer, and which the log
+/// keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsumerConfig {
@@ -359,7 +386,7 @@ pub struct ConsumerConfig {
     /// that is not durable.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub durable_name: String,
-    /// The consumer's name.
+    /// The consumer's name, by which clients address the consumer in its stream.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// A description of the consumer for people. The server only stores and returns it.
@@ -367,7 +394,8 @@ pub struct ConsumerConfig {
     pub description: String,
     /// The rule that chooses the first message that the consumer delivers.
     pub deliver_policy: DeliverPolicy,
-    /// The number of the first message to deliver, with [`DeliverPolicy::ByStartSequence`]; 0 if not set.
+    /// The number of the first message to deliver, with [`DeliverPolicy::ByStartSequence`]; 0 if the client
+    /// has not set it.
     #[serde(skip_serializing_if = "is_zero")]
     pub opt_start_seq: StreamSeq,
     /// The time of the start with [`DeliverPolicy::ByStartTime`]: the consumer delivers the messages that the
@@ -377,64 +405,73 @@ pub struct ConsumerConfig {
     /// The rule that says which deliveries a receiver has to acknowledge.
     pub ack_policy: AckPolicy,
     /// The time after which the consumer redelivers an unacknowledged message, in nanoseconds; 0 in a request
-    /// means 30 s.
+    /// means 30 s. The receiver may have failed.
     #[serde(skip_serializing_if = "is_zero")]
     pub ack_wait: i64,
-    /// The most times that the consumer delivers one message; -1 is any number, as is 0 in a request.
+    /// The limit on the deliveries of one message, after which the consumer gives the message up; -1 is any
+    /// number, as is 0 in a request.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_deliver: i64,
     /// The waits before the second, third, ... delivery of a message, in nanoseconds. They replace
-    /// `ack_wait`.
+    /// `ack_wait`, so that a failing receiver gets more and more time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backoff: Vec<i64>,
-    /// A pattern of subjects: the consumer delivers only messages with a matching subject. Empty means all
-    /// messages.
+    /// A pattern of subjects: the consumer delivers only messages with a matching subject. An empty pattern
+    /// means all messages.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub filter_subject: String,
     /// Several patterns of subjects, in place of `filter_subject`: the consumer delivers a message if one of
     /// them matches its subject.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub filter_subjects: Vec<String>,
-    /// The speed of deliveries: as fast as possible, or as fast as the stream stored the messages.
+    /// The speed of deliveries: as fast as possible, or at the intervals at which the stream stored the
+    /// messages.
     pub replay_policy: ReplayPolicy,
-    /// The most bits that a push consumer delivers in a second; 0 is any number.
+    /// The rate limit of a push consumer, in bits a second; 0 is any rate. The limit protects a slow
+    /// receiver.
     #[serde(skip_serializing_if = "is_zero")]
     pub rate_limit_bps: u64,
     /// The percentage of acknowledgements for which the consumer publishes an advisory, such as `30%`; empty
-    /// means none.
+    /// means none. Operators watch the speed of receivers by them.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sample_freq: String,
-    /// The most pull requests that may wait at the consumer; 0 in a request for a pull consumer means 512.
+    /// The limit on the pull requests that wait at the consumer; 0 in a request for a pull consumer means
+    /// 512. The consumer refuses further pulls.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_waiting: i64,
-    /// The most messages that may await an acknowledgement: at this number the consumer stops delivering new
-    /// ones. -1 is any number; 0 in a request takes the stream's default, or 1000.
+    /// The limit on the messages that await an acknowledgement: at this number the consumer stops delivering
+    /// new ones. -1 is any number; 0 in a request takes the stream's default, or 1000.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_ack_pending: i64,
     /// True if a push consumer asks its receiver from time to time to confirm that it has read the deliveries
     /// so far, and stops while too many are unconfirmed.
     #[serde(skip_serializing_if = "is_zero")]
     pub flow_control: bool,
-    /// True if the consumer delivers only the headers of messages, without their payloads.
+    /// True if the consumer delivers only the headers of messages, without their payloads, for receivers that
+    /// need only subjects and headers.
     #[serde(skip_serializing_if = "is_zero")]
     pub headers_only: bool,
-    /// The most messages that one pull request may ask for; 0 is any number.
+    /// The limit on the messages that one pull request asks for; 0 is any number. The consumer refuses a
+    /// larger request.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_batch: i64,
-    /// The longest time for which a pull request may wait, in nanoseconds; 0 is any time.
+    /// The limit on the time for which a pull request waits, in nanoseconds; 0 is any time. The consumer
+    /// refuses a longer request.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_expires: i64,
-    /// The most bytes that one pull request may ask for; 0 is any number.
+    /// The limit on the bytes that one pull request asks for; 0 is any number. The consumer refuses a larger
+    /// request.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_bytes: i64,
     /// The subject to which a push consumer delivers messages; empty for a pull consumer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub deliver_subject: String,
     /// The queue group to which a push consumer delivers: one member gets each message. Empty for no group.
+    /// The members share the work.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub deliver_group: String,
     /// The time without a delivery after which a push consumer sends a heartbeat, in nanoseconds; 0 means
-    /// never.
+    /// never. By heartbeats the receiver knows that the consumer is alive.
     #[serde(skip_serializing_if = "is_zero")]
     pub idle_heartbeat: i64,
     /// The time after which the server removes the consumer if no client uses it, in nanoseconds. 0 in a
@@ -443,22 +480,22 @@ pub struct ConsumerConfig {
     pub inactive_threshold: i64,
     /// The number of nodes that keep the consumer's state; 0 means as many nodes as keep its stream.
     pub num_replicas: i64,
-    /// True if the client wants the consumer's state in memory only. The log keeps the state of a durable or
-    /// replicated consumer all the same.
+    /// True if the client wants the consumer's state in memory only. The log still keeps the state of a
+    /// durable or replicated consumer.
     #[serde(skip_serializing_if = "is_zero")]
     pub mem_storage: bool,
-    /// Metadata of the consumer: keys and values that the client chooses. Only the server may set keys that
-    /// start with `_nats.`.
+    /// Metadata of the consumer: keys and values that the client chooses. Only the server sets keys that
+    /// start with `_nats.`, such as its version.
     #[serde(skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
-    /// The end of a pause: the consumer delivers nothing before this time.
+    /// The end of a pause: the consumer delivers nothing before this time. `None` without a pause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_until: Option<Timestamp>,
 }
 
 impl ConsumerConfig {
-    /// Iterates over the patterns of the subjects that the consumer delivers; without a pattern, it delivers
-    /// all.
+    /// Iterates over the patterns of the subjects that the consumer delivers; without a pattern, the consumer
+    /// delivers all.
     pub fn filters(&self) -> impl Iterator<Item = &str> {
         let one = Some(&self.filter_subject).filter(|filter| !filter.is_empty());
         one.into_iter()
@@ -467,39 +504,47 @@ impl ConsumerConfig {
     }
 }
 
-/// The rule that chooses the first message that a consumer delivers.
+/// The rule that chooses the first message that a consumer delivers, as its client needs the messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliverPolicy {
-    /// The consumer starts with the first message of the stream.
+    /// The consumer starts with the first message of the stream, so that the client gets all that the stream
+    /// holds.
     #[default]
     All,
-    /// The consumer starts with the last message that its filters pass.
+    /// The consumer starts with the last message that its filters pass, so that the client knows the latest
+    /// state.
     Last,
-    /// The consumer starts with the next message that the stream stores.
+    /// The consumer starts with the next message that the stream stores, so that the client gets no old
+    /// messages.
     New,
-    /// The consumer starts with the message that has the number `opt_start_seq`.
+    /// The consumer starts with the message that has the number `opt_start_seq`, for a client that continues
+    /// there.
     ByStartSequence,
-    /// The consumer starts with the first message that the stream stored at `opt_start_time` or later.
+    /// The consumer starts with the first message that the stream stored at `opt_start_time` or later, for a
+    /// client that wants the messages since then.
     ByStartTime,
-    /// The consumer delivers the last message of each subject, then every newer message.
+    /// The consumer delivers the last message of each subject, and then every newer message, so that the
+    /// client knows the latest state of each subject.
     LastPerSubject,
 }
 
-/// The rule that says which deliveries a receiver has to acknowledge.
+/// The rule that says which deliveries a receiver has to acknowledge, so that the consumer can stop
+/// redelivering the messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AckPolicy {
-    /// The consumer expects no acknowledgements.
+    /// The consumer expects no acknowledgements, and never redelivers a message.
     #[default]
     None,
-    /// The receiver acknowledges a message and thereby all earlier messages.
+    /// The receiver acknowledges a message and thereby all earlier messages, which saves acknowledgements.
     All,
-    /// The receiver acknowledges each message by itself.
+    /// The receiver acknowledges each message by itself, because receivers may process messages in any order.
     Explicit,
 }
 
-/// The speed at which a consumer delivers messages that the stream has already stored.
+/// The speed at which a consumer delivers messages that the stream has already stored, as the client wants
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplayPolicy {
@@ -507,7 +552,8 @@ pub enum ReplayPolicy {
     #[default]
     #[serde(rename = "instant")]
     AtOnce,
-    /// The consumer delivers stored messages at the intervals at which the stream stored them.
+    /// The consumer delivers stored messages at the intervals at which the stream stored them, so that a
+    /// client can repeat a course of events.
     Original,
 }
 

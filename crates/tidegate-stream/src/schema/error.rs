@@ -1,5 +1,5 @@
 //! All errors that clients of streams and consumers can receive. Clients decide by `err_code`, and people
-//! read the description, so both are the same as in nats-server.
+//! read the description, so both are as in nats-server.
 //!
 //! Errors with a fixed text are constants; errors with a varying text have constructors. The code that
 //! detects an error chooses the error from this list, and the answers of the API encode it.
@@ -9,15 +9,15 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-/// An error of the server, as an answer of the JetStream API states it.
+/// An error of the server, as a client gets it in an answer of the JetStream API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{description} ({err_code})")]
 pub struct ApiError {
-    /// The HTTP status code for this kind of failure, such as 404.
+    /// The HTTP status code for this kind of failure, such as 404. Clients group errors by it.
     pub code: u16,
     /// The NATS error code, by which clients tell errors apart.
     pub err_code: u16,
-    /// The description of the error, for people.
+    /// The description of the error, for people, in the words of nats-server.
     pub description: Cow<'static, str>,
 }
 
@@ -48,7 +48,7 @@ macro_rules! errors {
             )*
 
             /// Returns all errors, with `?` in place of the argument of a varying text, for documents and
-            /// tests that list the errors.
+            /// tests that list the errors. Tests check that no number occurs twice.
             #[must_use]
             pub fn all() -> Vec<Self> {
                 vec![$(Self::$name,)* $(Self::$make("?"),)*]
@@ -221,8 +221,8 @@ errors! {
 }
 
 impl ApiError {
-    /// Returns error 10003 for a request that nats-server has and this server does not support; `what` names
-    /// the request.
+    /// Returns error 10003, with which the server refuses a request that nats-server has and this server does
+    /// not support; `what` names the request.
     #[must_use]
     pub fn unsupported_request(what: &str) -> Self {
         Self {
@@ -233,15 +233,15 @@ impl ApiError {
         }
     }
 
-    /// Returns error 10052 for a feature of a stream's configuration that this server does not support;
-    /// `what` names the feature.
+    /// Returns error 10052, with which the server refuses a feature of a stream's configuration that this
+    /// server does not support; `what` names the feature.
     #[must_use]
     pub fn unsupported_stream(what: &str) -> Self {
         Self::invalid_config(format_args!("{what} is not supported by this server"))
     }
 
-    /// Returns error 10012 for a feature of a consumer's configuration that this server does not support;
-    /// `what` names the feature.
+    /// Returns error 10012, with which the server refuses a feature of a consumer's configuration that this
+    /// server does not support; `what` names the feature.
     #[must_use]
     pub fn unsupported_consumer(what: &str) -> Self {
         Self::consumer_create(format_args!("{what} is not supported by this server"))

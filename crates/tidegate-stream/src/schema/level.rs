@@ -1,8 +1,9 @@
-//! API levels: the level that a client may require of the server, and the metadata keys by which a stream or
-//! consumer states the level that it requires.
+//! Handles API levels: the level that a client may require of the server, and the metadata keys by which a
+//! stream or consumer states the level that it requires.
 //!
 //! Three keys of a configuration's metadata are reserved for the server. The server stores `_nats.req.level`
-//! with the configuration. It adds `_nats.ver` and `_nats.level`, its own version and level, only to answers.
+//! with the configuration. It adds `_nats.ver` and `_nats.level`, its own version and level, only to answers,
+//! because another server may answer next.
 
 use tidegate_nats::headers;
 
@@ -13,13 +14,15 @@ use super::metadata::Metadata;
 /// this or a lower level that the server lacks, the server refuses the request and names the feature.
 pub const API_LEVEL: u32 = 4;
 
-/// The header by which a client requires an API level of the server.
+/// The header by which a client requires an API level of the server. A client protects itself by it from a
+/// server without a feature.
 const REQUIRED: &[u8] = b"Nats-Required-Api-Level";
 const REQUIRED_LEVEL: &str = "_nats.req.level";
 const SERVER_VERSION: &str = "_nats.ver";
 const SERVER_LEVEL: &str = "_nats.level";
 
-/// Returns whether this server has the API level that a request with these headers requires.
+/// Returns whether this server has the API level that a request with these headers requires. Otherwise the
+/// server refuses the request.
 #[must_use]
 pub fn suffices(block: &[u8]) -> bool {
     match headers::get(block, REQUIRED) {
@@ -32,13 +35,14 @@ pub fn suffices(block: &[u8]) -> bool {
 }
 
 /// Returns the header block of a message without the header `Nats-Required-Api-Level`, which the caller has
-/// checked; `None` if the message lacks this header.
+/// checked; `None` if the message lacks this header. The stream does not store it.
 #[must_use]
 pub fn satisfied(block: &[u8]) -> Option<Vec<u8>> {
     headers::without(block, REQUIRED)
 }
 
-/// Stores, in the metadata of a stream's configuration, the API level that this configuration requires.
+/// Stores, in the metadata of a stream's configuration, the API level that the features in this configuration
+/// require, so that older servers know that they lack them.
 pub fn mark_stream(config: &mut StreamConfig) {
     let level = if config.allow_batched {
         4
@@ -50,14 +54,15 @@ pub fn mark_stream(config: &mut StreamConfig) {
     mark(&mut config.metadata, level);
 }
 
-/// Stores, in the metadata of a consumer's configuration, the API level that this configuration requires.
+/// Stores, in the metadata of a consumer's configuration, the API level that the features in this
+/// configuration require, so that older servers know that they lack them.
 pub fn mark_consumer(config: &mut ConsumerConfig) {
     let level = u32::from(config.pause_until.is_some());
     mark(&mut config.metadata, level);
 }
 
 /// Returns the metadata of a configuration as an answer shows it: with the server's version and API level
-/// added.
+/// added for the client.
 #[must_use]
 pub fn answered(metadata: &Metadata, version: &str) -> Metadata {
     let mut metadata = metadata.clone();

@@ -1,4 +1,5 @@
-//! The metadata of a stream or consumer: a few names with values, which clients choose.
+//! The metadata of a stream or consumer: a few names with values, which clients choose and the server stores
+//! with the configuration.
 //!
 //! A sorted list takes a tenth of the memory of a tree with one name, and a server has a hundred thousand
 //! configurations with the one name that the server itself adds. A search takes logarithmic time, a change
@@ -9,42 +10,42 @@ use std::fmt;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Names with values, sorted by name.
+/// The metadata of a stream or consumer: names with values, sorted by name, so that a search is fast.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(Vec<(Box<str>, Box<str>)>);
 
 impl Metadata {
-    /// Creates metadata without names.
+    /// Creates metadata without names, which takes no memory for a list.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// Returns the number of names.
+    /// Returns the number of names in the metadata.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether there are no names.
+    /// Returns whether the metadata has no names, so that the JSON can leave it out.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Iterates over the names with their values, in the order of the names.
+    /// Iterates over the names with their values, in the order of the names, in which the JSON lists them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// Returns the value of a name.
+    /// Returns the value of a name in the metadata; `None` if the metadata lacks the name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         let at = self.find(name).ok()?;
         Some(&self.0[at].1)
     }
 
-    /// Sets the value of a name.
+    /// Sets the value of a name in the metadata, and adds the name if the metadata lacks it.
     pub fn insert(&mut self, name: &str, value: &str) {
         match self.find(name) {
             Ok(at) => self.0[at].1 = value.into(),
@@ -55,7 +56,7 @@ impl Metadata {
         }
     }
 
-    /// Removes a name with its value.
+    /// Removes a name with its value from the metadata, if the metadata has it.
     pub fn remove(&mut self, name: &str) {
         if let Ok(at) = self.find(name) {
             self.0.remove(at);
@@ -88,7 +89,7 @@ impl<'de> Deserialize<'de> for Metadata {
                 while let Some(pair) = map.next_entry::<Box<str>, Box<str>>()? {
                     all.push(pair);
                 }
-                // The later value of a name that occurs twice counts.
+                // The later value of a name that occurs twice counts, as in other readers of JSON.
                 all.reverse();
                 all.sort_by(|a, b| a.0.cmp(&b.0));
                 all.dedup_by(|later, first| later.0 == first.0);
@@ -109,7 +110,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Compares the list with a tree, also as JSON with a name that comes twice.
+        /// Tests that the sorted list behaves as a tree does, also when it reads JSON in which a name occurs
+        /// twice.
         #[test]
         fn the_list_is_like_a_tree(changes in prop::collection::vec(("[a-d]{0,2}", "[x-z]{0,1}", any::<bool>()), 0..30)) {
             let (mut list, mut tree) = (Metadata::new(), BTreeMap::new());

@@ -5,32 +5,34 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The number of a stream within its Raft group, from 1; 0 stands for no stream. A group never uses a number
-/// twice.
+/// The number of a stream within its Raft group, from 1; 0 stands for no stream. A group gives no number to
+/// two streams, because a message in flight names its stream by the number.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamNumber(u32);
 
 impl StreamNumber {
-    /// The stream number that stands for no stream.
+    /// The stream number that stands for no stream, as in a command that creates one.
     pub const NONE: Self = Self(0);
-    /// The number of the first stream that a group creates.
+    /// The number of the first stream that a group creates. Tests use it for their only stream.
     pub const FIRST: Self = Self(1);
 
-    /// Creates the number of a stream from an integer of the log or of a message between nodes.
+    /// Creates the number of a stream from an integer of the log or of a message between nodes, which contain
+    /// the plain number.
     #[must_use]
     #[inline]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// Returns the number of the stream as an integer.
+    /// Returns the number of the stream as an integer, for the log or a message between nodes.
     #[must_use]
     #[inline]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// Returns the number of the stream that the group creates after the stream with this number.
+    /// Returns the number of the stream that the group creates after the stream with this number, because a
+    /// group numbers its streams in order.
     #[must_use]
     #[inline]
     pub const fn next(self) -> Self {
@@ -60,14 +62,15 @@ impl fmt::Debug for StreamNumber {
 pub struct DirectoryNumber(u32);
 
 impl DirectoryNumber {
-    /// Creates the directory number of a stream from an integer of the log or of a message between nodes.
+    /// Creates the directory number of a stream from an integer of the log or of a message between nodes,
+    /// which contain the plain number.
     #[must_use]
     #[inline]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// Returns the directory number of the stream as an integer.
+    /// Returns the directory number of the stream as an integer, for the log or a message between nodes.
     #[must_use]
     #[inline]
     pub const fn get(self) -> u32 {
@@ -76,14 +79,16 @@ impl DirectoryNumber {
 }
 
 impl DirectoryNumber {
-    /// Returns the directory number of the stream that has the number `entry` in the group of all nodes.
+    /// Returns the directory number of the stream that has the number `entry` in the group of all nodes,
+    /// which is the directory's own number for it.
     #[must_use]
     #[inline]
     pub const fn of_entry(entry: StreamNumber) -> Self {
         Self(entry.0)
     }
 
-    /// Returns the number that the stream has in the group of all nodes.
+    /// Returns the number that the stream has in the group of all nodes, under which the directory has the
+    /// stream's entry.
     #[must_use]
     #[inline]
     pub const fn entry(self) -> StreamNumber {
@@ -106,30 +111,32 @@ impl fmt::Debug for DirectoryNumber {
 }
 
 /// The number of a move of a stream from group to group, among all moves of this stream, from 1; 0 before the
-/// first move.
+/// first move. By it a group recognises a late command of an earlier move.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MoveNumber(u32);
 
 impl MoveNumber {
-    /// The number before the first move of a stream, which no move has.
+    /// The number before the first move of a stream, which no move has. A new stream has it.
     pub const ZERO: Self = Self(0);
 
-    /// Creates the number of a move from an integer of the log or of a message between nodes.
+    /// Creates the number of a move from an integer of the log or of a message between nodes, which contain
+    /// the plain number.
     #[must_use]
     #[inline]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// Returns the number of the move as an integer.
+    /// Returns the number of the move as an integer, for the log or a message between nodes.
     #[must_use]
     #[inline]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// Returns the number of the stream's next move after this one.
+    /// Returns the number of the stream's next move after this one, because a stream's moves have successive
+    /// numbers.
     #[must_use]
     #[inline]
     pub const fn next(self) -> Self {

@@ -1,4 +1,4 @@
-//! Points in time, in the form in which the API writes them: RFC 3339, UTC, up to nine fractional digits.
+//! Points in time, which the API reads and writes in this form: RFC 3339, UTC, up to nine fractional digits.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use time::OffsetDateTime;
@@ -6,12 +6,12 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::convert::saturating_u64;
 
-/// A point in time, in nanoseconds since the Unix epoch.
+/// A point in time, in nanoseconds since the Unix epoch, from the year 1 to the year 9999.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i128);
 
 impl Timestamp {
-    /// The time by which the API means *never*: `0001-01-01T00:00:00Z`.
+    /// The time by which the API means *never*, the zero time of Go: `0001-01-01T00:00:00Z`.
     pub const ZERO: Self = Self(-62_135_596_800_000_000_000);
 
     /// The latest time that RFC 3339 can express, because its years have four digits.
@@ -25,7 +25,7 @@ impl Timestamp {
     }
 
     /// Returns the time in microseconds since the Unix epoch, rounded down; a time before the epoch becomes
-    /// 0.
+    /// 0, because log entries have no earlier time.
     #[must_use]
     pub fn as_micros(self) -> u64 {
         saturating_u64(self.0.div_euclid(1000).max(0).unsigned_abs())
@@ -38,14 +38,15 @@ impl Timestamp {
         saturating_u64((self.0 + 999).div_euclid(1000).max(0).unsigned_abs())
     }
 
-    /// Returns this point in time as nanoseconds since the Unix epoch, which may be negative.
+    /// Returns this point in time as nanoseconds since the Unix epoch, which may be negative, for differences
+    /// between times.
     #[must_use]
     pub fn as_nanos(self) -> i128 {
         self.0
     }
 
     /// Parses a time in the form of RFC 3339 with any offset from UTC; `None` if the text is no such time, or
-    /// the time lies outside the years 1 to 9999.
+    /// the time lies outside the years 1 to 9999. The server then refuses the request.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;

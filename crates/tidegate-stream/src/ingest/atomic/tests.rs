@@ -1,4 +1,5 @@
-//! Tests of atomic batches: step by step, and random batches against the invariants.
+//! Tests of atomic batches: the server stages, commits, refuses and abandons them step by step, and random
+//! batches never break an invariant.
 
 use std::time::Duration;
 
@@ -64,8 +65,8 @@ impl Client {
         self.send_block(&block(id, &seq.to_string(), commit, ""))
     }
 
-    /// Sends a message that the server refuses. Returns the number of the error, and the reason if the batch
-    /// was abandoned.
+    /// Sends a message that the server refuses. Returns the number of the error, and the reason if the server
+    /// abandoned the batch.
     fn refused(&mut self, block: &[u8]) -> (u16, Option<Reason>) {
         match self.send_block(block) {
             Staged::Refused { error, abandoned } => {
@@ -109,7 +110,7 @@ fn committed_behind_its_last_message() {
         .messages()
         .map(|(_, block, _)| block.unwrap().to_vec())
         .collect();
-    // nats-server stores these headers, too.
+    // The batch must have the headers that nats-server stores for such a commit.
     assert_eq!(blocks, [block("a", "1", "", ""), block("a", "2", "1", "")]);
     assert_eq!(batch.messages().last().unwrap().2, b"xyz");
     assert_eq!((client.atomic.open(), client.atomic.bytes()), (0, 0));
@@ -158,7 +159,8 @@ fn refusals() {
         );
         assert_eq!(client.atomic.open(), 0);
     }
-    // A gap ends an open batch. Its later messages belong to no batch.
+    // A gap ends an open batch, because the batch can never be whole. The server then refuses the later
+    // messages, which belong to no batch.
     assert_eq!(client.send("a", 1, ""), Staged::Waiting);
     assert_eq!(
         client.refused(&block("a", "3", "", "")),
@@ -251,7 +253,8 @@ fn open_batches_are_bounded() {
         assert_eq!(client.send(&i.to_string(), 1, ""), Staged::Waiting);
     }
     assert_eq!(client.refused(&block("x", "1", "", "")), (10210, None));
-    // Another stream has a limit of its own, until the server reaches its limit.
+    // Another stream has a limit of its own for open batches, and accepts more until the server reaches its
+    // own limit.
     let header = block("y", "1", "", "");
     let message = Incoming {
         subject: b"t",
@@ -306,7 +309,8 @@ fn silent_batches_are_abandoned() {
 }
 
 proptest! {
-    /// Any committed batch has exactly the messages that were sent as one batch, complete and in order.
+    /// Tests that each committed batch has exactly the messages that the publisher sent as one batch,
+    /// complete and in order.
     #[test]
     fn batches_are_whole(sent in prop::collection::vec((0..4_u8, 0..3_u8, 0..8_u8), 1..200)) {
         let mut client = Client::with(AtomicLimits { messages_max: 6, per_stream_max: 3, ..AtomicLimits::default() });

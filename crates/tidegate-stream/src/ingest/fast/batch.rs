@@ -1,5 +1,5 @@
 //! One fast-ingest batch: the numbers up to which the server has received, stored and acknowledged its
-//! messages.
+//! messages, so that each acknowledgement covers only stored ones.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 
 /// An open fast-ingest batch. The numbers of messages are numbers in the batch, from 1, unless a field says
-/// otherwise.
+/// otherwise. The batch ends with its publisher's commit or with an error.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) stream: StreamNumber,
@@ -22,10 +22,12 @@ pub(super) struct Batch {
     pub(super) life: u32,
     pub(super) gap_ok: bool,
     pub(super) spacing: Spacing,
-    /// The reply subject of the batch's latest message, to which the server sends the answers.
+    /// The reply subject of the batch's latest message, to which the server sends the answers, because the
+    /// publisher listens there.
     pub(super) reply: Vec<u8>,
     pub(super) heard: Time,
-    /// The number in the batch of the last message that the server has received.
+    /// The number in the batch of the last message that the server has received. The next message must have
+    /// the number after it.
     pub(super) received: u64,
     /// The number in the batch up to which the stream has stored all messages of the batch. In a batch with
     /// `gap_ok`, messages that are missing or refused also count.
@@ -36,17 +38,19 @@ pub(super) struct Batch {
     /// The time since which stored messages of the batch wait for an acknowledgement; `None` if no stored
     /// message waits.
     pub(super) persisted_since: Option<Time>,
-    /// The number of messages that the server has proposed and that have no outcome yet.
+    /// The number of messages that the server has proposed and that have no outcome yet. The batch cannot end
+    /// before they have one.
     pub(super) in_flight: u64,
     /// True if the state machine may refuse one of the proposed messages, so that the batch holds later
-    /// messages back.
+    /// messages back. In a batch that ends at the first gap, nothing may be stored behind a refused message.
     pub(super) uncertain: bool,
     pub(super) held: VecDeque<HeldMessage>,
     pub(super) held_bytes: usize,
-    /// The number, in the stream, of the last message of the batch that the stream stored.
+    /// The number, in the stream, of the last message of the batch that the stream stored. The final answer
+    /// tells it to the publisher.
     pub(super) stream_seq: StreamSeq,
     /// True if the batch accepts no more messages. The batch has ended once all messages up to `received`
-    /// have an outcome.
+    /// have an outcome, and the publisher then gets the final answer.
     pub(super) ending: bool,
 }
 
@@ -60,8 +64,8 @@ pub(super) struct HeldMessage {
 }
 
 impl Batch {
-    /// Checks the number of the batch's next message, and answers a gap. Returns whether the stream may store
-    /// the message; if not, the batch ends.
+    /// Checks the number of the batch's next message, and tells the publisher of a gap. Returns whether the
+    /// stream may store the message; if not, the batch ends.
     pub(super) fn take(&mut self, control: Control<'_>, answers: &mut Vec<Answer>) -> bool {
         let (expected, seq) = (self.received + 1, control.seq);
         if seq != expected {
@@ -85,8 +89,8 @@ impl Batch {
         }
     }
 
-    /// Ends the batch before message `seq`, which the stream refused, and answers the publisher with the
-    /// error.
+    /// Ends the batch before message `seq`, which the stream refused, and tells the publisher the error. The
+    /// batch drops the messages that it holds back.
     pub(super) fn fail(&mut self, seq: u64, error: ApiError, answers: &mut Vec<Answer>) {
         self.answer(What::Error { seq, error }, answers);
         self.received = seq - 1;

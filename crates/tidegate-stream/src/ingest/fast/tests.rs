@@ -1,4 +1,5 @@
-//! Tests of fast-ingest batches: step by step, and random publishers against the invariants.
+//! Tests of fast-ingest batches: the server follows and acknowledges them step by step, and random publishers
+//! never break an invariant.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -88,7 +89,7 @@ impl Server {
         self.fast.check_invariants();
     }
 
-    /// Returns the answers since the last call, as JSON.
+    /// Returns the answers since the last call, as JSON, for comparison with those that publishers must get.
     fn answered(&mut self) -> Vec<String> {
         let ack = PubAck::new("S", None);
         let json = |answer: Answer| {
@@ -230,7 +231,7 @@ fn a_gap_is_told_and_passed_over() {
     server.now = server.now + Duration::from_secs(1);
     server.acks();
     assert_eq!(server.answered(), [r#"{"type":"ack","seq":5,"msgs":12}"#]);
-    // A number that goes back ends the batch even with `gap_ok`.
+    // A number that goes back ends the batch even with `gap_ok`, because the publisher has lost count.
     assert_eq!(server.send("a", "ok", 5, 1), None);
     assert_eq!(
         server.answered(),
@@ -402,7 +403,8 @@ fn silent_batches_are_forgotten() {
     let first = server.send("a", "fail", 1, 0);
     let deadline = server.fast.deadline().unwrap();
     assert_eq!(deadline, server.now + Duration::from_secs(10));
-    // The server does not forget a batch while a message of it is in flight.
+    // The server does not forget a batch while a message of it is in flight, because the outcome still
+    // counts.
     server.fast.handle_timeouts(deadline);
     assert_eq!(server.fast.open_count(), 1);
     server.stored(first);
@@ -433,7 +435,8 @@ fn a_stream_that_is_gone() {
     assert!(server.answered().is_empty() && server.fast.open_count() == 0);
 }
 
-/// A publisher that follows the protocol, over a link that loses messages.
+/// A publisher that follows the protocol, over a link that loses messages. It counts its messages and
+/// acknowledgements for the test.
 struct Publisher {
     flow: u64,
     outstanding: u64,
@@ -445,8 +448,8 @@ struct Publisher {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Acknowledgements cover only stored messages, and never go back. A batch without gaps counts exactly
-    /// its stored messages. No publisher waits for ever.
+    /// Tests that acknowledgements cover only stored messages and never go back, that a batch without gaps
+    /// counts exactly its stored messages, and that no publisher waits for ever.
     #[test]
     fn a_publisher_and_a_log(
         gap_ok in any::<bool>(),
@@ -462,10 +465,12 @@ proptest! {
         let gap = if gap_ok { "ok" } else { "fail" };
         let mut server = Server::new();
         let mut client = Publisher { flow: u64::from(flow), outstanding, sent: 0, acked: 0, ended: None };
-        // The proposed messages without an outcome, and the stored ones.
+        // The test keeps the tickets of the proposed messages without an outcome in `log`, and the numbers of
+        // the stored messages in `stored`.
         let mut log: VecDeque<Ticket> = VecDeque::new();
         let mut stored = BTreeSet::new();
-        // However idle the other turns are, one turn in a round makes progress.
+        // One busy turn in each round sends and decides, so that the batch makes progress however idle the
+        // other turns are.
         let busy = [(20, 20, 2000)];
         let (mut turn, mut still) = (turns.iter().chain(&busy).cycle(), 0);
         while client.ended.is_none() {
@@ -512,7 +517,8 @@ proptest! {
             server.fast.check_invariants();
             if before == (client.sent, client.acked, stored.len()) {
                 still += 1;
-                // Real publishers, too, wait no longer than this.
+                // The publisher pings after 20 turns without progress, as real publishers ping when they have
+                // waited too long.
                 if still % 20 == 0 {
                     let seq = client.sent;
                     let ping = format!("inbox.a.{flow}.{gap}.{seq}.4.$FI");
@@ -533,7 +539,8 @@ proptest! {
                         client.flow = u64::from(msgs);
                     }
                     What::End { count, .. } => client.ended = client.ended.or(Some(count)),
-                    // The batch has ended, and the message behind its end belongs to no batch.
+                    // The server refuses a message behind the end of the batch, because the message belongs
+                    // to no batch.
                     What::Refused(_) => client.ended = client.ended.or(Some(0)),
                     What::Gap { .. } | What::Error { .. } => {}
                 }
