@@ -1,7 +1,7 @@
 //! Shows replication: two nodes apply the same entries and have the same streams, and a third node starts
 //! from a snapshot of one of them.
 //!
-//! `cargo run -p tidegate-stream --example two_copies`
+//! Run the program by `cargo run -p tidegate-stream --example two_copies`.
 
 use std::error::Error;
 

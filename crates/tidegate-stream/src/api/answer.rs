@@ -1,7 +1,8 @@
 //! Writes the answers of the JetStream API to the requests of clients: their types, their fields, and their
 //! encoding as JSON.
 //!
-//! An answer is an object with a `type`, and with either an `error` or the fields of the result; never both.
+//! The server encodes each answer as an object with a `type`, and with either an `error` or the fields of the
+//! result, never both, so that a client can tell success from failure.
 
 use std::borrow::Cow;
 
@@ -243,18 +244,20 @@ pub struct StreamState {
     pub messages: u64,
     /// The size of the messages that the stream holds, in bytes.
     pub bytes: u64,
-    /// The number of the stream's first message. In an empty stream, it is the number that the next message
-    /// gets, or 0 if the stream has never stored a message.
+    /// The number of the stream's first message. In an empty stream, this is the number that the next message
+    /// gets, or 0 if the stream has never stored a message. Clients begin to read there.
     pub first_seq: StreamSeq,
-    /// The time at which the stream stored its first message; [`Timestamp::ZERO`] if the stream is empty.
+    /// The time at which the stream stored its first message; [`Timestamp::ZERO`] if the stream is empty. A
+    /// client sees the age of the stream's content by it.
     pub first_ts: Timestamp,
     /// The number of the last message that the stream ever stored, which it may have removed since; 0 before
-    /// the first message.
+    /// the first message. Publishers can depend on it.
     pub last_seq: StreamSeq,
     /// The time at which the stream stored its last message, which it may have removed since;
-    /// [`Timestamp::ZERO`] if the stream has never stored a message.
+    /// [`Timestamp::ZERO`] if the stream has never stored a message. A client sees by it whether publishers
+    /// are active.
     pub last_ts: Timestamp,
-    /// The number of subjects of which the stream holds messages.
+    /// The number of subjects that have messages in the stream.
     #[serde(skip_serializing_if = "is_zero")]
     pub num_subjects: u64,
     /// Subjects of the stream, each with its number of messages; empty unless the client's request asks for
@@ -335,7 +338,7 @@ pub struct ConsumerInfo<'a> {
     /// that the consumer is in use.
     #[serde(skip_serializing_if = "is_zero")]
     pub push_bound: bool,
-    /// True while a pause stops the consumer's deliveries.
+    /// True while a pause stops the consumer's deliveries, so that a client knows why no messages come.
     #[serde(skip_serializing_if = "is_zero")]
     pub paused: bool,
     /// The time until the pause of the consumer ends, in nanoseconds; 0 without a pause.
@@ -370,10 +373,10 @@ pub struct AccountInfo<'a> {
     /// The size of the messages that the account's streams hold on disk, in bytes.
     pub storage: u64,
     /// The number of bytes that the server reserves in memory: the sum of the byte limits of the streams in
-    /// memory.
+    /// memory. The server accepts no streams beyond its limit.
     pub reserved_memory: u64,
     /// The number of bytes that the server reserves on disk: the sum of the byte limits of the streams on
-    /// disk.
+    /// disk. The server accepts no streams beyond its limit.
     pub reserved_storage: u64,
     /// The number of streams of the account.
     pub streams: usize,

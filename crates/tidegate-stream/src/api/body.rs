@@ -18,8 +18,8 @@ use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 use crate::stream::{DeleteRequest, PurgeRequest};
 
-/// The condition of a request to create a consumer: whether the consumer may or must already exist. The
-/// client protects itself so against the work of other clients.
+/// The condition of a request to create a consumer: whether the consumer may or must already exist. With it,
+/// a client avoids a change to a consumer that another client created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     /// The request creates or changes the consumer, whether the consumer exists or not, as older clients
@@ -57,10 +57,10 @@ pub struct InfoDetails {
     /// The number of subjects at the beginning of the list that the answer skips, because the client has them
     /// from earlier pages.
     pub offset: i64,
-    /// True if the request also asks for the numbers of the stream's removed messages.
+    /// True if the client also asks for the numbers of the stream's removed messages, which it cannot read.
     pub deleted_details: bool,
-    /// The pattern of the subjects that the request asks for, each with its number of messages; empty asks
-    /// for no subjects.
+    /// The pattern of the subjects that the client asks for, each with its number of messages; empty asks for
+    /// no subjects.
     pub subjects_filter: String,
 }
 
@@ -232,7 +232,7 @@ pub(super) fn restore(name: &str, text: &[u8]) -> Result<Box<StreamConfig>, ApiE
 }
 
 /// Checks that the configuration of a new stream asks for nothing that only an existing stream can have: a
-/// new stream cannot be sealed.
+/// new stream cannot be sealed, because it would stay empty for ever.
 pub(super) fn creatable(config: &StreamConfig) -> Result<(), ApiError> {
     if config.sealed {
         return Err(ApiError::invalid_config(
@@ -267,7 +267,7 @@ pub(super) fn pause(text: &[u8]) -> Result<Option<Timestamp>, ApiError> {
 }
 
 /// Reads, from the body of a reset request, the number of the message with which the consumer starts again; 0
-/// stands for the first message after the ack floor.
+/// stands for the first message after the ack floor, so that the client need not know it.
 pub(super) fn reset(text: &[u8]) -> Result<StreamSeq, ApiError> {
     match text {
         b"" | b"null" => Ok(StreamSeq::ZERO),
@@ -390,7 +390,7 @@ fn supported(config: &StreamConfig) -> Result<(), ApiError> {
 }
 
 /// Removes, from the origins in the field `field`, the fields that nats-server accepts and this server does
-/// not support. Refuses them if their values ask for anything.
+/// not support. Refuses the request if their values ask for anything, so that no client relies on them.
 fn unsupported_of_origins(fields: &mut Map<String, Value>, field: &str) -> Result<(), ApiError> {
     let origins = match fields.get_mut(field) {
         // The server takes null for an empty list, as nats-server does.

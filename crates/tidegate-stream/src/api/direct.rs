@@ -7,6 +7,7 @@
 //!
 //! Polling order: the caller calls [`Reading::poll`]; for [`Part::Read`] it reads the message, then calls
 //! [`Reading::handle_message`] or [`Reading::handle_gone`], and polls again; any other step ends the reading.
+//! The reading so waits for each message.
 
 use std::collections::VecDeque;
 
@@ -292,12 +293,12 @@ pub struct Reading {
     way: Way,
     no_headers: bool,
     /// True if the answer to the request may have several messages. The server ends such an answer with a
-    /// status.
+    /// status, by which the client knows that no more messages come.
     several: bool,
     /// The number of messages that the server may still send in this answer, from the client's limit.
     left: u64,
     /// The number of bytes that the server may still send in this answer. The message that uses up this
-    /// number is the last of the answer.
+    /// number is the last of the answer. The limit keeps one answer from blocking others.
     bytes_left: u64,
     /// The number of messages that match the request, after the message that the server sent last in this
     /// answer. Each message tells it to the client.
@@ -337,7 +338,7 @@ pub enum Part {
     Read(StreamSeq),
     /// The caller must send this status, a header block, which ends the answer and tells the client why.
     Status(Vec<u8>),
-    /// The answer has ended; the caller sends nothing more.
+    /// The answer has ended; the caller sends nothing more and drops the reading.
     End,
 }
 

@@ -1,5 +1,6 @@
 //! Reads the bodies of requests as JSON, as nats-server does in its strict mode: an unknown field is an
-//! error, `null` means the same as an absent field, and text after the document is an error, too.
+//! error, `null` counts as an absent field, and text after the document is an error, too. So clients learn of
+//! misspelt fields.
 //!
 //! This module owns the reading, and the error texts by which a client finds its mistake; the types of bodies
 //! own their fields.

@@ -1,4 +1,5 @@
-//! The JetStream API as pure code without clock, socket or file: requests go in, answers come out.
+//! The JetStream API, by which clients use streams and consumers, as pure code without clock, socket or file:
+//! requests go in, answers come out.
 //!
 //! [`strip`] recognises the subject of a request, and [`Request::parse`] reads the request into one closed
 //! enum or refuses it with the answer to send. [`view`] makes answers from the views of streams and

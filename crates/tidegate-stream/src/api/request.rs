@@ -32,24 +32,28 @@ pub enum Request<'a> {
     AccountInfo,
     /// Asks the server to create a stream, or to confirm that a stream with this configuration exists.
     StreamCreate {
-        /// The stream's configuration, with the server's metadata but without defaults for missing fields.
+        /// The stream's configuration, with the server's metadata but without defaults for missing fields,
+        /// which the state machine fills in.
         config: Box<StreamConfig>,
-        /// True if the server must refuse a value that it would otherwise correct silently.
+        /// True if the server must refuse a value that it would otherwise correct silently, because the
+        /// client asks for that.
         pedantic: bool,
     },
     /// Asks the server to change a stream's configuration.
     StreamUpdate {
         /// The stream's new configuration, with the server's metadata but without defaults for missing
-        /// fields.
+        /// fields, which the state machine fills in.
         config: Box<StreamConfig>,
-        /// True if the server must refuse a value that it would otherwise correct silently.
+        /// True if the server must refuse a value that it would otherwise correct silently, because the
+        /// client asks for that.
         pedantic: bool,
     },
     /// Asks for the description of a stream: its configuration and state.
     StreamInfo {
         /// The name of the stream that the client wants described.
         stream: &'a str,
-        /// The details that the request asks for beside the stream's configuration and state.
+        /// The details that the client wants beside the stream's configuration and state, such as its
+        /// subjects.
         details: body::InfoDetails,
     },
     /// Asks for a page of the names of all streams, or of those with a subject.
@@ -75,7 +79,7 @@ pub enum Request<'a> {
         /// The form of the backup, and the place to which the server sends it.
         snapshot: body::Snapshot,
     },
-    /// Asks to restore a stream from a backup, which the client sends afterwards.
+    /// Asks the server to restore a stream from a backup, which the client sends afterwards.
     StreamRestore {
         /// The configuration of the restored stream, with the server's metadata. It may differ from the
         /// configuration in the backup.
@@ -99,13 +103,14 @@ pub enum Request<'a> {
     ConsumerCreate {
         /// The name of the stream of which the consumer delivers messages.
         stream: &'a str,
-        /// The consumer's configuration, with the server's metadata. If it has no name, the server chooses
-        /// one.
+        /// The consumer's configuration, with the server's metadata. If the configuration has no name, the
+        /// server chooses a name.
         config: Box<ConsumerConfig>,
         /// The condition of the request: whether the consumer may or must already exist. Otherwise the server
         /// refuses the request.
         action: Action,
-        /// True if the server must refuse a value that it would otherwise correct silently.
+        /// True if the server must refuse a value that it would otherwise correct silently, because the
+        /// client asks for that.
         pedantic: bool,
     },
     /// Asks for the description of a consumer: its configuration and state.
@@ -154,7 +159,7 @@ pub enum Request<'a> {
         /// The name of the consumer that the server resets.
         consumer: &'a str,
         /// The number of the message with which the consumer starts again; 0 stands for the first message
-        /// after the ack floor.
+        /// after the ack floor, which the client need not know.
         seq: StreamSeq,
     },
     /// Asks a consumer for its next messages; the consumer parses the body of the request. The server does
@@ -339,7 +344,7 @@ impl<'a> Request<'a> {
 /// before it reads the body.
 enum Route<'a> {
     /// A request with a JSON answer. The fields are the kind of request, the stream's name and the consumer's
-    /// name.
+    /// name; the parser then reads the body.
     Json(Kind, &'a str, ConsumerName<'a>),
     Next {
         stream: &'a str,
@@ -364,7 +369,8 @@ pub(super) enum ConsumerName<'a> {
     /// The subject has the consumer's name, and after that the filter of the consumer, so that a server's
     /// permissions can limit filters.
     Filtered(&'a str, &'a str),
-    /// The subject has the name of a durable consumer, in the form that older clients use.
+    /// The subject has the name of a durable consumer, in the form that older clients use. The body must then
+    /// name it too.
     Durable(&'a str),
 }
 

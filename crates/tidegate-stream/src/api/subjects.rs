@@ -22,7 +22,8 @@ use crate::stream::{Filter, Name, Removed, Stream};
 /// key of the answer has this text, so a search finds the place.
 const PLACE: &str = "\u{1}";
 /// The number that stands in the encoded answer in the place of all removed messages, with the text around
-/// it. No message has this number, and no text in the answer contains quotes without a backslash.
+/// it. No message has this number, and no text in the answer contains quotes without a backslash, so a search
+/// finds the place.
 const REMOVED_PLACE: StreamSeq = StreamSeq::MAX;
 const REMOVED_TEXT: &str = "\"deleted\":[18446744073709551615]";
 
@@ -119,7 +120,8 @@ pub struct SubjectPage {
 /// A long list of an answer to an info request, which takes too long to encode on the event loop.
 #[derive(Debug)]
 enum List {
-    /// The collected subjects in parts, and the places of the page's subjects in the sorted list.
+    /// The collected subjects in parts, and the range of the page in the sorted list. The other thread sorts
+    /// only that page.
     Subjects(Vec<Vec<(Name, u64)>>, Range<usize>),
     Removed(Removed),
 }

@@ -46,7 +46,7 @@ pub struct Server<'a> {
     pub now: Timestamp,
 }
 
-/// Gives the state of a stream from which the server makes API answers about the stream.
+/// Gives the state of a stream to this module, which makes the API's answers about the stream from it.
 pub trait StreamView {
     /// Returns the stream's configuration as the log keeps it, without the metadata that answers add. The
     /// answer shows it to the client.
@@ -82,19 +82,19 @@ pub struct StreamCounts {
     pub messages: u64,
     /// The size of the messages that the stream holds, in bytes.
     pub bytes: u64,
-    /// The number of the stream's first message. In an empty stream, it is the number that the next message
-    /// gets, or 0 if the stream has never stored a message.
+    /// The number of the stream's first message. In an empty stream, this is the number that the next message
+    /// gets, or 0 if the stream has never stored a message. The answer shows it to the client.
     pub first_seq: StreamSeq,
     /// The time at which the stream stored its first message, in microseconds since the Unix epoch; `None`
-    /// for an empty stream.
+    /// for an empty stream. The answer shows it to the client.
     pub first_us: Option<u64>,
     /// The number of the last message that the stream ever stored, which it may have removed since; 0 before
-    /// the first message.
+    /// the first message. The answer shows it to the client.
     pub last_seq: StreamSeq,
     /// The time at which the stream stored its last message, in microseconds since the Unix epoch; `None` if
-    /// the stream has never stored a message.
+    /// the stream has never stored a message. The answer shows it to the client.
     pub last_us: Option<u64>,
-    /// The number of subjects of which the stream holds messages.
+    /// The number of subjects that have messages in the stream.
     pub subjects: u64,
     /// The number of removed messages between the stream's first message and its last, so that a client knows
     /// how many numbers are missing.
@@ -103,7 +103,7 @@ pub struct StreamCounts {
     pub consumers: usize,
 }
 
-/// Gives the state of a consumer from which the server makes API answers about the consumer.
+/// Gives the state of a consumer to this module, which makes the API's answers about the consumer from it.
 pub trait ConsumerView {
     /// Returns the consumer's name, by which clients address it.
     fn name(&self) -> &str;

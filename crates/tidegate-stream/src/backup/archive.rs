@@ -66,7 +66,7 @@ impl Header {
     }
 }
 
-/// The state of a stream as the archive's first entry has it, by which the reader knows what follows.
+/// The state of a stream as the archive's first entry has it, by which the reader checks the other entries.
 /// `created` is an addition of this program, and nats-server ignores it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]

@@ -11,7 +11,8 @@
 //!         count of redelivered messages | of each message its number behind the ack floor, and a count
 //! ```
 //!
-//! In version 1 the two numbers of `delivered` count from the ack floor on, and deliveries have no number.
+//! In version 1 the two numbers of `delivered` count from the ack floor on, and deliveries have no number, so
+//! the reader makes up the numbers.
 
 use std::collections::BTreeMap;
 

@@ -42,7 +42,8 @@ const SEQ_END: u64 = 1 << 62;
 /// A part of a stream, as a backup holds it. The leader puts the items into the restored stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
-    /// Facts about the stream as a whole. They come before all other items, and further ones may follow.
+    /// Facts about the stream as a whole. They come before all other items, and further ones may follow,
+    /// because some facts are only in later files.
     Stream(StreamFacts),
     /// A consumer with its state, for the restored stream.
     Consumer(Box<Consumer>),

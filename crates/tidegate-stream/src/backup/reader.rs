@@ -1,4 +1,5 @@
-//! Reads a backup as it arrives, in either form, and hands out its items one by one.
+//! Reads a backup as it arrives, in either form, and hands out its items one by one, so that the leader can
+//! restore a stream without the whole backup in memory.
 
 use super::archive::{Archive, MAGIC};
 use super::files::Files;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The highest bit of a number marks a message that the stream has erased or passed over; the second highest
-//! one marks the later removal of that message. The hash covers all but the lengths, and its key is the
+//! bit marks the later removal of that message. The hash covers all but the lengths, and its key is the
 //! SHA-256 of the stream's name and the file's number. All numbers are little-endian.
 
 use highway::{HighwayHash, HighwayHasher, Key};

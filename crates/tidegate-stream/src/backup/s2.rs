@@ -73,7 +73,8 @@ impl Decoder {
         self.input.len()
     }
 
-    /// Returns whether the decoder is between two chunks, so that the input may end here.
+    /// Returns whether the decoder is between two chunks, so that the input may end here. Otherwise the
+    /// backup is cut.
     #[cfg(test)]
     pub(super) fn is_between(&self) -> bool {
         self.block.is_none() && self.skip == 0 && self.input.len() == 0

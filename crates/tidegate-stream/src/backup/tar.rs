@@ -1,4 +1,5 @@
-//! Reads a tar file as it arrives: the names and sizes of its files. The caller reads their content.
+//! Reads a tar file as it arrives: the names and sizes of its files. The caller reads their content, so that
+//! no file has to fit into memory.
 //!
 //! nats-server writes the POSIX form of 2001, in which an additional file before a file may state the name
 //! and the size that do not fit into the header. Two blocks of zeros end a tar file.
@@ -121,7 +122,8 @@ fn text(field: &[u8]) -> Result<&str, BackupError> {
     std::str::from_utf8(&field[..end]).map_err(|_| BackupError::Format("a file name in UTF-8"))
 }
 
-/// Reads the records of an additional file: `<length of the record> <key>=<value>\n`.
+/// Reads the name and size of the next file from the records of an additional file: `<length of the record>
+/// <key>=<value>\n`.
 fn extension(mut rest: &[u8]) -> Result<Extension, BackupError> {
     const WRONG: BackupError = BackupError::Format("the records before a file's header");
     let mut all = Extension::default();

@@ -33,13 +33,13 @@ pub enum Event<'a> {
     /// The message reached its delivery limit, and the consumer gave it up. An operator may want to look at
     /// the message.
     MaxDeliver,
-    /// The receiver refused the message for now, and asked for redelivery.
+    /// The receiver refused the message for now, and asked the consumer to redeliver it.
     Nak {
         /// The number of the delivery that the receiver refused, among all deliveries of the consumer.
         consumer_seq: ConsumerSeq,
     },
     /// The receiver acknowledged the message. The consumer reports only a sample of acknowledgements, and
-    /// this message is in the sample.
+    /// this message is in the sample. Operators see how fast receivers are.
     Acked {
         /// The number of the acknowledged delivery, among all deliveries of the consumer.
         consumer_seq: ConsumerSeq,

@@ -137,7 +137,7 @@ pub enum DeltaError {
     )]
     Version(u8),
     /// The numbers in the consumer's state or delta contradict each other, so no consumer has written these
-    /// bytes.
+    /// bytes, and the node must not use them.
     #[error("a consumer's state contradicts itself")]
     Inconsistent,
     /// The state or delta has more unacknowledged messages, or more messages that the consumer has given up,

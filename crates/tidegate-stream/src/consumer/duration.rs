@@ -1,4 +1,5 @@
-//! Durations in the notation of Go (`1m0s`, `1.5s`, `300ms`), which the clients and statuses of NATS use.
+//! Parses and writes durations in the notation of Go (`1m0s`, `1.5s`, `300ms`), which the clients and
+//! statuses of NATS use.
 //!
 //! This module converts durations from and to nanoseconds, in which the server computes.
 

@@ -6,7 +6,8 @@
 //! those that handle an acknowledgement.
 //!
 //! Invariants, beside those of [`State`]: each pending message either is in the redelivery queue or has a due
-//! time; `ahead` is the count of messages from `cursor` on that pass the filters.
+//! time; `ahead` is the count of messages from `cursor` on that pass the filters. Tests check them after each
+//! event.
 
 use std::collections::BTreeSet;
 
@@ -60,7 +61,7 @@ pub struct Consumer {
     pub(super) redelivery: Redelivery,
     pub(super) changes: Changes,
     /// The list of messages, the last one of each subject, that the consumer delivers before all other new
-    /// messages; empty unless the consumer's deliver policy asks for it.
+    /// messages; empty unless the consumer's deliver policy wants these messages.
     pub(super) skip: Skip,
     /// The pulls that wait until the consumer is prepared, because the answer to some of them needs the
     /// number of pending messages.
@@ -115,7 +116,8 @@ pub(super) struct Replay {
     /// message. From them the consumer computes when the next message is due.
     pub(super) last: Option<(u64, u64)>,
     /// The time at which the consumer may deliver the next message of the replay, in microseconds since the
-    /// Unix epoch; `None` if that message need not wait.
+    /// Unix epoch; `None` if that message need not wait. Until then the consumer keeps the interval of the
+    /// stream.
     pub(super) due_us: Option<u64>,
 }
 
@@ -585,7 +587,7 @@ impl Consumer {
     }
 
     /// Returns the time at which the consumer counts as abandoned if no client uses it until then, in
-    /// microseconds since the Unix epoch; `None` means never.
+    /// microseconds since the Unix epoch; `None` means never. The server then deletes the consumer.
     fn unused_us(&self) -> Option<u64> {
         let inactive = self.settings.inactive_us?;
         Some(self.used_us.saturating_add(inactive))

@@ -2,7 +2,7 @@
 //! the messages that its receivers have not acknowledged, and the time at which it redelivers each of those.
 //!
 //! The consumer is pure code without clock, socket or file: times, requests and messages go in, deliveries
-//! and deltas come out.
+//! and deltas come out. So tests can run it in virtual time.
 //!
 //! [`State`] is the part of a consumer that the log keeps and that every node of the group holds. The log
 //! changes this state by deltas; one delta holds all changes since the delta before it. [`Consumer`] runs

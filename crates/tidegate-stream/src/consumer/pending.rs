@@ -1,5 +1,5 @@
-//! The pending messages of a consumer, which the consumer has delivered and receivers have not acknowledged,
-//! in the order of the stream.
+//! Keeps the pending messages of a consumer, which the consumer has delivered and receivers have not
+//! acknowledged, in the order of the stream, so that the consumer finds each of them quickly.
 //!
 //! This module owns the collection: a ring of rows sorted by message number. A removed row stays as a
 //! tombstone until it reaches the front or until tombstones outnumber the other rows. New messages come at
@@ -7,7 +7,7 @@
 //! [`super::Consumer`] own the meaning of a pending message.
 //!
 //! Invariants: numbers rise strictly; the first row is no tombstone; `len` counts the rows that are not
-//! tombstones.
+//! tombstones. Tests check them after each change.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,8 @@ pub struct Unacked<L = ()> {
     /// The number of deliveries of the message, at least 1; 0 marks a tombstone. The delivery limit applies
     /// to this number.
     pub deliveries: u32,
-    /// The part of the pending message that only the leader knows, and that the log does not keep.
+    /// The part of the pending message that only the leader knows, and that the log does not keep, because a
+    /// new leader can compute it again.
     pub live: L,
 }
 

@@ -10,7 +10,8 @@
 //! moment and listens again within [`AWAY_US`], the pull resumes; after that time, or when the pull expires,
 //! the pull ends. nats-server ends such a pull at its next check, and checks less often.
 //!
-//! The number of pulls is bounded by the consumer's `max_waiting`, and always by [`WAITING_MAX`].
+//! The consumer's `max_waiting` bounds the number of pulls, and [`WAITING_MAX`] bounds it for all consumers,
+//! so that the pulls do not take too much memory.
 
 use std::collections::VecDeque;
 
@@ -73,13 +74,13 @@ struct Pull {
     served: bool,
     no_wait: bool,
     /// The time at which the pull ends, in microseconds since the Unix epoch; `u64::MAX` if the pull ends
-    /// only when it has got all its messages.
+    /// only when it has got all its messages, because its client set no expiry.
     expires_us: u64,
     /// The interval of the heartbeats to the pull's client, in microseconds; 0 is no heartbeats. By
     /// heartbeats a client knows that the pull still waits.
     heartbeat_us: u64,
     /// The time of the next heartbeat to the pull's client, in microseconds since the Unix epoch; `u64::MAX`
-    /// is never.
+    /// is never. Each message to the pull puts the heartbeat off.
     beat_us: u64,
     /// The number of the last turn in which the queue found that a client listens to the pull's subject, so
     /// that the queue asks only once a turn.
@@ -477,7 +478,7 @@ impl Pulls {
     }
 
     /// Returns the time at which to call [`Pulls::handle_timeouts`], or a little earlier, in microseconds
-    /// since the Unix epoch.
+    /// since the Unix epoch. `None` if no pull has an end or a heartbeat.
     pub(super) fn deadline(&self) -> Option<u64> {
         let some = !self.queue.is_empty() || !self.away.is_empty();
         (some && self.deadline_us < u64::MAX).then_some(self.deadline_us)

@@ -73,7 +73,7 @@ pub(super) struct PushSettings {
     pub(super) heartbeat_us: u64,
     pub(super) rate_limit_bps: u64,
     /// The prefix of the subjects to which the receiver answers flow control requests; `None` if flow control
-    /// is off.
+    /// is off and the consumer never waits for answers.
     pub(super) flow_prefix: Option<String>,
 }
 
@@ -157,7 +157,8 @@ impl Push {
     }
 
     /// Handles the receiver's answer to a flow control request. An answer to the latest request doubles the
-    /// window and frees the bytes before that request; returns whether the answer is one.
+    /// window, and the consumer then no longer counts the bytes that it sent before that request. Returns
+    /// whether the answer belongs to the latest request.
     pub(super) fn handle_flow(&mut self, subject: &[u8]) -> bool {
         let Some(flow) = &mut self.flow else {
             return false;

@@ -18,7 +18,8 @@ pub struct PullRequest {
     /// True if the request states a negative expiry: the pull has expired on arrival, and the consumer
     /// answers with a status at once.
     pub expired: bool,
-    /// True if the client takes the messages that the consumer has now, and does not wait for more.
+    /// True if the client takes the messages that the consumer has now, and does not wait for more. The
+    /// consumer ends the pull after the last of them.
     pub no_wait: bool,
     /// The limit on the bytes of messages that the pull takes; 0 is no limit. A client with little memory
     /// sets it.

@@ -1,4 +1,5 @@
-//! Decides to which message of its stream a client's reset may move a consumer.
+//! Decides to which message of its stream a client's reset may move a consumer, so that the leader can refuse
+//! a reset before it proposes the reset.
 //!
 //! This module owns the rule: a reset never moves a consumer to a message that the consumer's deliver policy
 //! skips, because a client relies on that policy. [`State::reset`] carries out the reset.

@@ -6,7 +6,8 @@
 
 use crate::schema::sequence::StreamSeq;
 
-/// The facts about a stream that decide with which message a new consumer starts.
+/// The facts about a stream that decide with which message a new consumer starts. The stream provides them on
+/// each node.
 pub trait View {
     /// Returns the number of the stream's first message, of any subject; in an empty stream, one more than
     /// [`View::last_seq`]. A consumer of all messages starts there.
@@ -81,7 +82,7 @@ pub type Lasts = (Vec<StreamSeq>, Option<usize>);
 /// to skip the message.
 #[derive(Clone, Copy, Debug)]
 pub enum Fetch<'a> {
-    /// The stream has read the message, which the consumer can deliver.
+    /// The stream has read the message, which the consumer can deliver now.
     Ready(Message<'a>),
     /// The stream is reading the message; the consumer waits, and the caller calls
     /// [`Consumer::deliver`](super::Consumer::deliver) again after the stream has read it.
@@ -107,7 +108,8 @@ pub struct Message<'a> {
 /// A message on its way from a consumer to a receiver. The consumer hands it to a [`Sink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery<'a> {
-    /// The subject to which the publisher sent the message, and which the receiver sees.
+    /// The subject to which the publisher sent the message, and which the receiver sees as the message's
+    /// subject.
     pub subject: &'a [u8],
     /// The subject to which the receiver acknowledges the message. Its numbers identify the delivery.
     pub reply: &'a [u8],

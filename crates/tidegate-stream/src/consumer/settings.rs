@@ -31,7 +31,7 @@ pub(super) struct Settings {
     /// delivers nothing.
     pub(super) pause_until_us: u64,
     /// The time after which the server deletes the consumer if no client uses it, in microseconds; `None`
-    /// means never.
+    /// means never, as for most durable consumers.
     pub(super) inactive_us: Option<u64>,
     pub(super) filters: Vec<Box<[u8]>>,
     pub(super) pulls: PullLimits,

@@ -1,4 +1,4 @@
-//! Chooses the message of its stream with which a new consumer starts.
+//! Chooses the message of its stream with which a new consumer starts, as the consumer's deliver policy says.
 //!
 //! The choice takes place once, when the server creates the consumer; from then on the consumer's [`State`]
 //! holds the position. The server passes the stream's messages as a [`View`].

@@ -16,7 +16,7 @@ pub(super) enum Verb<'a> {
     /// for example because it cannot process the message yet.
     Nak(u64),
     /// The receiver is still processing the message and asks the consumer to wait longer for the
-    /// acknowledgement.
+    /// acknowledgement before it redelivers the message.
     Progress,
     /// The receiver asks the consumer never to redeliver the message, for this reason, for example because
     /// the message is damaged.

@@ -1,7 +1,8 @@
 //! Writes the advisory that the server publishes when it abandons an atomic batch, so that operators learn of
 //! the loss.
 //!
-//! The caller that publishes the advisory sets its id and time.
+//! The caller that publishes the advisory sets its id and time, because this module has no clock and no
+//! random source.
 
 use serde::Serialize;
 

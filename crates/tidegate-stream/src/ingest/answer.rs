@@ -11,7 +11,8 @@ use crate::schema::sequence::StreamSeq;
 pub struct Answer {
     /// The stream to which the publisher sends the batch. The answer names it.
     pub stream: StreamNumber,
-    /// The publisher's reply subject, to which the caller sends the answer; never empty.
+    /// The publisher's reply subject, to which the caller sends the answer; never empty, because a message
+    /// without a reply subject gets no answer.
     pub to: Vec<u8>,
     /// The content of the answer: progress, an error, or the end of the batch.
     pub what: What,
@@ -32,10 +33,11 @@ pub enum What {
     },
     /// Messages of the batch did not arrive at the server, so the publisher may send them again.
     Gap {
-        /// The number, in the batch, of the first message that did not arrive.
+        /// The number, in the batch, of the first message that did not arrive. The publisher can send the
+        /// messages from there on again.
         expected: u64,
         /// The number, in the batch, of the next message that arrived or, after a ping, of the next message
-        /// that the publisher will send.
+        /// that the publisher will send. The gap ends before it.
         seq: u64,
     },
     /// The stream refused a message of the batch, and the publisher learns which one.

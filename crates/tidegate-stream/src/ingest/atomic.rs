@@ -1,5 +1,6 @@
 //! Atomic batches: stages (keeps in memory) the messages of a batch until one of them commits the batch. Then
-//! the caller gets all messages of the batch, and proposes them in one log entry.
+//! the caller gets all messages of the batch, and proposes them in one log entry, so that the stream stores
+//! all of them or none.
 //!
 //! ```text
 //! (none) --seq 1--> open --seq n+1--> open --commit--> handed out
@@ -103,7 +104,8 @@ pub enum Staged {
     },
 }
 
-/// An atomic batch that the server has given up: the stream stores none of its messages.
+/// An atomic batch that the server has given up: the stream stores none of its messages. Operators learn of
+/// it by an advisory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abandoned {
     /// The stream to which the publisher sent the abandoned batch. The advisory names it.

@@ -21,7 +21,7 @@
 //! the batch does not count them. A publisher that sends these messages again stores them twice.
 //!
 //! Polling order: after messages and outcomes, call [`Fast::poll_released`] until it returns nothing, then
-//! [`Fast::poll_acks`].
+//! [`Fast::poll_acks`], so that one acknowledgement covers all known outcomes.
 
 mod batch;
 
@@ -76,7 +76,7 @@ pub enum Verdict {
     /// acknowledge it.
     Store(Ticket),
     /// The caller does nothing: the batch holds the message back until it knows an earlier outcome, or the
-    /// stream must not store the message.
+    /// stream must not store the message because the batch has ended or failed.
     Done,
 }
 
@@ -110,7 +110,8 @@ pub enum Persisted<'a> {
 pub struct Held {
     /// The number of the stream to which the publisher sent the message.
     pub stream: StreamNumber,
-    /// The ticket with which the caller reports the outcome of the message to [`Fast::handle_outcome`].
+    /// The ticket with which the caller reports the outcome of the message to [`Fast::handle_outcome`], as
+    /// for each proposed message.
     pub ticket: Ticket,
     /// The subject of the held message, under which the caller proposes it.
     pub subject: Vec<u8>,

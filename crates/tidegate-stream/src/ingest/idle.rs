@@ -1,5 +1,5 @@
 //! Finds the time at which the server looks for silent batches: batches with a publisher that has sent no
-//! message for 10 s.
+//! message for 10 s. The server abandons them to free their memory.
 //!
 //! A message only postpones the time at which the server abandons its batch, so a lower bound of these times
 //! stays valid until the next look. A look walks over all batches, and takes place at most once a second, so

@@ -35,14 +35,15 @@ pub struct Control<'a> {
 pub enum Op {
     /// The message starts the batch, and the stream stores the message as the batch's first.
     Start,
-    /// The message continues the batch, and the stream stores the message.
+    /// The message continues the batch, and the stream stores the message behind the earlier ones.
     Append,
     /// The message ends the batch, and the stream stores the message as the batch's last.
     Commit,
     /// The message ends the batch, and the stream does not store the message, because it is no part of the
     /// batch.
     CommitEob,
-    /// The message asks for the position of the batch (a ping), and the stream does not store the message.
+    /// The message asks for the position of the batch (a ping), and the stream does not store the message. A
+    /// publisher sends it when it has waited too long.
     Ping,
 }
 

@@ -19,11 +19,11 @@ pub struct StreamConfig {
     /// The stream's name. No other stream of the server or cluster has this name, because clients address the
     /// stream by it.
     pub name: String,
-    /// A description of the stream for people. The server only stores and returns it.
+    /// A description of the stream for people. The server only stores the description and returns it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The patterns of the subjects that the stream stores. If a request names no pattern, the stream's name
-    /// is the only one.
+    /// The patterns of the subjects of which the stream stores the messages that publishers send. If a
+    /// request names no pattern, the stream's name is the only one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<String>,
     /// The rule by which the stream removes messages: by limits alone, or also by acknowledgements.
@@ -36,7 +36,8 @@ pub struct StreamConfig {
     /// The limit on the messages that the stream keeps, in bytes; -1 is any number. `discard` says what the
     /// stream does at the limit.
     pub max_bytes: i64,
-    /// The age at which the stream removes a message, in nanoseconds; 0 means never.
+    /// The age at which the stream removes a message, in nanoseconds; 0 means never. So old messages do not
+    /// fill the disk.
     pub max_age: i64,
     /// The limit on the messages that the stream keeps of one subject; -1 is any number. The stream removes
     /// older messages of the subject.
@@ -48,7 +49,8 @@ pub struct StreamConfig {
     /// The reaction of the stream to a new message at a limit: it removes old messages, or refuses the new
     /// one.
     pub discard: Discard,
-    /// The place where the nodes keep the stream's messages: the log on disk, or memory.
+    /// The place where the nodes keep the stream's messages: the log on disk, or memory, which is faster and
+    /// loses them at a restart.
     pub storage: Storage,
     /// The number of nodes that keep a copy of the stream; 0 in a request means 1. With several copies the
     /// stream survives failures of nodes.
@@ -103,7 +105,7 @@ pub struct StreamConfig {
     /// True if the stream refuses purges, so that a history stays whole.
     pub deny_purge: bool,
     /// True if a publisher may let a message replace all older messages of its subject or of the stream
-    /// (header `Nats-Rollup`).
+    /// (header `Nats-Rollup`), so that the stream keeps only the latest state.
     pub allow_rollup_hdrs: bool,
     /// The settings of the stream that apply to all its consumers: defaults and upper bounds, so that one
     /// client's consumer cannot burden the server.
@@ -112,14 +114,15 @@ pub struct StreamConfig {
     /// removes the message.
     pub allow_msg_ttl: bool,
     /// The lifetime of a marker, the message that the stream stores when the last message of a subject
-    /// expires, in nanoseconds; 0 means that the stream stores no markers.
+    /// expires, in nanoseconds; 0 means that the stream stores no markers. Consumers learn by a marker that a
+    /// subject has no messages left.
     #[serde(skip_serializing_if = "is_zero")]
     pub subject_delete_marker_ttl: i64,
     /// True if the stream accepts atomic batches, which the stream stores completely or not at all.
     #[serde(skip_serializing_if = "is_zero")]
     pub allow_atomic: bool,
     /// True if the stream accepts fast-ingest batches: it stores their messages as they arrive, and the
-    /// server acknowledges many of them together.
+    /// server acknowledges many of them together, which lets a publisher send faster.
     #[serde(skip_serializing_if = "is_zero")]
     pub allow_batched: bool,
     /// The way in which the client lets the server store messages. The server only returns it: in each mode,
@@ -300,7 +303,8 @@ pub enum Retention {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Discard {
-    /// At a limit, the stream removes its oldest messages to make room for a new message.
+    /// At a limit, the stream removes its oldest messages to make room for a new message, so that publishers
+    /// never have to wait.
     #[default]
     Old,
     /// At a limit, the stream refuses new messages, and publishers get an error.
@@ -383,26 +387,28 @@ pub struct ConsumerLimits {
 #[serde(default, deny_unknown_fields)]
 pub struct ConsumerConfig {
     /// The name of a durable consumer, which the server keeps while no client uses it; empty for a consumer
-    /// that is not durable.
+    /// that is not durable, which the server deletes some time after its client has gone.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub durable_name: String,
     /// The consumer's name, by which clients address the consumer in its stream.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// A description of the consumer for people. The server only stores and returns it.
+    /// A description of the consumer for people. The server only stores the description and returns it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The rule that chooses the first message that the consumer delivers.
+    /// The rule that chooses the first message that the consumer delivers, for example the first one or the
+    /// next one of the stream.
     pub deliver_policy: DeliverPolicy,
     /// The number of the first message to deliver, with [`DeliverPolicy::ByStartSequence`]; 0 if the client
     /// has not set it.
     #[serde(skip_serializing_if = "is_zero")]
     pub opt_start_seq: StreamSeq,
     /// The time of the start with [`DeliverPolicy::ByStartTime`]: the consumer delivers the messages that the
-    /// stream stored then or later.
+    /// stream stored then or later. `None` if the client has not set it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opt_start_time: Option<Timestamp>,
-    /// The rule that says which deliveries a receiver has to acknowledge.
+    /// The rule that says which deliveries a receiver has to acknowledge, so that the consumer does not
+    /// redeliver the messages.
     pub ack_policy: AckPolicy,
     /// The time after which the consumer redelivers an unacknowledged message, in nanoseconds; 0 in a request
     /// means 30 s. The receiver may have failed.
@@ -463,7 +469,8 @@ pub struct ConsumerConfig {
     /// request.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_bytes: i64,
-    /// The subject to which a push consumer delivers messages; empty for a pull consumer.
+    /// The subject to which a push consumer delivers messages; empty for a pull consumer, from which clients
+    /// ask for messages.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub deliver_subject: String,
     /// The queue group to which a push consumer delivers: one member gets each message. Empty for no group.
@@ -475,10 +482,12 @@ pub struct ConsumerConfig {
     #[serde(skip_serializing_if = "is_zero")]
     pub idle_heartbeat: i64,
     /// The time after which the server removes the consumer if no client uses it, in nanoseconds. 0 in a
-    /// request takes the stream's default, or 5 s for a consumer that is not durable.
+    /// request takes the stream's default, or 5 s for a consumer that is not durable. So consumers of clients
+    /// that have gone take no memory.
     #[serde(skip_serializing_if = "is_zero")]
     pub inactive_threshold: i64,
-    /// The number of nodes that keep the consumer's state; 0 means as many nodes as keep its stream.
+    /// The number of nodes that keep the consumer's state; 0 means as many nodes as keep its stream, so that
+    /// each of them can become its leader.
     pub num_replicas: i64,
     /// True if the client wants the consumer's state in memory only. The log still keeps the state of a
     /// durable or replicated consumer.
@@ -548,7 +557,8 @@ pub enum AckPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplayPolicy {
-    /// The consumer delivers stored messages as fast as the receiver accepts them.
+    /// The consumer delivers stored messages as fast as the receiver accepts them, because the client wants
+    /// the messages and not their pace.
     #[default]
     #[serde(rename = "instant")]
     AtOnce,

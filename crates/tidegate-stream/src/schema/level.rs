@@ -14,8 +14,8 @@ use super::metadata::Metadata;
 /// this or a lower level that the server lacks, the server refuses the request and names the feature.
 pub const API_LEVEL: u32 = 4;
 
-/// The header by which a client requires an API level of the server. A client protects itself by it from a
-/// server without a feature.
+/// The header by which a client requires an API level of the server. With it, a client ensures that a server
+/// that lacks a feature refuses the request.
 const REQUIRED: &[u8] = b"Nats-Required-Api-Level";
 const REQUIRED_LEVEL: &str = "_nats.req.level";
 const SERVER_VERSION: &str = "_nats.ver";
@@ -35,7 +35,7 @@ pub fn suffices(block: &[u8]) -> bool {
 }
 
 /// Returns the header block of a message without the header `Nats-Required-Api-Level`, which the caller has
-/// checked; `None` if the message lacks this header. The stream does not store it.
+/// checked; `None` if the message lacks this header. The stream stores the message without it.
 #[must_use]
 pub fn satisfied(block: &[u8]) -> Option<Vec<u8>> {
     headers::without(block, REQUIRED)

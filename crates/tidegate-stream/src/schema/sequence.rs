@@ -129,7 +129,7 @@ impl fmt::Debug for StreamSeq {
     }
 }
 
-/// Returns `number` as a message number: a short form for tests.
+/// Returns `number` as a message number: a short form, so that tests with many numbers stay readable.
 #[cfg(test)]
 pub(crate) const fn nth(number: u64) -> StreamSeq {
     StreamSeq::new(number)

@@ -1,5 +1,5 @@
 //! A block of a stream's index: the places in the log of up to 256 successive messages, with the time, size
-//! and subject of each message, in 20 bytes a message.
+//! and subject of each message, in 20 bytes a message. The stream finds its messages in the log by blocks.
 //!
 //! A block keeps log positions and times as differences from its first message. A message with a difference
 //! that does not fit ends the block early ([`Block::fits`]). If the compaction of the log later moves a
@@ -159,7 +159,7 @@ impl Block {
     }
 
     /// Returns the bit of the message with this number; `None` if the number is not among the block's 256
-    /// numbers.
+    /// numbers, so the caller must look at another block.
     pub(super) fn bit(&self, seq: StreamSeq) -> Option<usize> {
         let bit = usize::try_from(seq.checked_distance(self.first)?).ok()?;
         (bit < bits::LEN).then_some(bit)
@@ -253,7 +253,8 @@ impl Block {
         })
     }
 
-    /// Returns the number of the subject of the message at `bit`, which the block must hold.
+    /// Returns the number of the subject of the message at `bit`, which the block must hold, so that a search
+    /// can compare subjects by number.
     pub(super) fn subject(&self, bit: usize) -> u32 {
         self.subjects[self.rows_of.rank(bit)]
     }
@@ -268,7 +269,7 @@ impl Block {
     }
 
     /// Returns the time at which the stream stored the message at `bit`, in microseconds since 1970. The
-    /// block must hold the message.
+    /// block must hold the message. A search by time compares these times.
     pub(super) fn time_us(&self, bit: usize) -> u64 {
         self.time_base + u64::from(self.rows[self.rows_of.rank(bit)].time)
     }

@@ -1,4 +1,4 @@
-//! The streams of a group by number, and the snapshot of these streams that is not finished yet.
+//! Keeps the streams of a group by number, and takes snapshots of them in parts while they change.
 //!
 //! A snapshot of a hundred thousand streams takes long, so the caller takes it in parts
 //! ([`ByNumber::go_on`]). Meanwhile entries may change the streams: before this module hands out a stream for
@@ -22,7 +22,8 @@ pub(super) struct ByNumber {
     taking: Option<Taking>,
 }
 
-/// A snapshot of the group's streams that the caller takes in parts and that is not finished yet.
+/// A snapshot of the group's streams that the caller takes in parts and that is not finished yet, because a
+/// snapshot at once takes too long for one turn.
 #[derive(Debug)]
 struct Taking {
     /// The number of the stream that the snapshot visits next; it has visited all streams with lower numbers.

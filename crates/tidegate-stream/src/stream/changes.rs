@@ -1,5 +1,5 @@
 //! Applies commands other than publishes to one stream: purges, deletions of messages, and commands about the
-//! stream's consumers.
+//! stream's consumers, as each node finds them in the log.
 
 use std::sync::Arc;
 
@@ -96,8 +96,8 @@ impl Stream {
             Admission::Same => return Ok(Outcome::ConsumerExists { stream }),
             Admission::Create => {}
         }
-        // The conversion of a negative `max_consumers` fails: the stream then limits the number of its
-        // consumers to nothing lower than the largest `u64`.
+        // A negative `max_consumers` means that the stream may have any number of consumers, so this code
+        // reads it as the largest `u64`.
         let most = u64::try_from(self.config.max_consumers).unwrap_or(u64::MAX);
         let of_clients = self.consumers.keys().filter(|name| !is_holder(name));
         if most < u64::MAX && !is_holder(name) && of_clients.count() as u64 >= most {
@@ -152,7 +152,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// Returns the error with which the server answers the client's request.
+    /// Returns the error with which the server answers the client's request to create or change the consumer.
     pub fn check_queue(&self, name: &str, config: &ConsumerConfig) -> Result<(), ApiError> {
         if self.config.retention != Retention::WorkQueue || is_holder(name) {
             return Ok(());

@@ -9,7 +9,8 @@ use std::ops::{Index, IndexMut};
 /// several chunks.
 const CHUNK_LEN: usize = if cfg!(test) { 4 } else { 4096 };
 
-/// A list of items in chunks, which never copies more than one chunk when it grows.
+/// A list of items in chunks, which never copies more than one chunk when it grows, so that the event loop
+/// never waits for a large copy.
 #[derive(Clone, Debug)]
 pub(super) struct Chunked<T> {
     /// The chunks of the list: all but the last are full, and the last has at least one item, so that the
@@ -18,7 +19,8 @@ pub(super) struct Chunked<T> {
 }
 
 impl<T> Chunked<T> {
-    /// Creates an empty list. The first item allocates the first chunk.
+    /// Creates an empty list. The first item allocates the first chunk, so that an empty list takes no
+    /// memory.
     pub(super) const fn new() -> Self {
         Self { chunks: Vec::new() }
     }

@@ -4,7 +4,7 @@
 //! [`super::Streams`] owns the effect of a command. The log checks that an entry is whole: its records carry
 //! a checksum. Still, for any bytes, decoding ends in a command or an error and never in a panic.
 //!
-//! All numbers are little-endian.
+//! The encoder writes all numbers in little-endian form, so that each node reads the entry alike.
 //!
 //! ```text
 //! entry    version u8 = 1 | 7 zero bytes | time_us u64 | commands, one after the other
@@ -52,11 +52,11 @@ pub struct Place {
 pub enum Kind {
     /// Stores a published message in a stream, as the stream's next message.
     Publish = 1,
-    /// Creates a stream. The payload is the stream's configuration as JSON, the command's stream number is 0,
-    /// and the subject is a [`super::Placement`].
+    /// Creates a stream, as a client, a move or the directory asks. The payload is the stream's configuration
+    /// as JSON, the command's stream number is 0, and the subject is a [`super::Placement`].
     CreateStream = 2,
-    /// Changes a stream's configuration. The payload is the new configuration as JSON, and the subject is a
-    /// [`super::Course`].
+    /// Changes a stream's configuration, as a client asks. The payload is the new configuration as JSON, and
+    /// the subject is a [`super::Course`].
     UpdateStream = 3,
     /// Deletes a stream with all its messages and consumers, as a client or a move asks.
     DeleteStream = 4,
@@ -71,8 +71,8 @@ pub enum Kind {
     /// Makes the next publishes of the entry atomic: the stream stores all or none of them, because they are
     /// one batch of a publisher. The payload is their count, a `u32`.
     Atomic = 8,
-    /// Creates or changes a consumer. The subject is the consumer's name, and the payload is a
-    /// [`super::ConsumerRequest`] as JSON.
+    /// Creates or changes a consumer, as a client asks. The subject is the consumer's name, and the payload
+    /// is a [`super::ConsumerRequest`] as JSON.
     CreateConsumer = 9,
     /// Deletes the consumer that the subject names, so that the stream no longer keeps messages or a position
     /// for it.
@@ -106,7 +106,8 @@ pub enum Kind {
     /// with which the consumer starts again, a `u64`.
     ResetConsumer = 19,
     /// Creates a stream that keeps messages for its consumers or maps subjects
-    /// ([`StreamConfig::is_extended`]), as [`Kind::CreateStream`] creates others.
+    /// ([`StreamConfig::is_extended`]), as [`Kind::CreateStream`] creates others. Older programs, which do
+    /// not know such streams, stop at this kind.
     CreateRetaining = 20,
     /// Changes the configuration of a stream that keeps messages for its consumers or maps subjects, or that
     /// does so only before or only after the change, as [`Kind::UpdateStream`] changes others.
@@ -116,19 +117,20 @@ pub enum Kind {
     /// needs.
     SettlingDelta = 22,
     /// Creates a stream that takes in messages from other streams, as [`Kind::CreateStream`] creates others.
+    /// Older programs, which do not know such streams, stop at this kind.
     CreateWithOrigins = 23,
     /// Changes the configuration of a stream that takes in messages from other streams, or that does so only
     /// before or only after the change, as [`Kind::UpdateStream`] changes others.
     UpdateWithOrigins = 24,
-    /// Stores messages that a stream takes in from an origin, and notes how far the stream has got in the
-    /// origin. The subject is the key of the source, the payload an [`super::Intake`], and the messages
-    /// follow as publishes.
+    /// Stores messages that a stream takes in from an origin, and notes the stream's progress in the origin,
+    /// so that it takes in no message twice. The subject is the key of the source, the payload an
+    /// [`super::Intake`], and the messages follow as publishes.
     TakeIn = 25,
     /// Creates a stream that a backup fills, as [`Kind::CreateStream`] creates others. The stream serves no
     /// client before it has the last part of the backup, because its content is incomplete.
     CreateRestoring = 26,
-    /// Adds a part of a backup to a stream that is being restored. The payload is a
-    /// [`super::RestorePart`], and the part's messages follow as publishes.
+    /// Adds a part of a backup to the stream that the backup fills. The payload is a [`super::RestorePart`],
+    /// and the part's messages follow as publishes.
     Restore = 27,
 }
 
@@ -228,7 +230,8 @@ impl Kind {
 pub struct Command<'a> {
     /// The kind of the command, which says what the streams change and how they read the other fields.
     pub kind: Kind,
-    /// The number of the stream that the command changes; 0 if the command creates a stream.
+    /// The number of the stream that the command changes; 0 if the command creates a stream, which has no
+    /// number yet.
     pub stream: StreamNumber,
     /// The subject of a published message, the name of a consumer, or other data as the command's [`Kind`]
     /// says.
@@ -255,7 +258,8 @@ impl<'a> Command<'a> {
     ///
     /// # Errors
     ///
-    /// Returns an error if no whole command of a known kind begins at that byte.
+    /// Returns an error if no whole command of a known kind begins at that byte, because the log or the place
+    /// is damaged.
     pub fn read(entry: &'a [u8], offset: u32) -> Result<Self, EntryError> {
         let at = EntryError::at(offset);
         let bytes = entry.get(offset as usize..).ok_or_else(|| at.cut())?;
@@ -328,7 +332,8 @@ impl<'a> Entry<'a> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the bytes do not begin with a header of this version.
+    /// Returns an error if the bytes do not begin with a header of this version, because this program would
+    /// misread the entry.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, EntryError> {
         let header = bytes
             .first_chunk::<ENTRY_HEADER_BYTES>()
@@ -345,7 +350,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns the time of the entry in microseconds since 1970, which the leader set when it proposed the
-    /// entry.
+    /// entry. All nodes take this time as the present.
     #[must_use]
     pub const fn time_us(&self) -> u64 {
         self.time_us
@@ -457,7 +462,7 @@ impl Buffer for bytes::BytesMut {
 
 impl<'b, B: Buffer> Encoder<'b, B> {
     /// Begins an entry in `buffer`, which must be empty; `time_us` is the entry's time in microseconds since
-    /// 1970.
+    /// 1970. The caller then adds the commands.
     pub fn begin(buffer: &'b mut B, time_us: u64) -> Self {
         assert!(
             buffer.written().is_empty(),
@@ -490,7 +495,7 @@ impl<'b, B: Buffer> Encoder<'b, B> {
     /// # Errors
     ///
     /// Returns an error, and writes nothing, if the subject is longer than 65,535 bytes or the entry would be
-    /// longer than 4 GiB.
+    /// longer than 4 GiB, because the fields for lengths hold no more.
     pub fn publish(
         &mut self,
         stream: StreamNumber,
@@ -509,7 +514,8 @@ impl<'b, B: Buffer> Encoder<'b, B> {
     ///
     /// # Errors
     ///
-    /// Returns an error, and writes nothing, if the entry would be longer than 4 GiB.
+    /// Returns an error, and writes nothing, if the entry would be longer than 4 GiB, because an offset in an
+    /// entry has 32 bits.
     pub fn atomic(&mut self, stream: StreamNumber, count: u32) -> Result<u32, EncodeError> {
         self.command(&Command::new(
             Kind::Atomic,
@@ -525,7 +531,7 @@ impl<'b, B: Buffer> Encoder<'b, B> {
     /// # Errors
     ///
     /// Returns an error, and writes nothing, if the subject is longer than 65,535 bytes or the entry would be
-    /// longer than 4 GiB.
+    /// longer than 4 GiB, because the fields for lengths hold no more.
     pub fn command(&mut self, command: &Command<'_>) -> Result<u32, EncodeError> {
         let subject_len = u16::try_from(command.subject.len())
             .map_err(|_| EncodeError::Subject(command.subject.len()))?;
@@ -581,7 +587,8 @@ pub enum EntryError {
     /// in the entry is wrong.
     #[error("the entry ends within what begins at byte {offset}")]
     Cut {
-        /// The offset of the incomplete header or command in the entry, in bytes.
+        /// The offset of the incomplete header or command in the entry, in bytes, so that an operator can
+        /// find the damage.
         offset: u32,
     },
     /// The entry has another version of the layout than this program reads, mostly because a newer program

@@ -53,14 +53,16 @@ impl StreamConsumer {
         self.created_us
     }
 
-    /// Returns the consumer's state: its position in the stream, and its unacknowledged messages.
+    /// Returns the consumer's state: its position in the stream, and its unacknowledged messages, as the log
+    /// has them.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
 }
 
-/// The payload of a [`super::Kind::CreateConsumer`] command, which creates or changes a consumer.
+/// The payload of a [`super::Kind::CreateConsumer`] command, which creates or changes a consumer as a client
+/// asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConsumerRequest {
     /// The consumer's configuration, which the leader has checked before it proposed the command.

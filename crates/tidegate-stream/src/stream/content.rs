@@ -1,5 +1,5 @@
-//! The content of one stream: the index of its messages, its subjects, the totals, and the times at which
-//! messages expire.
+//! Keeps the content of one stream: the index of its messages, its subjects, the totals, and the times at
+//! which messages expire.
 //!
 //! A command may remove a million messages at once. The index, the counts and the totals change at once, so
 //! that every query sees the new state. The rest of the work has no effect on queries, and a node does it in
@@ -35,9 +35,10 @@ pub(super) struct Content {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     /// The number of the stream's first message; in an empty stream, the number that the next message will
-    /// get.
+    /// get. Each removal updates it.
     pub(super) first_seq: StreamSeq,
-    /// The number of the last message that the stream ever stored.
+    /// The number of the last message that the stream ever stored, even if the stream has removed that
+    /// message. The next message gets a higher number.
     pub(super) last_seq: StreamSeq,
     /// The time at which the stream stored its last message, in microseconds since 1970. The stream gives no
     /// later message an earlier time.
@@ -80,7 +81,8 @@ pub(super) struct Gone {
 }
 
 impl Content {
-    /// Creates the content of an empty stream; the stream's first message will have the number `first_seq`.
+    /// Creates the content of an empty stream; the stream's first message will have the number `first_seq`,
+    /// as the stream's configuration asks.
     pub(super) fn new(first_seq: StreamSeq, in_memory: bool) -> Self {
         Self {
             index: Index::new(),
@@ -138,7 +140,7 @@ impl Content {
     }
 
     /// Adds the stream's next message, and gives a new subject a number; returns the message's number, the
-    /// subject's number, and the subject's bytes.
+    /// subject's number, and the subject's bytes, from which the stream reports the message.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -192,7 +194,7 @@ impl Content {
     }
 
     /// Removes the messages numbered `from` to `to` for which `want` returns true; `want` gets the number of
-    /// the message and the number of its subject.
+    /// the message and the number of its subject. The caller reports the removed messages.
     pub(super) fn remove_where(
         &mut self,
         from: StreamSeq,
@@ -391,7 +393,7 @@ impl Content {
     }
 
     /// Iterates over the messages that expire by their own time to live at `now_us` (microseconds since 1970)
-    /// or before, in the order of these times.
+    /// or before, in the order of these times. The stream removes them or replaces them with markers.
     pub(super) fn own_due(&self, now_us: u64) -> impl Iterator<Item = StreamSeq> {
         let due = self.dues.range(..=(now_us, StreamSeq::MAX));
         let held = due.filter(|(_, seq)| self.stale_dues == 0 || self.index.get(*seq).is_some());
@@ -458,8 +460,8 @@ impl Content {
         self.index.prev_of(id, stat.last, stat.first)
     }
 
-    /// Returns the number of the last message of the subject `id`, which must have messages. Notes this
-    /// number as the subject's highest, so that the next such search begins there.
+    /// Returns, for a stream that may change, the number of the last message of the subject `id`, which must
+    /// have messages. Notes this number as the subject's highest, so that the next such search begins there.
     pub(super) fn last_of_mut(&mut self, id: u32) -> Option<StreamSeq> {
         let last = self.last_of(id);
         self.subjects.tighten(id, None, last);

@@ -1,5 +1,5 @@
-//! The ids of a stream's recent messages, so that the stream stores a message only once if its publisher
-//! sends the message twice.
+//! Remembers the ids of a stream's recent messages, so that the stream stores a message only once if its
+//! publisher sends the message twice.
 //!
 //! The stream remembers ids for a window of time, by the times of entries. The ids lie in pages, oldest
 //! first, which a snapshot shares with the stream, so that it copies no ids. A hash table finds an id.
@@ -150,7 +150,8 @@ impl Dedup {
     }
 }
 
-/// The remembered ids of a stream's messages in order, in pages that a snapshot shares with the stream.
+/// The remembered ids of a stream's messages in order, in pages that a snapshot shares with the stream and
+/// then encodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ids {
     pages: VecDeque<Arc<Page>>,

@@ -1,5 +1,5 @@
-//! Collections of removed messages that a node frees in parts: freeing a million items at once takes too long
-//! for one turn of the event loop.
+//! Keeps collections of removed messages that a node frees in parts: freeing a million items at once takes
+//! too long for one turn of the event loop.
 
 use std::collections::{BTreeSet, VecDeque, btree_set};
 
@@ -14,7 +14,7 @@ use crate::schema::sequence::StreamSeq;
 /// node's event loop.
 const PART_LEN: usize = if cfg!(test) { 3 } else { 256 };
 
-/// Collections that no stream needs any more, and that the node frees in parts.
+/// Collections that no stream needs any more, and that the node frees in parts, between other work.
 #[derive(Debug, Default)]
 pub(super) struct Discarded(VecDeque<Items>);
 

@@ -1,5 +1,5 @@
 //! Expiry: removes messages beyond the stream's age limit and messages beyond their own time to live, and
-//! replaces some of them with markers.
+//! replaces some of them with markers, so that consumers learn that a subject is empty.
 //!
 //! The leader checks whether a message has expired ([`super::Streams::next_expiry`]) and proposes commands.
 //! Each node decides which messages have expired when it applies a command, by the time of the entry, so

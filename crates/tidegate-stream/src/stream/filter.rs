@@ -33,8 +33,8 @@ enum Verdict {
     Not,
 }
 
-/// The subjects of a stream that a filter can pass. The search for messages has a faster way for all subjects
-/// and for a single subject.
+/// The subjects of a stream that a filter can pass. By it the search for messages chooses a faster way for
+/// all subjects and for a single subject.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reach {
     All,
@@ -55,7 +55,7 @@ impl Filter {
     }
 
     /// Creates a filter that passes the subjects that one of these well-formed patterns matches. Without a
-    /// pattern, or with the pattern `>`, the filter passes all subjects.
+    /// pattern, or with the pattern `>`, the filter passes all subjects, as clients expect.
     #[must_use]
     pub fn new<P: AsRef<[u8]>>(patterns: impl IntoIterator<Item = P>) -> Self {
         let patterns: Vec<Box<[u8]>> = patterns.into_iter().map(|p| p.as_ref().into()).collect();

@@ -182,8 +182,8 @@ mod tests {
             parts += 1;
         }
         assert!(parts > 5 && foreseen.is_for("a.*"));
-        // The second block changes after the preparation, so the purge must not use the prepared copy of it.
-        // This removal changes the block.
+        // The second block changes after the preparation, so the purge must not use the prepared results of
+        // that block. The last block is not closed, so the preparation has no results for it.
         content.remove(StreamSeq::new(300));
         let copies: Vec<Arc<Block>> = foreseen
             .blocks

@@ -11,7 +11,8 @@ use crate::consumer::duration;
 /// live or a check of the last message's number. A field is `None` if the publisher has left the header out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked<'a> {
-    /// `Nats-Msg-Id`: the id of the message, by which the stream recognises a duplicate.
+    /// `Nats-Msg-Id`: the id of the message, by which the stream recognises a message that its publisher
+    /// sends twice.
     pub msg_id: Option<&'a [u8]>,
     /// `Nats-Expected-Stream`: the name of the stream that the publisher expects to store the message;
     /// another stream refuses the message.
@@ -26,21 +27,24 @@ pub struct Asked<'a> {
     /// otherwise the stream refuses this message.
     pub expected_last_subject_seq: Option<&'a [u8]>,
     /// `Nats-Expected-Last-Subject-Sequence-Subject`: the subject, or pattern, to which the expected number
-    /// refers, in place of the message's own subject.
+    /// refers, in place of the message's own subject. A publisher can so depend on another subject.
     pub expected_subject: Option<&'a [u8]>,
     /// `Nats-Rollup`: the older messages that this message replaces, of its subject (`sub`) or all (`all`).
+    /// The stream removes them.
     pub rollup: Option<&'a [u8]>,
     /// `Nats-TTL`: the time after which the publisher wants the stream to remove the message.
     pub ttl: Option<&'a [u8]>,
     /// `Nats-Marker-Reason`: tells consumers that the message is a marker, and why the messages of its
     /// subject are gone.
     pub marker_reason: Option<&'a [u8]>,
-    /// `KV-Operation`: the operation of a key-value client; `PURGE` makes the message a marker.
+    /// `KV-Operation`: the operation of a key-value client; `PURGE` makes the message a marker, which leaves
+    /// no further marker when it expires.
     pub kv_operation: Option<&'a [u8]>,
-    /// `Nats-Incr`: the amount that the message adds to a counter. This server refuses counters.
+    /// `Nats-Incr`: the amount that the message adds to a counter. This server refuses counters, and the
+    /// publisher gets an error.
     pub incr: Option<&'a [u8]>,
-    /// `Nats-Schedule`: the schedule by which the server is to publish the message. This server refuses
-    /// schedules.
+    /// `Nats-Schedule`: the schedule by which the publisher wants the server to publish the message. This
+    /// server refuses schedules, and the publisher gets an error.
     pub schedule: Option<&'a [u8]>,
 }
 

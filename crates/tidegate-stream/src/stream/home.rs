@@ -15,7 +15,8 @@ use crate::schema::number::DirectoryNumber;
 /// to the right group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Home {
-    /// The group itself keeps the stream, and the directory of another group does not list it.
+    /// The group itself keeps the stream, and the directory of another group does not list it, because the
+    /// server stands alone or this group keeps the directory.
     #[default]
     Here,
     /// Another group keeps the stream; this group only has the stream's entry in the directory, so it applies
@@ -65,7 +66,7 @@ impl Home {
     }
 
     /// Returns whether this group keeps the stream itself, and so may have the stream's messages and
-    /// consumers.
+    /// consumers. Otherwise the group refuses commands for its content.
     #[must_use]
     pub const fn is_here(self) -> bool {
         !matches!(self, Self::Elsewhere { .. })

@@ -4,7 +4,7 @@
 //! The index owns the places of messages and the set of numbers that exist. [`super::subjects`] owns the
 //! numbers of subjects, and [`super::content`] the totals. The numbers of messages only rise. Snapshots share
 //! closed blocks, and a change copies a shared block first; the last block, which every new message changes,
-//! is not shared.
+//! is not shared with snapshots, which copy it.
 
 use std::collections::VecDeque;
 use std::ops::Range;

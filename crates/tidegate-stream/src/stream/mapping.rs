@@ -1,5 +1,5 @@
-//! The mappings of subjects that a stream's configuration asks for: the transform of the subjects of new
-//! messages, and the rule by which the stream publishes its messages again.
+//! Applies the mappings of subjects that a stream's configuration asks for: the transform of the subjects of
+//! new messages, and the rule by which the stream publishes its messages again.
 //!
 //! The leader applies the transform before it proposes a message. So the log has the subject under which the
 //! stream stores the message, and no node has to compute it again. The leader publishes a message again once
@@ -20,7 +20,8 @@ pub(super) struct Mapping {
     republished: Option<Transform>,
 }
 
-/// The facts about a stored message that the leader needs to publish the message again.
+/// The facts about a stored message that the leader needs to publish the message again. A node notes them
+/// when it stores the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Republished {
     /// The offset of the message's command in the entry that stored it, in bytes, where the leader finds the
@@ -54,7 +55,7 @@ impl Mapping {
 }
 
 impl Mapping {
-    /// Returns the subject under which the stream is to store a message that is published to `subject`, if
+    /// Returns the subject under which the stream stores a message that a client publishes to `subject`, if
     /// the transform changes the subject. `random` chooses where the transform distributes subjects at
     /// random.
     #[inline]

@@ -180,8 +180,8 @@ struct Publish<'a> {
     subject: &'a str,
     payload: usize,
     headers: &'a Headers,
-    /// The header values, noted when the headers were encoded. The nodes and the model so check the same
-    /// numbers.
+    /// The header values. The test notes them when it encodes the headers, so that the nodes and the model
+    /// check the same numbers.
     last_seq: Option<u64>,
     last_subject_seq: Option<(u64, &'a str)>,
     block_bytes: usize,

@@ -1,5 +1,5 @@
 //! Moves a stream from one group to another: exports parts of the stream in the group that keeps it (the home
-//! group), and imports them in the group that is to keep it (the target).
+//! group), and imports them in the group that will keep it (the target).
 //!
 //! The directory, the list of all streams, records that a stream moves, and to which group
 //! ([`Stream::moving`]). The target creates a *copy*, which commands in the target's log fill
@@ -66,7 +66,8 @@ pub enum Stage {
     /// The copy needs the numbers of the messages that the home group has removed since the copy got them, so
     /// that the copy removes them too.
     Gone,
-    /// The copy needs the ids of recent messages, by which the stream recognises duplicates.
+    /// The copy needs the ids of recent messages, by which the stream recognises duplicates, also after the
+    /// move.
     Ids,
     /// The copy needs the stream's consumers with their states, so that they continue in the target group.
     Consumers,
@@ -105,7 +106,7 @@ pub struct Cursor {
     pub stage: Stage,
     /// The place in the stage: in the stages `Messages` and `Gone`, the number of the message with which the
     /// next data begins; in the stages `Ids` and `Consumers`, the number of ids or consumers that the copy
-    /// already has.
+    /// already has. The next export begins there.
     pub at: u64,
 }
 
@@ -525,7 +526,8 @@ impl Stream {
     }
 
     /// Checks that the stream can move to group `to`, and returns that group. Only a stream that the
-    /// directory lists can move, and only to a group that does not already keep it.
+    /// directory lists can move, and only to a group that does not already keep it. The directory then begins
+    /// the move.
     pub(super) fn may_move(&self, to: GroupId) -> Result<GroupId, ApiError> {
         let to = Some(to).filter(|to| to.get() > 0);
         let at = match self.kept {

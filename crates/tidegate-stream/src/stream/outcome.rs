@@ -20,17 +20,18 @@ pub enum Outcome {
         /// The number that the stream gave to the message. The leader tells it to the publisher.
         seq: StreamSeq,
     },
-    /// The stream did not store the message, because it has already stored a message with the same id.
+    /// The stream did not store the message, because it has already stored a message with this id. The
+    /// publisher gets the earlier number.
     Duplicate {
         /// The number of the stream that has the earlier message.
         stream: StreamNumber,
-        /// The number that the stream gave to the earlier message with the same id. The leader tells it to
-        /// the publisher.
+        /// The number that the stream gave to the earlier message with this id. The leader tells it to the
+        /// publisher.
         seq: StreamSeq,
     },
     /// The stream or the group refused the command, which changed nothing. The leader tells the client why.
     Refused {
-        /// The number of the stream that the command names; 0 if it names none.
+        /// The number of the stream that the command names; 0 if the command names no stream.
         stream: StreamNumber,
         /// The error by which the client learns why the stream or the group refused the command.
         error: ApiError,
@@ -56,14 +57,14 @@ pub enum Outcome {
         /// The number of the stream that exists already.
         stream: StreamNumber,
     },
-    /// The command updated the configuration of the stream, which now is as the command asks.
+    /// The command updated the configuration of the stream, which is now as the client's command asks.
     Updated {
         /// The number of the stream with the new configuration.
         stream: StreamNumber,
     },
     /// The group deleted the stream, as a client asked.
     Deleted {
-        /// The number of the deleted stream.
+        /// The number of the stream that the group deleted.
         stream: StreamNumber,
     },
     /// The stream removed the messages that a client's purge selects.
@@ -73,7 +74,7 @@ pub enum Outcome {
         /// The number of messages that the purge removed. The leader tells it to the client.
         purged: u64,
     },
-    /// The stream removed the message that the command names, as a client asked.
+    /// The stream removed the message that the command names, as a client's request to delete it asked.
     Removed {
         /// The number of the stream that removed the message.
         stream: StreamNumber,
@@ -122,7 +123,7 @@ pub enum Effect {
         /// the message there.
         place: Place,
         /// The size of the message in bytes, as the stream counts it: subject, headers and payload, and 30
-        /// bytes (34 with headers).
+        /// bytes (34 with headers). The node counts these bytes in the log as in use.
         bytes: u32,
         /// The message's subject, by which consumers decide whether they want the message.
         subject: Name,
@@ -163,7 +164,7 @@ pub enum Effect {
     },
     /// The group deleted a stream, with its messages and consumers, so the node stops serving it.
     StreamDeleted {
-        /// The number of the deleted stream.
+        /// The number that the deleted stream had in its group.
         stream: StreamNumber,
         /// The name of the deleted stream, which the group no longer has under its number.
         name: String,

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use tidegate_nats::subject::tokens;
 
 /// The limit on the number of tables that the index keeps for one shape of patterns. Each table serves
-/// searches by patterns of one other shape, and few groups have so many shapes.
+/// searches by patterns of one other shape, and few groups have so many shapes. The limit bounds the memory.
 const TABLES_MAX: usize = 16;
 /// The number of searches after which the index may drop a table that no search has used, to make room for
 /// another table of the shape.
@@ -60,7 +60,7 @@ pub(super) struct Overlaps {
 #[derive(Debug)]
 struct Patterns {
     /// The positions of all literal tokens of the shape. The table `whole` has all patterns of the shape by
-    /// the tokens at these positions.
+    /// the tokens at these positions, so that a search without wildcards needs one lookup.
     literals: Positions,
     whole: Table,
     /// The tables by only some of the literal positions, each with the number of the last search that used

@@ -1,5 +1,5 @@
-//! The parts of commands that name the group that keeps a stream, the group to which the stream moves, and
-//! the number of the move; encoded as bytes.
+//! Encodes and decodes the parts of commands that name the group that keeps a stream, the group to which the
+//! stream moves, and the number of the move.
 //!
 //! This module owns the layout of these subjects and payloads: integers without a tag; the decoder tells the
 //! variants apart by their length. No other module reads or writes these bytes. [`super::streams`] checks
@@ -30,7 +30,8 @@ pub enum Placement {
     /// The group that applies the command keeps the stream, and the directory of another group does not list
     /// it. A server without placement uses this.
     Here,
-    /// Another group keeps the stream, and the command only creates the stream's entry in the directory.
+    /// Another group keeps the stream, and the command only creates the stream's entry in the directory,
+    /// which lists all streams.
     Elsewhere {
         /// The number of the group that keeps the stream. The directory sends requests there.
         group: GroupId,
@@ -50,7 +51,7 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// Encodes the group that is to keep a new stream as the subject of the command that creates the stream.
+    /// Encodes the group that will keep a new stream as the subject of the command that creates the stream.
     /// The leader writes that command.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
@@ -62,8 +63,8 @@ impl Placement {
         }
     }
 
-    /// Decodes the group that is to keep a new stream from the subject of the command that creates the
-    /// stream, when a node applies it.
+    /// Decodes the group that will keep a new stream from the subject of the command that creates the stream,
+    /// when a node applies it.
     pub(super) fn decode(subject: &[u8]) -> Result<Self, ApiError> {
         if subject.is_empty() {
             return Ok(Self::Here);
@@ -194,7 +195,7 @@ impl Filling {
 /// payload of a [`super::Kind::Freeze`] or [`super::Kind::Moved`] states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moving {
-    /// The target of the move: the group that is to keep the stream.
+    /// The target of the move: the group that will keep the stream.
     pub to: GroupId,
     /// The number of this move among all moves of the stream. A late command of an earlier move has another
     /// number.
@@ -226,7 +227,7 @@ impl Moving {
 pub struct Renewal {
     /// The move of the stream that the directory calls off. The command has no effect at any other move.
     pub of: Moving,
-    /// The target of the new move: the group that is to keep the stream.
+    /// The target of the new move: the group that will keep the stream.
     pub to: GroupId,
 }
 

@@ -22,7 +22,8 @@ use crate::schema::sequence::StreamSeq;
 /// nats-server does.
 const HEADERS_BYTES_MAX: usize = 65_535;
 
-/// The data of a published message that passed all checks: with these data the stream stores the message.
+/// The data of a published message that passed all checks: with these data the stream stores the message and
+/// needs no second look at the headers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Accepted<'a> {
     pub(super) bytes: u32,

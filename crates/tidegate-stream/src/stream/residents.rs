@@ -1,5 +1,5 @@
 //! Finds the messages that lie in a part of the log, for the compaction of the log, which wants to free that
-//! part. Each search is bounded.
+//! part. Each search is bounded, so that it does not hold up the node.
 
 use std::ops::Range;
 

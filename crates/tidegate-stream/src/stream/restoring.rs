@@ -1,5 +1,5 @@
 //! Restores a stream from a backup: adds messages with their own numbers and times, and consumers with their
-//! states, to a stream that serves no client before it is whole ([`Transit::Restoring`]).
+//! states, to a stream that serves no client before it is complete ([`Transit::Restoring`]).
 //!
 //! The group's leader reads the backup and proposes it in parts. Each part has a number, and the stream
 //! refuses any part but the next one, so it takes no part twice and leaves no part out. The last part ends
@@ -107,7 +107,8 @@ impl RestorePart {
     ///
     /// # Errors
     ///
-    /// Returns an error if this server does not support the consumer's configuration.
+    /// Returns an error if this server does not support the consumer's configuration, and the restoration
+    /// fails.
     pub fn consumer(
         &mut self,
         stream: &StreamConfig,

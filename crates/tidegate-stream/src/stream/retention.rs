@@ -1,4 +1,5 @@
-//! The retention of streams that keep messages for their consumers: work queues, and streams by interest.
+//! Removes the messages that no consumer needs from streams that keep messages for their consumers: work
+//! queues, and streams by interest.
 //!
 //! A command that changes a consumer decides which messages the consumer no longer needs, and the stream
 //! removes those that no other consumer needs either. Every node applies the same commands to the same states

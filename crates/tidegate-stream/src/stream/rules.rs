@@ -34,7 +34,7 @@ pub(super) const FIRST_SEQ_MAX: StreamSeq = StreamSeq::new(1 << 62);
 /// # Errors
 ///
 /// Returns error 10052, with a text that names the rule that the configuration breaks; errors 10155 and 10156
-/// for a subject transform.
+/// for a subject transform. The server answers the client with it.
 pub fn check(config: &StreamConfig) -> Result<StreamConfig, ApiError> {
     let invalid = |why: &str| Err(ApiError::invalid_config(why));
     let mut config = config.clone();
@@ -116,7 +116,8 @@ pub fn check(config: &StreamConfig) -> Result<StreamConfig, ApiError> {
 ///
 /// # Errors
 ///
-/// Returns error 10052, with a text that names the rule that the update breaks.
+/// Returns error 10052, with a text that names the rule that the update breaks. The server answers the client
+/// with it.
 pub fn check_update(old: &StreamConfig, new: &StreamConfig) -> Result<StreamConfig, ApiError> {
     let invalid = |why: &str| Err(ApiError::invalid_config(why));
     let mut new = check(new)?;
@@ -170,7 +171,7 @@ pub fn check_update(old: &StreamConfig, new: &StreamConfig) -> Result<StreamConf
 ///
 /// # Errors
 ///
-/// Returns an error that names the consumers beyond the new limits.
+/// Returns an error that names the consumers beyond the new limits, so that the client can change them first.
 pub fn check_consumers(stream: &Stream, new: &StreamConfig) -> Result<(), ApiError> {
     let (old, limits) = (&stream.config().consumer_limits, &new.consumer_limits);
     let lowers = |old: i64, new: i64, has: i64| new > 0 && new != old && has > new;

@@ -1,4 +1,5 @@
-//! One stream: its configuration, its messages, the ids of recent messages, and the queries on them.
+//! Holds one stream: its configuration, its messages and the ids of recent messages, and answers queries on
+//! them.
 //!
 //! This module owns the queries, the storing of a message, and the removal of messages beyond a limit.
 //! [`super::publish`] owns the admission of messages, and [`super::streams`] the invariants between streams.
@@ -95,7 +96,7 @@ pub(super) struct Limits {
     /// The age limit of messages in microseconds; 0 is no limit. The stream removes older messages.
     pub(super) age_us: u64,
     pub(super) dedup_us: u64,
-    /// The lifetime of markers in seconds; 0 means that the stream stores no markers.
+    /// The lifetime of markers in seconds; 0 means that the stream stores no markers when messages expire.
     pub(super) marker_ttl_secs: u64,
     pub(super) discard_new: bool,
 }
@@ -127,12 +128,13 @@ pub struct StreamState {
     /// of subject, headers and payload, and 30 bytes (34 with headers).
     pub bytes: u64,
     /// The number of the stream's first message; in an empty stream, the number that the next message will
-    /// get.
+    /// get. Clients begin to read there.
     pub first_seq: StreamSeq,
-    /// The number of the last message that the stream ever stored; 0 before the first message.
+    /// The number of the last message that the stream ever stored; 0 before the first message. Clients see by
+    /// it whether the stream has grown.
     pub last_seq: StreamSeq,
     /// The time at which the stream stored its first message, in microseconds since 1970; 0 in an empty
-    /// stream.
+    /// stream. Clients see by it how far back the stream reaches.
     pub first_time_us: u64,
     /// The time at which the stream stored its last message, in microseconds since 1970, even if it has
     /// removed that message since; 0 before the first message.
@@ -228,7 +230,7 @@ impl Stream {
         self.created_us
     }
 
-    /// Returns the subject under which the stream is to store a message that is published to `subject`, if
+    /// Returns the subject under which the stream stores a message that a client publishes to `subject`, if
     /// the stream's transform changes it. The caller draws the number `random` for each message, because some
     /// transforms choose a subject at random.
     #[must_use]
@@ -280,7 +282,8 @@ impl Stream {
         self.changed
     }
 
-    /// Returns the state of the stream's messages, in the numbers that the answer to `STREAM.INFO` shows.
+    /// Returns the state of the stream's messages, in the numbers that clients see in the answer to
+    /// `STREAM.INFO`.
     #[must_use]
     pub fn state(&self) -> StreamState {
         let content = &self.content;

@@ -20,8 +20,8 @@
 //!           | subjects: numbers given u32, free ones, names | blocks u32, blocks, the last | ids | consumers
 //! ```
 //!
-//! The home group ([`Home`]) is a kind and a number. Kind 0: this group keeps the stream, and the directory
-//! of no other group lists it; the number is 0. Kind 1: the group with this number is to keep the stream, and
+//! The home group ([`Home`]) is a kind and a number. Kind 0: this group keeps the stream, and no other
+//! group's directory lists it; the number is 0. Kind 1: the group with this number will keep the stream, and
 //! has not created it yet. Kind 2: the group with this number keeps the stream and has created it. Kind 3:
 //! this group keeps the stream, and the directory of the group of all nodes lists it under this number.
 //! Version 1 lacks the home group: this group keeps all streams.
@@ -35,8 +35,8 @@
 //! number is that of the backup's next part. Version 2 lacks `moves`, `to` and `transit`: no
 //! stream moves.
 //!
-//! Version 4 is for streams of which one keeps messages for its consumers. It adds the sweep: the range in
-//! which the stream has still to look for messages without a consumer; 0 and 0 without a sweep.
+//! A snapshot has version 4 if one of its streams keeps messages for its consumers. It adds the sweep: the
+//! range in which the stream has still to look for messages without a consumer; 0 and 0 without a sweep.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

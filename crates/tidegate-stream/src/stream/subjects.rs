@@ -1,5 +1,6 @@
-//! The subjects of a stream's messages. The stream stores the bytes of each subject once, with a small number
-//! and the count of the subject's messages.
+//! Keeps the subjects of a stream's messages. The stream stores the bytes of each subject once, with a small
+//! number and the count of the subject's messages, so that a message takes little memory and a query by
+//! subject little time.
 //!
 //! After the last message of a subject is gone, another subject may get its number; a module that keeps a
 //! subject's number outside of the stream notices that by the `birth` of the number's subject. The numbers of

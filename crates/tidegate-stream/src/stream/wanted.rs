@@ -22,9 +22,10 @@ type Names = BTreeSet<Arc<str>>;
 /// [module](self).
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Wanted {
-    /// The consumers without a filter, which want the messages of every subject.
+    /// The consumers without a filter, which want the messages of every subject, so that each search includes
+    /// them.
     unfiltered: Names,
-    /// The consumers with this subject as a filter.
+    /// The consumers with this subject as a filter, which one lookup finds.
     literal: HashMap<Box<[u8]>, Names, RandomState>,
     /// The consumers that have filters with wildcards; `None` if no consumer has such filters, which saves
     /// memory.

@@ -143,7 +143,8 @@ proptest! {
                 }
             }
         }
-        // The consumer sent each message once, to one of the two inboxes.
+        // The consumer sent each message once, to one of the two inboxes, so no message is lost or sent
+        // twice.
         let mut sent = [w.sent("r"), w.sent("other")].concat();
         sent.sort_unstable();
         prop_assert_eq!(sent, (1..=w.stream.last_seq.get()).collect::<Vec<_>>());

@@ -30,13 +30,13 @@ pub(super) struct Batch {
     /// the number after it.
     pub(super) received: u64,
     /// The number in the batch up to which the stream has stored all messages of the batch. In a batch with
-    /// `gap_ok`, messages that are missing or refused also count.
+    /// `gap_ok`, messages that are missing or refused also count. The server may acknowledge up to it.
     pub(super) persisted: u64,
     /// The number in the batch up to which the server has acknowledged all messages to the publisher; never
-    /// above `persisted`.
+    /// above `persisted`, because an acknowledgement promises storage.
     pub(super) acked: u64,
     /// The time since which stored messages of the batch wait for an acknowledgement; `None` if no stored
-    /// message waits.
+    /// message waits. The controller limits this wait.
     pub(super) persisted_since: Option<Time>,
     /// The number of messages that the server has proposed and that have no outcome yet. The batch cannot end
     /// before they have one.

@@ -18,7 +18,8 @@ const SOURCES_MAX: usize = 1024;
 ///
 /// # Errors
 ///
-/// Returns the error of nats-server for the first rule that the configuration breaks.
+/// Returns the error of nats-server for the first rule that the configuration breaks, with which the server
+/// answers the client.
 pub(super) fn check(config: &StreamConfig) -> Result<(), ApiError> {
     if let Some(mirror) = &config.mirror {
         check_mirror(config, mirror)?;

@@ -1,9 +1,9 @@
 //! The purge by subject that this node prepares, because the group will soon have an entry with it, and the
 //! entry should not take long.
 //!
-//! The leader prepares a purge before it proposes the purge ([`Streams::foresee`]). It tells the other nodes
-//! by a hint in the log, so that they prepare the purge at the same time: the payload of a [`Kind::Expire`]
-//! command, which a node may also ignore.
+//! The leader prepares a purge before it proposes the purge ([`Streams::foresee`]). The leader tells the
+//! other nodes by a hint in the log, so that they prepare the purge at the same time: the payload of a
+//! [`Kind::Expire`] command, which a node may also ignore.
 
 use super::super::command::{Command, Kind};
 use super::super::foreseen::Foreseen;

@@ -1,4 +1,5 @@
-//! The limits that an operator sets for the streams of a group, and the usage that counts against them.
+//! The limits that an operator sets for the streams of a group, and the usage that counts against them, so
+//! that the leader can refuse requests in time.
 
 use super::super::single::Stream;
 use crate::schema::config::{Storage, StreamConfig};
@@ -7,11 +8,14 @@ use crate::schema::config::{Storage, StreamConfig};
 /// requests beyond them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountLimits {
-    /// The largest number of streams that the server or cluster may have; `u64::MAX` means no limit.
+    /// The limit on the streams of the server or cluster; `u64::MAX` means no limit. The leader refuses to
+    /// create more.
     pub streams: u64,
-    /// The most bytes of messages that all streams in the log together may hold; `u64::MAX` means no limit.
+    /// The limit on the messages of all streams in the log together, in bytes; `u64::MAX` means no limit. The
+    /// leader refuses messages beyond it.
     pub file_bytes: u64,
-    /// The most bytes of messages that all streams in memory together may hold; `u64::MAX` means no limit.
+    /// The limit on the messages of all streams in memory together, in bytes; `u64::MAX` means no limit. The
+    /// leader refuses messages beyond it.
     pub memory_bytes: u64,
     /// True if several nodes keep the streams. Then the messages of streams in memory go through the log,
     /// too, because a node could not recover them from another node's memory. All nodes must have the same

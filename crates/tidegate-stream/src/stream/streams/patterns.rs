@@ -1,5 +1,5 @@
-//! The patterns of subjects of all streams in a group. They determine which stream takes a message, and which
-//! streams would take the same message.
+//! Indexes the patterns of subjects of all streams in a group. By this index the leader finds the stream that
+//! takes a message, and a group refuses a second stream with overlapping patterns.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
