@@ -308,7 +308,7 @@ impl Page {
 /// The description of a consumer in an API answer to a client, for example to an info request.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConsumerInfo<'a> {
-    /// The name of the stream of which the consumer delivers messages.
+    /// The name of the stream from which the consumer delivers messages.
     pub stream_name: &'a str,
     /// The name of the consumer in its stream.
     pub name: &'a str,

@@ -71,8 +71,8 @@ pub struct StreamPage {
     /// The number of streams at the beginning of the list that the answer skips, because the client has them
     /// from earlier pages.
     pub offset: i64,
-    /// The pattern that a subject of each listed stream must overlap; empty asks for all streams. A client
-    /// finds the stream of a subject so.
+    /// The pattern that a subject of each listed stream must overlap, so that a client finds the stream of a
+    /// subject; empty asks for all streams.
     pub subject: String,
 }
 
@@ -418,7 +418,7 @@ fn unsupported_of_origins(fields: &mut Map<String, Value>, field: &str) -> Resul
 }
 
 /// Returns whether the value of an unsupported field asks for anything: whether it is other than null, false,
-/// 0 and empty. A client's library may send such a field without a wish.
+/// 0 and empty. A client's library may send a field with such a value although the client wants nothing.
 fn asks(value: &Value) -> bool {
     match value {
         Value::Null => false,

@@ -76,8 +76,8 @@ impl Listing {
         Page::new(self.total, self.offset, self.limit)
     }
 
-    /// Iterates over the streams on the page, except those that a client has deleted since the node found
-    /// them and that the answer cannot describe.
+    /// Iterates over the streams on the page. It leaves out a stream that a client has deleted since the node
+    /// found it, because the answer cannot describe that stream.
     pub fn streams<'a>(&'a self, streams: &'a Streams) -> impl Iterator<Item = &'a Stream> {
         self.found.iter().filter_map(|id| streams.get(*id))
     }

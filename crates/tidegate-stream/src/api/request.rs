@@ -101,7 +101,7 @@ pub enum Request<'a> {
     },
     /// Asks the server to create or change a consumer of a stream.
     ConsumerCreate {
-        /// The name of the stream of which the consumer delivers messages.
+        /// The name of the stream from which the consumer delivers messages.
         stream: &'a str,
         /// The consumer's configuration, with the server's metadata. If the configuration has no name, the
         /// server chooses a name.

@@ -114,7 +114,7 @@ pub enum BackupError {
         what: &'static str,
         /// The size of the part in bytes, as the backup states it.
         bytes: u64,
-        /// The limit for such a part, in bytes.
+        /// The limit on the part, in bytes.
         max: u64,
     },
     /// The numbers of the backup contradict each other; the field says which.

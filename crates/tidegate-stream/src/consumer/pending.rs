@@ -20,8 +20,8 @@ use crate::schema::sequence::StreamSeq;
 pub struct Unacked<L = ()> {
     /// The number of the pending message in the stream, by which the consumer reads it again.
     pub stream_seq: StreamSeq,
-    /// The number of the message's first delivery, among all deliveries of the consumer. The ack floor
-    /// contains such a number.
+    /// The number of the message's first delivery, among all deliveries of the consumer. The consumer
+    /// computes its ack floor from it.
     pub consumer_seq: ConsumerSeq,
     /// The time at which the message is due for redelivery, in microseconds since the Unix epoch, unless a
     /// receiver acknowledges it earlier.

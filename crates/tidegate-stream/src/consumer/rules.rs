@@ -633,8 +633,7 @@ mod tests {
             outcome(r#"{"mem_storage":true,"num_replicas":2}"#),
             Err(10012)
         );
-        // The libraries of clients create ordered consumers with such a configuration. The log need not keep
-        // them.
+        // The libraries of clients create ordered consumers with these settings. The log need not keep them.
         assert_eq!(
             outcome(r#"{"mem_storage":true,"num_replicas":1}"#),
             Ok(false)

@@ -100,8 +100,8 @@ fn parse(rest: &[u8]) -> Option<Control<'_>> {
     })
 }
 
-/// Splits a part of the reply subject at its last dot; `None` if the part has no dot. The parser reads the
-/// tokens from the end so.
+/// Splits a part of the reply subject at its last dot, because the parser reads the tokens from the end;
+/// `None` if the part has no dot.
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let dot = memchr::memrchr(b'.', text)?;
     Some((&text[..dot], &text[dot + 1..]))

@@ -22,8 +22,8 @@ pub struct StreamConfig {
     /// A description of the stream for people. The server only stores the description and returns it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The patterns of the subjects of which the stream stores the messages that publishers send. If a
-    /// request names no pattern, the stream's name is the only one.
+    /// The patterns of the subjects that the stream takes: the stream stores each message that a publisher
+    /// sends to one of them. If a request names no pattern, the stream's name is the only one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<String>,
     /// The rule by which the stream removes messages: by limits alone, or also by acknowledgements.
@@ -66,8 +66,8 @@ pub struct StreamConfig {
     /// The nodes to which the client restricts the stream, for example by tags.
     #[serde(skip_serializing_if = "is_zero")]
     pub placement: Placement,
-    /// The stream of which this stream is a mirror: it holds that stream's messages under their own numbers
-    /// and times. `None` if the stream is no mirror.
+    /// The origin, if this stream is a mirror: the mirror stores the origin's messages under their own
+    /// numbers and times. `None` if the stream is no mirror.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mirror: Option<StreamSource>,
     /// The streams from which this stream also takes in messages, under numbers of its own, for example to
@@ -76,8 +76,8 @@ pub struct StreamConfig {
     pub sources: Vec<StreamSource>,
     /// The compression with which the client wants the nodes to store the stream's messages on disk.
     pub compression: Compression,
-    /// The number that the stream gives to its first message; 0 in a request means 1. A client continues the
-    /// numbers of another stream so.
+    /// The number that the stream gives to its first message, so that a client can continue the numbers of
+    /// another stream; 0 in a request means 1.
     #[serde(skip_serializing_if = "is_zero")]
     pub first_seq: StreamSeq,
     /// The transform of the subjects under which the stream stores messages; `None` keeps all subjects as

@@ -172,8 +172,8 @@ struct Model {
     now: u64,
 }
 
-/// The result of a publish that the model expects: the number of the message, the number of the message of
-/// which it is a duplicate, or the code of an error.
+/// The result of a publish that the model expects: the number of the message, the number of an earlier
+/// message that the message duplicates, or the code of an error.
 type Expected = Result<u64, Result<u64, u16>>;
 
 struct Publish<'a> {
@@ -936,7 +936,7 @@ proptest! {
         }
         let again = Streams::restore(&bytes(&world.one), AccountLimits::NONE).unwrap();
         again.check_invariants();
-        prop_assert!(bytes(&world.one) == bytes(&again), "what is restored differs");
+        prop_assert!(bytes(&world.one) == bytes(&again), "the restored streams differ");
         world.one = again;
         world.check();
     }
@@ -970,7 +970,7 @@ proptest! {
         }
         let bytes: Vec<u8> = world.one.snapshot().chunks().flatten().collect();
         let again = Streams::restore(&bytes, AccountLimits::NONE).unwrap();
-        prop_assert!(again.snapshot().chunks().flatten().eq(bytes), "what is restored differs");
+        prop_assert!(again.snapshot().chunks().flatten().eq(bytes), "the restored streams differ");
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl Overlaps {
     }
 
     /// Returns the lowest number of a stream, other than `except`, that has a pattern overlapping this
-    /// pattern. All nodes so find the same stream.
+    /// pattern. It is the lowest so that all nodes find the same stream.
     pub(super) fn find(
         &mut self,
         pattern: &[u8],

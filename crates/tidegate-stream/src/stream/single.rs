@@ -139,7 +139,7 @@ pub struct StreamState {
     /// The time at which the stream stored its last message, in microseconds since 1970, even if it has
     /// removed that message since; 0 before the first message.
     pub last_time_us: u64,
-    /// The number of subjects of which the stream has messages.
+    /// The number of subjects that have messages in the stream.
     pub num_subjects: u64,
     /// The number of removed messages between the stream's first message and its last, that is, the number of
     /// gaps that a consumer skips.

@@ -477,8 +477,8 @@ impl Subjects {
         }
     }
 
-    /// Replaces the bounds of a subject's messages by exact ones that a search has found, so that the next
-    /// search is shorter; `None` leaves a bound as it is.
+    /// Replaces the bounds of a subject's messages by the exact bounds that a search has found, so that the
+    /// next search is shorter; `None` leaves a bound as it is.
     pub(super) fn tighten(&mut self, id: u32, first: Option<StreamSeq>, last: Option<StreamSeq>) {
         let stat = &mut self.stats[id as usize];
         stat.first = first.unwrap_or(stat.first);

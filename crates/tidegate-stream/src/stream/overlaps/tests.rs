@@ -62,7 +62,7 @@ proptest! {
         for (pattern, owner) in model {
             index.remove(pattern.as_bytes(), StreamNumber::new(owner));
         }
-        prop_assert!(index.shapes.is_empty(), "nothing is left behind");
+        prop_assert!(index.shapes.is_empty(), "the index keeps shapes without patterns");
     }
 }
 

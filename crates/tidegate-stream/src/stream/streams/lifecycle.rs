@@ -18,8 +18,8 @@ use crate::schema::error::ApiError;
 use crate::schema::number::StreamNumber;
 
 impl Streams {
-    /// Applies an import, with the messages that follow it in the entry, to the copy of a moving stream. The
-    /// copy so gets the next part of the stream.
+    /// Applies an import, with the messages that follow it in the entry, to the copy of a moving stream, so
+    /// that the copy gets the next part of the stream.
     pub(super) fn import(
         &mut self,
         context: Context<'_>,

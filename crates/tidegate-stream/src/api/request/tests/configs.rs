@@ -118,14 +118,14 @@ fn streams_accepted() {
     let body = r#"{"name":"T","subjects":["t.>"],"max_msgs":5,"pedantic":true,"metadata":{"a":"b","_nats.ver":"9"},"persist_mode":"default","placement":{},
         "mirror":null,"sources":[],"republish":null,"allow_msg_counter":false,"allow_atomic":true,"num_replicas":1,"retention":"limits"}"#;
     let Request::StreamCreate { config, pedantic } = parse("STREAM.CREATE.T", body).unwrap() else {
-        panic!("another request");
+        panic!("the parser read another kind of request");
     };
     assert!(pedantic && config.allow_atomic && config.max_msgs == 5);
     let metadata: Vec<_> = config.metadata.iter().collect();
     assert_eq!(metadata, [("_nats.req.level", "2"), ("a", "b")]);
     let body = r#"{"name":"T","subject_transform":{"src":"t.*","dest":"u.$1"},"republish":{"dest":"r.>","headers_only":true}}"#;
     let Request::StreamCreate { config, .. } = parse("STREAM.CREATE.T", body).unwrap() else {
-        panic!("another request");
+        panic!("the parser read another kind of request");
     };
     let shown = serde_json::to_value(&config).unwrap();
     let expected: serde_json::Value = serde_json::from_str(body).unwrap();
@@ -134,7 +134,7 @@ fn streams_accepted() {
     }
     let body = r#"{"name":"T","persist_mode":"async","placement":{"cluster":"c"}}"#;
     let Request::StreamCreate { config, .. } = parse("STREAM.CREATE.T", body).unwrap() else {
-        panic!("another request");
+        panic!("the parser read another kind of request");
     };
     let shown = serde_json::to_value(&config).unwrap();
     assert_eq!(
