@@ -218,7 +218,7 @@ pub struct StreamInfo<'a> {
 /// date.
 #[derive(Clone, Debug, Serialize)]
 pub struct OriginState {
-    /// The name of the origin: another stream.
+    /// The name of the origin, the other stream from which this stream takes in messages.
     pub name: String,
     /// The number of messages that the origin has and the stream has not taken in, as of the origin's last
     /// answer.
@@ -310,7 +310,7 @@ impl Page {
 pub struct ConsumerInfo<'a> {
     /// The name of the stream from which the consumer delivers messages.
     pub stream_name: &'a str,
-    /// The name of the consumer in its stream.
+    /// The name of the consumer in its stream, by which the client addresses it.
     pub name: &'a str,
     /// The time at which the server created the consumer. A client recognises a new consumer of an old name
     /// by it.
@@ -378,9 +378,9 @@ pub struct AccountInfo<'a> {
     /// The number of bytes that the server reserves on disk: the sum of the byte limits of the streams on
     /// disk. The server accepts no streams beyond its limit.
     pub reserved_storage: u64,
-    /// The number of streams of the account.
+    /// The number of streams of the account, which the server reports to the client.
     pub streams: usize,
-    /// The number of consumers of all streams of the account.
+    /// The number of consumers of all streams of the account, which the server reports to the client.
     pub consumers: usize,
     /// The limits of the account, beyond which the server refuses requests.
     pub limits: AccountLimits,

@@ -28,9 +28,10 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// answers each variant in its own way.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request<'a> {
-    /// Asks for the usage and the limits of the client's account.
+    /// The client asks for the usage and the limits of its account.
     AccountInfo,
-    /// Asks the server to create a stream, or to confirm that a stream with this configuration exists.
+    /// The client asks the server to create a stream, or to confirm that a stream with this configuration
+    /// exists.
     StreamCreate {
         /// The stream's configuration, with the server's metadata but without defaults for missing fields,
         /// which the state machine fills in.
@@ -39,7 +40,7 @@ pub enum Request<'a> {
         /// client asks for that.
         pedantic: bool,
     },
-    /// Asks the server to change a stream's configuration.
+    /// The client asks the server to change a stream's configuration.
     StreamUpdate {
         /// The stream's new configuration, with the server's metadata but without defaults for missing
         /// fields, which the state machine fills in.
@@ -48,7 +49,7 @@ pub enum Request<'a> {
         /// client asks for that.
         pedantic: bool,
     },
-    /// Asks for the description of a stream: its configuration and state.
+    /// The client asks for the description of a stream: its configuration and state.
     StreamInfo {
         /// The name of the stream that the client wants described.
         stream: &'a str,
@@ -56,50 +57,50 @@ pub enum Request<'a> {
         /// subjects.
         details: body::InfoDetails,
     },
-    /// Asks for a page of the names of all streams, or of those with a subject.
+    /// The client asks for a page of the names of all streams, or of those with a subject.
     StreamNames(body::StreamPage),
-    /// Asks for a page of the descriptions of all streams, or of those with a subject.
+    /// The client asks for a page of the descriptions of all streams, or of those with a subject.
     StreamList(body::StreamPage),
-    /// Asks the server to delete a stream with all its messages and consumers.
+    /// The client asks the server to delete a stream with all its messages and consumers.
     StreamDelete {
         /// The name of the stream that the server deletes.
         stream: &'a str,
     },
-    /// Asks the server to purge a stream, that is, to remove many messages.
+    /// The client asks the server to purge a stream, that is, to remove many messages.
     StreamPurge {
         /// The name of the stream that the server purges.
         stream: &'a str,
         /// The messages that the client wants the stream to remove.
         purge: PurgeRequest,
     },
-    /// Asks the server to send a backup of a stream.
+    /// The client asks the server to send a backup of a stream.
     StreamSnapshot {
         /// The name of the stream that the server backs up.
         stream: &'a str,
         /// The form of the backup, and the place to which the server sends it.
         snapshot: body::Snapshot,
     },
-    /// Asks the server to restore a stream from a backup, which the client sends afterwards.
+    /// The client asks the server to restore a stream from a backup, which the client sends afterwards.
     StreamRestore {
         /// The configuration of the restored stream, with the server's metadata. It may differ from the
         /// configuration in the backup.
         config: Box<StreamConfig>,
     },
-    /// Asks for one message of a stream as JSON, as older clients do.
+    /// The client asks for one message of a stream as JSON, as older clients do.
     MessageGet {
-        /// The name of the stream that holds the message.
+        /// The name of the stream that holds the message, from which the server reads it.
         stream: &'a str,
         /// The selection of the message, for example by its number.
         get: DirectGet,
     },
-    /// Asks the server to remove one message from a stream.
+    /// The client asks the server to remove one message from a stream.
     MessageDelete {
-        /// The name of the stream that holds the message.
+        /// The name of the stream that holds the message, from which the server removes it.
         stream: &'a str,
         /// The number of the message that the stream removes.
         delete: DeleteRequest,
     },
-    /// Asks the server to create or change a consumer of a stream.
+    /// The client asks the server to create or change a consumer of a stream.
     ConsumerCreate {
         /// The name of the stream from which the consumer delivers messages.
         stream: &'a str,
@@ -113,48 +114,48 @@ pub enum Request<'a> {
         /// client asks for that.
         pedantic: bool,
     },
-    /// Asks for the description of a consumer: its configuration and state.
+    /// The client asks for the description of a consumer: its configuration and state.
     ConsumerInfo {
-        /// The name of the stream that has the consumer.
+        /// The name of the stream that has the consumer, by which the server finds it.
         stream: &'a str,
         /// The name of the consumer that the client wants described.
         consumer: &'a str,
     },
-    /// Asks for a page of the names of a stream's consumers.
+    /// The client asks for a page of the names of a stream's consumers.
     ConsumerNames {
-        /// The name of the stream that has the consumers.
+        /// The name of the stream that has the consumers, which the answer lists.
         stream: &'a str,
         /// The number of consumers at the beginning of the list that the answer skips, because the client has
         /// them from earlier pages.
         offset: usize,
     },
-    /// Asks for a page of the descriptions of a stream's consumers.
+    /// The client asks for a page of the descriptions of a stream's consumers.
     ConsumerList {
-        /// The name of the stream that has the consumers.
+        /// The name of the stream that has the consumers, which the answer describes.
         stream: &'a str,
         /// The number of consumers at the beginning of the list that the answer skips, because the client has
         /// them from earlier pages.
         offset: usize,
     },
-    /// Asks the server to delete a consumer.
+    /// The client asks the server to delete a consumer.
     ConsumerDelete {
-        /// The name of the stream that has the consumer.
+        /// The name of the stream from which the server deletes the consumer.
         stream: &'a str,
         /// The name of the consumer that the server deletes.
         consumer: &'a str,
     },
-    /// Asks the server to pause the deliveries of a consumer until a time, or to resume them.
+    /// The client asks the server to pause the deliveries of a consumer until a time, or to resume them.
     ConsumerPause {
-        /// The name of the stream that has the consumer.
+        /// The name of the stream that has the consumer, by which the server finds it.
         stream: &'a str,
         /// The name of the consumer that the server pauses or resumes.
         consumer: &'a str,
         /// The end of the pause; `None` resumes the deliveries at once.
         until: Option<Timestamp>,
     },
-    /// Asks the server to reset a consumer, so that it starts again at a given message.
+    /// The client asks the server to reset a consumer, so that it starts again at a given message.
     ConsumerReset {
-        /// The name of the stream that has the consumer.
+        /// The name of the stream that has the consumer, by which the server finds it.
         stream: &'a str,
         /// The name of the consumer that the server resets.
         consumer: &'a str,
@@ -162,15 +163,16 @@ pub enum Request<'a> {
         /// after the ack floor, which the client need not know.
         seq: StreamSeq,
     },
-    /// Asks a consumer for its next messages; the consumer parses the body of the request. The server does
-    /// not answer a pull from a consumer that does not exist.
+    /// The client asks a consumer for its next messages; the consumer parses the body of the request. The
+    /// server does not answer a pull from a consumer that does not exist.
     ConsumerNext {
-        /// The name of the stream that has the consumer.
+        /// The name of the stream that has the consumer, by which the server finds it.
         stream: &'a str,
         /// The name of the consumer that delivers the messages.
         consumer: &'a str,
     },
-    /// Asks the leader of the cluster, of a stream or of a consumer to hand the leadership to another node.
+    /// The operator asks the leader of the cluster, of a stream or of a consumer to hand the leadership to
+    /// another node.
     StepDown {
         /// The kind of step-down request, which determines the answer: for the leader of the cluster, of a
         /// stream or of a consumer.
@@ -182,11 +184,11 @@ pub enum Request<'a> {
         /// The node that the operator wants as the new leader.
         to: body::Placement,
     },
-    /// Asks for messages in the form in which the stream stores them, from any node that has the stream. The
-    /// server does not answer if the stream does not exist, or if the stream's configuration does not allow
-    /// such requests.
+    /// The client asks for messages in the form in which the stream stores them, from any node that has the
+    /// stream. The server does not answer if the stream does not exist, or if the stream's configuration does
+    /// not allow such requests.
     DirectGet {
-        /// The name of the stream that holds the messages.
+        /// The name of the stream that holds the messages, from which the server reads them.
         stream: &'a str,
         /// The selection of the messages, for example by number or subject.
         get: DirectGet,

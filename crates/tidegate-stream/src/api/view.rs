@@ -105,7 +105,7 @@ pub struct StreamCounts {
 
 /// Gives the state of a consumer to this module, which makes the API's answers about the consumer from it.
 pub trait ConsumerView {
-    /// Returns the consumer's name, by which clients address it.
+    /// Returns the consumer's name, by which clients address the consumer.
     fn name(&self) -> &str;
 
     /// Returns the consumer's configuration as the log keeps it, without the metadata that answers add. The

@@ -15,7 +15,8 @@ use crate::schema::sequence::StreamSeq;
 pub enum Outcome {
     /// The stream stored the published message, so the leader acknowledges it to the publisher.
     Stored {
-        /// The number of the stream that stored the message.
+        /// The number of the stream that stored the message; the acknowledgement gives the publisher its
+        /// name.
         stream: StreamNumber,
         /// The number that the stream gave to the message. The leader tells it to the publisher.
         seq: StreamSeq,
@@ -23,7 +24,7 @@ pub enum Outcome {
     /// The stream did not store the message, because it has already stored a message with this id. The
     /// publisher gets the earlier number.
     Duplicate {
-        /// The number of the stream that has the earlier message.
+        /// The number of the stream that has the earlier message; the leader's answer gives its name.
         stream: StreamNumber,
         /// The number that the stream gave to the earlier message with this id. The leader tells it to the
         /// publisher.
@@ -39,7 +40,7 @@ pub enum Outcome {
     /// The stream stored an atomic batch. The next `count` outcomes belong to the batch's messages. The
     /// leader acknowledges the batch with its last message.
     Batch {
-        /// The number of the stream that stored the batch.
+        /// The number of the stream that stored the batch; the acknowledgement gives the publisher its name.
         stream: StreamNumber,
         /// The number that the stream gave to the batch's last message. The leader tells it to the publisher.
         seq: StreamSeq,
@@ -48,23 +49,26 @@ pub enum Outcome {
     },
     /// The group created the stream, as a client asked.
     Created {
-        /// The number that the group gave to the new stream.
+        /// The number that the group gave to the new stream. The leader's answer to the client describes that
+        /// stream.
         stream: StreamNumber,
     },
     /// The group created no stream, because a stream with this name and the same configuration exists, so a
     /// client can repeat its request.
     Exists {
-        /// The number of the stream that exists already.
+        /// The number of the stream that exists already. The leader's answer to the client describes it.
         stream: StreamNumber,
     },
     /// The command updated the configuration of the stream, which is now as the client's command asks.
     Updated {
-        /// The number of the stream with the new configuration.
+        /// The number of the stream with the new configuration. The leader's answer to the client describes
+        /// it.
         stream: StreamNumber,
     },
     /// The group deleted the stream, as a client asked.
     Deleted {
-        /// The number of the stream that the group deleted.
+        /// The number of the stream that the group deleted. In a directory, the leader finds the stream's
+        /// entry by it.
         stream: StreamNumber,
     },
     /// The stream removed the messages that a client's purge selects.
@@ -81,18 +85,18 @@ pub enum Outcome {
     },
     /// The stream created a consumer, as a client asked.
     ConsumerCreated {
-        /// The number of the stream that has the new consumer.
+        /// The number of the stream that has the new consumer, which the leader's answer names.
         stream: StreamNumber,
     },
     /// The stream created no consumer, because a consumer with this name and the same configuration exists,
     /// so a client can repeat its request.
     ConsumerExists {
-        /// The number of the stream that has the consumer already.
+        /// The number of the stream that has the consumer already, which the leader's answer names.
         stream: StreamNumber,
     },
     /// The command changed the configuration of the consumer, as a client asked.
     ConsumerUpdated {
-        /// The number of the stream that has the consumer.
+        /// The number of the stream that has the consumer, which the leader's answer names.
         stream: StreamNumber,
     },
     /// The stream deleted a consumer, as a client asked.
@@ -154,17 +158,18 @@ pub enum Effect {
     },
     /// The group created a stream, so the node begins to serve it.
     StreamCreated {
-        /// The number of the new stream.
+        /// The number of the new stream, by which the node begins to serve it.
         stream: StreamNumber,
     },
     /// A client changed the configuration of a stream, so the node must read its limits and mappings again.
     StreamUpdated {
-        /// The number of the stream with the new configuration.
+        /// The number of the stream with the new configuration, which the node reads.
         stream: StreamNumber,
     },
     /// The group deleted a stream, with its messages and consumers, so the node stops serving it.
     StreamDeleted {
-        /// The number that the deleted stream had in its group.
+        /// The number that the deleted stream had in its group. The node drops the data that it keeps under
+        /// it.
         stream: StreamNumber,
         /// The name of the deleted stream, which the group no longer has under its number.
         name: String,
@@ -177,66 +182,68 @@ pub enum Effect {
     /// The directory of this group has noted that the stream's home group has created the stream, so the node
     /// need not ask for it again.
     StreamMade {
-        /// The number of the stream's entry in this directory.
+        /// The number of the stream's entry in this directory, by which the node finds the stream.
         stream: StreamNumber,
     },
     /// The stream moves from this group to another one, and does not change in this group unless it thaws.
     /// The node stops serving it.
     StreamFrozen {
-        /// The number of the frozen stream in this group.
+        /// The number of the frozen stream in this group, so that the node ends the stream's consumers.
         stream: StreamNumber,
     },
     /// The directory has called off the stream's move from this group: the stream stays here, with its
     /// consumers, and the node serves it again.
     StreamThawed {
-        /// The number of the stream that thaws, in this group.
+        /// The number of the stream that thaws, in this group, so that the node serves the stream's consumers
+        /// again.
         stream: StreamNumber,
     },
     /// The directory of this group has called off the stream's move: the stream stays in the group that keeps
     /// it.
     StreamStays {
-        /// The number of the stream's entry in this directory.
+        /// The number of the stream's entry in this directory, by which the node finds the ended move.
         stream: StreamNumber,
     },
     /// The copy of a moving stream in this group is complete, with its consumers: this group keeps the stream
     /// from now on, and the node begins to serve it.
     StreamFilled {
-        /// The number of the stream in this group.
+        /// The number of the stream in this group, by which the leader begins to serve the stream's
+        /// consumers.
         stream: StreamNumber,
     },
     /// The stream has moved: another group keeps it from now on. The effects before this one have removed the
     /// stream's content from this group.
     StreamMoved {
-        /// The number of the stream's entry in this directory.
+        /// The number of the stream's entry in this directory, by which the node finds the ended move.
         stream: StreamNumber,
     },
     /// A stream created a consumer, so the leader begins to serve it.
     ConsumerCreated {
-        /// The number of the stream that has the new consumer.
+        /// The number of the stream that has the new consumer, by which the leader finds it.
         stream: StreamNumber,
-        /// The name of the new consumer in its stream.
+        /// The name of the new consumer in its stream, by which the leader finds it.
         name: String,
     },
     /// A client changed the configuration of a consumer, so the leader delivers by the new configuration.
     ConsumerUpdated {
-        /// The number of the stream that has the consumer.
+        /// The number of the stream that has the consumer, by which the leader finds it.
         stream: StreamNumber,
-        /// The name of the consumer with the new configuration.
+        /// The name of the consumer with the new configuration, by which the leader finds it.
         name: String,
     },
     /// A reset by a client has moved a consumer to another message of its stream; the consumer's state holds
     /// the new position.
     ConsumerReset {
-        /// The number of the stream that has the consumer.
+        /// The number of the stream that has the consumer, by which the leader finds it.
         stream: StreamNumber,
-        /// The name of the consumer that the client reset.
+        /// The name of the consumer that the client reset, by which the leader finds it.
         name: String,
     },
     /// A stream deleted a consumer, so the leader stops serving it.
     ConsumerDeleted {
-        /// The number of the stream that had the consumer.
+        /// The number of the stream that had the consumer, so that the leader ends the right consumer.
         stream: StreamNumber,
-        /// The name of the deleted consumer.
+        /// The name of the deleted consumer, so that the leader ends the right consumer.
         name: String,
     },
 }
