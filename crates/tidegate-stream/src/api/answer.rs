@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::consumer::ConsumerSeq;
 use crate::convert::{or_zero, saturating_usize};
-use crate::schema::config::{ConsumerConfig, StreamConfig};
+use crate::schema::config::{ConsumerConfig, External, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::level::API_LEVEL;
 use crate::schema::mapping::SubjectTransform;
@@ -232,6 +232,9 @@ pub struct OriginState {
     /// The transforms of the subjects under which the stream stores the messages of this origin.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subject_transforms: Vec<SubjectTransform>,
+    /// The other cluster that keeps the origin; `None` for a stream of this cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external: Option<External>,
     /// The error of the last attempt to take in messages; `None` if that attempt succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ApiError>,

@@ -446,7 +446,7 @@ const STREAM_FIELDS: &[&str] = &["allow_msg_counter", "allow_msg_schedules"];
 
 /// The fields of an origin (a mirror or a source) that this server knows by name but does not support. The
 /// server refuses a request that uses them.
-const ORIGIN_FIELDS: &[&str] = &["external", "consumer"];
+const ORIGIN_FIELDS: &[&str] = &["consumer"];
 
 /// The fields of a consumer's configuration that this server knows by name but does not support. The server
 /// refuses a request that uses them.

@@ -104,9 +104,9 @@ mod tests {
         assert_eq!(bounded(unlimited, 0), Ok((-1, 50)));
         let pending = json!({"ack_policy": "explicit", "max_ack_pending": 201});
         let error = bounded(pending, 0).unwrap_err();
-        assert!(error.to_string().ends_with("system limit of 200"));
+        assert!(error.to_string().contains("system limit of 200"));
         let error = bounded(json!({"max_batch": 51}), 0).unwrap_err();
-        assert!(error.to_string().ends_with("server limit of 50"));
+        assert!(error.to_string().contains("server limit of 50"));
     }
 
     #[test]
@@ -125,6 +125,6 @@ mod tests {
         );
         let error = bounded(json!({"name": "S", "duplicate_window": 61_000_000_000_i64}));
         let text = error.unwrap_err().to_string();
-        assert!(text.ends_with("larger then server limit of 1m0s"), "{text}");
+        assert!(text.contains("larger then server limit of 1m0s"), "{text}");
     }
 }

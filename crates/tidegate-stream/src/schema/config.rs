@@ -5,6 +5,8 @@
 //! has no field: [`crate::api::body`] refuses requests for such a feature. The state machines of streams and
 //! consumers check the rules between fields.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use super::mapping::{Republish, SubjectTransform};
@@ -197,6 +199,11 @@ impl StreamConfig {
         self.mirror.iter().chain(&self.sources)
     }
 
+    /// Iterates over the origins that this cluster keeps.
+    pub fn local_origins(&self) -> impl Iterator<Item = &StreamSource> {
+        self.origins().filter(|origin| origin.external.is_none())
+    }
+
     /// Returns whether the stream takes in messages from any other stream, so that the leader must ask for
     /// them.
     #[must_use]
@@ -227,14 +234,58 @@ pub struct StreamSource {
     /// messages of their sources, and the first transform that matches a subject counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subject_transforms: Vec<SubjectTransform>,
+    /// The other cluster that keeps the origin; `None` for a stream of this cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external: Option<External>,
+}
+
+/// The other cluster that keeps an origin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct External {
+    /// The prefix of the other cluster's API: `$JS.NAME.API`, with the NAME of a remote in the settings of
+    /// this server.
+    pub api: String,
+    /// The prefix of the subjects at which the messages arrive in nats-server. This server fetches them, so
+    /// the prefix has no effect.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub deliver: String,
+}
+
+impl External {
+    /// Returns the name of the remote; `None` if the prefix names none.
+    ///
+    /// ```
+    /// use tidegate_stream::schema::config::External;
+    ///
+    /// let external = External { api: "$JS.hub.API".into(), ..External::default() };
+    /// assert_eq!(external.remote(), Some("hub"));
+    /// ```
+    #[must_use]
+    pub fn remote(&self) -> Option<&str> {
+        let name = self.api.strip_prefix("$JS.")?.strip_suffix(".API")?;
+        let odd = |c: char| c.is_whitespace() || matches!(c, '.' | '*' | '>');
+        Some(name).filter(|name| !name.is_empty() && !name.contains(odd))
+    }
 }
 
 impl StreamSource {
-    /// Returns the text by which a stream tells its sources apart: the name of the origin, the filter and the
-    /// destination of the subjects, as the header `Nats-Stream-Source` states them.
+    /// Returns the text by which a stream tells its sources apart: the name of the origin, with the API of
+    /// another cluster behind it, the filter and the destination of the subjects. The header
+    /// `Nats-Stream-Source` states the same.
     #[must_use]
     pub fn key(&self) -> String {
-        format!("{} {} {}", self.name, self.filter(), self.destination())
+        let (name, filter, destination) = (self.full_name(), self.filter(), self.destination());
+        format!("{name} {filter} {destination}")
+    }
+
+    /// Returns the name of the origin, with the API of another cluster behind it.
+    #[must_use]
+    pub fn full_name(&self) -> Cow<'_, str> {
+        match &self.external {
+            Some(external) => format!("{}:{}", self.name, external.api).into(),
+            None => self.name.as_str().into(),
+        }
     }
 
     /// Returns the patterns of the subjects that the stream takes in; `>` for all subjects. They are a part

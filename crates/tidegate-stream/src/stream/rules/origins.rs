@@ -42,6 +42,7 @@ pub(super) fn check(config: &StreamConfig) -> Result<(), ApiError> {
         if !keys.insert(source.key()) {
             return Err(ApiError::SOURCE_DUPLICATE);
         }
+        check_external(source, "source")?;
         check_filter(source, "source")?;
         check_transforms(source, false)?;
     }
@@ -69,11 +70,24 @@ fn check_mirror(config: &StreamConfig, mirror: &StreamSource) -> Result<(), ApiE
     if !is_name(&mirror.name) {
         return Err(ApiError::MIRROR_NAME_INVALID);
     }
+    check_external(mirror, "mirror")?;
     check_filter(mirror, "mirror")?;
     check_transforms(mirror, true)?;
-    match mirror.name == config.name {
+    match mirror.external.is_none() && mirror.name == config.name {
         true => Err(ApiError::invalid_config("detected cycle")),
         false => Ok(()),
+    }
+}
+
+fn check_external(source: &StreamSource, what: &str) -> Result<(), ApiError> {
+    match &source.external {
+        Some(external) if external.remote().is_none() => {
+            Err(ApiError::invalid_config(format_args!(
+                "the external api '{}' of the {what} names no remote: expected $JS.NAME.API",
+                external.api
+            )))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -141,7 +155,7 @@ pub(in crate::stream) fn has_cycle<'a>(
     let mut visited = BTreeSet::new();
     let mut waiting = VecDeque::from([config]);
     while let Some(at) = waiting.pop_front() {
-        for origin in at.origins() {
+        for origin in at.local_origins() {
             if origin.name != config.name {
                 if visited.insert(origin.name.as_str()) {
                     waiting.extend(find(&origin.name));
@@ -162,6 +176,7 @@ pub(in crate::stream) fn has_cycle<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::config::External;
     use crate::schema::mapping::SubjectTransform;
     use crate::schema::sequence::StreamSeq;
 
@@ -198,6 +213,20 @@ mod tests {
         };
         assert_eq!(refused(bad), 10052);
         assert_eq!(refused(|c| c.name = "O".into()), 10052);
+        let elsewhere = |api: &str| {
+            let api = api.to_owned();
+            check(&mirror(|c| {
+                c.name = "O".into();
+                c.mirror.as_mut().unwrap().external = Some(External {
+                    api,
+                    ..External::default()
+                });
+            }))
+        };
+        assert_eq!(elsewhere("$JS.hub.API"), Ok(()));
+        for api in ["$JS.API", "hub", "$JS.a.b.API", "$JS.*.API", ""] {
+            assert_eq!(elsewhere(api).unwrap_err().err_code, 10052, "{api}");
+        }
     }
 
     #[test]
@@ -236,6 +265,15 @@ mod tests {
         let both = of(&[("a.*", "x.{{wildcard(1)}}"), ("b", "")]);
         assert_eq!((code(&both, true), code(&both, false)), (Ok(()), Ok(())));
         assert_eq!(both.key(), "A a.*\u{c}b x.{{wildcard(1)}}\u{c}>");
+        let external = Some(External {
+            api: "$JS.hub.API".into(),
+            ..External::default()
+        });
+        let elsewhere = StreamSource {
+            external,
+            ..source("A")
+        };
+        assert_eq!(elsewhere.key(), "A:$JS.hub.API > >");
         let filtered = StreamSource {
             filter_subject: "c".into(),
             ..both

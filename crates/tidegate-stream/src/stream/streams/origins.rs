@@ -76,7 +76,8 @@ impl Streams {
     /// the origin. A client does not set it itself.
     pub(super) fn as_mirror(&self, config: &StreamConfig) -> StreamConfig {
         let mut config = config.clone();
-        let origin = config.mirror.as_ref().and_then(|m| self.config_of(&m.name));
+        let origin = config.mirror.as_ref().filter(|m| m.external.is_none());
+        let origin = origin.and_then(|m| self.config_of(&m.name));
         if let Some(origin) = origin {
             config.mirror_direct = origin.allow_direct;
         }
@@ -87,7 +88,7 @@ impl Streams {
     /// theirs. The check covers the origins that this group knows.
     pub(super) fn check_origins(&self, config: &StreamConfig) -> Result<(), ApiError> {
         for origin in config
-            .origins()
+            .local_origins()
             .filter_map(|source| self.config_of(&source.name))
         {
             let (least, size) = (origin.max_msg_size, config.max_msg_size);
@@ -120,7 +121,7 @@ impl Streams {
         if old.retention == new.retention || new.retention != Retention::Interest {
             return Ok(());
         }
-        let takes = |stream: &&Stream| stream.config.origins().any(|o| o.name == new.name);
+        let takes = |stream: &&Stream| stream.config.local_origins().any(|o| o.name == new.name);
         match self.with_origins().find(takes) {
             Some(stream) => Err(ApiError::invalid_config(format_args!(
                 "the retention can not become interest while stream {} has this stream as its origin",

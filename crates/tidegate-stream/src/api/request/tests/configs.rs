@@ -78,8 +78,8 @@ fn streams_refused() {
     }
     for (field, text) in [
         (
-            r#""mirror":{"name":"A","external":{"api":"$JS.x.API"}}"#,
-            "mirror external",
+            r#""mirror":{"name":"A","consumer":{"name":"C"}}"#,
+            "mirror consumer",
         ),
         (
             r#""sources":[{"name":"A"},{"name":"B","consumer":{"name":"C"}}]"#,
