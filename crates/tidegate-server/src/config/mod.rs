@@ -10,6 +10,7 @@ mod cluster_tls;
 pub(crate) mod host_port;
 pub mod known;
 mod reading;
+mod remotes;
 mod streams;
 mod tls;
 mod tree;
@@ -32,6 +33,7 @@ pub use self::cluster::{
 pub use self::cluster_tls::{ClusterTls, HANDSHAKE_MAX};
 pub use self::host_port::{HostPort, HostPortError};
 pub use self::reading::{Named, Report};
+pub use self::remotes::{Remote, RemoteTls};
 pub use self::tree::{Item, Map, Outside, SyntaxError, System, Value, read_nats, read_toml};
 
 /// The default data directory of streams, relative to the directory in which the server starts.
@@ -116,6 +118,8 @@ pub struct StreamSettings {
     pub max_consumers: Option<usize>,
     /// The limits on what requests for streams and consumers may ask for.
     pub limits: Limits,
+    /// The other clusters from which streams may take in messages, by name.
+    pub remotes: BTreeMap<String, Remote>,
     /// The JetStream domain of the server: its API also answers at `$JS.<domain>.API.>`.
     pub domain: Option<String>,
     /// The prefix of tags: no two nodes that keep a stream have the same tag with this prefix.
@@ -152,6 +156,7 @@ impl StreamSettings {
                 max_batch: 0,
                 duplicate_window: 0,
             },
+            remotes: BTreeMap::new(),
             domain: None,
             unique_tag: None,
             anticipation: true,

@@ -1,6 +1,7 @@
 //! The settings of the block `jetstream`.
 
 use super::reading::Reading;
+use super::remotes::remotes;
 use super::tree::{Item, SyntaxError, Value};
 use super::values::{boolean, duration, entries, file, name, number, text, wrong};
 use super::{DATA_DIRECTORY, Settings, StreamSettings};
@@ -59,6 +60,9 @@ pub(super) fn jetstream(
             // refuses them, so it accepts only `true`.
             "strict" if boolean(key, item)? => {}
             "strict" => return Err(wrong(key, item, "true: requests are always read strictly")),
+            "remotes" => {
+                streams.remotes = remotes(reading, key, item)?.into_iter().collect();
+            }
             "limits" => {
                 let map = entries(key, item)?;
                 reading.block("jetstream.limits", map, &mut |_, key, item| {
