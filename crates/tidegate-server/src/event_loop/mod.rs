@@ -34,6 +34,7 @@ mod log_limit;
 pub(crate) mod members;
 mod net;
 mod opening;
+pub(crate) mod outside;
 pub(crate) mod peers;
 mod place;
 mod pool;
@@ -66,6 +67,7 @@ use self::identity::{seed, server_id, server_info};
 use self::log_limit::LogLimit;
 use self::net::Listener;
 use self::opening::Opening;
+use self::outside::Outside;
 use self::peers::Peers;
 use self::pool::Pool;
 use self::read_queue::{ReadQueue, Share};
@@ -122,6 +124,7 @@ pub struct Server {
     handle: Handle,
     pool: Pool,
     system: SystemLink,
+    outside: Outside,
     /// True if the pool's next free thread must check a password and not advance a handshake, while jobs of
     /// both kinds wait.
     password_next: bool,
@@ -267,6 +270,8 @@ impl Server {
         let clock = LoopClock::start();
         let kept = settings.streams.clone();
         let mut node = Node::new(settings.clone(), info.clone(), seed());
+        let remotes = kept.as_ref().map(|kept| kept.remotes.clone());
+        let remotes = remotes.unwrap_or_default();
         let waiting = kept.map(Waiting::claim).transpose()?;
         let peers = Peers::start(&settings, clock.now(), address, poll.registry(), &handle)?;
         if peers.is_some() {
@@ -285,6 +290,7 @@ impl Server {
             tls,
             pool: Pool::start(&handle).map_err(StartError::Loop)?,
             password_next: false,
+            outside: Outside::new(&handle, remotes),
             handle,
             scratch: vec![0; READ_BYTES],
             accept_again: None,
@@ -391,6 +397,7 @@ impl Server {
         self.turn_pool();
         let now = self.clock.now();
         self.open_streams(now)?;
+        self.turn_outside(now);
         self.turn_streams(now)?;
         self.send_page();
         self.send_jobs(now);

@@ -57,6 +57,10 @@ impl Node {
         if let Some(peers) = &mut self.peers {
             peers.own_urls.clone_from(&self.info.connect_urls);
         }
+        if let Some(kept) = self.settings.streams.clone() {
+            self.all_streams_mut()
+                .for_each(|streams| streams.handle_reload(&kept));
+        }
         self.tell_urls();
         let keys: Vec<ClientKey> = self.entries.iter().map(|(key, _)| key).collect();
         for key in keys {

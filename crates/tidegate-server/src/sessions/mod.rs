@@ -78,6 +78,7 @@ use crate::sessions::timers::Timers;
 use crate::streams::JetStream;
 use crate::streams::context::Outputs;
 use crate::streams::subject_pages::PageJob;
+use crate::streams::taking::Request;
 
 /// The backlog of a receiver, in bytes, at which its publishers pause; three quarters of `max_pending` if
 /// that is less.
@@ -189,6 +190,8 @@ pub struct Node {
     wanted: VecDeque<(GroupSlot, Place)>,
     /// The pages of subjects that a thread of the pool must encode, each with the slot of its group.
     pages: VecDeque<(GroupSlot, Box<PageJob>)>,
+    /// The requests for messages of origins in other clusters, which a thread must fetch.
+    fetches: VecDeque<Box<Request>>,
     /// The events that the streams of one group have caused for the streams of another group on this node,
     /// and that the other group's streams have not handled yet. The list is empty whenever the driver calls
     /// the node.
@@ -248,6 +251,7 @@ impl Node {
             outputs: Outputs::default(),
             wanted: VecDeque::new(),
             pages: VecDeque::new(),
+            fetches: VecDeque::new(),
             inner: VecDeque::new(),
             groups: PerGroup::new(),
             announced: Announced::default(),

@@ -21,6 +21,7 @@ use tidegate_stream::stream::{Effect, EntryError, Held, Place};
 use super::Node;
 use super::announced::Changed;
 use super::fanout::Subscription;
+use crate::event_loop::outside::Fetched;
 use crate::party::Party;
 use crate::streams::context::{
     Context, INBOX, Leader, Listeners, Output, Outputs, Surroundings, Way,
@@ -29,6 +30,7 @@ use crate::streams::directory::leader_message::{
     LeaderMessage, subject_of_group, subject_of_stream,
 };
 use crate::streams::subject_pages::PageJob;
+use crate::streams::taking::Request;
 use crate::streams::{JetStream, Messages, StreamStats, Taken};
 
 /// The prefix of the subjects of the streams' API, of acknowledgements and of flow control.
@@ -195,6 +197,27 @@ impl Node {
     #[cfg(test)]
     pub(crate) fn has_page(&self) -> bool {
         !self.pages.is_empty()
+    }
+
+    /// Returns the next request for messages of an origin in another cluster. The driver must pass the answer
+    /// to [`Node::handle_fetched`], or drop the request.
+    pub(crate) fn poll_fetch(&mut self) -> Option<Box<Request>> {
+        self.fetches.pop_front()
+    }
+
+    /// Hands the messages of an origin in another cluster to the streams that take them in.
+    pub(crate) fn handle_fetched(&mut self, now: Time, fetched: Fetched) {
+        let Some(at) = self.slot_of_group(fetched.group) else {
+            return;
+        };
+        let told = LeaderMessage::Given {
+            target: fetched.target,
+            key: fetched.key,
+            answer: fetched.answer,
+        };
+        self.with_streams(now, at, |streams, cx| {
+            streams.handle_leader_message(cx, now, None, told);
+        });
     }
 
     /// Returns the next page of subjects that a thread must encode, and the slot of its group. The driver
@@ -445,6 +468,7 @@ impl Node {
                 }
                 Output::Read(place) => self.wanted.push_back((from, place)),
                 Output::Encode(job) => self.pages.push_back((from, job)),
+                Output::Fetch(request) => self.fetches.push_back(request),
                 Output::Ask { group, message } => {
                     let (_, message) = message.read(bytes);
                     self.inner

@@ -17,6 +17,7 @@ use tidegate_stream::stream::Place;
 use super::JetStream;
 use super::subject_pages::PageJob;
 use crate::streams::directory::leader_message::LeaderMessage;
+use crate::streams::directory::leader_message::taking::Request;
 
 /// The prefix of the subjects at which clients wait for answers. If a stream takes such subjects, it does not
 /// The number of bytes of messages that the streams send during one event before they interrupt it. The node
@@ -173,6 +174,8 @@ pub(crate) enum Output {
     /// The store reads the message at this place into memory or, if the message is in memory, reads ahead
     /// from this place.
     Read(Place),
+    /// The thread for other clusters fetches messages for this request.
+    Fetch(Box<Request>),
     /// A thread of the pool encodes this page.
     Encode(Box<PageJob>),
     /// The streams of this other group, on this node, handle a message at `$JS.>`.
@@ -251,6 +254,11 @@ impl Outputs {
     pub(super) fn ask(&mut self, group: GroupId, message: &Publish<'_>) {
         let message = self.keep(message.subject, message);
         self.list.push(Output::Ask { group, message });
+    }
+
+    /// Lets the thread for other clusters fetch messages of an origin.
+    pub(super) fn fetch(&mut self, request: Request) {
+        self.list.push(Output::Fetch(Box::new(request)));
     }
 
     /// Lets a thread of the pool encode the page that the client at `reply` asked for.
@@ -404,7 +412,7 @@ mod tests {
                 Output::Say(spans) => ("say", 0, spans),
                 Output::Hand { peer, message, .. } => ("hand", peer.index(), message),
                 Output::Ask { group, message } => ("ask", group.get() as usize, message),
-                Output::Tell { .. } | Output::Read(_) | Output::Encode(_) => {
+                Output::Tell { .. } | Output::Read(_) | Output::Encode(_) | Output::Fetch(_) => {
                     unreachable!("none was added")
                 }
             })

@@ -19,7 +19,7 @@ pub(crate) mod context;
 pub(crate) mod directory;
 mod entries;
 mod events;
-mod origins;
+pub(crate) mod origins;
 mod outcome;
 mod proposals;
 mod publish;
@@ -60,6 +60,7 @@ use self::backups::Backups;
 use self::context::Context;
 use self::directory::Directory;
 use self::directory::keeping::Keeping;
+pub(crate) use self::directory::leader_message::taking;
 use self::directory::leaderless::Leaderless;
 use self::directory::moving::Moves;
 pub(crate) use self::directory::roles::InterestChanged;
@@ -197,6 +198,13 @@ struct Room {
 }
 
 impl JetStream {
+    /// Adopts the settings of the streams that a running server changes: the limits on requests, and the
+    /// other clusters.
+    pub(crate) fn handle_reload(&mut self, settings: &StreamSettings) {
+        self.settings.limits = settings.limits;
+        self.settings.remotes.clone_from(&settings.remotes);
+    }
+
     /// Creates the streams of the group of all nodes from the state in the log, at `now`. The names that the
     /// server gives to consumers contain `seed`, so that two nodes choose different names.
     #[must_use]

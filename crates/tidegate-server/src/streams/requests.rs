@@ -321,6 +321,7 @@ impl JetStream {
                 self.check_replicas(config.num_replicas)?;
                 self.check_placement(&config)?;
                 self.settings.limits.bound_stream(&mut config)?;
+                self.settle_origins(&mut config)?;
                 let config = self.streams.check_create(&config)?;
                 if let Some(stream) = self.streams.by_name(&config.name) {
                     // The stream exists with exactly this configuration, as `check_create` has found, so
@@ -349,6 +350,7 @@ impl JetStream {
                 self.check_replicas(config.num_replicas)?;
                 self.check_placement(&config)?;
                 self.settings.limits.bound_stream(&mut config)?;
+                self.settle_origins(&mut config)?;
                 let config = self.streams.check_update(&config)?;
                 let course = self.course(cx, &config)?.encode();
                 let of = self.entry(&config.name)?;

@@ -12,12 +12,11 @@ use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_stream::schema::config::{Retention, StreamSource};
 use tidegate_stream::schema::error::ApiError;
-use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
+use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
-use tidegate_stream::stream::{
-    Command, Encoder, Filter, Intake, Kind, Origin, Place, Progress, Row, Stream, Transit,
-};
+use tidegate_stream::stream::{Filter, Origin, Place, Progress, Row, Stream, Transit};
 
+use super::parcel::Parcel;
 use crate::streams::context::Context;
 use crate::streams::directory::leader_message::LeaderMessage;
 use crate::streams::directory::leader_message::taking::{Answer, Request};
@@ -25,13 +24,13 @@ use crate::streams::reads::{Fetched, Held, fetch};
 use crate::streams::{JetStream, Messages};
 
 /// The longest time for which the origin's leader holds a request without new messages.
-pub(super) const HELD: Duration = Duration::from_secs(1);
+pub(crate) const HELD: Duration = Duration::from_secs(1);
 /// The time after which the leader forgets a request, because the asking leader asks again.
 const FORGOTTEN: Duration = Duration::from_secs(4);
 /// The size of an answer, in bytes of messages, from which the leader adds no further message to it.
-pub(super) const ANSWER_BYTES: usize = 256 * 1024;
+pub(crate) const ANSWER_BYTES: usize = 256 * 1024;
 /// The most messages of an answer.
-const ANSWER_MESSAGES: usize = 2048;
+pub(crate) const ANSWER_MESSAGES: usize = 2048;
 /// The number of answers in a turn of the loop after which the leader answers further requests in the next
 /// turn.
 const ANSWERS_A_TURN: usize = 16;
@@ -60,8 +59,7 @@ struct Waiting {
     /// look.
     at: Option<(Origin, StreamSeq)>,
     filter: Filter,
-    rows: Vec<Row>,
-    messages: Vec<u8>,
+    parcel: Parcel,
 }
 
 impl Giving {
@@ -70,7 +68,7 @@ impl Giving {
         if self.arrived {
             return Some(Time::ZERO);
         }
-        let held = self.requests.values().filter(|w| w.rows.is_empty());
+        let held = self.requests.values().filter(|w| w.parcel.is_empty());
         held.map(|w| w.since + HELD).min()
     }
 
@@ -93,8 +91,7 @@ impl Giving {
                     until,
                     at: None,
                     filter: filter_of(&request.source),
-                    rows: Vec::new(),
-                    messages: Vec::new(),
+                    parcel: Parcel::default(),
                     request,
                 };
                 self.requests.insert(key, waiting);
@@ -141,7 +138,7 @@ impl Waiting {
             };
             (identity, next)
         });
-        while self.rows.len() < ANSWER_MESSAGES && self.messages.len() < ANSWER_BYTES {
+        while self.parcel.len() < ANSWER_MESSAGES && self.parcel.bytes() < ANSWER_BYTES {
             if next > state.last_seq {
                 break;
             }
@@ -153,7 +150,7 @@ impl Waiting {
             let bytes = origin
                 .message(seq)
                 .map_or(0, |stored| stored.bytes as usize);
-            if !self.rows.is_empty() && self.messages.len() + bytes > ANSWER_BYTES {
+            if !self.parcel.is_empty() && self.parcel.bytes() + bytes > ANSWER_BYTES {
                 break;
             }
             let mut held = Held::default();
@@ -168,64 +165,28 @@ impl Waiting {
                     ))));
                 }
                 Fetched::Ready(message) => {
-                    self.rows.push(Row {
+                    let row = Row {
                         seq,
                         time_us: message.time_us,
-                    });
-                    let command = Command {
-                        headers: Some(message.headers).filter(|headers| !headers.is_empty()),
-                        ..Command::new(
-                            Kind::Publish,
-                            StreamNumber::NONE,
-                            message.subject,
-                            message.payload,
-                        )
                     };
-                    put(&mut self.messages, &command);
+                    let (subject, headers) = (message.subject, message.headers);
+                    self.parcel.add(row, subject, headers, message.payload);
                 }
             }
             next = seq.next();
         }
         self.at = Some((identity, next));
         let first = self.request.logged.is_none();
-        if self.rows.is_empty() && !first && now < self.since + HELD {
+        if self.parcel.is_empty() && !first && now < self.since + HELD {
             return Found::NotYet;
         }
         let to = Progress {
             origin: identity,
             seq: next.prev(),
         };
-        let intake = Intake {
-            before: None,
-            after: to,
-            rows: std::mem::take(&mut self.rows),
-        };
-        let payload = intake.encode();
-        let mut entry = Vec::new();
-        let head = Command::new(Kind::TakeIn, StreamNumber::NONE, b"", &payload);
-        put(&mut entry, &head);
-        if !self.messages.is_empty() {
-            let header = tidegate_stream::stream::ENTRY_HEADER_BYTES;
-            entry.extend_from_slice(&self.messages[header..]);
-        }
-        Found::Answer(Answer {
-            state: Ok((self.request.from, to, state.last_seq)),
-            entry,
-        })
+        let parcel = std::mem::take(&mut self.parcel);
+        Found::Answer(parcel.into_answer(self.request.from, to, state.last_seq))
     }
-}
-
-/// Adds a command to an entry, which it begins if the buffer is empty.
-fn put(buffer: &mut Vec<u8>, command: &Command<'_>) {
-    let mut encoder = match buffer.is_empty() {
-        true => Encoder::begin(buffer, 0),
-        false => Encoder::resume(buffer),
-    };
-    let written = encoder.command(command);
-    debug_assert!(
-        written.is_ok(),
-        "an answer is far below the limits of an entry: {written:?}"
-    );
 }
 
 /// Returns the number of the message with which a stream begins to take in messages of its origin.
@@ -239,7 +200,7 @@ fn start(source: &StreamSource, origin: &Stream) -> StreamSeq {
 }
 
 impl Answer {
-    pub(super) const fn refused(error: ApiError) -> Self {
+    pub(crate) const fn refused(error: ApiError) -> Self {
         Self {
             state: Err(error),
             entry: Vec::new(),
@@ -315,7 +276,7 @@ impl JetStream {
                 .zip(last)
                 .is_some_and(|((_, next), last)| next > last);
             let early = now < waiting.since + HELD && now < waiting.until;
-            nothing && early && waiting.rows.is_empty()
+            nothing && early && waiting.parcel.is_empty()
         };
         let due = self.giving.requests.iter().filter(|(_, w)| !waits(w));
         due.map(|(key, _)| key.clone()).collect()

@@ -5,11 +5,11 @@
 //! moves the progress in the replicated state along with the messages, so the next leader goes on from there.
 //! [`taker`] decides when to ask; [`giving`] is the side of the origin.
 //!
-//! A later origin in another cluster is another way for the same two messages: a request from a progress, and
-//! messages that follow it.
+//! A thread of its own ([`outside`](crate::outside)) answers the requests for an origin in another cluster.
 
-pub(super) mod giving;
+pub(crate) mod giving;
 mod holding;
+pub(crate) mod parcel;
 mod rewriting;
 mod taker;
 
@@ -19,7 +19,7 @@ use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_raft::store::Space;
 use tidegate_stream::api::view::OriginState;
-use tidegate_stream::schema::config::StreamSource;
+use tidegate_stream::schema::config::{StreamConfig, StreamSource};
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
 use tidegate_stream::stream::{Command, Entry, Home, Intake, Kind, Outcome, Stream, Streams};
@@ -82,6 +82,7 @@ impl Takers {
             lag: taker.map_or(0, Taker::lag),
             // As in nats-server, -1 says that the origin has never answered.
             active: heard.map_or(-1, |at| i64::try_from(now.since(at)).unwrap_or(i64::MAX)),
+            external: source.external.clone(),
             filter_subject: source.filter_subject.clone(),
             subject_transforms: source.subject_transforms.clone(),
             error: taker.and_then(Taker::error).cloned(),
@@ -113,6 +114,34 @@ impl JetStream {
         }
         self.ask_origins(cx, now);
         self.takers.due = self.takers.all.values().map(Taker::deadline).min();
+    }
+
+    /// Checks that the settings know the clusters of a stream's origins. An origin by way of this server's own
+    /// API is an origin of this cluster.
+    ///
+    /// # Errors
+    /// The settings have no such remote.
+    pub(super) fn settle_origins(&self, config: &mut StreamConfig) -> Result<(), ApiError> {
+        let domain = self.settings.domain.as_deref();
+        for origin in config.mirror.iter_mut().chain(&mut config.sources) {
+            let Some(external) = &origin.external else {
+                continue;
+            };
+            match external.remote() {
+                Some(name) if self.settings.remotes.contains_key(name) => {}
+                own if external.api == "$JS.API" || own.is_some() && own == domain => {
+                    origin.external = None;
+                }
+                // The rules of streams refuse such a prefix.
+                None => {}
+                Some(name) => {
+                    return Err(ApiError::invalid_config(format_args!(
+                        "the settings of this server have no remote '{name}': add it to jetstream.remotes on each node"
+                    )));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Finds the origins of the streams that this group keeps.
@@ -151,6 +180,21 @@ impl JetStream {
             let Some(source) = of.config().origins().find(|source| source.key() == *key) else {
                 continue;
             };
+            let logged = of.progress(key);
+            let mut request = Request {
+                target: directory_number(of),
+                group: self.group,
+                origin: DirectoryNumber::new(0),
+                is_mirror: of.config().mirror.is_some(),
+                source: source.clone(),
+                logged,
+                from: taker.from(logged),
+            };
+            if source.external.is_some() {
+                taker.handle_asked(now);
+                cx.outputs.fetch(request);
+                continue;
+            }
             let directory = match self.group {
                 ALL => Some(&*self),
                 _ => cx.around.streams_of(ALL),
@@ -164,16 +208,7 @@ impl JetStream {
                 Home::Elsewhere { group, .. } => group,
                 _ => ALL,
             };
-            let logged = of.progress(key);
-            let request = Request {
-                target: directory_number(of),
-                group: self.group,
-                origin: entry.entry_number(),
-                is_mirror: of.config().mirror.is_some(),
-                source: source.clone(),
-                logged,
-                from: taker.from(logged),
-            };
+            request.origin = entry.entry_number();
             taker.handle_asked(now);
             if group == self.group {
                 self.giving.handle_request(now, request);
@@ -185,7 +220,7 @@ impl JetStream {
     }
 
     /// Notes an answer of an origin's leader. This node handles the answer in the turn of the group.
-    pub(super) fn note_answer(&mut self, stream: DirectoryNumber, key: String, answer: Answer) {
+    pub(crate) fn note_answer(&mut self, stream: DirectoryNumber, key: String, answer: Answer) {
         // At most one answer arrives for each request; others are of no use.
         if self.takers.answers.len() <= self.takers.all.len() {
             self.takers.answers.push((stream, key, answer));

@@ -49,7 +49,8 @@ pub(super) struct Rewriting {
 
 impl Rewriting {
     pub(super) fn new(source: &StreamSource, is_mirror: bool) -> Self {
-        let (name, filter, destination) = (&source.name, source.filter(), source.destination());
+        let (name, filter, destination) =
+            (source.full_name(), source.filter(), source.destination());
         let header = (
             format!("{SOURCE}: {name} "),
             format!(" {filter} {destination} "),

@@ -1,0 +1,421 @@
+//! The messages of one origin in another cluster, read in the order of their numbers.
+//!
+//! The feed reads by a pull consumer of the other cluster that acknowledges nothing and disappears by itself.
+//! The numbers in the consumer's deliveries show each loss on the way; the feed then makes a new consumer that
+//! begins behind the last message that the stream has. An origin that removes messages once a consumer has
+//! got them is refused: a crash could lose them on the way.
+
+use std::time::Duration;
+
+use async_nats::{HeaderMap, Message};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use tidegate_stream::schema::config::StreamSource;
+use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::DirectoryNumber;
+use tidegate_stream::schema::sequence::StreamSeq;
+use tidegate_stream::schema::timestamp::Timestamp;
+use tidegate_stream::stream::{Origin, Progress, Row};
+use tokio::time::{Instant, timeout_at};
+
+use super::remote::{Open, Remotes};
+use crate::streams::origins::giving::{ANSWER_BYTES, ANSWER_MESSAGES, HELD};
+use crate::streams::origins::parcel::Parcel;
+use crate::streams::taking::{Answer, Request};
+
+/// The time without a pull after which the other cluster removes the consumer, in nanoseconds.
+const INACTIVE_NS: u64 = 60_000_000_000;
+/// The time beyond a pull's own for which the feed waits for the other cluster.
+const LATE: Duration = Duration::from_secs(2);
+/// The number of messages whose headers the feed asks for at a time.
+const HEADERS_AT_ONCE: usize = 64;
+
+/// The reading of one origin.
+#[derive(Default)]
+pub(super) struct Feed {
+    /// The consumer in the other cluster; `None` before the first read and after a loss.
+    consumer: Option<Consumer>,
+}
+
+struct Consumer {
+    remote: String,
+    stream: String,
+    name: String,
+    /// The number from which the consumer's next message follows.
+    next: Option<StreamSeq>,
+    /// The number of messages that the consumer has delivered and the feed has got.
+    got: u64,
+}
+
+/// The facts about the origin from its info.
+struct Facts {
+    identity: Origin,
+    last: StreamSeq,
+}
+
+/// The messages of one pull.
+#[derive(Default)]
+struct Pulled {
+    messages: Vec<(Delivery, Message)>,
+    /// True if the next message alone is larger than the pull asked for.
+    too_large: bool,
+    /// True if the consumer does not exist any more, or has lost messages.
+    broken: bool,
+}
+
+/// The numbers with which a consumer delivers a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Delivery {
+    seq: StreamSeq,
+    delivered: u64,
+    time_us: u64,
+    pending: u64,
+}
+
+impl Feed {
+    /// Answers a request with the messages that follow its progress. Waits up to [`HELD`] for the first one,
+    /// unless the stream has taken in nothing yet.
+    pub(super) async fn answer(
+        &mut self,
+        remotes: &Remotes,
+        request: &Request,
+    ) -> Result<Answer, ApiError> {
+        let name = request.source.external.as_ref().and_then(|e| e.remote());
+        let remote = remotes.open(name.unwrap_or_default()).await?;
+        let facts = facts(&remote, &request.source.name).await?;
+        let from = request.from.filter(|from| from.origin == facts.identity);
+        let taken_up = |logged: Progress| logged.origin != facts.identity;
+        if request.is_mirror && request.logged.is_some_and(taken_up) {
+            return Err(ApiError::mirror_failed(format_args!(
+                "stream {} of remote {} was deleted and created again: create the mirror again, too",
+                request.source.name, remote.name
+            )));
+        }
+        if let Some(from) = from.filter(|from| from.seq > facts.last) {
+            let why = format!(
+                "stream {} ends at message {}, before message {} which this stream has: the remote has lost messages",
+                request.source.name, facts.last, from.seq
+            );
+            return Err(remote.trouble(&why));
+        }
+        let next = from.map(|from| from.seq.next());
+        if self
+            .consumer
+            .as_ref()
+            .is_none_or(|c| c.next != next || next.is_none())
+        {
+            self.close_in(&remote);
+            self.consumer = Some(begin(&remote, &request.source, next).await?);
+        }
+        let mut pulled = self.pull(&remote, ANSWER_MESSAGES, Duration::ZERO).await?;
+        if pulled.messages.is_empty() && !pulled.broken && request.logged.is_some() {
+            pulled = self.pull(&remote, 1, HELD).await?;
+        }
+        if pulled.too_large && pulled.messages.is_empty() {
+            pulled = self.pull(&remote, 0, HELD).await?;
+        }
+        if pulled.broken && pulled.messages.is_empty() {
+            self.close_in(&remote);
+            return Err(remote.trouble(&"its consumer is gone, and this server makes another one"));
+        }
+        let last = pulled.messages.last().map(|(delivery, _)| delivery.seq);
+        let to = match last {
+            Some(seq) => seq,
+            None if self.has_all(&remote).await? => facts
+                .last
+                .max(from.map_or(StreamSeq::ZERO, |from| from.seq)),
+            // Messages are under way. The next request gets them.
+            None if from.is_some() => from.map_or(StreamSeq::ZERO, |from| from.seq),
+            None => return Err(remote.trouble(&"its first messages are late")),
+        };
+        let parcel = parcel(&remote, &request.source.name, pulled.messages).await;
+        if pulled.broken {
+            self.close_in(&remote);
+        } else if let Some(consumer) = &mut self.consumer {
+            consumer.next = Some(to.next());
+        }
+        let to = Progress {
+            origin: facts.identity,
+            seq: to,
+        };
+        Ok(parcel.into_answer(request.from, to, facts.last.max(to.seq)))
+    }
+
+    /// Removes the consumer from the other cluster.
+    pub(super) async fn close(&mut self, remotes: &Remotes) {
+        let Some(consumer) = &self.consumer else {
+            return;
+        };
+        if let Ok(remote) = remotes.open(&consumer.remote).await {
+            self.close_in(&remote);
+        }
+    }
+
+    /// Removes the consumer. If the request gets lost, the consumer disappears by itself later.
+    fn close_in(&mut self, remote: &Open) {
+        let Some(consumer) = self.consumer.take() else {
+            return;
+        };
+        let subject = format!(
+            "{}.CONSUMER.DELETE.{}.{}",
+            remote.api, consumer.stream, consumer.name
+        );
+        let client = remote.client.clone();
+        tokio::task::spawn_local(async move {
+            let _ = client.publish(subject, "".into()).await;
+        });
+    }
+
+    /// Asks for up to `batch` messages, and waits up to `wait` for them. A batch of 0 asks for one message of
+    /// any size.
+    async fn pull(
+        &mut self,
+        remote: &Open,
+        batch: usize,
+        wait: Duration,
+    ) -> Result<Pulled, ApiError> {
+        let mut pulled = Pulled::default();
+        let Some(consumer) = &mut self.consumer else {
+            pulled.broken = true;
+            return Ok(pulled);
+        };
+        let inbox = remote.client.new_inbox();
+        let subscribed = remote.client.subscribe(inbox.clone()).await;
+        let mut messages = subscribed.map_err(|error| remote.trouble(&error))?;
+        let mut body = json!({ "batch": batch.max(1) });
+        if batch > 0 {
+            body["max_bytes"] = ANSWER_BYTES.into();
+        }
+        match wait.is_zero() {
+            true => body["no_wait"] = true.into(),
+            false => body["expires"] = (wait.as_nanos() as u64).into(),
+        }
+        let subject = format!(
+            "{}.CONSUMER.MSG.NEXT.{}.{}",
+            remote.api, consumer.stream, consumer.name
+        );
+        let asked = remote
+            .client
+            .publish_with_reply(subject, inbox, body.to_string().into());
+        asked.await.map_err(|error| remote.trouble(&error))?;
+        let deadline = Instant::now() + wait + LATE;
+        let mut bytes = 0;
+        while let Ok(Some(message)) = timeout_at(deadline, messages.next()).await {
+            match message.status.map(|status| status.as_u16()) {
+                None => {}
+                Some(100) => continue,
+                Some(404 | 408) => break,
+                Some(409) => {
+                    let text = message.description.as_deref().unwrap_or_default();
+                    pulled.too_large = text.contains("MaxBytes");
+                    pulled.broken = !pulled.too_large && !text.contains("Batch Completed");
+                    break;
+                }
+                Some(_) => {
+                    pulled.broken = true;
+                    break;
+                }
+            }
+            let delivery = message.reply.as_ref().and_then(|reply| delivery(reply));
+            let Some(delivery) = delivery.filter(|d| d.delivered == consumer.got + 1) else {
+                pulled.broken = true;
+                break;
+            };
+            consumer.got += 1;
+            bytes += message.length;
+            pulled.messages.push((delivery, message));
+            let is_full = pulled.messages.len() >= batch || bytes >= ANSWER_BYTES;
+            if delivery.pending == 0 || is_full {
+                break;
+            }
+        }
+        Ok(pulled)
+    }
+
+    /// Returns whether the feed has got each message that the consumer has to deliver.
+    async fn has_all(&self, remote: &Open) -> Result<bool, ApiError> {
+        let Some(consumer) = &self.consumer else {
+            return Ok(false);
+        };
+        let request = format!("CONSUMER.INFO.{}.{}", consumer.stream, consumer.name);
+        let info = remote.ask(&request, String::new()).await?;
+        let delivered = info["delivered"]["consumer_seq"].as_u64();
+        Ok(info["num_pending"] == 0 && delivered.unwrap_or(0) == consumer.got)
+    }
+}
+
+/// Reads the info of the origin, and checks that this server can take in its messages.
+async fn facts(remote: &Open, stream: &str) -> Result<Facts, ApiError> {
+    let request = format!("STREAM.INFO.{stream}");
+    let info = remote.ask(&request, String::new()).await?;
+    let created = info["created"].as_str().and_then(Timestamp::parse);
+    let last = info["state"]["last_seq"].as_u64();
+    let (Some(created), Some(last)) = (created, last) else {
+        return Err(remote
+            .trouble(&"its info of the stream lacks the time of creation or the last message"));
+    };
+    let retention = info["config"]["retention"].as_str().unwrap_or("limits");
+    if retention != "limits" {
+        let why = format!(
+            "stream {stream} has retention {retention}, so messages could get lost on the way: take in streams with retention limits"
+        );
+        return Err(remote.trouble(&why));
+    }
+    Ok(Facts {
+        identity: Origin {
+            number: DirectoryNumber::new(0),
+            created_us: created.as_micros(),
+        },
+        last: StreamSeq::new(last),
+    })
+}
+
+/// Creates the consumer that begins with message `next`, or where the configuration of the source says.
+async fn begin(
+    remote: &Open,
+    source: &StreamSource,
+    next: Option<StreamSeq>,
+) -> Result<Consumer, ApiError> {
+    // An inbox ends in a text that no other client has.
+    let inbox = remote.client.new_inbox();
+    let name = format!("tidegate-{}", inbox.rsplit('.').next().unwrap_or_default());
+    let mut config = json!({
+        "name": name,
+        "description": "feeds a mirror or a source of a stream elsewhere",
+        "ack_policy": "none",
+        "max_deliver": -1,
+        "mem_storage": true,
+        "num_replicas": 1,
+        "inactive_threshold": INACTIVE_NS,
+    });
+    let first = next.or(Some(source.opt_start_seq).filter(|seq| *seq > StreamSeq::ZERO));
+    if let Some(first) = first {
+        config["deliver_policy"] = "by_start_sequence".into();
+        config["opt_start_seq"] = first.get().into();
+    } else if let Some(time) = source.opt_start_time {
+        config["deliver_policy"] = "by_start_time".into();
+        config["opt_start_time"] = json!(time);
+    } else {
+        config["deliver_policy"] = "all".into();
+    }
+    let filters: Vec<&str> = source.filters().collect();
+    match filters.as_slice() {
+        [] => {}
+        [filter] => config["filter_subject"] = (*filter).into(),
+        _ => config["filter_subjects"] = json!(filters),
+    }
+    let stream = source.name.clone();
+    let body = json!({ "stream_name": stream, "config": config, "action": "create" });
+    let request = format!("CONSUMER.CREATE.{stream}.{name}");
+    remote.ask(&request, body.to_string()).await?;
+    Ok(Consumer {
+        remote: remote.name.clone(),
+        stream,
+        name,
+        next,
+        got: 0,
+    })
+}
+
+/// Gathers the messages for the answer. The client library sorts headers and trims their values, so the feed
+/// asks for the headers as the origin stores them.
+async fn parcel(remote: &Open, stream: &str, messages: Vec<(Delivery, Message)>) -> Parcel {
+    let with_headers = messages.iter().filter(|(_, m)| m.headers.is_some());
+    let numbers: Vec<StreamSeq> = with_headers.map(|(delivery, _)| delivery.seq).collect();
+    let request = format!("STREAM.MSG.GET.{stream}");
+    let fetched = futures_util::stream::iter(numbers)
+        .map(|seq| {
+            let body = json!({ "seq": seq }).to_string();
+            let answer = remote.ask(&request, body);
+            async move { Some((seq, block(&answer.await.ok()?)?)) }
+        })
+        .buffer_unordered(HEADERS_AT_ONCE)
+        .filter_map(|found| async { found });
+    let fetched: std::collections::BTreeMap<StreamSeq, Vec<u8>> = fetched.collect().await;
+    let mut parcel = Parcel::default();
+    for (delivery, message) in messages {
+        let row = Row {
+            seq: delivery.seq,
+            time_us: delivery.time_us,
+        };
+        // The origin may have removed the message meanwhile.
+        let read = || message.headers.as_ref().map(written).unwrap_or_default();
+        let headers = fetched.get(&delivery.seq).cloned().unwrap_or_else(read);
+        parcel.add(row, message.subject.as_bytes(), &headers, &message.payload);
+    }
+    parcel
+}
+
+/// Returns the headers in an answer to a request for one message.
+fn block(answer: &Value) -> Option<Vec<u8>> {
+    STANDARD.decode(answer["message"]["hdrs"].as_str()?).ok()
+}
+
+/// Writes headers as the protocol carries them, in the order of their names.
+fn written(headers: &HeaderMap) -> Vec<u8> {
+    let mut lines: Vec<String> = headers
+        .iter()
+        .flat_map(|(name, values)| {
+            values
+                .iter()
+                .map(move |value| format!("{name}: {value}\r\n"))
+        })
+        .collect();
+    lines.sort();
+    format!("NATS/1.0\r\n{}\r\n", lines.concat()).into_bytes()
+}
+
+/// Reads the subject at which a client acknowledges a message:
+/// `$JS.ACK.[DOMAIN.ACCOUNT.]STREAM.CONSUMER.TRIES.SEQ.DELIVERED.TIME.PENDING[.TOKEN]`.
+fn delivery(reply: &str) -> Option<Delivery> {
+    let tokens: Vec<&str> = reply.split('.').collect();
+    let numbers = match tokens.len() {
+        9 => &tokens[5..9],
+        11.. => &tokens[7..11],
+        _ => return None,
+    };
+    let number = |at: usize| numbers[at].parse::<u64>().ok();
+    Some(Delivery {
+        seq: StreamSeq::new(number(0)?),
+        delivered: number(1)?,
+        time_us: number(2)? / 1000,
+        pending: number(3)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_subjects_of_acknowledgements_have_two_forms() {
+        let expected = Delivery {
+            seq: StreamSeq::new(20),
+            delivered: 7,
+            time_us: 1_700_000_000_000_001,
+            pending: 3,
+        };
+        let old = "$JS.ACK.S.C.1.20.7.1700000000000001999.3";
+        let new = "$JS.ACK.hub.Account.S.C.1.20.7.1700000000000001999.3.token";
+        assert_eq!(
+            (delivery(old), delivery(new)),
+            (Some(expected), Some(expected))
+        );
+        assert_eq!(delivery("$JS.ACK.S.C.1.20.7.x.3"), None);
+        assert_eq!(delivery("_INBOX.a"), None);
+    }
+
+    #[test]
+    fn headers_have_one_form() {
+        let mut headers = HeaderMap::new();
+        headers.append("B", "2");
+        headers.append("A", "1");
+        headers.append("A", "0");
+        assert_eq!(
+            written(&headers),
+            b"NATS/1.0\r\nA: 0\r\nA: 1\r\nB: 2\r\n\r\n"
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! Origins in other clusters: a thread fetches the messages that mirrors and sources of this server take in
+//! from a remote, a server of Tidegate or of nats-server.
+//!
+//! The leader of a stream sends the same request as to an origin of its own cluster, and gets the same answer:
+//! messages that follow a progress. The progress is in the replicated state, so the thread keeps nothing that
+//! a crash could lose. The loop never waits for the thread: a request that the thread cannot take is lost, and
+//! the leader asks again.
+//!
+//! [`feed`] reads one origin, [`remote`] connects to a cluster.
+
+mod feed;
+mod remote;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use tidegate::Time;
+use tidegate_cluster::groups::GroupId;
+use tidegate_stream::schema::number::DirectoryNumber;
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, watch};
+use tokio::task::LocalSet;
+use tokio::time::{Instant, timeout};
+
+use self::feed::Feed;
+use self::remote::Remotes;
+use super::Server;
+use super::handle::Handle;
+use crate::config::Remote;
+use crate::streams::origins::giving::HELD;
+use crate::streams::taking::{Answer, Request};
+
+/// The most requests, and the most answers, that wait between the loop and the thread.
+const WAITING_MAX: usize = 1024;
+/// The time without a request after which the thread forgets an origin.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
+/// The messages that the thread fetched for the leader of a stream.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) group: GroupId,
+    pub(crate) target: DirectoryNumber,
+    pub(crate) key: String,
+    pub(crate) answer: Answer,
+}
+
+/// The loop's side of the thread. The thread starts with the first request.
+#[derive(Debug)]
+pub(super) struct Outside {
+    handle: Handle,
+    remotes: Arc<BTreeMap<String, Remote>>,
+    thread: Option<Thread>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    requests: mpsc::Sender<Request>,
+    answers: Receiver<Fetched>,
+}
+
+impl Outside {
+    pub(super) fn new(handle: &Handle, remotes: BTreeMap<String, Remote>) -> Self {
+        Self {
+            handle: handle.clone(),
+            remotes: Arc::new(remotes),
+            thread: None,
+        }
+    }
+
+    /// Adopts changed remotes. The thread with the old ones ends, because nothing sends it requests any more.
+    pub(super) fn reload(&mut self, remotes: &BTreeMap<String, Remote>) {
+        if *self.remotes != *remotes {
+            self.remotes = Arc::new(remotes.clone());
+            self.thread = None;
+        }
+    }
+
+    /// Hands a request to the thread. If too many requests wait, this one is lost.
+    fn ask(&mut self, request: Request) {
+        if self.thread.is_none() {
+            match start(&self.handle, Arc::clone(&self.remotes)) {
+                Ok(thread) => self.thread = Some(thread),
+                Err(error) => {
+                    tracing::error!("the thread for other clusters cannot start: {error}");
+                    return;
+                }
+            }
+        }
+        if let Some(thread) = &self.thread {
+            let _ = thread.requests.try_send(request);
+        }
+    }
+
+    fn poll(&mut self) -> Option<Fetched> {
+        self.thread.as_ref()?.answers.try_recv().ok()
+    }
+}
+
+impl Server {
+    /// Hands requests for origins in other clusters to the thread, and the thread's answers to the streams.
+    pub(super) fn turn_outside(&mut self, now: Time) {
+        while let Some(request) = self.node.poll_fetch() {
+            self.outside.ask(*request);
+        }
+        while let Some(fetched) = self.outside.poll() {
+            self.node.handle_fetched(now, fetched);
+        }
+    }
+}
+
+fn start(handle: &Handle, remotes: Arc<BTreeMap<String, Remote>>) -> std::io::Result<Thread> {
+    let (requests, asked) = mpsc::channel(WAITING_MAX);
+    let (given, answers) = sync_channel(WAITING_MAX);
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = handle.clone();
+    std::thread::Builder::new()
+        .name("outside".into())
+        .spawn(move || {
+            let tasks = LocalSet::new();
+            let give = Give { to: given, handle };
+            tasks.block_on(&runtime, serve(asked, give, remotes));
+        })?;
+    Ok(Thread { requests, answers })
+}
+
+/// The way of answers back to the loop.
+#[derive(Clone)]
+struct Give {
+    to: SyncSender<Fetched>,
+    handle: Handle,
+}
+
+impl Give {
+    /// Hands an answer to the loop. A loop that is behind loses it, and the leader asks again.
+    fn give(&self, request: &Request, answer: Answer) {
+        let fetched = Fetched {
+            group: request.group,
+            target: request.target,
+            key: request.source.key(),
+            answer,
+        };
+        if self.to.try_send(fetched).is_ok() {
+            self.handle.wake();
+        }
+    }
+}
+
+type Key = (GroupId, DirectoryNumber, String);
+
+/// Hands each request to the task of its origin, until the loop drops the queue.
+async fn serve(
+    mut asked: mpsc::Receiver<Request>,
+    give: Give,
+    remotes: Arc<BTreeMap<String, Remote>>,
+) {
+    let remotes = Rc::new(Remotes::new(remotes));
+    let tasks: Rc<RefCell<BTreeMap<Key, watch::Sender<Request>>>> = Rc::default();
+    while let Some(request) = asked.recv().await {
+        let key = (request.group, request.target, request.source.key());
+        if let Some(task) = tasks.borrow().get(&key) {
+            task.send_replace(request);
+            continue;
+        }
+        let (task, newest) = watch::channel(request);
+        tasks.borrow_mut().insert(key.clone(), task);
+        let (give, remotes, tasks) = (give.clone(), Rc::clone(&remotes), Rc::clone(&tasks));
+        tokio::task::spawn_local(async move {
+            follow(newest, &give, &remotes).await;
+            tasks.borrow_mut().remove(&key);
+        });
+    }
+}
+
+/// Answers the newest request for one origin again and again, until no request comes for [`FORGOTTEN`].
+async fn follow(mut newest: watch::Receiver<Request>, give: &Give, remotes: &Remotes) {
+    let mut feed = Feed::default();
+    let mut last: Option<(Request, Instant)> = None;
+    let mut complained = String::new();
+    loop {
+        let request = newest.borrow_and_update().clone();
+        // The leader repeats a request while it waits, so the thread may have just answered this one.
+        let repeated = last
+            .as_ref()
+            .is_some_and(|(answered, at)| *answered == request && at.elapsed() < HELD);
+        if !repeated {
+            let answer = match feed.answer(remotes, &request).await {
+                Ok(answer) => {
+                    complained.clear();
+                    answer
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    if text != complained {
+                        tracing::warn!(
+                            "a stream cannot take in the messages of its origin: {text}; the server tries again"
+                        );
+                        complained = text;
+                    }
+                    Answer::refused(error)
+                }
+            };
+            give.give(&request, answer);
+            last = Some((request, Instant::now()));
+        }
+        match timeout(FORGOTTEN, newest.changed()).await {
+            Ok(Ok(())) => {}
+            _ => return feed.close(remotes).await,
+        }
+    }
+}
