@@ -33,6 +33,10 @@ use tidegate_server::config::{
     DATA_DIRECTORY, HandshakeFirst, Settings, StreamSettings, TlsSettings,
 };
 use tidegate_server::{Handle, Monitor, Server, serve_system};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::Usage;
 use crate::face;
@@ -684,8 +688,13 @@ fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
 
 /// Begins the log. Returns the log's file; `None` if the log goes to standard error.
 fn log_to(settings: &Settings) -> anyhow::Result<Option<Arc<LogFile>>> {
+    let level = face::level(settings.debug);
+    // The client library for other clusters reports each connection, and this server each trouble.
+    let filter = Targets::new()
+        .with_default(level)
+        .with_target("async_nats", level.min(LevelFilter::WARN));
     let log = tracing_subscriber::fmt()
-        .with_max_level(face::level(settings.debug))
+        .with_max_level(level)
         // The subscriber would report a failed write on standard error, which may be what failed.
         .log_internal_errors(false)
         .with_target(false);
@@ -694,11 +703,12 @@ fn log_to(settings: &Settings) -> anyhow::Result<Option<Arc<LogFile>>> {
             let file = LogFile::open(path)
                 .with_context(|| format!("cannot write the log {}", path.display()))?;
             let log = log.with_ansi(false).with_writer(Arc::clone(&file));
-            (log.try_init(), Some(file))
+            (log.finish().with(filter).try_init(), Some(file))
         }
         None => {
             let log = log.with_ansi(face::colors());
-            (log.with_writer(std::io::stderr).try_init(), None)
+            let log = log.with_writer(std::io::stderr).finish();
+            (log.with(filter).try_init(), None)
         }
     };
     if let Err(e) = outcome {

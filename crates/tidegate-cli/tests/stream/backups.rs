@@ -299,14 +299,14 @@ fn a_cut_or_damaged_backup_leaves_nothing() {
 }
 
 /// A nats-server, if the peers' folder has one.
-struct Rival {
+pub(super) struct Rival {
     child: Child,
-    url: String,
+    pub(super) url: String,
     _data: TempDir,
 }
 
 impl Rival {
-    fn start() -> Option<Self> {
+    pub(super) fn start() -> Option<Self> {
         let program = tidegate_testing::nats()?.with_file_name("nats-server");
         if !program.exists() {
             println!("nats-server is not installed (bench/peers/install.sh go-nats)");

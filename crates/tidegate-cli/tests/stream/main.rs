@@ -14,6 +14,7 @@ mod backups;
 mod certificates;
 mod commands;
 mod crowd;
+mod elsewhere;
 mod features;
 mod flip;
 mod full;

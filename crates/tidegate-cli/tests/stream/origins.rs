@@ -8,13 +8,13 @@ use super::raw::{PATIENCE, Raw};
 use super::server::Server;
 
 /// Creates or changes a stream. Returns the number of the error, or 0.
-fn stream(raw: &mut Raw, verb: &str, config: &Value) -> u64 {
+pub(super) fn stream(raw: &mut Raw, verb: &str, config: &Value) -> u64 {
     let name = config["name"].as_str().unwrap();
     let answer = raw.api(&format!("STREAM.{verb}.{name}"), config);
     answer["error"]["err_code"].as_u64().unwrap_or(0)
 }
 
-fn publish(raw: &mut Raw, subject: &str, count: usize) {
+pub(super) fn publish(raw: &mut Raw, subject: &str, count: usize) {
     for n in 0..count {
         raw.publish(subject, "ack", n.to_string().as_bytes())
             .unwrap();
@@ -24,7 +24,7 @@ fn publish(raw: &mut Raw, subject: &str, count: usize) {
 }
 
 /// Waits until `is` holds of the answer to an info request about the stream.
-fn comes_to(raw: &mut Raw, name: &str, is: impl Fn(&Value) -> bool) -> Value {
+pub(super) fn comes_to(raw: &mut Raw, name: &str, is: impl Fn(&Value) -> bool) -> Value {
     let until = Instant::now() + PATIENCE;
     loop {
         let info = raw.api(&format!("STREAM.INFO.{name}"), &json!({}));
@@ -35,12 +35,12 @@ fn comes_to(raw: &mut Raw, name: &str, is: impl Fn(&Value) -> bool) -> Value {
     }
 }
 
-fn has(messages: u64, last: u64) -> impl Fn(&Value) -> bool {
+pub(super) fn has(messages: u64, last: u64) -> impl Fn(&Value) -> bool {
     move |info| info["state"]["messages"] == messages && info["state"]["last_seq"] == last
 }
 
 /// Returns the subject, time, headers and payload of a message as JSON.
-fn get(raw: &mut Raw, name: &str, seq: u64) -> Value {
+pub(super) fn get(raw: &mut Raw, name: &str, seq: u64) -> Value {
     let answer = raw.api(&format!("STREAM.MSG.GET.{name}"), &json!({"seq": seq}));
     answer["message"].clone()
 }

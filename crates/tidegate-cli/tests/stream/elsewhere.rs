@@ -1,0 +1,229 @@
+//! Mirrors and sources whose origin another server keeps: a Tidegate or, where it is installed, a nats-server.
+
+use std::path::Path;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::backups::Rival;
+use super::origins::{comes_to, get, has, publish, stream};
+use super::raw::{PATIENCE, Raw};
+use super::server::Server;
+
+/// Returns a configuration with the server at this address as the remote `hub`.
+fn remote(url: &str) -> String {
+    format!("jetstream {{ remotes {{ hub {{ url: \"nats://{url}\" }} }} }}")
+}
+
+fn external(name: &str) -> Value {
+    json!({"name": name, "external": {"api": "$JS.hub.API"}})
+}
+
+/// Waits until the error of the stream's mirror contains these words.
+fn complains(raw: &mut Raw, name: &str, words: &str) {
+    comes_to(raw, name, |info| {
+        let error = info["mirror"]["error"]["description"].as_str();
+        error.is_some_and(|error| error.contains(words))
+    });
+}
+
+/// Kills a server and starts another one on its data and with its configuration.
+fn again(mut server: Server, data: &Path, config: &str) -> (Server, Raw) {
+    server.kill();
+    let server = Server::start_in(data, config);
+    let raw = Raw::connect(&server.url).unwrap();
+    (server, raw)
+}
+
+/// Publishes messages of several kinds to the origin, and removes some of them.
+fn fill(hub: &mut Raw) -> u64 {
+    let origin = json!({"name": "O", "subjects": ["o.>"], "storage": "file"});
+    assert_eq!(stream(hub, "CREATE", &origin), 0);
+    publish(hub, "o.a", 300);
+    for headers in [
+        &["Z: last", "A: first", "A: second"][..],
+        &["Only:without a blank"],
+        &["Blank:   many  "],
+    ] {
+        hub.publish_with("o.h", "ack", headers);
+        hub.message().unwrap();
+    }
+    hub.publish("o.large", "ack", &vec![b'x'; 700_000]).unwrap();
+    hub.message().unwrap();
+    for seq in [5, 6, 7, 200] {
+        hub.api("STREAM.MSG.DELETE.O", &json!({ "seq": seq }));
+    }
+    304
+}
+
+/// Checks that the mirror has each message of the origin up to `last` as the origin has it.
+fn same(hub: &mut Raw, raw: &mut Raw, last: u64) {
+    for seq in 1..=last {
+        let (mut theirs, mut ours) = (get(hub, "O", seq), get(raw, "M", seq));
+        for message in [&mut theirs, &mut ours] {
+            // nats-server shows nanoseconds, and this server keeps microseconds.
+            if let Some(time) = message["time"].as_str() {
+                let time: String = time.trim_end_matches('Z').chars().take(26).collect();
+                message["time"] = time.trim_end_matches('0').into();
+            }
+        }
+        assert_eq!(theirs, ours, "message {seq}");
+    }
+}
+
+#[test]
+fn a_mirror_follows_a_stream_of_another_server() {
+    let mut server = Server::start();
+    let mut hub = Raw::connect(&server.url).unwrap();
+    let last = fill(&mut hub);
+    let (directory, config) = (tempfile::tempdir().unwrap(), remote(&server.url));
+    let data = directory.path().join("data");
+    let ours = Server::start_in(&data, &config);
+    let mut raw = Raw::connect(&ours.url).unwrap();
+    let mirror = json!({"name": "M", "storage": "file", "mirror": external("O")});
+    assert_eq!(stream(&mut raw, "CREATE", &mirror), 0);
+    let info = comes_to(&mut raw, "M", has(last - 4, last));
+    assert_eq!(info["mirror"]["external"]["api"], "$JS.hub.API");
+    same(&mut hub, &mut raw, last);
+    // The mirror goes on where it was, after a crash of either side.
+    server = server.restart_there();
+    hub = Raw::connect(&server.url).unwrap();
+    publish(&mut hub, "o.b", 10);
+    comes_to(&mut raw, "M", has(last + 6, last + 10));
+    let (_ours, mut raw) = again(ours, &data, &config);
+    publish(&mut hub, "o.b", 10);
+    comes_to(&mut raw, "M", has(last + 16, last + 20));
+    same(&mut hub, &mut raw, last + 20);
+    // A promoted mirror keeps its messages and takes no more.
+    let promoted = json!({"name": "M", "subjects": ["m"]});
+    assert_eq!(stream(&mut raw, "UPDATE", &promoted), 0);
+    publish(&mut raw, "m", 1);
+    publish(&mut hub, "o.b", 1);
+    comes_to(&mut raw, "M", has(last + 17, last + 21));
+}
+
+#[test]
+fn a_mirror_follows_a_stream_of_nats_server() {
+    let Some(rival) = Rival::start() else { return };
+    let url = rival.url.trim_start_matches("nats://");
+    let mut hub = Raw::connect(url).unwrap();
+    let last = fill(&mut hub);
+    let directory = tempfile::tempdir().unwrap();
+    let ours = Server::start_in(&directory.path().join("data"), &remote(url));
+    let mut raw = Raw::connect(&ours.url).unwrap();
+    let mirror = json!({"name": "M", "storage": "file", "mirror": external("O")});
+    assert_eq!(stream(&mut raw, "CREATE", &mirror), 0);
+    comes_to(&mut raw, "M", has(last - 4, last));
+    same(&mut hub, &mut raw, last);
+    publish(&mut hub, "o.b", 10);
+    comes_to(&mut raw, "M", has(last + 6, last + 10));
+    let late = json!({"name": "L", "sources": [
+        {"name": "O", "opt_start_seq": 100, "filter_subject": "o.a", "external": {"api": "$JS.hub.API"}},
+        {"name": "O", "filter_subject": "o.h", "external": {"api": "$JS.hub.API"}},
+    ]});
+    assert_eq!(stream(&mut raw, "CREATE", &late), 0);
+    comes_to(&mut raw, "L", has(203, 203));
+}
+
+/// The sources of a stream get each message once and in order, whatever crashes.
+#[test]
+fn sources_lose_and_repeat_nothing_while_both_sides_crash() {
+    let mut server = Server::start();
+    let mut hub = Raw::connect(&server.url).unwrap();
+    for name in ["A", "B"] {
+        let config = json!({"name": name, "subjects": [format!("{name}.>")], "storage": "file"});
+        assert_eq!(stream(&mut hub, "CREATE", &config), 0);
+    }
+    let (directory, config) = (tempfile::tempdir().unwrap(), remote(&server.url));
+    let data = directory.path().join("data");
+    let mut ours = Server::start_in(&data, &config);
+    let mut raw = Raw::connect(&ours.url).unwrap();
+    let sources = json!({"name": "S", "storage": "file", "allow_direct": true, "sources": [external("A"), external("B")]});
+    assert_eq!(stream(&mut raw, "CREATE", &sources), 0);
+    for round in 0..6 {
+        publish(&mut hub, "A.x", 150);
+        publish(&mut hub, "B.x", 100);
+        if round % 2 == 0 {
+            (ours, raw) = again(ours, &data, &config);
+        } else {
+            server = server.restart_there();
+            hub = Raw::connect(&server.url).unwrap();
+        }
+    }
+    comes_to(&mut raw, "S", has(1500, 1500));
+    let mut next = [("A:", 1), ("B:", 1)];
+    for seq in 1..=1500 {
+        let body = json!({ "seq": seq }).to_string();
+        raw.publish("$JS.API.DIRECT.GET.S", "got", body.as_bytes())
+            .unwrap();
+        let message = raw.message().unwrap();
+        let headers = message.headers();
+        let source = headers.split("Nats-Stream-Source: ").nth(1).unwrap();
+        let of = next.iter_mut().find(|(name, _)| source.starts_with(name));
+        let (_, next) = of.unwrap();
+        let number: u64 = source.split(' ').nth(1).unwrap().parse().unwrap();
+        assert_eq!(number, *next, "{source}");
+        *next += 1;
+    }
+    assert_eq!(next, [("A:", 901), ("B:", 601)]);
+    drop(ours);
+}
+
+#[test]
+fn a_mirror_says_why_it_cannot_follow() {
+    let directory = tempfile::tempdir().unwrap();
+    let there = directory.path().join("there");
+    let mut server = Server::start_in(&there, "");
+    let mut hub = Raw::connect(&server.url).unwrap();
+    let ours = Server::start_in(&directory.path().join("here"), &remote(&server.url));
+    let mut raw = Raw::connect(&ours.url).unwrap();
+    let unknown =
+        json!({"name": "M", "mirror": {"name": "O", "external": {"api": "$JS.west.API"}}});
+    assert_eq!(stream(&mut raw, "CREATE", &unknown), 10052);
+    let odd = json!({"name": "M", "mirror": {"name": "O", "external": {"api": "west"}}});
+    assert_eq!(stream(&mut raw, "CREATE", &odd), 10052);
+    let mirror = json!({"name": "M", "storage": "file", "mirror": external("O")});
+    assert_eq!(stream(&mut raw, "CREATE", &mirror), 0);
+    complains(&mut raw, "M", "remote hub: stream not found");
+    // A queue could lose messages on the way.
+    let queue = json!({"name": "O", "subjects": ["o"], "retention": "workqueue"});
+    assert_eq!(stream(&mut hub, "CREATE", &queue), 0);
+    complains(&mut raw, "M", "has retention workqueue");
+    hub.api("STREAM.DELETE.O", &json!({}));
+    let origin = json!({"name": "O", "subjects": ["o"], "storage": "file"});
+    assert_eq!(stream(&mut hub, "CREATE", &origin), 0);
+    publish(&mut hub, "o", 5);
+    comes_to(&mut raw, "M", has(5, 5));
+    // The remote comes back with an old copy of its data.
+    server.kill();
+    let copy = directory.path().join("copy");
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .arg(&there)
+        .arg(&copy)
+        .status();
+    assert!(copied.unwrap().success());
+    server = server.restart_there();
+    hub = Raw::connect(&server.url).unwrap();
+    publish(&mut hub, "o", 5);
+    comes_to(&mut raw, "M", has(10, 10));
+    server.kill();
+    complains(&mut raw, "M", "remote hub: ");
+    std::fs::remove_dir_all(&there).unwrap();
+    std::fs::rename(&copy, &there).unwrap();
+    server = server.restart_there();
+    complains(&mut raw, "M", "ends at message 5, before message 10");
+    hub = Raw::connect(&server.url).unwrap();
+    hub.api("STREAM.DELETE.O", &json!({}));
+    assert_eq!(stream(&mut hub, "CREATE", &origin), 0);
+    complains(&mut raw, "M", "was deleted and created again");
+    let info = raw.api("STREAM.INFO.M", &json!({}));
+    assert_eq!(info["state"]["messages"], 10);
+    // Nothing here waits for the other server: the own streams serve as before.
+    server.kill();
+    let own = json!({"name": "P", "subjects": ["p"]});
+    assert_eq!(stream(&mut raw, "CREATE", &own), 0);
+    let begun = Instant::now();
+    publish(&mut raw, "p", 10);
+    assert!(begun.elapsed() < PATIENCE);
+}
