@@ -1,5 +1,5 @@
-//! Admission of requests that change streams and consumers: the leader decides about two requests that
-//! concern the same stream or consumer one after the other.
+//! Admits requests that change streams and consumers: the leader decides about two requests that concern the
+//! same stream or consumer one after the other.
 //!
 //! The leader decides about a request by the streams and consumers as applied, and the group applies the
 //! leader's proposals later. If the leader decided about two requests by the same state, it could grant both
@@ -35,28 +35,33 @@ use super::outcome::Then;
 use super::proposals::Waiters;
 use crate::streams::serving::live::Live;
 
-/// The limit on the number of API requests that wait for proposed changes; the leader refuses more.
+/// The limit on the number of API requests that wait for proposed changes; the leader refuses more, so that
+/// they take bounded memory.
 const WAITING_MAX: usize = 8192;
-/// The limit on the bytes of the API requests that wait for proposed changes; the leader refuses more.
+/// The limit on the bytes of the API requests that wait for proposed changes; the leader refuses more, so
+/// that they take bounded memory.
 const WAITING_BYTES_MAX: usize = 8 << 20;
 
-/// The id of a proposed change of a stream or consumer. No later change gets the same id.
+/// The id under which the leader keeps a proposed change of a stream or consumer. No later change gets the id
+/// again.
 pub(super) type ChangeId = u64;
 
 /// The change for which an API request asks: the stream or consumer that it concerns, and the limits for
-/// which it counts.
+/// which it counts. By these the leader decides if the request must wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     stream: Box<str>,
     of: Of,
-    /// True if the request's change may add a stream or a consumer, which counts towards a limit.
+    /// True if the request may add a stream or a consumer, so that the leader counts it towards a limit.
     adds: bool,
-    /// The kind of storage in which the change reserves space for a stream; `None` for a deletion, for a
-    /// change of a consumer, and for a stream without a byte limit.
+    /// The kind of storage in which the request reserves space for a stream, which the leader counts towards
+    /// the operator's limit; `None` for a deletion, for a change of a consumer, and for a stream without a
+    /// byte limit.
     reserves: Option<Storage>,
 }
 
-/// The part of a stream that an API request changes.
+/// The part of a stream that an API request changes, by which the leader finds the requests that concern each
+/// other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Of {
     /// The request changes the stream itself, not one of its consumers.
@@ -68,9 +73,9 @@ enum Of {
 }
 
 impl Change {
-    /// Returns the change for which a request asks; `None` for a request that changes no stream and no
-    /// consumer, or that the streams check only when they apply it, such as a purge. Such a request never
-    /// waits.
+    /// Returns the change for which a request asks, so that the leader can check if the request must wait;
+    /// `None` for a request that changes no stream and no consumer, or that the streams check only when they
+    /// apply it, such as a purge. Such a request never waits.
     pub(super) fn of(request: &Request<'_>) -> Option<Self> {
         let of_consumer = |stream: &str, consumer: &str| Self {
             stream: stream.into(),
@@ -130,25 +135,29 @@ impl Change {
 }
 
 /// Counts changes by stream and consumer. The leader keeps one count of the changes that it has proposed, and
-/// one of the changes for which waiting requests ask.
+/// one of the changes for which waiting requests ask, to find those that concern a new request.
 #[derive(Debug, Default)]
 struct Changes {
     streams: HashMap<Box<str>, OfStream, RandomState>,
-    /// The number of changes, proposed or requested, that may add a stream.
+    /// The number of changes, proposed or requested, that may add a stream. The leader compares it with the
+    /// limit on streams.
     adding: usize,
     /// The number of changes, proposed or requested, that reserve space for a stream: first in the log,
-    /// second in memory.
+    /// second in memory. The leader compares the bytes with the operator's limits.
     reserving: [usize; 2],
 }
 
-/// Counts the proposed or requested changes of one stream and of its consumers.
+/// Counts the proposed or requested changes of one stream and of its consumers, to find those that concern a
+/// new request.
 #[derive(Debug, Default)]
 struct OfStream {
     all: usize,
-    /// The number of changes, proposed or requested, of the stream itself and not of one of its consumers.
+    /// The number of changes of the stream itself, proposed or requested. Requests about any of its consumers
+    /// wait for them.
     whole: usize,
     consumers: HashMap<Box<str>, usize, RandomState>,
-    /// The number of changes, proposed or requested, that may add a consumer to the stream.
+    /// The number of changes, proposed or requested, that may add a consumer to the stream. The leader
+    /// compares it with the limit on consumers.
     adding: usize,
 }
 
@@ -213,7 +222,8 @@ impl Changes {
             })
     }
 
-    /// Returns the number of changes in this collection that may add a consumer to the stream of this name.
+    /// Returns the number of changes in this collection that may add a consumer to the stream of this name,
+    /// which the leader compares with the limit.
     fn adding_to(&self, stream: &str) -> usize {
         self.streams.get(stream).map_or(0, |of| of.adding)
     }
@@ -226,7 +236,8 @@ const fn place_of(storage: Storage) -> usize {
     }
 }
 
-/// An API request that waits until the group has applied the proposed changes that may concern it.
+/// A client's API request that waits until the group has applied the proposed changes that may concern the
+/// request.
 #[derive(Debug)]
 struct Waiting {
     change: Change,
@@ -258,8 +269,8 @@ impl Waiting {
     }
 }
 
-/// The changes that this leader has proposed and that are not applied yet, and the API requests that wait for
-/// these changes.
+/// The changes that this leader has proposed and the group has not applied yet, and the API requests that
+/// wait for these changes.
 #[derive(Debug, Default)]
 pub(super) struct Admissions {
     proposed: HashMap<ChangeId, Change, RandomState>,
@@ -268,12 +279,14 @@ pub(super) struct Admissions {
     awaited: Changes,
     waiting_bytes: usize,
     last_id: ChangeId,
-    /// True if a change has been applied or lost since the leader last looked at the waiting requests.
+    /// True if the group has applied or lost a change since the leader last looked at the waiting requests,
+    /// so that the leader looks again.
     concluded: bool,
 }
 
 impl Admissions {
-    /// Notes a change that the leader proposes now, and returns the change's id.
+    /// Records a change that the leader proposes now, so that later requests wait for it. Returns the
+    /// change's id.
     pub(super) fn propose(&mut self, change: Change) -> ChangeId {
         self.last_id += 1;
         self.in_flight.add(&change);
@@ -281,8 +294,8 @@ impl Admissions {
         self.last_id
     }
 
-    /// Notes that a proposed change is applied, or never will be. The call has no effect for a change that
-    /// this node proposed in an earlier term as leader.
+    /// Records that the group has applied a proposed change, or never will, so that the waiting requests
+    /// continue. The call has no effect for a change that this node proposed in an earlier term as leader.
     pub(super) fn conclude(&mut self, id: ChangeId) {
         if let Some(change) = self.proposed.remove(&id) {
             self.in_flight.remove(&change);
@@ -290,7 +303,8 @@ impl Admissions {
         }
     }
 
-    /// Forgets the changes in an entry that the group has lost: their clients get no outcome.
+    /// Ends the changes in an entry that the group has lost, so that no request waits for them. The clients
+    /// of these changes get no outcome.
     pub(super) fn forget(&mut self, mut lost: Waiters<Then>) {
         for (_, _, then) in lost.drain() {
             if let Then::Admitted(id, _) = then {
@@ -305,13 +319,13 @@ impl Admissions {
         self.concluded && !self.waiting.is_empty()
     }
 
-    /// Returns whether no API request waits for a change.
+    /// Returns whether no API request waits for a proposed change, so that the node may stop.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// Returns whether a request for this change has to wait for a proposed change or for another waiting
-    /// request.
+    /// request, so that the leader keeps it.
     fn concern(&self, change: &Change) -> bool {
         self.in_flight.concern(change) || self.awaited.concern(change)
     }
@@ -330,8 +344,8 @@ impl Admissions {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Panics if the counts of changes do not match the proposed changes and the waiting requests. Only tests
-    /// call this.
+    /// Panics if the counts of changes do not match the proposed changes and the waiting requests. Tests call
+    /// this after each step.
     #[cfg(test)]
     fn check_invariants(&self) {
         let of = |changes: &Changes| {
@@ -346,14 +360,15 @@ impl Admissions {
 }
 
 impl JetStream {
-    /// Returns whether a request for this change has to wait, because the answer to it depends on a change
-    /// that the leader has proposed and the group has not applied yet.
+    /// Returns whether a request for this change has to wait, because its answer depends on a change that the
+    /// leader has proposed and the group has not applied yet.
     pub(super) fn must_wait(&self, change: &Change) -> bool {
         self.admissions.concern(change) || self.is_ending(change) || self.may_exceed(change)
     }
 
     /// Returns whether the leader itself, without a client's request, has proposed to delete the consumer or
-    /// to add it to the log, and the group has not applied that yet.
+    /// to add it to the log, and the group has not applied that yet. A client's request about this consumer
+    /// has to wait for that.
     fn is_ending(&self, change: &Change) -> bool {
         let Of::Consumer(name) = &change.of else {
             return false;
@@ -365,7 +380,7 @@ impl JetStream {
     }
 
     /// Returns whether a limit of streams, consumers or reserved bytes has room for this change only if a
-    /// proposed change fails.
+    /// proposed change fails, so that the request has to wait for that change.
     fn may_exceed(&self, change: &Change) -> bool {
         let proposed = &self.admissions.in_flight;
         let tight = |has: usize, adding: usize, most: Option<usize>| {

@@ -31,66 +31,74 @@ use super::restores::address;
 use super::speak::unique;
 use super::{JetStream, Messages};
 
-/// The beginning of the subjects at which clients confirm the chunks of backups.
+/// The beginning of the subjects at which clients confirm the chunks of backups. Nodes hand such a message to
+/// the leader of the group in the subject.
 pub(crate) const CONFIRMATIONS: &str = "$JS.SNAPSHOT.ACK.";
-/// The most backups that a group sends at a time.
+/// The most backups that a group sends at the same time, so that they take bounded memory.
 const RUNNING_MAX: usize = 16;
-/// The time without a confirmation after which the leader gives a backup up, and (`INTEREST`) the time for
-/// which it waits at the start until the client listens.
+/// The time after which the leader gives a backup up if the client confirms no chunk, and (`INTEREST`) the
+/// time for which the leader waits at the start until the client listens.
 const SILENT: Duration = Duration::from_secs(5);
 const INTEREST: Duration = Duration::from_secs(2);
-/// The time after the answer at which the leader begins to send, if the client has not subscribed to the
-/// subject of the chunks since, but some subscription gets them. The `nats` program subscribes only after the
-/// answer, and another subscription of its library drops earlier chunks.
+/// The leader begins to send this time after its answer, if some subscription gets the chunks, but the client
+/// has not subscribed to their subject since. The `nats` program subscribes only after the answer, and
+/// another subscription of its library drops earlier chunks.
 const READY: Duration = Duration::from_millis(250);
-/// The time between two looks for a subscription.
+/// The time between two checks of the leader whether the client has subscribed to the subject of the chunks.
 const LOOK: Duration = Duration::from_millis(25);
-/// The sizes of chunks and windows: the smallest, the usual and the largest one, as in nats-server.
+/// The sizes of chunks and windows that a client may choose: the smallest, the usual and the largest one, as
+/// in nats-server.
 const CHUNK_BYTES: [i64; 3] = [1024, 128 << 10, 1 << 20];
 const WINDOW_BYTES: [i64; 3] = [1024, 8 << 20, 32 << 20];
-/// The bytes of messages that a turn reads for backups.
+/// The number of bytes of messages that the leader reads for backups in one turn, so that no turn takes long.
 const BYTES_A_TURN: usize = 256 * 1024;
-/// The messages that a turn reads for backups.
+/// The number of messages that the leader reads for backups in one turn, so that no turn takes long.
 const MESSAGES_A_TURN: usize = 512;
 
-/// The backups that this group's leader sends.
+/// The backups that this group's leader sends to clients, see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Backups {
     running: BTreeMap<String, Backup>,
     begun: u64,
 }
 
-/// A backup that the leader sends.
+/// A backup that the leader sends to a client, and the leader's progress with it.
 #[derive(Debug)]
 struct Backup {
     own: StreamNumber,
     stream: String,
     to: Box<[u8]>,
     writer: Writer,
-    /// The consumers at the start of the backup that the leader has not written yet, the last one first.
+    /// The stream's consumers, as they were at the start of the backup, that the leader has still to write
+    /// into the backup. The last one comes first.
     consumers: Vec<(String, StreamConsumer)>,
-    /// The number from which the backup needs the next message, and the last number that it needs.
+    /// The sequence from which on the leader looks for the next message of the backup, and the last sequence
+    /// of the backup.
     next: StreamSeq,
     last: StreamSeq,
     written: bool,
     chunk_bytes: usize,
-    /// The chunks that the leader may send now, and the number of those that it has sent.
+    /// The number of chunks that the leader may send before the client confirms one, and the number of chunks
+    /// that the leader has sent.
     window: usize,
     sent: u64,
     begun_us: u64,
-    /// True if the backup waits for a message from the disk, or for a client that reads slowly.
+    /// True if the leader cannot go on with the backup yet: it waits for a message from the disk, or for a
+    /// client that reads slowly.
     waits: bool,
-    /// True once the leader has begun to send, and before that the time at which it next looks if it can.
+    /// True once the leader has begun to send. Before that, `begins` is the time at which the leader next
+    /// checks whether the client has subscribed.
     heard: bool,
     begins: Time,
     until: Time,
 }
 
-/// The end of a turn's work for a backup.
+/// The state of a backup after a turn's work, by which the leader knows whether to go on.
 enum Turn {
-    /// The backup continues.
+    /// The leader goes on with the backup in a later turn.
     On,
-    /// The backup is over. The header block of the last message says so, and the text says why, if it failed.
+    /// The backup has ended. The leader sends this header block with the last message, and the text gives the
+    /// reason if the backup failed.
     Over(Vec<u8>, Option<String>),
 }
 
@@ -104,14 +112,15 @@ impl Backups {
         running.min()
     }
 
-    /// Notes that a client has subscribed to `pattern`, perhaps to get the chunks of a backup.
+    /// Records that a client has subscribed to `pattern`. If the chunks of a backup go there, the leader
+    /// begins to send them at once.
     pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
         for backup in self.running.values_mut().filter(|b| *b.to == *pattern) {
             backup.begins = Time::ZERO;
         }
     }
 
-    /// Notes that a client has confirmed a chunk.
+    /// Records that a client has confirmed a chunk, so that the leader may send another chunk.
     fn confirm(&mut self, now: Time, token: &str) {
         if let Some(backup) = self.running.get_mut(token) {
             backup.window += 1;
@@ -127,7 +136,8 @@ impl Backup {
 }
 
 impl JetStream {
-    /// Prepares a backup: proposes the state of the stream's consumers, and begins once the log has it.
+    /// Prepares a backup: proposes the state of the stream's consumers, and begins the backup once the log
+    /// has this state, so that the backup contains it.
     pub(super) fn prepare_backup(
         &mut self,
         now: Time,
@@ -145,7 +155,8 @@ impl JetStream {
                 self.propose_delta(now, key);
             }
         }
-        // The command changes nothing by itself: its outcome shows that the deltas before it are applied.
+        // The command changes nothing by itself. The leader proposes it because its outcome shows that the
+        // deltas before it are applied.
         let expire = Command::new(Kind::Expire, stream, b"", b"");
         let then = Then::BackUp(stream, Box::new(snapshot));
         let volatile = self.streams.get(stream).is_some_and(Stream::in_memory);
@@ -153,7 +164,7 @@ impl JetStream {
         Ok(())
     }
 
-    /// Begins a backup, and answers the client that asked for it.
+    /// Begins a backup, and answers the client that asked for it. From then on the leader sends chunks.
     pub(super) fn begin_backup(
         &mut self,
         cx: &mut Context<'_>,
@@ -177,7 +188,8 @@ impl JetStream {
         };
         let state = stream.state();
         let begun_us = self.wall.peek(now);
-        // The backup leaves out the holders, which belong to the streams that take in messages.
+        // The backup leaves out the holders, because they belong to the streams that take in messages from
+        // this one.
         let all = stream.consumers().filter(|_| !snapshot.no_consumers);
         let all = all.filter(|(name, _)| !name.starts_with(HOLDER_PREFIX));
         let all = all.map(|(name, consumer)| (name.to_owned(), consumer.clone()));
@@ -222,7 +234,7 @@ impl JetStream {
         voice.advise(&Advised::SnapshotBegun { stream: &name });
     }
 
-    /// Does a turn's work for the backups that this node sends.
+    /// Does a turn's work for the backups that this node sends: reads messages, writes chunks and sends them.
     pub(super) fn serve_backups(
         &mut self,
         cx: &mut Context<'_>,
@@ -304,7 +316,8 @@ impl JetStream {
             if backup.written || backup.writer.ready_bytes() >= backup.chunk_bytes {
                 let chunk = backup.writer.take(backup.chunk_bytes);
                 if chunk.len() < backup.chunk_bytes {
-                    // As in nats-server, no one confirms the last chunk.
+                    // As in nats-server, the leader does not wait for the client's confirmation of the last
+                    // chunk.
                     let to = backup.to.clone();
                     self.voice(cx, now).say(&to, &to, None, b"", &chunk);
                     return Turn::Over(b"NATS/1.0 204\r\n\r\n".to_vec(), None);
@@ -358,7 +371,7 @@ impl JetStream {
         }
     }
 
-    /// Notes a client's confirmation of a chunk.
+    /// Records a client's confirmation of a chunk of a backup, so that the leader may send another chunk.
     pub(super) fn handle_confirmation(&mut self, now: Time, subject: &[u8]) {
         if let Some((_, token)) = address(subject, CONFIRMATIONS) {
             self.backups.confirm(now, token);
@@ -366,18 +379,18 @@ impl JetStream {
     }
 }
 
-/// The result of writing the next entry of a backup.
+/// The result of the leader's attempt to write the next entry of a backup.
 enum Wrote {
-    /// The backup has a further entry of about this many bytes.
+    /// The leader has written an entry of about this many bytes, which counts towards the turn's bound.
     Bytes(usize),
-    /// The next message has to come from the disk first.
+    /// The store has to read the next message from the disk first, so the leader goes on in a later turn.
     Nothing,
-    /// This message is damaged.
+    /// The message with this sequence is damaged, so the backup fails.
     Damage(StreamSeq),
 }
 
 impl Backup {
-    /// Writes the next consumer or message, or the end.
+    /// Writes the stream's next consumer or message into the backup, or the end of the backup.
     fn write(
         &mut self,
         stream: &Stream,
@@ -421,7 +434,7 @@ impl Backup {
     }
 }
 
-/// Returns the size for which a client asks, within the limits.
+/// Returns the size of chunks or windows for which a client asks, within the limits; for 0 the usual size.
 fn size(asked: i64, [least, usual, most]: [i64; 3]) -> usize {
     let asked = if asked == 0 { usual } else { asked };
     usize::try_from(asked.clamp(least, most)).expect("the limits fit")

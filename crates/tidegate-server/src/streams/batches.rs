@@ -18,13 +18,13 @@ use super::context::Context;
 use super::outcome::Then;
 use super::{JetStream, Voice};
 
-/// The answers that the node has still to send to publishers of batches. Each answer waits until the streams
-/// handle an event in which they can send messages.
+/// The answers that the node has still to send to publishers of batches. The answers wait here because the
+/// streams can send messages only while they handle certain events.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) answers: Vec<Answer>,
-    /// Bodies of answers that need no encoding any more (errors as JSON, and empty answers), each with the
-    /// publisher's reply subject.
+    /// The bodies of answers that the node has already encoded (errors as JSON, and empty answers), each with
+    /// the reply subject of the publisher that gets the answer.
     plain: Vec<(Box<[u8]>, Vec<u8>)>,
     abandoned: Vec<Abandoned>,
 }
@@ -35,7 +35,8 @@ impl Pending {
     }
 }
 
-/// Returns a published message in the form in which [`tidegate_stream::ingest`] takes messages of batches.
+/// Converts a published message into the form in which [`tidegate_stream::ingest`] takes messages of batches,
+/// so that the rules of batches can check the message.
 fn incoming<'a>(message: &Publish<'a>) -> Incoming<'a> {
     Incoming {
         subject: message.subject,
@@ -46,8 +47,8 @@ fn incoming<'a>(message: &Publish<'a>) -> Incoming<'a> {
 }
 
 impl JetStream {
-    /// Handles a published message that belongs to a fast-ingest batch: proposes to store it now, or leaves
-    /// it with the batch.
+    /// Handles a message that a client publishes as part of a fast-ingest batch: proposes at once to store
+    /// the message, or leaves the message with the batch, which releases it later.
     pub(super) fn ingest_fast(
         &mut self,
         now: Time,
@@ -79,7 +80,8 @@ impl JetStream {
         }
     }
 
-    /// Handles a published message that belongs to an atomic batch: proposes the batch once it is complete.
+    /// Handles a message that a client publishes as part of an atomic batch: keeps the message, and proposes
+    /// the whole batch once the client has completed the batch.
     pub(super) fn ingest_atomic(
         &mut self,
         now: Time,
@@ -110,7 +112,8 @@ impl JetStream {
         }
     }
 
-    /// Refuses a published message, and queues the error for the publisher if it waits at `reply`.
+    /// Refuses a published message, and queues the error for the publisher, if the publisher waits at `reply`
+    /// for an answer.
     pub(super) fn refuse(&mut self, stream: StreamNumber, reply: Option<&[u8]>, error: &ApiError) {
         self.stats.refused += 1;
         if let Some(reply) = reply {
@@ -150,13 +153,14 @@ impl JetStream {
     }
 
     /// Tells the fast-ingest batches of the group the outcome of the command that stores one of their
-    /// messages.
+    /// messages, so that the batch can answer its publisher.
     pub(super) fn fast_outcome(&mut self, now: Time, ticket: Ticket, outcome: &Outcome) {
         let persisted = match outcome {
             Outcome::Stored { seq, .. } => Persisted::Stored(*seq),
             Outcome::Duplicate { seq, .. } => Persisted::Duplicate(*seq),
             Outcome::Refused { error, .. } => Persisted::Refused(error),
-            // The command of a fast-ingest message always ends as stored, duplicate or refused.
+            // This branch handles no outcome in practice: the node always stores a fast-ingest message, finds
+            // it a duplicate, or refuses it.
             _ => return,
         };
         let answers = &mut self.publishing.batches.answers;
@@ -165,8 +169,8 @@ impl JetStream {
             .handle_outcome(now, ticket, persisted, answers);
     }
 
-    /// Sends the waiting answers to publishers of batches, and drops batches for which no message came for
-    /// too long.
+    /// Sends the waiting answers to publishers of batches, and drops batches for which publishers sent no
+    /// message for too long, so that abandoned batches keep no memory.
     pub(super) fn serve_batches(&mut self, cx: &mut Context<'_>, now: Time) {
         self.publishing
             .atomic
@@ -223,7 +227,8 @@ impl JetStream {
     }
 
     /// Records that the node has written the messages of the last turn to connections: `copies` copies in
-    /// `cost_ns` nanoseconds. The controller of flow acknowledgements gets their share of this cost.
+    /// `cost_ns` nanoseconds. The controller of flow acknowledgements gets the acknowledgements' share of
+    /// this cost, from which it learns how often to send them.
     pub(crate) fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
         let acks = std::mem::take(&mut self.publishing.acked_fast);
         if acks > 0 {

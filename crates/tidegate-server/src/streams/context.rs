@@ -19,41 +19,46 @@ use super::subject_pages::PageJob;
 use crate::streams::directory::leader_message::LeaderMessage;
 use crate::streams::directory::leader_message::taking::Request;
 
-/// The prefix of the subjects at which clients wait for answers. If a stream takes such subjects, it does not
-/// The number of bytes of messages that the streams send during one event before they interrupt it. The node
-/// then writes these messages, and the streams continue later.
+/// The prefix of the subjects at which clients wait for answers. A stream may take such subjects, but it does
+/// not store the messages that the streams themselves send there. So nearly all answers need no look for a
+/// stream.
 pub(crate) const INBOX: &[u8] = b"_INBOX.";
 
 /// The number of bytes of sent messages after which the streams interrupt their handling of an event, so that
 /// the node first writes these messages.
 const BYTES_MAX: usize = 1024 * 1024;
 /// The limit on the number of subjects for which [`Outputs`] remembers the listeners during an event. Beyond
-/// it, it forgets the subject about which the event asked first.
+/// the limit, [`Outputs`] forgets the subject about which the event asked first.
 const KNOWN_MAX: usize = 8;
 
-/// The questions that the streams of one group ask the node. No question changes the node.
+/// The questions that the streams of one group ask the node. No question changes the node, so the answers
+/// stay valid for the whole event.
 pub(crate) trait Surroundings {
-    /// Returns the listeners at this subject, on this node and on other nodes; `None` if no client listens.
-    /// With `group`, only the members of that queue group count.
+    /// Returns the listeners at this subject, on this node and on other nodes; `None` if no client listens,
+    /// so that the streams send nothing there. With `group`, only the members of that queue group count.
     fn listeners(&self, to: &[u8], group: Option<&[u8]>) -> Option<Listeners>;
 
-    /// Returns whether a stream of another group on this node takes messages of this subject.
+    /// Returns whether a stream of another group on this node takes messages of this subject, so that a
+    /// message of these streams has a receiver there.
     fn collects(&self, subject: &[u8]) -> bool;
 
     /// Returns whether a stream of another group on this node takes messages of this subject, and so many
     /// bytes wait there that the node should send it no more.
     fn is_full_at(&self, subject: &[u8]) -> bool;
 
-    /// Returns the streams that this node keeps as a member of another group.
+    /// Returns the streams of another group, if this node is a member of that group.
     fn streams_of(&self, group: GroupId) -> Option<&JetStream>;
 
-    /// Returns whether this node or a peer leads the group; `None` if the node knows no leader.
+    /// Returns whether this node or a peer leads the group; `None` if the node knows no leader. Streams ask
+    /// this to find the node for a message.
     fn leader_of(&self, group: GroupId) -> Option<Leader>;
 
-    /// Returns the peer that has announced that it serves the stream of this name; `None` if no peer has.
+    /// Returns the peer that has announced that it serves the stream of this name; `None` if no peer has. A
+    /// leader hands requests for the stream to that peer.
     fn server_of(&self, stream: &str) -> Option<PeerSlot>;
 
-    /// Returns whether the node with this id has announced that it has no room for messages.
+    /// Returns whether the node with this id has announced that its disk has no room for messages, so that no
+    /// new stream goes there.
     fn is_full(&self, id: u64) -> bool;
 }
 
@@ -72,9 +77,9 @@ pub(crate) struct Listeners {
 /// The place of a group's leader, as this node knows it: on this node or on a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leader {
-    /// This node.
+    /// This node itself leads the group.
     Here,
-    /// Another node.
+    /// Another node, a peer of this node, leads the group.
     Peer {
         /// True if this node has an open channel to the peer, on which it can send messages.
         connected: bool,
@@ -84,7 +89,8 @@ pub(crate) enum Leader {
 /// The facts about a message at `$JS.>` that travel with it from node to node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
-    /// The number of nodes that have handed the message on. A node hands it on only while this number is low.
+    /// The number of nodes that have handed the message on. A node hands the message on only while this
+    /// number is low, so that no message circles between nodes.
     pub(crate) passed: u8,
     /// True if the message's publisher wants a status when no client or node listens for the message.
     pub(crate) asks: bool,
@@ -92,7 +98,7 @@ pub(crate) struct Way {
 
 impl Way {
     /// Returns whether this node may hand the message on to another node: fewer than [`PASSED_MAX`] nodes
-    /// have done so.
+    /// have done so, so that no message circles between nodes.
     pub(crate) const fn goes_on(self) -> bool {
         self.passed < PASSED_MAX
     }
@@ -120,7 +126,8 @@ impl Context<'_> {
         Some(known?.pending)
     }
 
-    /// Queues a message to the leader of a group. Returns whether the node can reach that leader.
+    /// Queues a message to the leader of a group. Returns whether the node can reach that leader, so that the
+    /// caller can repeat the message later.
     pub(super) fn tell_group(
         &mut self,
         group: GroupId,
@@ -137,14 +144,15 @@ impl Context<'_> {
     }
 }
 
-/// The outputs of an event: the steps that the node carries out after the event, in order.
+/// The outputs of an event: the steps that the streams ask for, and that the node carries out after the
+/// event, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     list: Vec<Output>,
     /// The bytes of the messages that the outputs in `list` send, one after the other.
     bytes: Vec<u8>,
-    /// The listeners at the subjects about which the event asked last. The counts of their bytes and messages
-    /// include the messages that the event has sent.
+    /// The listeners at the subjects about which the event asked last. The streams add the messages that they
+    /// send during the event to these counts, so that the counts stay right.
     known: Vec<Known>,
 }
 
@@ -155,20 +163,20 @@ pub(crate) enum Output {
     Say(Spans),
     /// The node sends a message to the leader of a group, which may be on another node.
     Tell {
-        /// The group.
+        /// The group to which the message goes.
         group: GroupId,
         /// The reply subject at which a client waits for the leader's answer.
         reply: Option<Box<[u8]>>,
-        /// The message.
+        /// The message to the group's leader.
         told: LeaderMessage,
     },
     /// The node hands a client's message at `$JS.>` on to this peer, which handles it.
     Hand {
-        /// The peer's slot.
+        /// The slot of the peer that gets the client's message.
         peer: PeerSlot,
         /// The facts that travel with the message, such as the number of nodes that have handed it on.
         way: Way,
-        /// The message.
+        /// The place of the client's message in the bytes of the outputs.
         message: Spans,
     },
     /// The store reads the message at this place into memory or, if the message is in memory, reads ahead
@@ -176,18 +184,19 @@ pub(crate) enum Output {
     Read(Place),
     /// The thread for other clusters fetches messages for this request.
     Fetch(Box<Request>),
-    /// A thread of the pool encodes this page.
+    /// A thread of the pool encodes this page, because the work takes too long for a turn of the event loop.
     Encode(Box<PageJob>),
-    /// The streams of this other group, on this node, handle a message at `$JS.>`.
+    /// The streams of another group on this node handle a message at `$JS.>`.
     Ask {
-        /// The group.
+        /// The group that handles the message.
         group: GroupId,
-        /// The message.
+        /// The place of the message in the bytes of the outputs.
         message: Spans,
     },
 }
 
-/// The place of a message in the bytes of [`Outputs`]: its start, and the lengths of its parts in bytes.
+/// The place of a message in the bytes of [`Outputs`], from which the node reads the message: its start, and
+/// the lengths of its parts in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spans {
     start: usize,
@@ -220,8 +229,8 @@ impl Spans {
     }
 }
 
-/// The listeners at the subject `to`, as the node stated them; their counts of bytes and messages include the
-/// messages that the event has sent since.
+/// The listeners at the subject `to`, as the node stated them. The streams add the messages that the event
+/// has sent since to the counts of bytes and messages, so that they need not ask the node again.
 #[derive(Debug)]
 struct Known {
     to: Vec<u8>,
@@ -261,7 +270,7 @@ impl Outputs {
         self.list.push(Output::Fetch(Box::new(request)));
     }
 
-    /// Lets a thread of the pool encode the page that the client at `reply` asked for.
+    /// Queues the page that the client at `reply` asked for, so that a thread of the pool encodes it.
     pub(super) fn encode(&mut self, reply: Box<[u8]>, page: SubjectPage) {
         let job = PageJob { reply, page };
         self.list.push(Output::Encode(Box::new(job)));
@@ -272,18 +281,20 @@ impl Outputs {
         self.list.extend(places.into_iter().map(Output::Read));
     }
 
-    /// Returns whether the event has sent so many bytes that the streams must interrupt their handling of it.
+    /// Returns whether the streams have sent so many bytes during the event that they must interrupt their
+    /// work, so that the node first writes these bytes.
     pub(super) const fn are_many(&self) -> bool {
         self.bytes.len() >= BYTES_MAX
     }
 
-    /// Takes the outputs in order, and returns them with the bytes of their messages.
+    /// Takes the outputs in order, and returns them with the bytes of their messages, so that the node
+    /// carries them out.
     pub(crate) fn parts(&mut self) -> (impl Iterator<Item = Output>, &[u8]) {
         (self.list.drain(..), &self.bytes)
     }
 
-    /// Forgets all outputs, and keeps the buffers for the next event. After a large message it frees most of
-    /// the buffer's memory.
+    /// Forgets all outputs, and keeps the buffers for the next event. After a large message the call frees
+    /// most of the buffer's memory.
     pub(crate) fn clear(&mut self) {
         self.list.clear();
         self.known.clear();
@@ -344,7 +355,7 @@ mod tests {
     use super::*;
     use tidegate_stream::schema::number::DirectoryNumber;
 
-    /// Surroundings with one listener.
+    /// Surroundings with one listener, as a test sets them up.
     struct One(Listeners);
 
     impl Surroundings for One {
@@ -449,10 +460,10 @@ mod tests {
         assert_eq!(cx.pending_at(b"a", None), Some(10));
         cx.outputs.say(b"a", &message(b"s", b"12345"));
         assert_eq!(cx.pending_at(b"a", None), Some(15));
-        // Its subscription takes one more message, and ends.
+        // The listener's subscription takes one more message, and ends because it has reached its maximum.
         cx.outputs.say(b"a", &message(b"s", b""));
         assert_eq!(cx.pending_at(b"a", None), None);
-        // The next event asks again.
+        // At the next event the outputs ask the surroundings again, so the earlier messages no longer count.
         cx.outputs.clear();
         assert_eq!(cx.pending_at(b"a", None), Some(10));
     }

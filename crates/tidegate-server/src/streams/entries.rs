@@ -1,6 +1,6 @@
-//! The commands and entries of one group before they are committed: the commands that gather for the next
-//! entry, the closed entries that wait for the group, and the entries that the group has accepted and not
-//! committed yet.
+//! Keeps the commands and entries of one group before they are committed: the commands that gather for the
+//! next entry, the closed entries that wait for the group, and the entries that the group has accepted and
+//! not committed yet.
 //!
 //! [`JetStream`](super::JetStream) makes the commands, and answers the clients that wait for their outcomes.
 
@@ -16,62 +16,67 @@ use tidegate_stream::stream::{Command, Effect, Outcome};
 use super::outcome::Then;
 use super::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
 
-/// The number of bytes that wait for the log from which on the node stops reading from publishers.
+/// The number of bytes of commands that may wait for the log. Above it the node stops reading from
+/// publishers, so that publishers do not fill the node's memory.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// The commands and entries of one group before they are committed, see the [module](self).
+/// Keeps the commands and entries of one group until the group has committed them, see the [module](self).
 pub(super) struct Entries {
-    /// The gathered commands that will go into the log as the next entry.
+    /// The commands that gather until the node closes the next entry, which then goes into the log.
     pub(super) durable: Proposals<Then>,
     /// The gathered commands for streams in memory. The node applies them at the end of the turn, and never
-    /// writes them to the log.
+    /// writes them to the log, because no disk keeps these streams.
     pub(super) volatile: Proposals<Then>,
-    /// The closed entries that wait, because the group has not accepted them yet.
+    /// The closed entries that wait, because the group has not accepted them yet. The node offers them to the
+    /// group in this order.
     sealed: VecDeque<Sealed<Then>>,
     sealed_bytes: usize,
     gauge: Gauge,
     in_flight: InFlight<Then>,
-    /// The commands about consumers, such as deltas, that the log refused and that the leader will propose
-    /// again.
+    /// The commands about consumers, such as deltas, that the log refused. The leader proposes them again,
+    /// because no client would repeat them.
     pub(super) postponed: Vec<Postponed>,
-    /// Those of the postponed commands that wait until disk space is no longer scarce, because they free
-    /// none.
+    /// The refused commands about consumers that free no disk space. The leader keeps them until disk space
+    /// is no longer scarce.
     pub(super) shelved: Vec<Postponed>,
     /// The time at which the leader proposes its own commands again, after the log has refused some for lack
-    /// of room; `None` if it has no refused command to repeat.
+    /// of room; `None` if the log has refused none.
     pub(super) again: Option<Time>,
     /// True while the leader has proposed to remove expired messages, and the group has not applied the
-    /// proposal yet.
+    /// proposal yet. Meanwhile the leader proposes no second removal.
     pub(super) expiring: bool,
-    /// The earliest time at which a message of the group's streams may expire, in microseconds since the Unix
-    /// epoch; `None` if no message can expire, or while the leader may propose no expiry.
+    /// The time at which the leader next proposes to remove expired messages: the earliest time at which a
+    /// message of the group's streams may expire, in microseconds since the Unix epoch; `None` if no message
+    /// can expire, or while the leader may propose no expiry.
     pub(super) next_expiry: Option<u64>,
-    /// The outcomes and (`effects`) the changes of the entry that this node applied last. The next entry
-    /// reuses the buffers.
+    /// The outcomes of the commands, and (`effects`) the changes, of the entry that this node applied last.
+    /// The node reuses the buffers for the next entry, to save allocations.
     pub(super) outcomes: Vec<Outcome>,
     pub(super) effects: Vec<Effect>,
     counts: Counts,
 }
 
-/// Counts of the group's commands and entries on this node, since the node's start.
+/// Counts the commands and entries that this node has made for the group since the node's start; the monitor
+/// shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// The number of commands that the node has added to entries since its start.
+    /// The number of commands that the node has added to entries since its start, for the monitor.
     pub(super) commands: u64,
-    /// The number of entries that the node has closed since its start.
+    /// The number of entries that the node has closed since its start, for the monitor.
     pub(super) entries: u64,
-    /// The number of bytes of the entries that the node has closed since its start.
+    /// The number of bytes of the entries that the node has closed since its start, for the monitor.
     pub(super) bytes: u64,
 }
 
 impl Entries {
-    /// Makes the controller write its decisions about the size of entries into `log`, under `name`.
+    /// Makes the controller write its decisions about the size of entries into `log`, under `name`, so that
+    /// an operator can read why the controller chose a size.
     pub(super) fn log_to(&mut self, log: &DecisionLog, name: &str) {
         self.gauge.log_to(log, name);
     }
 
-    /// Creates the state without commands and entries. With `fixed`, a number of commands and a number of
-    /// bytes, these numbers and no controller bound an entry.
+    /// Creates the state without commands and entries. `fixed` is a number of commands and a number of bytes
+    /// that bound an entry in place of the controller, for measurements.
     pub(super) fn new(fixed: Option<(u64, u64)>) -> Self {
         Self {
             durable: Proposals::default(),
@@ -91,8 +96,9 @@ impl Entries {
         }
     }
 
-    /// Adds a command to the open entry, even if the entry is full. `waiter` is the reply subject of the
-    /// client that waits, and the action that follows the command's outcome.
+    /// Adds a command to the open entry, even if the entry is full: the caller has closed a full entry
+    /// before. `waiter` is the reply subject of the client that waits, and the action that follows the
+    /// command's outcome.
     pub(super) fn add(
         &mut self,
         volatile: bool,
@@ -110,14 +116,15 @@ impl Entries {
         debug_assert!(added.is_ok(), "{added:?}");
     }
 
-    /// Returns whether the caller should close the open entry before it adds a command of this many bytes.
+    /// Returns whether the caller should close the open entry before it adds a command of this many bytes,
+    /// because the command does not fit.
     pub(super) fn has_no_room_for(&self, bytes: usize) -> bool {
         let (commands, held) = (self.durable.len(), self.durable.bytes());
         self.gauge.is_full_for(commands, held, bytes)
     }
 
-    /// Closes the open entry, unless it is empty. `time_us` is the time of the entry in microseconds since
-    /// the Unix epoch.
+    /// Closes the open entry, unless it is empty, so that the node can offer it to the group. `time_us` is
+    /// the time of the entry in microseconds since the Unix epoch.
     pub(super) fn seal(&mut self, time_us: u64) {
         if let Some(sealed) = self.durable.seal(time_us) {
             self.sealed_bytes += sealed.entry.len();
@@ -127,7 +134,7 @@ impl Entries {
         }
     }
 
-    /// Returns whether the group has accepted every closed entry.
+    /// Returns whether the group has accepted every closed entry, so that no closed entry waits.
     pub(super) fn none_sealed(&self) -> bool {
         self.sealed.is_empty()
     }
@@ -150,13 +157,13 @@ impl Entries {
     }
 
     /// Removes and returns the first closed entry, because the group has refused it or this node no longer
-    /// leads.
+    /// leads. The caller answers the clients that wait for it.
     pub(super) fn take_refused(&mut self) -> Option<Sealed<Then>> {
         self.pop()
     }
 
-    /// Returns the clients that wait for the commands of a committed entry, see [`InFlight::take`]; `None` if
-    /// this node did not propose the entry.
+    /// Returns the clients that wait for the commands of a committed entry, so that the caller answers them,
+    /// see [`InFlight::take`]; `None` if this node did not propose the entry.
     pub(super) fn committed(
         &mut self,
         entry: EntryId,
@@ -165,13 +172,13 @@ impl Entries {
         self.in_flight.take(entry, lost)
     }
 
-    /// Returns whether the log has refused a delta that the leader has not proposed again yet.
+    /// Returns whether the leader still has to propose a delta again that the log refused.
     pub(super) fn has_postponed(&self) -> bool {
         !self.postponed.is_empty() || !self.shelved.is_empty()
     }
 
-    /// Forgets the commands that the leader made without a client's request, because this node no longer
-    /// leads.
+    /// Forgets the commands that this node, as the leader, made without a client's request, because this node
+    /// no longer leads.
     pub(super) fn rest(&mut self) {
         self.postponed.clear();
         self.shelved.clear();
@@ -180,7 +187,8 @@ impl Entries {
         self.next_expiry = None;
     }
 
-    /// Returns the number of bytes of the commands that the group has not accepted yet.
+    /// Returns the number of bytes of the commands that the group has not accepted yet, which count towards
+    /// the bound at which the node stops reading from publishers.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.sealed_bytes + self.durable.bytes()
     }
@@ -190,7 +198,8 @@ impl Entries {
         self.waiting_bytes() > WAITING_BYTES_MAX
     }
 
-    /// Returns whether no command gathers, waits for the group or is proposed and not committed.
+    /// Returns whether the node has no command that gathers, waits for the group, or is proposed and not
+    /// committed, so that the node may stop.
     pub(super) fn is_idle(&self) -> bool {
         self.durable.is_empty()
             && self.volatile.is_empty()
@@ -203,7 +212,7 @@ impl Entries {
         self.counts
     }
 
-    /// Returns the state of the controller that chooses how large an entry may grow.
+    /// Returns the state of the controller that chooses how large an entry may grow, for the monitor.
     pub(super) fn snapshot(&self) -> Snapshot {
         self.gauge.snapshot()
     }
@@ -276,7 +285,8 @@ mod tests {
             closed += 1;
         }
         assert_eq!(closed, 8);
-        // Streams in memory do not wait for the log.
+        // Commands for streams in memory do not wait for the log, so they do not make the node stop reading
+        // from publishers.
         publish(&mut entries, true, &payload);
         assert!(!entries.is_idle());
         entries.take_refused().unwrap();

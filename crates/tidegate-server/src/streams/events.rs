@@ -1,4 +1,5 @@
-//! Advisories about streams and consumers, for people who watch a server: created, changed, deleted, paused.
+//! Sends advisories about streams and consumers, for people who watch a server: created, changed, deleted,
+//! paused.
 //!
 //! This module owns the text of these advisories, and decides when the server sends them. Without a listener
 //! the server makes no advisory. The consumers themselves send the advisories about messages.
@@ -39,23 +40,23 @@ pub(super) enum Advised<'a> {
         consumer: &'a str,
         until: Option<Timestamp>,
     },
-    /// A client begins to restore the stream from a backup.
+    /// A client begins to restore the stream from a backup, so the server sends an advisory.
     RestoreBegun {
         stream: &'a str,
     },
-    /// A client has restored the stream. The backup took this many bytes, and began at this time in
-    /// microseconds since 1970.
+    /// A client has restored the stream, so the server sends an advisory. The backup took this many bytes,
+    /// and began at this time in microseconds since 1970.
     RestoreEnded {
         stream: &'a str,
         begun_us: u64,
         bytes: u64,
     },
-    /// The server begins to send a backup of the stream.
+    /// The server begins to send a backup of the stream to a client, and sends an advisory about that.
     SnapshotBegun {
         stream: &'a str,
     },
     /// The server has sent a backup of the stream that began at this time in microseconds since 1970, or has
-    /// failed.
+    /// failed to send it. The advisory says which.
     SnapshotEnded {
         stream: &'a str,
         begun_us: u64,
@@ -114,7 +115,8 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// Returns the advisory as JSON; `id` is unique among all advisories, and `now` is its time.
+    /// Encodes the advisory as JSON, for the people who watch the server; `id` is unique among all
+    /// advisories, and `now` is the advisory's time.
     fn json(&self, id: &'a str, now: Timestamp) -> Vec<u8> {
         let (stream, consumer, action) = match *self {
             Self::StreamCreated { stream } => (stream, None, Some("create")),
@@ -185,12 +187,13 @@ impl Voice<'_> {
 }
 
 impl JetStream {
-    /// Sends advisories about the changes that an entry made, before the consumers handle these changes.
+    /// Sends advisories about the changes that an entry made, before the consumers handle these changes, so
+    /// that a watcher hears of a consumer before its deliveries.
     pub(super) fn advise_changes(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
         for effect in effects {
             let name = |stream| self.streams.get(stream).map(|s| s.name().to_owned());
-            // A later command of the same entry may have deleted the stream, and with it the stream's name.
-            // The server then sends no advisory about the earlier change.
+            // A later command of the entry may have deleted the stream, and with it the stream's name. The
+            // server then sends no advisory about the earlier change.
             match effect {
                 // The directory's leader has already sent the advisory for a stream that another group keeps.
                 Effect::StreamCreated { .. }
@@ -219,8 +222,8 @@ impl JetStream {
                 } => {
                     let live = self.consumers.find(*stream, consumer);
                     if live.is_some_and(|key| self.consumers.get(key).is_some_and(|l| l.told)) {
-                        // Until now only this node knew the consumer: this node created the consumer, and
-                        // sent the advisory then.
+                        // This node created the consumer, and sent the advisory then. The consumer was known
+                        // to this node alone until now, so the node sends no second advisory.
                         continue;
                     }
                     if let Some(stream) = &name(*stream) {

@@ -1,5 +1,5 @@
-//! Streams on the node: this module takes the messages that clients publish into streams, and answers the
-//! requests of clients about streams and consumers.
+//! Keeps streams on the node: takes the messages that clients publish into streams, and answers the requests
+//! of clients about streams and consumers.
 //!
 //! It is pure, like the node ([`crate::sessions`]) that carries out its outputs. It owns the order of steps:
 //! a command gathers in an entry (`proposals`), the group commits the entry, the node applies the entry
@@ -85,34 +85,37 @@ use self::wall_time::WallTime;
 use crate::config::StreamSettings;
 use crate::party::Party;
 
-/// The time after which the leader proposes its own commands (deltas of consumers, removals of expired
-/// messages) again, because the store refused them. The store refuses them when its disk is full, which does
-/// not change at once. The store looks for space after each refusal, and then wakes the event loop.
+/// If the store refuses the leader's own commands (deltas of consumers, removals of expired messages), the
+/// leader proposes them again after this time. The store refuses them when its disk is full, which does not
+/// change at once. The store looks for space after each refusal, and then wakes the event loop.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// The number of parts that a turn of the loop does of the work that large removals have left, see
-/// [`Streams::reclaim`]. A part takes some 50 microseconds.
+/// The number of parts that the node does in one turn of the work that large removals have left, see
+/// [`Streams::reclaim`]. The bound keeps turns short. A part takes some 50 microseconds.
 const RECLAIMED_A_TURN: usize = 4;
 
 /// Gives access to the stored messages of applied entries, as far as they are in this node's memory.
 pub(crate) trait Messages {
-    /// Returns the message at this place in the log, if the message is in memory. Further bytes may follow
-    /// the message's bytes.
+    /// Returns the message at this place in the log, if the message is in memory, so that the node can send
+    /// it without a read. Further bytes may follow the message's bytes.
     fn peek(&self, place: Place) -> Peeked;
 }
 
-/// Counts of this node's work for streams since the node's start.
+/// Counts this node's work for streams since the node's start, for the monitor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamStats {
-    /// The number of requests at `$JS.API.>` that clients have sent to this node.
+    /// The number of requests at `$JS.API.>` that clients have sent to this node since its start, for the
+    /// monitor.
     pub api_requests: u64,
-    /// The number of requests at `$JS.API.>` that this node has answered with an error.
+    /// The number of requests at `$JS.API.>` that this node has answered with an error since its start, for
+    /// the monitor.
     pub api_errors: u64,
-    /// The number of entries that this node closed and offered to the group.
+    /// The number of entries that this node closed and offered to the group since its start, for the monitor.
     pub entries: u64,
-    /// The number of commands that this node added to entries.
+    /// The number of commands that this node added to entries since its start, for the monitor.
     pub commands: u64,
-    /// The number of bytes of the entries that this node closed and offered to the group.
+    /// The number of bytes of the entries that this node closed and offered to the group since its start, for
+    /// the monitor.
     pub bytes: u64,
     /// The number of times that the node stopped reading from a publisher because too many bytes waited for
     /// the log.
@@ -123,7 +126,8 @@ pub(crate) struct StreamStats {
 }
 
 impl StreamStats {
-    /// Returns the sum of these counts and the counts of another group's streams, field by field.
+    /// Returns the sum of these counts and the counts of another group's streams, field by field, so that the
+    /// monitor shows one number for all groups.
     #[must_use]
     pub(crate) const fn and(self, other: Self) -> Self {
         Self {
@@ -141,7 +145,7 @@ impl StreamStats {
 /// The streams of one group, on this node. Each field owns a part of the state; `JetStream` decides the order
 /// in which the parts handle an event.
 pub(crate) struct JetStream {
-    /// The group's number.
+    /// The number of the group that keeps the streams.
     group: GroupId,
     streams: Streams,
     settings: StreamSettings,
@@ -155,25 +159,30 @@ pub(crate) struct JetStream {
     subject_pages: SubjectPages,
     stream_lists: StreamLists,
     purges: Purges,
-    /// The streams that clients restore from backups, and the backups that this node sends.
+    /// The streams that clients restore from backups through this node, and (`backups`) the backups that this
+    /// node sends to clients.
     restores: Restores,
     backups: Backups,
     publishing: Publishing,
     republishing: Republishing,
     room: Room,
     role: Role,
-    /// The directory, which says which group keeps which stream; used only in the group of all nodes.
+    /// The directory of the streams, from which the node knows which group keeps which stream. Only the group
+    /// of all nodes uses it.
     directory: Directory,
-    /// The state by which a group other than the group of all nodes brings its streams in line with the
+    /// The state with which a group other than the group of all nodes brings its streams in line with the
     /// directory.
     keeping: Keeping,
-    /// The streams that move from this group to another group, or from another group to this group.
+    /// The streams that move from this group to another group, or from another group to this group, and the
+    /// progress of each move.
     moves: Moves,
-    /// The streams that move to a group without a leader; used only in the group of all nodes.
+    /// The streams that the directory's leader moves away from a group that has no leader. Only the group of
+    /// all nodes uses this state.
     leaderless: Leaderless,
-    /// The origins from which the streams that this node leads take in messages.
+    /// The origins (mirrors and sources) from which the streams that this node leads take in messages.
     takers: Takers,
-    /// The requests of other streams for the messages of this group's streams.
+    /// The requests of other streams for the messages of this group's streams, which this node answers as the
+    /// leader.
     giving: Giving,
     speech: Speech,
     stats: StreamStats,
@@ -184,7 +193,8 @@ pub(crate) struct JetStream {
 /// The reasons why the streams of a group may have no room for more messages.
 #[derive(Debug, Default)]
 struct Room {
-    /// The state of the space on this node's disk (free, low or scarce), as the store last reported it.
+    /// The state of the space on this node's disk (free, low or scarce), as the store last reported it. The
+    /// node refuses messages unless the space is free.
     space: Space,
     /// True if so many nodes of the group lack disk space that the rest is no majority, so that the group
     /// could not commit a message.
@@ -254,7 +264,8 @@ impl JetStream {
         self.publishing.log_to(log.clone(), acks);
     }
 
-    /// Sets the number of the group that keeps the streams, for a group other than the group of all nodes.
+    /// Makes these streams the streams of the group with this number, in place of the group of all nodes, for
+    /// which [`JetStream::new`] creates them.
     #[must_use]
     pub(crate) const fn of_group(mut self, group: GroupId) -> Self {
         self.group = group;
@@ -291,14 +302,15 @@ impl JetStream {
         }
     }
 
-    /// Returns the changes that the last applied entry made to the group's streams and consumers.
+    /// Returns the changes that the last applied entry made to the group's streams and consumers, so that the
+    /// node can react to them.
     #[must_use]
     pub(crate) fn effects(&self) -> &[Effect] {
         &self.entries.effects
     }
 
     /// Returns the state of two controllers: the controller of the size of entries, and the controller of
-    /// flow acknowledgements.
+    /// flow acknowledgements, which the monitor shows.
     #[must_use]
     pub(crate) fn controllers(&self) -> [Snapshot; 2] {
         [self.entries.snapshot(), self.publishing.fast.snapshot()]
@@ -326,7 +338,8 @@ impl JetStream {
         }
     }
 
-    /// Notes whether this node's disk has space for more messages of streams.
+    /// Records whether this node's disk has space for more messages, by which the streams accept or refuse
+    /// messages. Logs a change for the operator.
     pub(super) fn set_space(&mut self, space: Space) {
         // All groups share the disk, so it is enough that one group, the group of all nodes, logs the change.
         if std::mem::replace(&mut self.room.space, space) != space && self.group == ALL {
@@ -357,7 +370,8 @@ impl JetStream {
     /// Returns the next entry that the caller must propose to the group, and the number of clients that wait
     /// for its commands; `None` if no entry waits.
     pub(super) fn poll_proposal(&mut self, now: Time) -> Option<(Bytes, u64)> {
-        // While closed entries wait for the group, the open entry stays open for more commands.
+        // While closed entries wait for the group, the node leaves the open entry open, so that it takes more
+        // commands.
         if self.entries.none_sealed() || !self.settings.lab.carries_over() {
             self.seal(now);
         }
@@ -415,7 +429,8 @@ impl JetStream {
     ///
     /// # Errors
     ///
-    /// Fails if the entry holds a command that this version does not know: the node must not continue.
+    /// Fails if the entry holds a command that this version does not know: the node must then stop, because
+    /// its state would differ from the other nodes' state.
     pub(super) fn handle_committed(
         &mut self,
         cx: &mut Context<'_>,
@@ -438,7 +453,8 @@ impl JetStream {
         Ok(())
     }
 
-    /// Applies the commands of this turn for streams in memory, which this node never writes to the log.
+    /// Applies the commands of this turn for streams in memory, which this node never writes to the log. The
+    /// node applies them at the end of the turn, in place of a commit.
     fn apply_volatile(&mut self, cx: &mut Context<'_>, now: Time) -> Result<(), EntryError> {
         let time_us = self.wall.tell(now);
         while let Some(sealed) = self.entries.volatile.seal(time_us) {
@@ -454,8 +470,9 @@ impl JetStream {
         Ok(())
     }
 
-    /// Tells the consumers the changes that an entry made, publishes its messages again where a stream does
-    /// that, and tells the waiting clients the outcomes of their commands.
+    /// Carries out the results of an applied entry: tells the consumers the entry's changes, publishes its
+    /// messages again where a stream's configuration asks for it, and tells the waiting clients the outcomes
+    /// of their commands.
     fn conclude(
         &mut self,
         cx: &mut Context<'_>,
@@ -536,7 +553,8 @@ impl JetStream {
     }
 
     /// Ends the streams' work of a turn, once the node has served each consumer that
-    /// [`JetStream::next_consumer`] named.
+    /// [`JetStream::next_consumer`] named: publishes the messages that streams sent during the turn into
+    /// streams.
     pub(super) fn end_turn(&mut self, cx: &mut Context<'_>, now: Time) -> Result<(), EntryError> {
         if !self.role.serves {
             return Ok(());
@@ -551,7 +569,7 @@ impl JetStream {
     }
 
     /// Publishes the messages that streams have sent to subjects of streams (answers, deliveries, advisories)
-    /// into the streams that take these subjects.
+    /// into the streams that take these subjects, so that these streams store them.
     fn take_said(&mut self, now: Time) {
         for said in std::mem::take(&mut self.speech.said) {
             let message = Publish {
@@ -564,8 +582,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes again the deltas of consumers that the log refused earlier. If disk space is scarce, only
-    /// those go to the log that free some. The deltas of one consumer keep their order.
+    /// Proposes again the deltas of consumers that the log refused earlier. If disk space is scarce, the
+    /// leader proposes only deltas that free some. The deltas of one consumer keep their order.
     fn propose_postponed(&mut self, now: Time) {
         let scarce = self.room.space == Space::Scarce;
         let mut due = match scarce {
@@ -586,7 +604,8 @@ impl JetStream {
         self.propose_again(now, due);
     }
 
-    /// Proposes again the deltas of this consumer that the log refused earlier.
+    /// Proposes again the deltas of this consumer that the log refused earlier, before a command for which
+    /// they must not come too late.
     fn propose_postponed_of(&mut self, now: Time, key: Key) {
         let entries = &mut self.entries;
         let shelved = entries.shelved.extract_if(.., |p| p.key == key);
@@ -624,9 +643,9 @@ impl JetStream {
         self.entries.expiring = write(&mut self.entries.durable, Storage::File);
     }
 
-    /// Returns the time at which the node must next serve this group's streams; `None` if no time is set.
-    /// `current` tells whether the node's copy of the directory is current. Without a current copy the group
-    /// cannot compare its streams with the directory, so it sets no time for that.
+    /// Returns the time at which the node must next serve this group's streams, for the event loop's timer;
+    /// `None` if no time is set. `current` tells whether the node's copy of the directory is current. Without
+    /// a current copy the group cannot compare its streams with the directory, so it sets no time for that.
     pub(super) fn deadline(&self, current: bool) -> Option<Time> {
         let compares = current && self.role.serves && self.group != ALL;
         if self.streams.is_reclaiming()
@@ -662,19 +681,20 @@ impl JetStream {
         all.into_iter().flatten().min()
     }
 
-    /// Returns whether no command waits to be applied, no API request waits for a change, and no message
-    /// waits to be published again.
+    /// Returns whether the streams have no work left, so that the node may stop: no command waits to be
+    /// applied, no API request waits for a change, and no message waits to be published again.
     pub(super) fn is_idle(&self) -> bool {
         self.entries.is_idle() && self.admissions.is_idle() && self.republishing.is_empty()
     }
 
-    /// Ends the pulls of all consumers because the node stops, and proposes a last delta of each consumer.
+    /// Ends the pulls of all consumers because the node stops, and proposes a last delta of each consumer, so
+    /// that the log has the consumers' last state.
     pub(super) fn handle_stopping(&mut self, cx: &mut Context<'_>, now: Time) {
         self.end_consumers(cx, now, Ending::Shutdown);
     }
 
-    /// Returns the facts about this server that an API answer shows: version, domain, cluster and the time
-    /// `now`.
+    /// Returns the facts about this server that the node writes into an API answer: version, domain, cluster
+    /// and the time `now`.
     fn server(&self, now: Time) -> Server<'_> {
         Server {
             version: crate::PROTOCOL_VERSION,
@@ -688,7 +708,7 @@ impl JetStream {
         Timestamp::from_micros(self.wall.peek(now))
     }
 
-    /// Returns the voice through which the streams send messages to clients at `now`.
+    /// Makes the voice through which the streams send messages to clients at `now`.
     fn voice<'a>(&'a mut self, cx: &'a mut Context<'_>, now: Time) -> Voice<'a> {
         Voice {
             wall_us: self.wall.tell(now),
@@ -698,7 +718,7 @@ impl JetStream {
         }
     }
 
-    /// Returns a name for a consumer that no consumer on any node has.
+    /// Makes a name for a consumer without a name of its own. No other consumer on any node has the name.
     fn unique_name(&mut self) -> String {
         self.speech.unique_name()
     }

@@ -1,4 +1,4 @@
-//! Answers clients, and notes the outcomes of commands, once the node has applied the commands.
+//! Answers clients, and records the outcomes of commands, once the node has applied the commands.
 
 use tidegate::Time;
 use tidegate_cluster::groups::GroupId;
@@ -17,7 +17,8 @@ use super::admission::ChangeId;
 use super::context::Context;
 use super::serving::Key;
 
-/// The action that the node carries out once it has applied a command and knows its outcome.
+/// The action that the node carries out once it has applied a command and knows its outcome. The node keeps
+/// the action beside the command until then.
 #[derive(Debug)]
 pub(super) enum Then {
     /// The node answers the publisher of the message with the command's outcome.
@@ -37,29 +38,31 @@ pub(super) enum Then {
     Atomic(Box<[u8]>),
     /// The node answers the client that asked to reset this consumer.
     Reset(Key),
-    /// The node notes that a consumer's delta or deletion is durable. No client waits for this outcome.
+    /// The node records that the log has a consumer's delta or deletion, so that the consumer continues. No
+    /// client waits for this outcome.
     Delta(Key),
-    /// The node notes that the log now keeps a consumer that only this node knew before. No client waits for
-    /// this outcome.
+    /// The node records that the log now keeps a consumer that only this node knew before. No client waits
+    /// for this outcome.
     Logged(Key),
     /// The node notes the outcome for a fast-ingest batch, and answers the batch's publisher at intervals.
     Fast(Ticket),
-    /// The node notes that expired messages are removed. No client waits for this outcome.
+    /// The node records that the group has removed expired messages, so that the leader may propose the next
+    /// removal. No client waits for this outcome.
     Expired,
     /// The node forwards the deletion of a stream to this other group, which keeps the stream.
     DeletedElsewhere(GroupId),
-    /// The node notes that the leader's proposal to match a stream with the directory is applied or refused.
-    /// The field is the stream's directory number. No client waits for this outcome.
+    /// The node records that the group has applied or refused the leader's proposal to match a stream with
+    /// the directory. The field is the stream's directory number. No client waits for this outcome.
     Listed(DirectoryNumber),
-    /// The node notes that the group has imported a part of the stream with this directory number, which
-    /// moves to this group. No client waits for this outcome.
+    /// The node records that the group has imported a part of the stream with this directory number, which
+    /// moves to this group. The next part follows. No client waits for this outcome.
     Filled(DirectoryNumber),
-    /// The node notes that the stream with this number in the group has taken or refused a part of a backup.
-    /// No client waits for this outcome.
+    /// The node records that the stream with this number in the group has taken or refused a part of a
+    /// backup. The next part follows. No client waits for this outcome.
     Restored(StreamNumber),
     /// The node begins the backup for which a client asked: the log has the state of all consumers.
     BackUp(StreamNumber, Box<Snapshot>),
-    /// The node notes that the group has applied or refused an intake for this stream, from the source with
+    /// The node records that the group has applied or refused an intake for this stream, from the source with
     /// this key. No client waits for this outcome.
     TakenIn(StreamNumber, Box<str>),
     /// The node ignores the command's outcome: no client waits for it, and the group's state shows it.
@@ -67,8 +70,8 @@ pub(super) enum Then {
 }
 
 impl JetStream {
-    /// Carries out the action that follows a command's outcome. A client that waits for the outcome waits at
-    /// `reply`.
+    /// Carries out the action that follows a command's outcome, such as an answer to the client. A client
+    /// that waits for the outcome waits at `reply`.
     pub(super) fn tell(
         &mut self,
         cx: &mut Context<'_>,
@@ -183,7 +186,8 @@ impl JetStream {
             Outcome::Stored { stream, seq } => self.pub_ack(*stream).stored(body, *seq),
             Outcome::Duplicate { stream, seq } => self.pub_ack(*stream).duplicate(body, *seq),
             Outcome::Refused { stream, error } => self.pub_ack(*stream).refused(body, error),
-            // The command that stores a published message always ends as stored, duplicate or refused.
+            // This branch handles no outcome in practice: the node always stores a published message, finds
+            // it a duplicate, or refuses it.
             _ => {}
         }
     }
@@ -199,11 +203,11 @@ impl JetStream {
         }
     }
 
-    /// Returns the writer of PubAcks, the answers to publishers, for this stream.
+    /// Returns the writer with which the node writes the PubAcks of this stream, the answers to publishers.
     pub(super) fn pub_ack(&mut self, stream: StreamNumber) -> &PubAck {
         let Some(of) = self.streams.get(stream) else {
-            // A client deleted the stream while a publisher's message was on its way. The answer names no
-            // stream, because the number of the deleted stream tells no name any more.
+            // A client deleted the stream while a publisher's message was on its way. The node's answer names
+            // no stream, because the node has forgotten the name with the stream.
             return &self.publishing.nameless;
         };
         let domain = self.settings.domain.as_deref();
@@ -213,7 +217,7 @@ impl JetStream {
             .or_insert_with(|| PubAck::new(of.name(), domain))
     }
 
-    /// Returns the answer to the client that changed a stream, by the outcome of the change.
+    /// Makes the answer to the client that changed a stream, from the outcome of the change.
     fn changed(&mut self, now: Time, kind: Kind, outcome: &Outcome) -> Vec<u8> {
         let missing = || answer::refused(kind.as_str(), &ApiError::STREAM_NOT_FOUND);
         match outcome {
@@ -223,8 +227,8 @@ impl JetStream {
                 Some(stream) => {
                     view::stream_changed(kind, &self.server(now), &self.shown(now, stream))
                 }
-                // A later command of the same entry has deleted the stream, so the client learns that the
-                // stream does not exist.
+                // A later command of the entry has deleted the stream, so the client learns that the stream
+                // does not exist.
                 None => missing(),
             },
             Outcome::Purged { purged, .. } => answer::purged(*purged),

@@ -1,4 +1,4 @@
-//! The commands that gather for the next entry, and the clients that wait for the commands' outcomes.
+//! Gathers commands for the next entry, beside the clients that wait for the commands' outcomes.
 //!
 //! The bytes of an entry hold commands. The node keeps the clients that wait (*waiters*) beside the entry,
 //! and never writes them to the log: only the node that proposed an entry answers the entry's waiters. The
@@ -23,22 +23,26 @@ use crate::streams::serving::Key;
 /// the read of a single message dearer, because a node reads a whole entry.
 const ENTRY_BYTES_MAX: u64 = 512 * 1024;
 const ENTRY_BYTES_MIN: u64 = 64 * 1024;
-/// The limit on the number of commands in one entry, however few bytes they have.
+/// The limit on the number of commands in one entry, however few bytes they have. It bounds the time that a
+/// node takes to apply an entry.
 const ENTRY_COMMANDS_MAX: u64 = 16 * 1024;
 
-/// A client that waits for the outcome of a command in an entry.
+/// A client that waits until the node knows the outcome of a command in an entry.
 #[derive(Debug)]
 pub(super) struct Waiter<T> {
-    /// The number of the client's command within the entry, from 0.
+    /// The number of the client's command within the entry, from 0, by which the node finds the command's
+    /// outcome.
     command: u32,
-    /// The offset in `subjects` at which the client's reply subject starts, in bytes.
+    /// The offset in bytes at which the client's reply subject starts in `subjects`, where the node reads it
+    /// for the answer.
     start: u32,
     len: u32,
     /// The action that the node carries out once it knows the outcome of the client's command.
     pub(super) then: T,
 }
 
-/// The clients that wait for the commands of one entry, in the order of the commands.
+/// The clients that wait for the outcomes of the commands of one entry, which the node then answers, in the
+/// order of the commands.
 #[derive(Debug)]
 pub(super) struct Waiters<T> {
     subjects: Vec<u8>,
@@ -58,8 +62,8 @@ impl<T> Waiters<T> {
     fn add(&mut self, command: u32, reply: &[u8], then: T) {
         let small = "an entry's commands and their reply subjects are in memory, and few";
         let start = u32::try_from(self.subjects.len()).expect(small);
-        // The configuration bounds the length of a reply subject, but may allow more than 64 KiB, so the
-        // length is a `u32`.
+        // The operator's configuration bounds the length of a reply subject, but may allow more than 64 KiB,
+        // so the length is a `u32`.
         let len = u32::try_from(reply.len()).expect(small);
         self.subjects.extend_from_slice(reply);
         self.list.push(Waiter {
@@ -70,8 +74,9 @@ impl<T> Waiters<T> {
         });
     }
 
-    /// Removes and returns the waiters in the order of their commands. Each item is the command's number in
-    /// the entry, the waiter's reply subject and the action after the outcome.
+    /// Removes and returns the waiters in the order of their commands, so that the caller answers them. Each
+    /// item is the command's number in the entry, the waiter's reply subject and the action after the
+    /// outcome.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (usize, &[u8], T)> {
         let subjects = &self.subjects;
         self.list.drain(..).map(|w| {
@@ -92,7 +97,8 @@ impl<T> Waiters<T> {
     }
 }
 
-/// A closed entry that no further command enters, with the clients that wait for its commands.
+/// A closed entry, which takes no further command, with the clients that wait for its commands. The node
+/// offers it to the group.
 #[derive(Debug)]
 pub(super) struct Sealed<T> {
     pub(super) entry: Bytes,
@@ -108,7 +114,8 @@ pub(super) struct Postponed {
     stream: StreamNumber,
     name: Box<[u8]>,
     payload: Box<[u8]>,
-    /// The key, on this node, of the consumer that the command changes.
+    /// The key, on this node, of the consumer that the command changes. The node keeps the order of the
+    /// commands of one consumer.
     pub(super) key: Key,
 }
 
@@ -128,7 +135,7 @@ impl Postponed {
     }
 }
 
-/// The open entry, in which commands gather.
+/// The open entry, in which commands gather until the node closes it.
 #[derive(Debug)]
 pub(super) struct Proposals<T> {
     open: BytesMut,
@@ -150,8 +157,8 @@ impl<T> Default for Proposals<T> {
 }
 
 impl<T> Proposals<T> {
-    /// Adds a command to the open entry. `waiter` is the reply subject of the client that waits, and the
-    /// action that follows the outcome.
+    /// Adds a command to the open entry, which the node later proposes. `waiter` is the reply subject of the
+    /// client that waits, and the action that follows the outcome.
     pub(super) fn add(
         &mut self,
         command: &Command<'_>,
@@ -173,7 +180,8 @@ impl<T> Proposals<T> {
     }
 
     /// Lets `write` add commands to the open entry, and notes `then` as the action that follows the outcome
-    /// of the last of them. Returns whether `write` added a command.
+    /// of the last of them. Returns whether `write` added a command, so that the caller knows if an outcome
+    /// will come.
     pub(super) fn add_written(
         &mut self,
         then: T,
@@ -184,7 +192,7 @@ impl<T> Proposals<T> {
         } else {
             Encoder::resume(&mut self.open)
         };
-        // If the entry is full, a later call writes the other commands, into a later entry.
+        // If the entry is full, the leader writes the other commands by a later call, into a later entry.
         let written = write(&mut encoder).unwrap_or(0);
         self.commands +=
             u32::try_from(written).expect("an entry in memory has fewer than 2^32 commands");
@@ -196,12 +204,13 @@ impl<T> Proposals<T> {
         written > 0
     }
 
-    /// Returns the number of bytes of the gathered commands, as the open entry holds them.
+    /// Returns the number of bytes of the gathered commands, as the open entry holds them, from which the
+    /// gauge tells if the entry is full.
     pub(super) fn bytes(&self) -> usize {
         self.open.len()
     }
 
-    /// Returns the number of commands in the open entry.
+    /// Returns the number of commands in the open entry, from which the gauge tells if the entry is full.
     pub(super) const fn len(&self) -> usize {
         self.commands as usize
     }
@@ -211,8 +220,8 @@ impl<T> Proposals<T> {
         self.commands == 0
     }
 
-    /// Closes the open entry and gives it the time `time_us`, in microseconds since the Unix epoch. Returns
-    /// `None` if the entry has no command.
+    /// Closes the open entry, so that the node can propose it, and gives it the time `time_us`, in
+    /// microseconds since the Unix epoch. Returns `None` if the entry has no command.
     pub(super) fn seal(&mut self, time_us: u64) -> Option<Sealed<T>> {
         if self.is_empty() {
             return None;
@@ -229,7 +238,7 @@ impl<T> Proposals<T> {
         })
     }
 
-    /// Takes back an emptied collection of waiters, to reuse its memory for another entry.
+    /// Takes back an emptied collection of waiters, so that a later entry reuses its memory.
     pub(super) fn recycle(&mut self, mut waiters: Waiters<T>) {
         const SPARES_MAX: usize = 64;
         if self.spare.len() < SPARES_MAX {
@@ -254,7 +263,7 @@ pub(super) struct Gauge {
 
 impl Gauge {
     /// Creates the gauge. With `fixed`, a number of commands and a number of bytes, these numbers replace the
-    /// controller's choice.
+    /// controller's choice, for measurements.
     pub(super) fn new(fixed: Option<(u64, u64)>) -> Self {
         let bounds = Bounds {
             items_min: 1,
@@ -272,13 +281,14 @@ impl Gauge {
         }
     }
 
-    /// Makes the controller write its decisions about the size of entries into `log`, under `name`.
+    /// Makes the controller write its decisions about the size of entries into `log`, under `name`, so that
+    /// an operator can read them.
     pub(super) fn log_to(&mut self, log: &DecisionLog, name: &str) {
         self.boundary.log_to(log, name);
     }
 
     /// Returns whether an entry that holds `commands` commands in `held` bytes has no room for a further
-    /// command of `bytes` bytes.
+    /// command of `bytes` bytes, so that the node closes the entry first.
     pub(super) fn is_full_for(&self, commands: usize, held: usize, bytes: usize) -> bool {
         let limit = self.limit();
         commands > 0 && ((held + bytes) as u64 > limit.bytes || commands as u64 >= limit.items)
@@ -291,7 +301,7 @@ impl Gauge {
     }
 
     /// Tells the controller that the node has proposed an entry with this many commands and bytes, and that
-    /// the proposal took `cost_ns` nanoseconds.
+    /// the proposal took `cost_ns` nanoseconds, from which the controller learns the cost of entries.
     pub(super) fn proposed(&mut self, now: Time, commands: usize, bytes: usize, cost_ns: u64) {
         let batch = Load::new(commands as u64, bytes as u64);
         let (left, cut) = (Load::default(), Cut::Forced(Reason::Drained));
@@ -306,8 +316,8 @@ impl Gauge {
     }
 }
 
-/// The entries that this node has proposed and that are not committed yet, in order, each with the clients
-/// that wait for it.
+/// The entries that this node has proposed and the group has not committed yet, in order, each with the
+/// clients that wait for it.
 #[derive(Debug)]
 pub(super) struct InFlight<T>(VecDeque<(EntryId, Waiters<T>)>);
 
@@ -318,16 +328,19 @@ impl<T> Default for InFlight<T> {
 }
 
 impl<T> InFlight<T> {
-    /// Notes a proposed entry: the index and term that the group gave it, and the clients that wait for it.
+    /// Records a proposed entry: the index and term that the group gave the entry, and the clients that the
+    /// node answers once the group commits it.
     pub(super) fn push(&mut self, at: EntryId, waiters: Waiters<T>) {
         // In another term the group may give the same index to another entry. The earlier entry with this
-        // index is then lost, but the node does not know yet which entry replaces it.
+        // index is then lost. The node keeps its waiters until [`InFlight::take`] shows which entry the group
+        // has committed.
         self.0.push_back((at, waiters));
     }
 
-    /// Returns the waiters of this committed entry; `None` if this node did not propose the entry. An entry
-    /// of another term is a different entry. Calls `lost` with the waiters of earlier entries that the group
-    /// will never commit.
+    /// Returns the waiters of this committed entry, so that the node answers them; `None` if this node did
+    /// not propose the entry. An entry with this index and another term is a different entry. Calls `lost`
+    /// with the waiters of earlier entries that the group will never commit, so that the caller can end their
+    /// changes.
     pub(super) fn take(
         &mut self,
         EntryId { index, term }: EntryId,
@@ -346,7 +359,7 @@ impl<T> InFlight<T> {
         None
     }
 
-    /// Returns the number of entries that this node has proposed and that are not committed yet.
+    /// Returns the number of entries that this node has proposed and the group has not committed yet.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -388,12 +401,12 @@ mod tests {
             flight.take(at(index, term), count).is_some()
         };
         assert!(!take(&mut flight, 2, 1) && take(&mut flight, 3, 1));
-        // Another node proposed the entry at 4. The entry at 5 of the first term is lost:
-        // the one of term 3 replaced it.
+        // Another node proposed the entry at 4. The node's entry at 5 of the first term is lost, because the
+        // entry of term 3 replaced it.
         assert!(!take(&mut flight, 4, 2) && take(&mut flight, 5, 3));
         assert_eq!(lost.get(), 1);
         flight.push(at(6, 3), Waiters::default());
-        // The entry at 6 was lost.
+        // The group commits an entry of a later index, so the node's entry at 6 is lost.
         assert!(!take(&mut flight, 7, 4));
         assert_eq!((flight.len(), lost.get()), (0, 2));
     }

@@ -1,4 +1,4 @@
-//! The path of a published message into a stream: from the connection into the entry that gathers commands.
+//! Takes published messages into streams: from the connection into the entry that gathers commands.
 
 use std::borrow::Cow;
 
@@ -14,10 +14,12 @@ use super::JetStream;
 use super::context::Context;
 use super::outcome::Then;
 
-/// The answer of the streams when the node offers them a published message.
+/// The answer of the streams when the node offers them a published message, from which the node decides about
+/// the message and its publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// No stream takes the message, and the message is no request that this node handles.
+    /// No stream takes the message, and the message is no request that this node handles, so the node goes on
+    /// to its subscribers and peers.
     No,
     /// A stream or the API took the message, so the node has no more to do with it.
     Yes,
@@ -27,7 +29,7 @@ pub(crate) enum Taken {
 }
 
 impl JetStream {
-    /// Proposes to store a published message, if a stream takes messages of its subject.
+    /// Proposes to store a published message, if this node leads a stream that takes messages of its subject.
     pub(crate) fn publish(&mut self, now: Time, message: &Publish<'_>) -> Taken {
         let captured = self
             .role
@@ -106,13 +108,14 @@ impl JetStream {
         }
     }
 
-    /// Returns whether the stream that takes messages of this subject is frozen: the stream moves to another
-    /// group, which does not have the whole stream yet.
+    /// Returns whether the stream that takes messages of this subject is frozen: while the stream moves to
+    /// another group, no group may store messages in it.
     pub(crate) fn has_frozen(&self, subject: &[u8]) -> bool {
         self.role.serves && self.streams.taker(subject).is_some_and(Stream::is_frozen)
     }
 
-    /// Checks that the operator's limits and the disks have room for a message of `bytes` bytes.
+    /// Checks that the operator's limits and the disks have room for a message of `bytes` bytes, before the
+    /// node proposes to store it.
     fn admits(&self, stream: StreamNumber, volatile: bool, bytes: usize) -> Result<(), ApiError> {
         if (self.room.space != Space::Free || self.room.crowded) && !volatile {
             return Err(ApiError::STORAGE_EXCEEDED);
@@ -127,8 +130,9 @@ impl JetStream {
         }
     }
 
-    /// Adds a command to the open entry, and first closes that entry if the command does not fit. `waiter` is
-    /// the reply subject of the client that waits, and the action that follows the outcome.
+    /// Adds a command to the open entry, so that the node proposes it, and first closes that entry if the
+    /// command does not fit. `waiter` is the reply subject of the client that waits, and the action that
+    /// follows the outcome.
     pub(super) fn command(
         &mut self,
         now: Time,
@@ -142,7 +146,8 @@ impl JetStream {
         self.add(volatile, command, waiter);
     }
 
-    /// Adds a command to the open entry, even if the entry is full.
+    /// Adds a command to the open entry, even if the entry is full, for a caller that has closed a full entry
+    /// before and keeps its next commands together.
     pub(super) fn add(
         &mut self,
         volatile: bool,
@@ -152,12 +157,14 @@ impl JetStream {
         self.entries.add(volatile, command, waiter);
     }
 
-    /// Returns whether the caller should close the open entry before it adds a command of this many bytes.
+    /// Returns whether the caller should close the open entry before it adds a command of this many bytes,
+    /// because the command does not fit.
     pub(super) fn has_no_room_for(&self, bytes: usize) -> bool {
         self.entries.has_no_room_for(bytes)
     }
 
-    /// Closes the open entry, in which commands gather, at the present wall-clock time.
+    /// Closes the open entry, in which commands gather, at the present wall-clock time, so that the node can
+    /// propose it.
     pub(super) fn seal(&mut self, now: Time) {
         let time_us = self.wall.tell(now);
         self.entries.seal(time_us);
@@ -170,7 +177,8 @@ impl JetStream {
         self.is_full() || self.republishing.is_full()
     }
 
-    /// Returns whether so many bytes wait for the log that it should take no more.
+    /// Returns whether so many bytes wait for the log that it should take no more, which happens if
+    /// publishers are faster than the log.
     pub(super) fn is_full(&self) -> bool {
         self.entries.is_full()
     }

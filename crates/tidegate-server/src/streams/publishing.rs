@@ -1,5 +1,5 @@
-//! The state between publishers and streams that the log does not hold: batches that publishers have not
-//! completed, and the writers of each stream's PubAcks.
+//! Keeps the state between publishers and streams that the log does not hold: batches that publishers have
+//! not completed, and the writers of each stream's PubAcks.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -14,17 +14,17 @@ use super::batches;
 /// one entry.
 const BATCH_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// The open batches and the PubAck writers of one group's streams, see the [module](self).
+/// Keeps the open batches and the PubAck writers of one group's streams, see the [module](self).
 pub(super) struct Publishing {
     pub(super) atomic: Atomic,
     pub(super) fast: Fast,
     pub(super) batches: batches::Pending,
-    /// The number of flow acknowledgements that the node has sent and that still wait in outboxes, so that no
-    /// connection has written them yet.
+    /// The number of flow acknowledgements that still wait in outboxes until the node writes them. The
+    /// controller of flow acknowledgements gets their share of the cost of that write.
     pub(super) acked_fast: u64,
     pub(super) pub_acks: HashMap<StreamNumber, PubAck, RandomState>,
-    /// The writer of answers to publishers if a client has deleted the stream meanwhile: the answers name no
-    /// stream.
+    /// The writer with which the node answers publishers if a client has deleted the stream meanwhile. These
+    /// answers name no stream.
     pub(super) nameless: PubAck,
     /// The log into which the controller of flow acknowledgements writes its decisions, and the controller's
     /// name in this log; `None` if the server records no decisions.
@@ -44,13 +44,15 @@ impl Publishing {
         }
     }
 
-    /// Makes the controller write its decisions about flow acknowledgements into `log`, under `name`.
+    /// Makes the controller write its decisions about flow acknowledgements into `log`, under `name`, so that
+    /// an operator can read them.
     pub(super) fn log_to(&mut self, log: DecisionLog, name: String) {
         self.fast.log_to(&log, &name);
         self.decisions = Some((log, name));
     }
 
-    /// Forgets all open batches, because this node no longer leads the group.
+    /// Forgets all open batches, because this node no longer leads the group, and only the leader completes
+    /// batches.
     pub(super) fn close_batches(&mut self) {
         self.atomic = new_atomic();
         self.fast = Fast::new(FastLimits::default());
@@ -60,14 +62,15 @@ impl Publishing {
         self.batches = batches::Pending::default();
     }
 
-    /// Forgets the PubAck writer and the open batches of a stream that is deleted or has moved to another
-    /// group.
+    /// Forgets the PubAck writer and the open batches of a stream that a client deletes or that has moved to
+    /// another group, because this group answers no more publishers of the stream.
     pub(super) fn handle_stream_gone(&mut self, stream: StreamNumber) {
         self.pub_acks.remove(&stream);
         self.end_batches(stream);
     }
 
-    /// Forgets the open atomic and fast-ingest batches of a stream that no longer takes them.
+    /// Forgets the open atomic and fast-ingest batches of a stream that is gone or no longer takes such
+    /// batches.
     pub(super) fn end_batches(&mut self, stream: StreamNumber) {
         self.atomic.handle_stream_gone(stream);
         self.fast.handle_stream_gone(stream);

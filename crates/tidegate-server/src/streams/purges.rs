@@ -1,4 +1,5 @@
-//! Purges by subject of streams with many subjects, which the node prepares in parts before it proposes them.
+//! Prepares purges by subject in parts before the leader proposes them, because streams with many subjects
+//! would make a turn of the event loop too long.
 //!
 //! The requests wait in a line. For the first one, each node of the group compares the subjects with the
 //! pattern and copies blocks of the index, a part in each turn ([`Streams::foresee`]). Then the leader
@@ -16,22 +17,24 @@ use super::JetStream;
 use super::context::Context;
 use super::outcome::Then;
 
-/// The most subjects of a stream for which the leader proposes a purge by subject at once.
+/// The leader proposes a purge by subject without preparation if the stream has at most this number of
+/// subjects, because the nodes then apply the purge quickly.
 const AT_ONCE: u64 = if cfg!(test) { 8 } else { 4096 };
-/// The number of subjects that a node looks at in one turn to prepare a purge.
+/// The number of subjects that a node looks at in one turn to prepare a purge. The bound keeps a turn of the
+/// event loop short.
 const PART_LEN: usize = if cfg!(test) { 3 } else { 8192 };
-/// The most purges that wait; the group refuses further ones.
+/// The most purges that wait; the leader refuses further ones, so that they take bounded memory.
 const WAITING_MAX: usize = 64;
 
-/// The purges that wait, see the [module](self).
+/// Keeps the clients' purges that wait until the nodes have prepared them, see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Purges {
     waiting: VecDeque<Asked>,
-    /// True while the node prepares the first of these purges.
+    /// True while the node prepares the first of the waiting purges.
     begun: bool,
 }
 
-/// A client's request for a purge that waits.
+/// A client's request for a purge, which waits until the nodes have prepared it.
 #[derive(Debug)]
 struct Asked {
     reply: Box<[u8]>,
@@ -40,15 +43,15 @@ struct Asked {
 }
 
 impl Purges {
-    /// Returns whether a purge waits.
+    /// Returns whether a purge waits, so that the event loop starts another turn.
     pub(super) fn is_due(&self) -> bool {
         !self.waiting.is_empty()
     }
 }
 
 impl JetStream {
-    /// Lets a purge wait until the node has prepared it, if the stream has many subjects, or if an earlier
-    /// purge of the stream waits. Returns false if the leader can propose the purge at once.
+    /// Queues a client's purge until the nodes have prepared it, if the stream has many subjects, or if an
+    /// earlier purge of the stream waits. Returns false if the leader can propose the purge at once.
     pub(super) fn must_foresee(
         &mut self,
         reply: &[u8],
@@ -72,8 +75,8 @@ impl JetStream {
         Ok(true)
     }
 
-    /// Does a turn's part of the preparation of a purge, on the leader and on other nodes. The leader
-    /// proposes a purge that is prepared.
+    /// Does a turn's part of the preparation of a purge, on the leader and on the followers. The leader
+    /// proposes the purge after the last part.
     pub(super) fn serve_purges(&mut self, cx: &mut Context<'_>, now: Time) {
         self.streams.go_on_foreseeing(PART_LEN);
         let Some(first) = self.purges.waiting.front() else {
@@ -111,7 +114,7 @@ impl JetStream {
         }
     }
 
-    /// Refuses the purges that wait, because this node serves the streams no longer.
+    /// Refuses the waiting purges, because this node serves the streams no longer.
     pub(super) fn close_purges(&mut self, cx: &mut Context<'_>, now: Time) {
         self.purges.begun = false;
         for asked in std::mem::take(&mut self.purges.waiting) {

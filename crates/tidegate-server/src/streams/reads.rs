@@ -1,6 +1,8 @@
-//! Requests of clients for stored messages: the node sends the answers as the store reads the messages.
+//! Answers the requests of clients for stored messages: the node sends each answer once the store has read
+//! the messages.
 //!
-//! At most [`READS_MAX`] requests wait at a time; the node refuses further requests.
+//! At most [`READS_MAX`] requests wait at a time, so that they take bounded memory; the node refuses further
+//! requests.
 
 use std::collections::VecDeque;
 
@@ -17,17 +19,21 @@ use tidegate_stream::stream::{COMMAND_HEADER_BYTES, Command, Filter, Place, Stre
 use super::context::Context;
 use super::{JetStream, Messages, Voice};
 
-/// The limit on the number of requests for stored messages that wait; the node refuses more.
+/// The limit on the number of clients' requests for stored messages that wait. The node refuses more, so that
+/// waiting requests take bounded memory.
 const READS_MAX: usize = 16 * 1024;
 /// The number of bytes in the outbox of a client's connection above which the streams send this client no
-/// further messages until the connection has written some.
+/// further messages until the connection has written some, so that a slow client does not fill the node's
+/// memory.
 pub(super) const BEHIND_BYTES: usize = 4 * 1024 * 1024;
 
-/// The requests for stored messages that the node has not answered completely, in the order of arrival.
+/// The requests of clients for stored messages that the node has not answered completely, in the order in
+/// which the node answers them.
 #[derive(Debug, Default)]
 pub(super) struct Reads(VecDeque<Read>);
 
-/// One request of a client for stored messages, and its progress.
+/// One request of a client for stored messages, and its progress, so that the node can continue the answer in
+/// a later turn.
 #[derive(Debug)]
 pub(super) struct Read {
     stream: StreamNumber,
@@ -37,9 +43,11 @@ pub(super) struct Read {
 
 #[derive(Debug)]
 enum What {
-    /// The client asked for messages in the form in which the stream stores them.
+    /// The client asked for messages in the form in which the stream stores them, so the node sends each
+    /// message as it is.
     Direct(Box<Reading>),
-    /// The request asks for one message as JSON, with or without the message's headers.
+    /// The client asked for one message as JSON, so the node encodes the message, with or without its
+    /// headers.
     Json { seq: StreamSeq, no_headers: bool },
 }
 
@@ -52,8 +60,8 @@ impl Reads {
         room
     }
 
-    /// Queues a request for messages in their stored form, for the client at `reply`. Returns whether there
-    /// was room in the queue.
+    /// Queues a request for messages in their stored form, for the client at `reply`. Returns whether the
+    /// queue had room, so that the caller can refuse the request.
     pub(super) fn direct(&mut self, stream: StreamNumber, reply: &[u8], reading: Reading) -> bool {
         self.add(Read {
             stream,
@@ -62,8 +70,8 @@ impl Reads {
         })
     }
 
-    /// Queues a request for one message as JSON, for the client at `reply`. Returns whether there was room in
-    /// the queue.
+    /// Queues a request for one message as JSON, for the client at `reply`. Returns whether the queue had
+    /// room, so that the caller can refuse the request.
     pub(super) fn json(
         &mut self,
         stream: StreamNumber,
@@ -79,17 +87,18 @@ impl Reads {
     }
 }
 
-/// The result of one attempt in this turn to answer a request for stored messages.
+/// The result of the node's attempt in this turn to answer a client's request for stored messages. The node
+/// repeats the attempt in a later turn if it did not reach the end.
 enum Came {
     ToItsEnd,
-    /// The request continues in a later turn: the store is still reading a message, or too many bytes wait in
-    /// the client's outbox.
+    /// The node continues the answer in a later turn: the store is still reading a message, or too many bytes
+    /// wait in the client's outbox.
     NotYet,
 }
 
 impl JetStream {
-    /// Answers requests for stored messages, as far as the messages are in memory. Lets the store read the
-    /// other messages.
+    /// Answers the requests of clients for stored messages, as far as the messages are in memory. Makes the
+    /// store read the other messages, so that a later turn can answer with them.
     pub(super) fn serve_reads(&mut self, cx: &mut Context<'_>, now: Time, messages: &dyn Messages) {
         let mut wanted = Vec::new();
         for _ in 0..self.reads.0.len() {
@@ -201,15 +210,16 @@ impl JetStream {
 #[derive(Debug, Default)]
 pub(crate) struct Held(bytes::Bytes);
 
-/// The result of fetching a stored message: the message, a wait for the store, or no such message.
+/// The result of [`fetch`] for a stored message: the message, a wait until the store has read it, or no
+/// message, because the stream has removed it.
 pub(super) enum Fetched<'a> {
     Ready(Message<'a>),
     Pending,
     Gone,
 }
 
-/// Returns a message of a stream, if the message is in memory. Adds the message's place to `wanted` if the
-/// store must read at this place.
+/// Returns a stored message, if the message is in this node's memory. Otherwise adds the message's place to
+/// `wanted`, so that the caller makes the store read there.
 pub(super) fn fetch<'a>(
     stream: &Stream,
     seq: StreamSeq,
@@ -264,7 +274,7 @@ fn peek(messages: &dyn Messages, place: Place, wanted: &mut Vec<Place>) -> Fetch
     peeked.fetch
 }
 
-/// A stream as the index in which direct requests look for messages.
+/// A stream as the index in which a direct request finds the numbers of the messages that it asks for.
 pub(super) struct Indexed<'a>(pub(super) &'a Stream);
 
 impl Index for Indexed<'_> {

@@ -1,4 +1,5 @@
-//! The messages that streams publish again once the group has committed them.
+//! Publishes messages again, under another subject, once the group has committed them, for streams with a
+//! `republish` configuration.
 //!
 //! Only the leader publishes a message again: it sends the message before the PubAck, to subscribers on all
 //! nodes and to the streams that take the new subject. Around a change of leaders, two more nodes do so: the
@@ -22,63 +23,71 @@ use tidegate_stream::stream::{Command, Effect, Republished};
 use super::JetStream;
 use super::context::Context;
 
-/// The number of messages that the streams of a group publish again in a turn of the loop.
+/// The number of messages that the streams of a group publish again in one turn of the loop, so that no turn
+/// takes long.
 const A_TURN: usize = 1024;
-/// The number of bytes of waiting messages from which on the node stops reading from publishers.
+/// The number of bytes of messages that may wait to be published again. Above it the node stops reading from
+/// publishers, so that these messages do not fill its memory.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// The age up to which a node that has won an election publishes the messages that it commits. After a
-/// restart of all nodes, the new leader may commit again a log that the leader before had committed long ago.
+/// The age of a message, in microseconds, up to which a node that has won an election publishes the message
+/// again when it commits it. After a restart of all nodes, the new leader may commit again a log that the
+/// leader before had committed long ago.
 const RECENT_US: u64 = 30_000_000;
 
-/// The messages of one group's streams that wait to be published again, see the [module](self).
+/// Keeps the messages of one group's streams that wait until the node publishes them again, see the
+/// [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Republishing {
     waiting: VecDeque<Waiting>,
-    /// The bytes of the waiting messages.
+    /// The number of bytes of the waiting messages, by which the node knows when to stop reading from
+    /// publishers.
     bytes: usize,
-    /// The number of messages that the streams have published in this turn.
+    /// The number of messages that the streams have published again in this turn, which [`A_TURN`] bounds.
     sent: usize,
-    /// True if the node could not go on in this turn, because a log has no room for more messages. The turn
-    /// that makes room continues.
+    /// True if the node stopped publishing in this turn, because a log has no room for more messages. The
+    /// turn that makes room continues.
     blocked: bool,
-    /// The number of messages for which the node has drawn a random number since its start.
+    /// The number of messages for which the node has drawn a random number since its start. The node makes
+    /// the next random number from it.
     drawn: u64,
 }
 
-/// A message that waits to be published again.
+/// A committed message that waits until the node publishes it again.
 #[derive(Debug)]
 struct Waiting {
     stream: StreamNumber,
     seq: StreamSeq,
     bytes: usize,
     facts: Republished,
-    /// The entry that holds the message.
+    /// The entry that holds the message; the node reads the message from its bytes.
     entry: Bytes,
 }
 
 impl Republishing {
-    /// Returns whether no message waits.
+    /// Returns whether no message waits to be published again, so that the node may stop.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Returns whether so many bytes wait that the node should stop reading from publishers.
+    /// Returns whether so many bytes wait to be published again that the node should stop reading from
+    /// publishers.
     pub(super) const fn is_full(&self) -> bool {
         self.bytes > WAITING_BYTES_MAX
     }
 
-    /// Returns whether messages wait only because the last turn had done enough.
+    /// Returns whether messages wait only because the node had published enough in the last turn, so that the
+    /// event loop starts another turn at once.
     pub(super) fn is_due(&self) -> bool {
         !self.waiting.is_empty() && !self.blocked
     }
 
-    /// Begins a turn: the streams may publish messages again.
+    /// Begins a turn: from now on the streams may publish [`A_TURN`] more messages.
     pub(super) const fn begin_turn(&mut self) {
         self.sent = 0;
     }
 
-    /// Returns a number for the random tokens of a message's subject. Each node and each message has another
-    /// one.
+    /// Returns a number for the random tokens of a message's subject. The number differs for each node and
+    /// each message, so that the messages spread over the subjects.
     pub(super) const fn draw(&mut self, seed: u64) -> u64 {
         self.drawn = self.drawn.wrapping_add(1);
         seed ^ self.drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -92,8 +101,9 @@ impl Republishing {
 }
 
 impl JetStream {
-    /// Publishes the messages again that the group has just committed, as far as the turn allows. `entry`
-    /// stored the messages, and `effects` are its changes; `own` is true if this node proposed it.
+    /// Publishes the messages again that the group has just committed, as far as the turn allows; a later
+    /// turn publishes the others. `entry` stored the messages, and `effects` are its changes; `own` is true
+    /// if this node proposed it.
     pub(super) fn republish(
         &mut self,
         cx: &mut Context<'_>,
@@ -133,7 +143,7 @@ impl JetStream {
         self.serve_republishing(cx, now);
     }
 
-    /// Publishes the waiting messages again, as far as the turn allows and the logs have room.
+    /// Publishes the waiting messages again, until the turn's bound is reached or a log has no room.
     pub(super) fn serve_republishing(&mut self, cx: &mut Context<'_>, now: Time) {
         self.republishing.blocked = false;
         while self.republishing.sent < A_TURN && !cx.outputs.are_many() {
@@ -155,7 +165,7 @@ impl JetStream {
     }
 
     /// Publishes one message again, unless the configuration does not ask for it any more. Returns false if
-    /// the log of a stream that takes the message has no room.
+    /// the log of a stream that takes the message has no room, so that the caller tries again later.
     fn republish_one(&mut self, cx: &mut Context<'_>, now: Time, of: &Waiting) -> bool {
         let random = self.republishing.draw(self.speech.seed);
         let Some(stream) = self.streams.get(of.stream) else {
@@ -168,7 +178,7 @@ impl JetStream {
             return true;
         };
         // A destination with functions may yield a subject of the stream itself, although their texts do not
-        // overlap. The message would come back without end.
+        // overlap. The node then leaves the message out, because the message would come back without end.
         if self.streams.taker(&to).is_some_and(|s| s.id() == of.stream) {
             return true;
         }
@@ -195,8 +205,9 @@ impl JetStream {
         true
     }
 
-    /// Notes whether this node has won the last election of the group, so that it leads as soon as it has
-    /// applied every entry that was committed before.
+    /// Records whether this node has won the last election of the group, so that it leads as soon as it has
+    /// applied every entry that was committed before. A node that has won publishes recent messages again
+    /// even before it serves.
     pub(crate) const fn set_elected(&mut self, elected: bool) {
         self.role.elected = elected;
     }

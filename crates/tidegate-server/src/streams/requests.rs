@@ -1,5 +1,6 @@
-//! Requests at `$JS.API.>`. If a request only reads, the leader answers it without a proposal. If a request
-//! changes something, the leader proposes the change, and answers once the change is applied.
+//! Handles the requests that clients send to `$JS.API.>`. If a request only reads, the leader answers it
+//! without a proposal. If a request changes something, the leader proposes the change, and answers once the
+//! node has applied the change.
 //!
 //! The rules of streams and consumers check each configuration twice: once before the leader proposes a
 //! change, so that most refused requests cost the log nothing, and once more when the nodes apply the entry.
@@ -42,20 +43,23 @@ use crate::streams::serving::consumers::Known;
 use super::events::Advised;
 use super::reads::Indexed;
 
-/// The beginnings of the subjects, behind `$JS.API.`, of requests that the server answers with stored
-/// messages: pulls, and (`READS`) direct reads.
+/// The beginnings of the subjects, behind `$JS.API.`, at which clients ask for stored messages: pulls, and
+/// (`READS`) direct reads. The node answers such a request with messages, so it never answers it with an
+/// error as JSON.
 pub(super) const PULLS: &[u8] = b"CONSUMER.MSG.NEXT.";
 pub(super) const READS: &[u8] = b"DIRECT.GET.";
 
-/// The result of handling an API request: an answer now, an answer later, or none.
+/// The result of handling an API request: an answer now, an answer later, or none. The caller sends the
+/// answer.
 enum Reply {
     /// The node answers the request at once, with this body.
     Now(Vec<u8>),
-    /// The node refuses the request with this error.
+    /// The node refuses the client's request, and sends this error as the answer.
     Error(ApiError),
     /// The node answers the request later, after a change or a read, or the client expects no answer.
     Later,
-    /// The streams do not take the request, so the client gets an answer as if no node listened for it.
+    /// The streams do not take the request, so the client gets `no responders`, as if no node listened for
+    /// the request.
     Nobody,
 }
 
@@ -67,7 +71,7 @@ impl From<Result<Self, ApiError>> for Reply {
 
 impl JetStream {
     /// Handles a client's message at `$JS.>`: an API request, an acknowledgement, or a message for a stream.
-    /// Returns whether the streams take the message.
+    /// Returns whether the streams take the message, so that the caller need not deliver it elsewhere.
     pub(crate) fn handle_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -108,7 +112,8 @@ impl JetStream {
                         let kept = self.wait(change, kind, message);
                         if kept.is_ok() {
                             // The request waits for a proposed change of its stream or consumer. The node
-                            // counts the request in its statistics later, when the leader decides about it.
+                            // counts the request later, once the leader decides about it, because only then
+                            // is it known whether the leader answers with an error.
                             return Taken::Yes;
                         }
                         kept.map(|()| Reply::Later).into()
@@ -243,8 +248,8 @@ impl JetStream {
     }
 
     /// Handles a request that needs no check by the leader: proposes a purge or a deletion of a message,
-    /// which the streams check when the nodes apply it. A request for another leader needs no proposal, so
-    /// the node answers it at once.
+    /// which the streams check only when the nodes apply them. A request for another leader needs no
+    /// proposal, so the node answers it at once.
     fn propose_decided(
         &mut self,
         now: Time,
@@ -289,7 +294,8 @@ impl JetStream {
         Ok(Reply::Later)
     }
 
-    /// Checks that the log has room for the command of one more request, and refuses the request otherwise.
+    /// Refuses a client's request if the log has no room for another command, so that requests do not fill
+    /// the node's memory.
     fn check_room(&mut self) -> Result<(), ApiError> {
         if self.is_full() {
             self.stats.refused += 1;
@@ -324,8 +330,8 @@ impl JetStream {
                 self.settle_origins(&mut config)?;
                 let config = self.streams.check_create(&config)?;
                 if let Some(stream) = self.streams.by_name(&config.name) {
-                    // The stream exists with exactly this configuration, as `check_create` has found, so
-                    // nothing changes.
+                    // The stream exists with exactly this configuration, as `check_create` has found, so the
+                    // leader answers without a proposal.
                     let there = Outcome::Exists { stream };
                     self.tell(cx, now, reply, Then::Api(kind), &there);
                     return Ok(Reply::Later);
@@ -395,8 +401,8 @@ impl JetStream {
                     && let Some(live) = self.consumers.get(key)
                     && live.consumer.lists_settled()
                 {
-                    // Behind the deletion the log would refuse the last acknowledgements, and the stream
-                    // would keep messages that the consumer has settled.
+                    // The leader first proposes the last acknowledgements. Behind the deletion the log would
+                    // refuse them, and the stream would keep messages that the consumer has settled.
                     self.propose_postponed_of(now, key);
                     self.propose_delta(now, key);
                 }
@@ -443,7 +449,7 @@ impl JetStream {
     }
 
     /// Registers a proposed change, for which other requests may wait. Returns an action that concludes the
-    /// change and then carries out `then`.
+    /// change and then carries out `then`, so that the waiting requests continue.
     fn admitted(&mut self, change: Option<Change>, then: Then) -> Then {
         match change {
             Some(change) => Then::Admitted(self.admissions.propose(change), Box::new(then)),
@@ -452,7 +458,7 @@ impl JetStream {
     }
 
     /// Proposes a command with a JSON payload, or with an empty payload for `()`. Refuses the command if disk
-    /// space is scarce and the command frees none.
+    /// space is scarce and the command frees none, to keep the rest of the disk for commands that free space.
     pub(super) fn propose<P: Serialize + ?Sized>(
         &mut self,
         now: Time,
@@ -474,8 +480,8 @@ impl JetStream {
             Ok(json) => json,
             Err(e) => unreachable!("a value that was read as JSON can be written as JSON: {e}"),
         };
-        // Commands for the messages of streams in memory bypass the log. Commands for the streams themselves
-        // go through the log.
+        // The node applies commands for the messages of streams in memory without the log. Commands for the
+        // streams themselves go through the log, so that a restart keeps the streams.
         let volatile = matches!(kind, Kind::Purge | Kind::DeleteMessage)
             && self.streams.get(stream).is_some_and(Stream::in_memory);
         let command = Command::new(kind, stream, subject, &payload);
@@ -497,13 +503,13 @@ impl JetStream {
     fn entry(&self, name: &str) -> Result<&Stream, ApiError> {
         let id = self.streams.by_name(name);
         id.and_then(|id| self.streams.get(id))
-            // A stream that a backup fills does not exist for clients yet.
+            // A stream that a client still restores from a backup does not exist for clients yet.
             .filter(|stream| !stream.is_restoring())
             .ok_or(ApiError::STREAM_NOT_FOUND)
     }
 
     /// Returns the stream of this name. Returns an error if the stream does not exist, or is moving from one
-    /// group to another.
+    /// group to another, because no group may change a stream that moves.
     fn stream(&self, name: &str) -> Result<&Stream, ApiError> {
         let stream = self.entry(name)?;
         match stream.transit() {
@@ -522,14 +528,15 @@ impl JetStream {
         }
     }
 
-    /// Returns the key of a consumer, which is awake from now on.
+    /// Returns the key of a consumer, and awakens the consumer if it sleeps, so that the caller can serve a
+    /// request for it.
     fn find_consumer(&mut self, now: Time, stream: &str, name: &str) -> Result<Key, ApiError> {
         let id = self.stream(stream)?.id();
         self.awaken(now, id, name)
             .ok_or(ApiError::CONSUMER_NOT_FOUND)
     }
 
-    /// Returns a consumer, asleep or not, as of `now`.
+    /// Returns the view of a consumer, asleep or awake, as of `now`, from which the node makes an answer.
     fn served_of(&self, now: Time, stream: &str, name: &str) -> Result<Served<'_>, ApiError> {
         let stream = self.stream(stream)?;
         self.served(self.wall.peek(now), stream, name)
@@ -589,7 +596,8 @@ impl JetStream {
             return Reply::Nobody;
         }
         let (id, reading) = (of.id(), get.read(&mut Indexed(of)));
-        // If too many requests wait, the client gets an answer as if no node listened, and can ask again.
+        // If too many requests wait, the node answers as if no node listened, so that the client can ask
+        // again.
         match self.reads.direct(id, reply, reading) {
             true => Reply::Later,
             false => Reply::Nobody,
@@ -705,8 +713,8 @@ impl JetStream {
         Ok(Reply::Later)
     }
 
-    /// Returns the answer to the client that created a consumer, once the log has the consumer. Returns
-    /// `None` if the client gets the answer later, at `reply`.
+    /// Makes the answer to the client that created a consumer, once the log has the consumer. Returns `None`
+    /// if the client gets the answer later, at `reply`.
     pub(super) fn consumer_made(
         &mut self,
         cx: &mut Context<'_>,
@@ -717,8 +725,8 @@ impl JetStream {
     ) -> Option<Vec<u8>> {
         let kind = Answer::ConsumerCreate;
         let made = match outcome {
-            // This node no longer leads the group and so no longer serves the consumer, which the new leader
-            // serves: the client gets an error, and asks again.
+            // This node no longer leads the group, so the new leader serves the consumer. The client gets an
+            // error, and asks again.
             _ if !self.role.serves => Err(ApiError::SYSTEM_UNAVAILABLE),
             Outcome::ConsumerCreated { stream }
             | Outcome::ConsumerExists { stream }
@@ -768,7 +776,8 @@ impl JetStream {
         }
         match Some(to.preferred).filter(|name| !name.is_empty()) {
             Some(name) if name == cluster.leader => return Ok(Reply::Now(answer::success(kind))),
-            // The group has only one node, so no other node can lead, and this node continues to lead.
+            // The group has only one node, so no other node can lead. This node continues to lead, and the
+            // request succeeds.
             None if self.role.nodes <= 1 => {}
             Some(name) if !known(&name) => {
                 return Err(ApiError::no_peers(format_args!(
@@ -783,8 +792,9 @@ impl JetStream {
         Ok(Reply::Now(answer::success(kind)))
     }
 
-    /// Returns the limit on the number of the stream's consumers: the lower one of the limits in the stream's
-    /// configuration and in the operator's settings; `None` if neither sets a limit.
+    /// Returns the limit, checked before the leader adds a consumer, on the number of the stream's consumers:
+    /// the lower one of the limits in the stream's configuration and in the operator's settings; `None` if
+    /// neither sets a limit.
     pub(super) fn consumers_max(&self, stream: StreamNumber) -> Option<usize> {
         let of_stream = self.streams.get(stream).map(|s| s.config().max_consumers);
         let most = of_stream

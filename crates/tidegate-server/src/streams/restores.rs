@@ -33,58 +33,69 @@ use super::outcome::Then;
 use super::speak::unique;
 use super::{JetStream, Taken};
 
-/// The beginning of the subjects to which clients send the chunks of backups.
+/// The beginning of the subjects to which clients send the chunks of backups. Nodes hand messages with this
+/// prefix to the leader of the group in the subject.
 pub(crate) const CHUNKS: &str = "$JS.SNAPSHOT.RESTORE.";
-/// The most streams that a group restores at a time.
+/// The most streams that a group restores at the same time, so that the readers of backups take bounded
+/// memory.
 const RUNNING_MAX: usize = 16;
-/// The time without a chunk after which the leader gives a restoration up.
+/// The time after which the leader gives a restoration up if the client sends no chunk, so that a lost client
+/// leaves no stream behind.
 const STALLED: Duration = Duration::from_secs(5);
-/// The time after which the leader repeats a proposal or a message that had no effect.
+/// The time after which the leader repeats a proposal or a message of a restoration that had no effect.
 const AGAIN: Duration = Duration::from_millis(250);
-/// The bytes of messages from which on the leader proposes a part, and (`IN_FLIGHT_MAX`) the most parts that
-/// wait for the log.
+/// The number of bytes of messages that the leader gathers before it proposes a part, and (`IN_FLIGHT_MAX`)
+/// the most parts of one backup that wait for the log. Both bound the leader's memory.
 const PART_BYTES: usize = 256 * 1024;
 const IN_FLIGHT_MAX: usize = 8;
-/// The bytes that the reader has not read yet below which the leader confirms a chunk, and
-/// (`UNREAD_BYTES_MAX`) above which it gives up a client that does not wait for confirmations.
+/// The leader confirms a chunk once the reader has fewer unread bytes than this, so that the client sends the
+/// next one, and (`UNREAD_BYTES_MAX`) gives up a client that sends more without waiting for confirmations.
 const UNREAD_BYTES_LOW: usize = 128 * 1024;
 const UNREAD_BYTES_MAX: usize = 16 << 20;
-/// The steps of the reader in one turn: each decompresses at most 32 KiB or hands out an item.
+/// The most steps of a backup's reader in one turn, so that no turn takes long. Each step decompresses at
+/// most 32 KiB or hands out an item.
 const STEPS_A_TURN: usize = 512;
-/// The bytes of messages that a turn takes out of backups.
+/// The number of bytes of messages that the leader takes out of backups in one turn, so that no turn takes
+/// long.
 const BYTES_A_TURN: usize = 256 * 1024;
 
-/// The streams that this group's leader restores.
+/// The streams that clients restore at this group's leader, see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Restores {
     running: BTreeMap<StreamNumber, Restoring>,
-    /// The streams in restoration without a client, each with the time at which the leader gives it up.
+    /// The streams that a client began to restore at an earlier leader. This leader has no client for them,
+    /// and gives each up at the time in the map.
     orphans: BTreeMap<StreamNumber, Time>,
-    /// The change counter of the group's streams when the leader last looked for such streams.
+    /// The change counter of the group's streams when the leader last looked for streams without a client.
+    /// The leader looks again only after a change.
     looked: Option<u64>,
     begun: u64,
 }
 
-/// A stream that a client restores.
+/// A stream that a client restores, and the progress of the leader with its backup.
 #[derive(Debug)]
 struct Restoring {
-    /// The token in the subject of the chunks, which no other restoration has.
+    /// The token in the subject of the chunks, unique to this restoration, by which the leader knows the
+    /// chunks' backup.
     token: String,
     reader: Reader,
     facts: StreamFacts,
     part: RestorePart,
-    /// The number of the next part.
+    /// The number of the part that the leader proposes next, so that the nodes apply the parts in order.
     next: u64,
     in_flight: usize,
-    /// True while the reader needs more bytes, or has read the whole backup.
+    /// True while the reader needs more bytes from the client, or has read the whole backup. The leader then
+    /// confirms chunks and reads no further.
     hungry: bool,
-    /// The clients that wait for the confirmation of a chunk.
+    /// The reply subjects of the clients that wait until the leader confirms their chunk.
     unconfirmed: Vec<Box<[u8]>>,
-    /// The highest number of a message, and the time of the last one in microseconds since 1970.
+    /// The highest sequence among the messages that the leader has read from the backup, and the time of the
+    /// latest one in microseconds since 1970. The last part of the restoration states both.
     last: (StreamSeq, u64),
-    /// The client that waits for the end, once it has sent everything.
+    /// The reply subject of the client that has sent everything and waits until the leader has restored the
+    /// stream.
     waiter: Option<Box<[u8]>>,
-    /// The bytes of the chunks so far.
+    /// The number of bytes in the chunks that the leader has taken so far, for the advisory at the end.
     bytes: u64,
     begun_us: u64,
     state: State,
@@ -93,11 +104,12 @@ struct Restoring {
 
 #[derive(Debug)]
 enum State {
-    /// The leader reads and proposes.
+    /// The leader reads the backup and proposes parts of it.
     Reading,
-    /// The leader has proposed the last part.
+    /// The leader has proposed the last part, and waits for its outcome.
     Ending,
-    /// The restoration has failed, and the leader deletes the stream. Then it answers the clients.
+    /// The restoration has failed, and the leader deletes the stream. Then the leader answers the clients
+    /// with this error.
     Failed(ApiError),
 }
 
@@ -124,8 +136,8 @@ impl Restoring {
     }
 }
 
-/// Returns the group and the token in the subject of a chunk or a confirmation of a stream's backup, behind
-/// `prefix`; the rest of the subject has no meaning here.
+/// Reads the group and the token from the subject of a chunk or a confirmation, behind `prefix`, so that the
+/// node finds the backup or restoration. The rest of the subject has no meaning here.
 pub(super) fn address<'a>(subject: &'a [u8], prefix: &str) -> Option<(GroupId, &'a str)> {
     let rest = subject.strip_prefix(prefix.as_bytes())?;
     let mut tokens = std::str::from_utf8(rest).ok()?.split('.');
@@ -135,8 +147,8 @@ pub(super) fn address<'a>(subject: &'a [u8], prefix: &str) -> Option<(GroupId, &
 }
 
 impl JetStream {
-    /// Begins to restore a stream that the group has created for it, and answers the client with the subject
-    /// of the chunks.
+    /// Begins to restore a stream, which the group has created empty for that, and answers the client with
+    /// the subject of the chunks, to which the client then sends the backup.
     pub(super) fn begin_restore(
         &mut self,
         cx: &mut Context<'_>,
@@ -187,7 +199,8 @@ impl JetStream {
         voice.answer_with(reply, &view::stream_restore(&subject));
     }
 
-    /// Takes a chunk of a backup; an empty one says that the client has sent everything.
+    /// Takes a chunk of a backup that a client sends; an empty chunk says that the client has sent
+    /// everything.
     pub(super) fn handle_chunk(
         &mut self,
         cx: &mut Context<'_>,
@@ -235,7 +248,8 @@ impl JetStream {
         Taken::Yes
     }
 
-    /// Notes the outcome of a part that the leader proposed.
+    /// Records the outcome of a part that the leader proposed: the restoration goes on, or fails if the group
+    /// refused the part.
     pub(super) fn handle_part(&mut self, now: Time, own: StreamNumber, outcome: &Outcome) {
         let Some(restoring) = self.restores.running.get_mut(&own) else {
             return;
@@ -251,7 +265,8 @@ impl JetStream {
         }
     }
 
-    /// Does a turn's work for the streams that clients restore.
+    /// Does a turn's work for the streams that clients restore: the leader reads, proposes, confirms chunks
+    /// and ends restorations.
     pub(super) fn serve_restores(&mut self, cx: &mut Context<'_>, now: Time) {
         self.find_orphans(now);
         if self.restores.running.is_empty() && self.restores.orphans.is_empty() {
@@ -276,7 +291,8 @@ impl JetStream {
         }
     }
 
-    /// Finds the streams in restoration for which this leader has no client.
+    /// Finds the streams in restoration for which this leader has no client, so that the leader gives them up
+    /// after a time.
     fn find_orphans(&mut self, now: Time) {
         if !self.streams.has_restoring() {
             self.restores.orphans.clear();
@@ -296,7 +312,7 @@ impl JetStream {
         orphans.retain(|own, _| self.streams.get(*own).is_some_and(Stream::is_restoring));
     }
 
-    /// Reads a backup as far as a turn allows, and proposes the parts that are full.
+    /// Reads a backup, as far as a turn's bounds allow, and proposes the parts that are full.
     fn read_backup(
         &mut self,
         now: Time,
@@ -333,7 +349,8 @@ impl JetStream {
                 self.propose_part(now, own, restoring);
             }
         }
-        // The last part waits until the client has sent everything. A client that goes before leaves nothing.
+        // The leader proposes the last part only once the client has sent everything. If the client goes
+        // before, no stream is left.
         if restoring.reader.is_ended() && restoring.waiter.is_some() {
             let (last, time_us) = restoring.last;
             let last_seq = restoring.facts.last_seq.unwrap_or_default().max(last);
@@ -411,13 +428,14 @@ impl JetStream {
                 let last = &mut restoring.last;
                 *last = (last.0.max(seq), last.1.max(time_us(ns)));
             }
-            // `Reader::is_ended` shows the end from now on.
+            // The leader does nothing here, because `Reader::is_ended` shows the end from now on.
             Item::End => {}
         }
         Ok(())
     }
 
-    /// Proposes the part that has gathered, in an entry that holds it completely.
+    /// Proposes the part that has gathered, in an entry that holds the part completely, so that the nodes
+    /// apply all of it or nothing.
     fn propose_part(&mut self, now: Time, own: StreamNumber, restoring: &mut Restoring) {
         let part = std::mem::take(&mut restoring.part);
         let payload = part.encode(restoring.next);
@@ -437,7 +455,8 @@ impl JetStream {
         restoring.in_flight += 1;
     }
 
-    /// Confirms the chunks that the reader has read for the most part.
+    /// Confirms the chunks that the reader has read for the most part, so that the client sends the next
+    /// ones.
     fn confirm(&mut self, cx: &mut Context<'_>, now: Time, restoring: &mut Restoring) {
         let low = restoring.hungry || restoring.reader.waiting_bytes() < UNREAD_BYTES_LOW;
         if matches!(restoring.state, State::Failed(_)) || !low {
@@ -449,7 +468,8 @@ impl JetStream {
         }
     }
 
-    /// Ends a restoration that is whole or has failed. Returns whether it is over.
+    /// Ends a restoration that is complete or has failed, and answers the client. Returns whether the
+    /// restoration has ended.
     fn conclude_restore(
         &mut self,
         cx: &mut Context<'_>,
@@ -459,7 +479,8 @@ impl JetStream {
     ) -> bool {
         let stream = self.streams.get(own);
         match &restoring.state {
-            // The leader waits for the client only if the client does not wait for the leader.
+            // The leader gives up a silent client only if the client does not itself wait for an answer of
+            // the leader.
             State::Reading
                 if restoring.until <= now
                     && restoring.waiter.is_none()
@@ -482,7 +503,8 @@ impl JetStream {
                     return false;
                 };
                 if stream.transit() != Transit::None || !self.is_open_here(stream) {
-                    // The directory still has to list the stream as made.
+                    // The leader waits until the directory lists the stream as made, because clients can use
+                    // the stream only then.
                     restoring.until = now + AGAIN;
                     return false;
                 }
@@ -532,8 +554,8 @@ impl JetStream {
         }
     }
 
-    /// Deletes a stream with a restoration that has failed. Returns whether the stream is still there, so
-    /// that the caller repeats this later.
+    /// Deletes a stream after its restoration has failed. Returns whether the stream still exists, so that
+    /// the caller repeats the call later.
     fn give_up(&mut self, cx: &mut Context<'_>, now: Time, own: StreamNumber) -> bool {
         let Some(stream) = self.streams.get(own).filter(|s| s.is_restoring()) else {
             return false;
@@ -556,7 +578,7 @@ impl JetStream {
     }
 
     fn propose_deletion(&mut self, now: Time, own: StreamNumber) {
-        // Without room in the log the proposal fails, and the caller repeats it.
+        // Without room in the log the proposal fails, and the caller proposes the deletion again later.
         let waiter = (&b""[..], Then::Noted);
         let _ = self.propose(now, Kind::DeleteStream, own, b"", &(), waiter);
     }

@@ -1,5 +1,5 @@
-//! The voice of streams, through which they send answers, statuses, deliveries and advisories. The node sends
-//! these messages, as it sends the messages of clients, once the event that caused them is over.
+//! Gives streams a voice, through which they send answers, statuses, deliveries and advisories. The node
+//! sends these messages, as it sends the messages of clients, once the event that caused them is over.
 //!
 //! A message to a subject that a stream takes also goes into that stream: the voice keeps the message in
 //! `said`, and the node publishes it into the stream at the end of the turn. Nearly all messages go to
@@ -23,10 +23,11 @@ pub(super) struct Said {
     pub(super) payload: Box<[u8]>,
 }
 
-/// The voice of a group's streams during one event: it sends their messages.
+/// The voice of a group's streams during one event, through which the streams send answers, deliveries and
+/// advisories.
 pub(crate) struct Voice<'a> {
     pub(super) cx: Context<'a>,
-    /// The streams of the group: a stream may take a message that the voice sends.
+    /// The streams of the group: the voice looks among them for a stream that takes a sent message.
     pub(super) streams: &'a Streams,
     pub(super) wall_us: u64,
     pub(super) speech: &'a mut Speech,
@@ -59,14 +60,14 @@ impl Speech {
         }
     }
 
-    /// Returns a name for a new consumer that no consumer on any node has.
+    /// Makes a name for a new consumer without a name of its own. No other consumer on any node has the name.
     pub(super) fn unique_name(&mut self) -> String {
         self.named += 1;
         unique(self.seed, self.named, 8)
     }
 
-    /// Returns an id for the next advisory, which no other advisory has. The streams send the advisory at
-    /// `wall_us`, in microseconds since the Unix epoch.
+    /// Makes the id of the next advisory, unique among all advisories, by which a watcher can tell advisories
+    /// apart. The streams send the advisory at `wall_us`, in microseconds since the Unix epoch.
     pub(super) fn next_advisory(&mut self, wall_us: u64) -> String {
         self.advisories += 1;
         unique(wall_us, self.advisories, 22)
@@ -100,7 +101,8 @@ impl Voice<'_> {
         self.cx.outputs.say(to, &message);
     }
 
-    /// Returns whether a client listens at `to`, or a stream takes messages of this subject.
+    /// Returns whether a client listens at `to`, or a stream takes messages of this subject, so that the
+    /// streams make a message for `to` only if it has a receiver.
     pub(super) fn is_heard(&mut self, to: &[u8]) -> bool {
         takes(self.streams, to)
             || self.cx.around.collects(to)
@@ -161,8 +163,9 @@ impl Sink for Voice<'_> {
     }
 }
 
-/// Returns whether a receiver takes further messages: it does if at most [`BEHIND_BYTES`] bytes wait in its
-/// outbox. `pending` is that number; `None` if no client listens.
+/// Returns whether the streams may send a receiver further messages: they may if at most [`BEHIND_BYTES`]
+/// bytes wait in its outbox, so that a slow receiver does not fill the node's memory. `pending` is that
+/// number; `None` if no client listens.
 const fn readiness(pending: Option<usize>) -> Ready {
     match pending {
         None => Ready::Nobody,
@@ -179,7 +182,7 @@ pub(super) fn takes(streams: &Streams, subject: &[u8]) -> bool {
 
 impl JetStream {
     /// Returns whether this node leads the group, and an open stream of the group takes messages of this
-    /// subject.
+    /// subject, so that the node gives it messages of this subject.
     pub(crate) fn collects(&self, subject: &[u8]) -> bool {
         let taker = self
             .role
@@ -189,7 +192,8 @@ impl JetStream {
         taker.is_some_and(|stream| self.is_open_here(stream))
     }
 
-    /// Keeps a message that another group's streams sent, if a stream of this group takes it.
+    /// Keeps a message that another group's streams sent, if a stream of this group takes it. The node
+    /// publishes the message into that stream at the end of the turn.
     pub(crate) fn handle_said(&mut self, to: &[u8], message: &Publish<'_>) {
         if self.collects(to) {
             self.speech.said.push(Said {
@@ -201,8 +205,8 @@ impl JetStream {
     }
 }
 
-/// Returns a text of `len` letters and digits, which differs for each `number` as long as the seed is the
-/// same.
+/// Makes a text of `len` letters and digits for a unique name. The text differs for each `number` as long as
+/// the seed is the same.
 pub(super) fn unique(seed: u64, number: u64, len: usize) -> String {
     const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     // Multiplication by an odd number maps different numbers to different numbers, so this node never makes

@@ -1,5 +1,5 @@
-//! Requests for lists of streams. A look at the subjects of a hundred thousand streams takes too long for one
-//! turn of the event loop, so the group looks at [`PART_LEN`] streams a turn.
+//! Answers the requests of clients for lists of streams. A look at the subjects of a hundred thousand streams
+//! takes too long for one turn of the event loop, so the group's leader looks at [`PART_LEN`] streams a turn.
 //!
 //! The requests that need several turns wait in a line.
 
@@ -16,18 +16,20 @@ use tidegate_stream::stream::Stream;
 use super::JetStream;
 use super::context::Context;
 
-/// The number of streams that the group looks at in one turn.
+/// The number of streams at which the leader looks in one turn for a list, so that no turn takes long.
 const PART_LEN: usize = if cfg!(test) { 3 } else { 2048 };
-/// The most requests that wait; the group refuses further requests.
+/// The most requests for lists that wait; the leader refuses further requests, so that they take bounded
+/// memory.
 const WAITING_MAX: usize = 64;
 
-/// The requests for lists of streams that wait, see the [module](self).
+/// Keeps the clients' requests for lists of streams that the leader has not answered yet, see the
+/// [module](self).
 #[derive(Debug, Default)]
 pub(super) struct StreamLists {
     waiting: VecDeque<Asked>,
 }
 
-/// A request that waits.
+/// A client's request for a list of streams that waits until the leader has looked at all streams.
 #[derive(Debug)]
 struct Asked {
     reply: Box<[u8]>,
@@ -36,7 +38,8 @@ struct Asked {
 }
 
 impl StreamLists {
-    /// Returns whether the group has streams to look at.
+    /// Returns whether the leader still has streams to look at for a list, so that the event loop starts
+    /// another turn.
     pub(super) fn is_due(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -44,7 +47,7 @@ impl StreamLists {
 
 impl JetStream {
     /// Answers a request for the names of streams or for their descriptions. Returns the answer, or `None` if
-    /// the client gets it later.
+    /// the list needs several turns and the client gets the answer later.
     pub(super) fn list_streams(
         &mut self,
         cx: &mut Context<'_>,
@@ -76,7 +79,8 @@ impl JetStream {
         Ok(None)
     }
 
-    /// Looks at a part of the streams for the first waiting request.
+    /// Looks at a part of the streams for the first waiting request, and answers the request after the last
+    /// part.
     pub(super) fn serve_stream_lists(&mut self, cx: &mut Context<'_>, now: Time) {
         let Some(mut asked) = self.stream_lists.waiting.pop_front() else {
             return;
@@ -92,7 +96,7 @@ impl JetStream {
         }
     }
 
-    /// Refuses the requests that wait, because this node serves the streams no longer.
+    /// Refuses the waiting requests for lists of streams, because this node serves the streams no longer.
     pub(super) fn close_stream_lists(&mut self, cx: &mut Context<'_>, now: Time) {
         for asked in std::mem::take(&mut self.stream_lists.waiting) {
             self.refuse_list(cx, now, &asked, &ApiError::SYSTEM_UNAVAILABLE);

@@ -1,9 +1,9 @@
-//! Info requests about streams with many subjects or many removed messages, which take too long for one turn
-//! of the event loop.
+//! Answers info requests about streams with many subjects or many removed messages, which take too long for
+//! one turn of the event loop.
 //!
-//! The requests wait in a line. For the first request the group collects the subjects, [`PART_LEN`] a turn.
-//! Then the node gives the page to a thread of its pool, which sorts and encodes the answer. The next request
-//! begins once the answer is back, so one collected list exists at a time in each group.
+//! The requests wait in a line. For the first request the group's leader collects the subjects, [`PART_LEN`]
+//! a turn. Then the leader gives the page to a thread of its pool, which sorts and encodes the answer. The
+//! next request begins once the answer is back, so one collected list exists at a time in each group.
 
 use std::collections::VecDeque;
 
@@ -19,26 +19,28 @@ use super::context::Context;
 use crate::cost::{Work, spend};
 use crate::cures::cures;
 
-/// The most subjects of a stream, and the most removed messages, for which the group answers an info request
-/// at once.
+/// The leader answers an info request at once if the stream has at most this number of subjects, and of
+/// removed messages. For more, the answer would make a turn too long.
 const AT_ONCE: u64 = if cfg!(test) { 64 } else { 4096 };
-/// The number of subjects that the group looks at in one turn.
+/// The number of subjects at which the leader looks in one turn for a page, so that no turn takes long.
 const PART_LEN: usize = if cfg!(test) { 10 } else { 8192 };
-/// The most requests that wait; the group refuses further requests.
+/// The most info requests that wait for a page; the leader refuses further requests, so that they take
+/// bounded memory.
 const WAITING_MAX: usize = 64;
 
-/// The requests for pages of subjects, see the [module](self).
+/// Keeps the clients' info requests that wait for pages of subjects, see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct SubjectPages {
     waiting: VecDeque<Asked>,
-    /// The subjects collected so far for the first of the waiting requests; `None` while the group collects
+    /// The subjects collected so far for the first of the waiting requests; `None` while the leader collects
     /// no subjects.
     list: Option<SubjectList>,
-    /// True while a thread of the pool encodes an answer.
+    /// True while a thread of the pool encodes an answer. Until the thread is done, the leader collects no
+    /// subjects for the next request.
     encoding: bool,
 }
 
-/// A request that waits.
+/// A client's info request that waits for a page of subjects.
 #[derive(Debug)]
 struct Asked {
     reply: Box<[u8]>,
@@ -47,7 +49,7 @@ struct Asked {
 }
 
 impl SubjectPages {
-    /// Returns whether the group has subjects to collect.
+    /// Returns whether the leader has subjects to collect, so that the event loop starts another turn.
     pub(super) fn is_due(&self) -> bool {
         !self.encoding && !self.waiting.is_empty()
     }
@@ -55,7 +57,7 @@ impl SubjectPages {
 
 impl JetStream {
     /// Returns whether an info request about this stream must wait for a page of subjects or for a list of
-    /// removed messages.
+    /// removed messages, because the leader would need too long to answer it at once.
     pub(super) fn needs_page(&self, stream: StreamNumber, details: &InfoDetails) -> bool {
         let state = self.streams.get(stream).map(|s| s.state());
         state.is_some_and(|state| {
@@ -64,7 +66,7 @@ impl JetStream {
         })
     }
 
-    /// Lets an info request wait for its page of subjects.
+    /// Queues a client's info request until the leader has the page of subjects for it.
     pub(super) fn ask_for_page(
         &mut self,
         reply: &[u8],
@@ -85,8 +87,8 @@ impl JetStream {
         Ok(())
     }
 
-    /// Collects a part of the subjects for the first waiting request. Gives the complete list to the node,
-    /// which has the answer encoded.
+    /// Collects a part of the subjects for the first waiting request. Gives the complete list to a thread of
+    /// the pool, which encodes the answer.
     pub(super) fn serve_subject_pages(&mut self, cx: &mut Context<'_>, now: Time) {
         if !self.subject_pages.is_due() {
             return;
@@ -97,7 +99,7 @@ impl JetStream {
         let list = self.subject_pages.list.take();
         let mut list = list.unwrap_or_else(|| SubjectList::new(&asked.details));
         let Some(stream) = self.streams.get(asked.stream) else {
-            // A client deleted the stream meanwhile.
+            // A client has deleted the stream since the request came, so the leader refuses the request.
             return self.refuse_page(cx, now, &asked.reply, &ApiError::STREAM_NOT_FOUND);
         };
         let part_len = match cures().pages {
@@ -124,7 +126,8 @@ impl JetStream {
         }
     }
 
-    /// Answers a request with the encoded page; `None` refuses the request, because the encoding failed.
+    /// Sends a client the encoded page of subjects; with `None`, refuses the client's request, because the
+    /// encoding failed.
     pub(crate) fn handle_page(
         &mut self,
         cx: &mut Context<'_>,
@@ -139,7 +142,7 @@ impl JetStream {
         }
     }
 
-    /// Refuses the requests that wait, because this node serves the streams no longer.
+    /// Refuses the waiting info requests, because this node serves the streams no longer.
     pub(super) fn close_subject_pages(&mut self, cx: &mut Context<'_>, now: Time) {
         self.subject_pages.list = None;
         for asked in std::mem::take(&mut self.subject_pages.waiting) {
@@ -154,11 +157,11 @@ impl JetStream {
     }
 }
 
-/// A page of subjects that a thread encodes, with the reply subject of the client that asked.
+/// A page of subjects that a thread of the pool encodes, with the reply subject of the client that asked.
 #[derive(Debug)]
 pub(crate) struct PageJob {
-    /// The client's reply subject.
+    /// The reply subject of the client that gets the encoded page.
     pub(crate) reply: Box<[u8]>,
-    /// The page.
+    /// The page of subjects that the thread encodes.
     pub(crate) page: SubjectPage,
 }

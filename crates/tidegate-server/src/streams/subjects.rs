@@ -12,9 +12,10 @@ use super::restores::{CHUNKS, address};
 /// The streams that a message at `$JS.>` concerns, which decide the node that handles the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About<'a> {
-    /// The message concerns the stream of this name: the node that serves the stream handles the message.
+    /// The message concerns the stream of this name, so the node that serves the stream handles the message.
     Stream(&'a str),
-    /// The message is a part of a backup that the leader of this group sends or receives.
+    /// The message is a part of a backup, so the leader of this group, which sends or receives the backup,
+    /// handles it.
     Group(GroupId),
     /// The message concerns all streams: the directory's leader, which knows all streams, handles the
     /// message.
@@ -23,7 +24,8 @@ pub(crate) enum About<'a> {
     None,
 }
 
-/// Returns the streams that a message concerns, given its subject, which begins with `$JS.`.
+/// Reads from a message's subject, which begins with `$JS.`, the streams that the message concerns, so that
+/// the node can hand the message to the right node.
 pub(crate) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
     let stream = |name: Option<&'a [u8]>| {
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
@@ -45,7 +47,8 @@ pub(crate) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
     };
     let mut tokens = asked.split(|b| *b == b'.');
     match (tokens.next(), tokens.next()) {
-        // In `STREAM.MSG.GET.<stream>` and similar subjects, one more token stands before the stream's name.
+        // In `STREAM.MSG.GET.<stream>` and similar subjects, the parser skips one more token before the
+        // stream's name.
         (Some(b"STREAM"), Some(b"MSG" | b"LEADER"))
         | (Some(b"CONSUMER"), Some(b"DURABLE" | b"MSG" | b"LEADER")) => stream(tokens.nth(1)),
         (Some(b"STREAM"), Some(b"INFO" | b"PURGE" | b"SNAPSHOT"))
@@ -59,13 +62,14 @@ pub(crate) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
 }
 
 /// Returns whether messages of this subject are frequent (reads, pulls, acknowledgements, flow control), so
-/// that only the node that serves the stream gets them.
+/// that a node hands them only to the node that serves the stream.
 pub(crate) fn is_flow(subject: &[u8], domain: Option<&str>) -> bool {
     let asked = strip(subject, domain);
     asked.is_none_or(|asked| asked.starts_with(PULLS) || asked.starts_with(READS))
 }
 
-/// Returns whether a message of this subject is a pull, a request for messages of a consumer.
+/// Returns whether a message of this subject is a pull, a client's request for messages of a consumer, which
+/// gets no error as JSON.
 pub(crate) fn is_pull(subject: &[u8], domain: Option<&str>) -> bool {
     strip(subject, domain).is_some_and(|asked| asked.starts_with(PULLS))
 }

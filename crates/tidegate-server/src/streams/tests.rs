@@ -1,4 +1,4 @@
-//! Commands become entries, with the product's rules and with those of earlier steps of the lab.
+//! Tests how commands become entries, by the product's rules and by the rules of earlier steps of the lab.
 
 use tidegate_raft::lab::{Lab, RaftStep};
 use tidegate_stream::api::answer::ClusterInfo;
@@ -19,8 +19,8 @@ fn streams(step: RaftStep) -> JetStream {
     JetStream::new(NOW, settings, Streams::new(AccountLimits::NONE), 1)
 }
 
-/// Adds so many commands of 100 KiB: five fill an entry by the product's rules, two by
-/// those of an earlier step.
+/// Adds this number of commands of 100 KiB. By the product's rules five of them fill an entry, by those of an
+/// earlier step two.
 fn add(streams: &mut JetStream, commands: usize) {
     for _ in 0..commands {
         let payload = vec![b'x'; 100 << 10];
@@ -29,7 +29,8 @@ fn add(streams: &mut JetStream, commands: usize) {
     }
 }
 
-/// Returns the number of commands of the next entry. The entry stays the next one until it is taken.
+/// Returns the number of commands in the next entry. The entry stays the next one until the test's group
+/// takes it.
 fn next(streams: &mut JetStream) -> Option<usize> {
     let (entry, _) = streams.poll_proposal(NOW)?;
     Some(Entry::decode(&entry).unwrap().commands().count())
@@ -49,7 +50,7 @@ fn the_rest_of_full_entries_goes_with_later_commands_until_they_are_taken() {
         let mut streams = streams(step);
         add(&mut streams, full + 1);
         assert_eq!(next(&mut streams), Some(full), "{step}");
-        // The group takes the entry only after this.
+        // The test's group takes the entry only after the node has added this command.
         add(&mut streams, 1);
         let taken = std::iter::from_fn(|| {
             let commands = next(&mut streams)?;

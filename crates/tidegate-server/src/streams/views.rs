@@ -1,4 +1,5 @@
-//! The views of streams from which the server makes the answers of the API.
+//! Makes the views of streams and consumers from which the server writes the answers of the API and the pages
+//! of the monitor.
 
 use tidegate::Time;
 use tidegate_stream::api::answer::Kind;
@@ -12,12 +13,12 @@ use tidegate_stream::stream::Stream;
 use super::JetStream;
 use crate::config::StreamSettings;
 
-/// A stream, with the number of its consumers on this node. This number differs from the number in the log,
-/// because the log does not keep all consumers.
+/// The view of a stream for an API answer, with the number of its consumers on this node. This number differs
+/// from the number in the log, because the log does not keep all consumers.
 pub(super) struct Shown<'a> {
     pub(super) stream: &'a Stream,
     pub(super) consumers: usize,
-    /// The states of the stream's origins.
+    /// The states of the stream's origins, which the answer shows.
     pub(super) origins: Vec<OriginState>,
 }
 
@@ -51,20 +52,20 @@ impl StreamView for Shown<'_> {
 }
 
 impl JetStream {
-    /// Returns the operator's settings for streams, such as limits and the domain.
+    /// Returns the operator's settings for streams, such as limits and the domain, which the monitor shows.
     #[must_use]
     pub(crate) const fn settings(&self) -> &StreamSettings {
         &self.settings
     }
 
-    /// Returns the stream of this name, if this group keeps it and has all of it.
+    /// Finds the stream of this name for the monitor, if this group keeps the stream and has all of it.
     pub(crate) fn kept(&self, name: &str) -> Option<&Stream> {
         let id = self.streams.by_name(name)?;
         self.streams.get(id).filter(|s| is_kept(s))
     }
 
-    /// Iterates over the streams that this group keeps in the order of their names: the streams after the
-    /// name `after`, or all.
+    /// Iterates, for the monitor's pages, over the streams that this group keeps in the order of their names:
+    /// the streams after the name `after`, or all.
     pub(crate) fn kept_after<'a>(
         &'a self,
         after: Option<&str>,
@@ -72,16 +73,17 @@ impl JetStream {
         self.streams.iter_after(after).filter(|s| is_kept(s))
     }
 
-    /// Returns the description of a stream as JSON, in the form of an API answer.
+    /// Describes a stream as JSON for the monitor, in the form of an API answer.
     pub(crate) fn describe(&self, now: Time, stream: &Stream) -> Vec<u8> {
         let (server, shown) = (self.server(now), self.shown(now, stream));
         let info = view::stream_info(&server, &shown, &InfoDetails::default());
         info.expect("only requests for removed messages are refused")
     }
 
-    /// Returns the descriptions of at most `limit` consumers of a stream as JSON, in the form of API answers
+    /// Describes at most `limit` consumers of a stream as JSON for the monitor, in the form of API answers
     /// and in the order of the consumers' names: the consumers after the name `after`, or all. Also returns
-    /// the name of the last one, if the stream has further consumers.
+    /// the name of the last one, if the stream has further consumers, so that the monitor can ask for the
+    /// next page.
     pub(crate) fn describe_consumers(
         &self,
         now: Time,
@@ -100,14 +102,15 @@ impl JetStream {
             }));
         }
         let has_more = names.next().is_some();
-        // Without room for one consumer, the list goes on before the first one, after the empty name.
+        // Without room for one consumer, the next page must begin before the first consumer, so the page ends
+        // at the empty name.
         let last = has_more.then(|| last.unwrap_or_default().to_owned());
         (described, last)
     }
 }
 
-/// Returns whether a group keeps the stream, and has all of it. An entry of the directory for a stream of
-/// another group does not count.
+/// Returns whether a group keeps the stream, and has all of it. The group does not show other streams: for
+/// these it has only an entry of the directory, or a part of their messages.
 fn is_kept(stream: &Stream) -> bool {
     stream.home().is_here() && !stream.is_filling() && !stream.is_restoring()
 }

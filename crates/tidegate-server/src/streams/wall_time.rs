@@ -1,4 +1,5 @@
-//! The wall-clock time that entries carry and that consumers use: it never goes back and never stands still.
+//! Gives entries and consumers the wall-clock time: the time that this module returns never goes back and
+//! never stands still.
 //!
 //! If an operator sets the wall clock forward, the returned time follows at once. If an operator sets the
 //! wall clock back, or if the wall clock is behind the time in the log, the returned time runs at seven
@@ -7,20 +8,22 @@
 
 use tidegate::Time;
 
-/// While the returned time is ahead of the wall clock, it loses one microsecond in this number of
-/// microseconds, until the two agree.
+/// While the returned time is ahead of the wall clock, [`WallTime`] slows it by one microsecond in this
+/// number of microseconds, until the two agree.
 const SLOWING: u64 = 8;
 
-/// The wall-clock time for entries and consumers, in microseconds since the Unix epoch, derived from the
-/// event loop's monotonic clock.
+/// Keeps the wall-clock time for entries and consumers, in microseconds since the Unix epoch, derived from
+/// the event loop's monotonic clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WallTime {
     /// The wall-clock time at which the event loop's clock shows zero, in microseconds since the Unix epoch.
     /// The returned time is this time plus the time on the event loop's clock.
     origin_us: u64,
-    /// The time at which the node last compared `origin_us` with the wall clock.
+    /// The time at which the node last compared `origin_us` with the wall clock, from which it computes how
+    /// far the returned time may slow down.
     compared: Time,
-    /// The latest time that [`WallTime::tell`] returned, in microseconds since the Unix epoch.
+    /// The latest time that [`WallTime::tell`] returned, in microseconds since the Unix epoch. No later
+    /// returned time is earlier.
     told_us: u64,
 }
 
@@ -60,8 +63,8 @@ impl WallTime {
         self.origin_us + now.as_nanos() / 1000
     }
 
-    /// Returns the time on the event loop's clock at which the wall-clock time reaches `us`, or zero if the
-    /// wall-clock time reached `us` before the clock's start.
+    /// Returns the time on the event loop's clock, for a timer, at which the wall-clock time reaches `us`, or
+    /// zero if the wall-clock time reached `us` before the clock's start.
     pub(super) const fn when(&self, us: u64) -> Time {
         Time::from_nanos(us.saturating_sub(self.origin_us).saturating_mul(1000))
     }
@@ -87,8 +90,8 @@ mod tests {
         assert_eq!((wall.tell(at(21)), wall.when(3)), (9021, Time::ZERO));
     }
 
-    /// The wall clock is set back by ten seconds, or starts that far behind the log: the time told goes on
-    /// without a pause, and agrees with the wall clock in the end.
+    /// An operator sets the wall clock back by ten seconds, or the wall clock starts that far behind the log.
+    /// The returned time goes on without a pause, and agrees with the wall clock in the end.
     #[test]
     fn it_never_goes_back_and_never_stands_still() {
         for restarted in [false, true] {
@@ -101,7 +104,8 @@ mod tests {
             }
             let mut before = wall.tell(Time::ZERO);
             let mut agreed = None;
-            // Compares the clocks about every 30 ms, at intervals that differ a little.
+            // The test compares the clocks about every 30 ms, at intervals that differ a little, as the event
+            // loop does.
             let mut now = 0;
             while now < 90 * SECOND {
                 now += 30_000 + now % 7;

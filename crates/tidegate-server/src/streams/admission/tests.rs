@@ -1,5 +1,5 @@
-//! Requests in flight at once: the answers, and the streams and consumers at the end, must be possible if the
-//! requests are judged one after the other.
+//! Tests requests in flight at the same moment: the answers, and the streams and consumers at the end, must
+//! be possible if the leader decided about the requests one after the other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -21,25 +21,27 @@ use crate::party::ClientKey;
 use crate::sessions::{Node, joined};
 use crate::streams::serving::live::Unread;
 
-/// A request: the part of its subject behind `$JS.API.`, and its body.
+/// A request that a test client sends: the part of its subject behind `$JS.API.`, and its body.
 type Asked = (String, Value);
 
-/// A node that leads its streams, with a log that commits on `commit`.
+/// A node that leads its streams, with clients and with a log that commits an entry when the test calls
+/// `commit`.
 struct World {
     node: Node,
     now: Time,
     clients: Vec<ClientKey>,
-    /// Entries that are proposed and not committed.
+    /// The entries that the node has proposed and the test's log has not committed yet.
     log: VecDeque<Committed>,
     index: u64,
     term: u64,
     entries: u64,
-    /// The answers, by the number of the request.
+    /// The node's answers to the clients, by the number of the request.
     answers: BTreeMap<usize, Value>,
     asked: usize,
 }
 
-/// Limits of an operator: the number of streams and of consumers, and the bytes of streams on disk.
+/// The limits that an operator sets in a test: the number of streams and of consumers, and the bytes of
+/// streams on disk.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limits {
     streams: Option<usize>,
@@ -82,7 +84,7 @@ impl World {
             answers: BTreeMap::new(),
             asked: 0,
         };
-        // Two deliver subjects have a listener, a third has none.
+        // Two deliver subjects have a listener, so that push consumers can use them; a third has none.
         world.say(0, "SUB deliver.1 2\r\n");
         world.say(1, "SUB deliver.2 2\r\n");
         world
@@ -96,7 +98,7 @@ impl World {
         joined::say(&mut self.node, self.now, self.clients[client], text);
     }
 
-    /// Sends a request of this client. Returns its number.
+    /// Sends a request as this client, and returns the number by which the test later finds the answer.
     fn send(&mut self, client: usize, (what, body): &Asked) -> usize {
         let number = self.asked;
         self.asked += 1;
@@ -112,7 +114,7 @@ impl World {
         number
     }
 
-    /// Hands proposals to the log.
+    /// Proposes the node's entries to the test's log, which keeps them until the test commits them.
     fn propose(&mut self) {
         while let Some((data, _)) = self.node.poll_proposal(GroupSlot::DIRECTORY, self.now) {
             self.index += 1;
@@ -130,7 +132,7 @@ impl World {
         }
     }
 
-    /// Commits the oldest entry. Returns whether there was one.
+    /// Commits the oldest entry of the test's log on the node. Returns whether the log had an entry.
     fn commit(&mut self) -> bool {
         let Some(entry) = self.log.pop_front() else {
             return false;
@@ -149,7 +151,7 @@ impl World {
         self.streams().admissions.check_invariants();
     }
 
-    /// Commits all entries.
+    /// Lets the node run and the log commit until the node has no work left.
     fn settle(&mut self) {
         self.turn();
         loop {
@@ -157,7 +159,8 @@ impl World {
             if self.commit() {
                 continue;
             }
-            // A request that waited for another may have woken a consumer after its turn.
+            // A request that waited for another request may have woken a consumer after its turn, so the node
+            // needs another turn.
             if self.streams().deadline(true) != Some(Time::ZERO) {
                 break;
             }
@@ -171,7 +174,8 @@ impl World {
         self.turn();
     }
 
-    /// Returns the answer to this request: 0 if it was granted, else the error.
+    /// Reads the node's answer to this request: returns 0 if the leader granted the request, else the error
+    /// code.
     fn code(&mut self, number: usize) -> u64 {
         let answer = self.answer(number);
         answer["error"]["err_code"].as_u64().unwrap_or(0)
@@ -202,14 +206,15 @@ impl World {
         }
     }
 
-    /// Sends a request, and returns its answer.
+    /// Sends a request as the first client, lets the node finish it, and returns the code of its answer.
     fn ask(&mut self, what: &str, body: Value) -> u64 {
         let number = self.send(0, &(what.to_owned(), body));
         self.settle();
         self.code(number)
     }
 
-    /// Returns all streams and consumers with their configurations, as they are served. The log has the same.
+    /// Returns all streams and consumers with their configurations, as the node serves them, and checks that
+    /// the log has the same ones.
     fn state(&self) -> Value {
         let streams = self.streams();
         let mut all = serde_json::Map::new();
@@ -251,7 +256,7 @@ fn durable(stream: &str, name: &str, config: Value) -> Asked {
     )
 }
 
-/// Returns a world with the stream `S`.
+/// Creates a world in which the stream `S` exists.
 fn with_stream(limits: Limits) -> World {
     let mut world = World::new(limits);
     let (what, body) = stream("S");
@@ -376,7 +381,8 @@ fn many_creators_of_one_consumer_do_not_wait_for_each_other_in_turn() {
     w.settle();
     assert!(consumers.iter().all(|n| w.code(*n) == 0));
     assert_eq!(w.entries, 2, "the others change nothing");
-    // Requests about different consumers do not wait at all.
+    // Requests about different consumers do not wait for each other, so the leader proposes all of them in
+    // one entry.
     let others = (0..100).map(|i| w.send(i % 3, &durable("S", &format!("D{i}"), json!({}))));
     let others: Vec<usize> = others.collect();
     w.propose();
@@ -393,7 +399,7 @@ fn requests_that_wait_are_refused_when_the_lead_ends() {
     let waits = w.send(1, &durable("S", "D", json!({"max_deliver": 3})));
     w.node.handle_following(GroupSlot::DIRECTORY, w.now);
     assert_eq!(w.code(waits), 10008);
-    // The next leader commits the entry.
+    // The next leader commits the entry that this node proposed before.
     assert!(w.commit());
     assert_eq!(w.code(first), 10008, "this node serves it no more");
     w.node.handle_leading(GroupSlot::DIRECTORY, w.now);
@@ -408,7 +414,8 @@ fn a_lost_entry_holds_up_nothing() {
     w.send(0, &durable("S", "D", json!({})));
     w.propose();
     w.log.clear();
-    // An entry of another leader replaces it. This node leads again without having followed in between.
+    // An entry of another leader replaces this node's entry. This node leads again without having followed in
+    // between.
     (w.index, w.term) = (w.index - 1, 3);
     let waits = w.send(1, &durable("S", "D", json!({"max_deliver": 3})));
     let other = w.send(2, &stream("T"));
@@ -430,7 +437,7 @@ fn a_request_more_than_may_wait_is_refused() {
     assert_eq!(w.code(waiting[WAITING_MAX - 1]), 10014);
 }
 
-/// Requests about two streams and two consumers.
+/// Draws random requests about two streams and two consumers, so that many of them concern each other.
 fn requests() -> impl Strategy<Value = Asked> {
     let streams = || prop_oneof![3 => Just("S"), 1 => Just("T")];
     let names = || prop_oneof![3 => Just("C"), 1 => Just("D")];
@@ -493,7 +500,7 @@ fn requests() -> impl Strategy<Value = Asked> {
     ]
 }
 
-/// Returns all orders of so many requests.
+/// Returns all orders in which a test can send this number of requests.
 fn orders(len: usize) -> Vec<Vec<usize>> {
     if len == 0 {
         return vec![Vec::new()];
@@ -509,7 +516,8 @@ fn orders(len: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// Returns the answers and the state if the requests come in this order, one after the other.
+/// Runs the requests in this order, each after the answer to the one before, and returns the answers and the
+/// final state.
 fn one_after_the_other(
     limits: Limits,
     before: &[Asked],
@@ -575,7 +583,8 @@ proptest! {
         let mut numbers = Vec::new();
         for ((request, client), step) in requests.iter().zip(&clients).zip(&steps) {
             numbers.push(w.send(*client, request));
-            // The request before is in the entry that gathers, proposed, or committed.
+            // The test leaves the request before in the open entry, lets the node propose it, or commits it,
+            // so that the next request meets each state.
             match step {
                 0 => {}
                 1 => w.turn(),

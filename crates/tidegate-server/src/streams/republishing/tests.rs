@@ -1,5 +1,5 @@
-//! Streams of a node without sockets publish messages again: the work of a turn, and the nodes that do it
-//! around a change of leaders.
+//! Tests how the streams of a node without sockets publish messages again: the work of a turn, and the nodes
+//! that publish around a change of leaders.
 
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::Lsn;
@@ -20,7 +20,7 @@ const AT: GroupSlot = GroupSlot::DIRECTORY;
 const CONFIG: &str =
     r#"{"name":"S","subjects":["s.>"],"republish":{"src":"s.*","dest":"{{wildcard(1)}}.x"}}"#;
 
-/// A node with the stream, and a client that listens at `*.x`.
+/// A node with a stream that publishes again, and a client that listens at `*.x` to count the messages.
 struct World {
     node: Node,
     client: ClientKey,
@@ -56,7 +56,8 @@ impl World {
         this
     }
 
-    /// Lets the group commit an entry with these commands, of the time `time_us`.
+    /// Lets the group commit an entry with these commands and the time `time_us`, as another leader would
+    /// propose it.
     fn commit(&mut self, time_us: u64, commands: &[Command<'_>]) {
         let mut entry = Vec::new();
         let mut encoder = Encoder::begin(&mut entry, time_us);
@@ -83,7 +84,7 @@ impl World {
         self.commit(time_us, &vec![command; count]);
     }
 
-    /// Returns the number of messages that the client has got since the last call.
+    /// Returns the number of messages that the client has received since the last call.
     fn heard(&mut self) -> usize {
         let text = self.node.outbox(self.client).to_vec();
         self.node.handle_written(NOW, self.client, text.len());
@@ -109,7 +110,8 @@ fn a_turn_publishes_a_bounded_number_of_messages() {
     assert_eq!(world.node.streams_deadline(), None);
     world.publish(2, "s.a", 3);
     assert_eq!(world.heard(), 3);
-    // The source does not match, and the stream itself takes the subject.
+    // The stream's source pattern does not match this subject, and the stream itself takes it, so the node
+    // does not publish the message again.
     world.publish(2, "s.a.b", 1);
     assert_eq!((world.heard(), world.turn()), (0, 0));
 }
@@ -138,7 +140,7 @@ fn only_the_nodes_around_a_lead_publish() {
     world.node.handle_leading(AT, NOW);
     world.publish(RECENT_US, "s.a", 1);
     assert_eq!(world.heard(), 1, "a leader");
-    // The leader proposes a message, and no longer leads once it is committed.
+    // The leader proposes a message, and no longer leads when the group commits it.
     let client = world.client;
     let any = Load::new(u64::MAX, u64::MAX);
     let publish = b"SUB r 2\r\nPUB s.a r 1\r\nx\r\n";
