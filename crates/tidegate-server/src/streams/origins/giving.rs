@@ -1,5 +1,5 @@
-//! The origin's side of mirrors and sources: the leader of the origin's group gives messages to the leaders
-//! of the streams that take them in.
+//! Serves mirrors and sources on the side of the origin: the leader of the origin's group gives messages to
+//! the leaders of the streams that take them in.
 //!
 //! The leader answers a request once it has messages behind the request's progress, and after [`HELD`] at the
 //! latest. An origin that keeps messages for its consumers first counts the stream as a consumer
@@ -23,47 +23,53 @@ use crate::streams::directory::leader_message::taking::{Answer, Request};
 use crate::streams::reads::{Fetched, Held, fetch};
 use crate::streams::{JetStream, Messages};
 
-/// The longest time for which the origin's leader holds a request without new messages.
+/// The longest time for which the origin's leader holds a request while it has no new messages. After it the
+/// leader answers without messages, so that the asking leader knows that the origin is alive.
 pub(crate) const HELD: Duration = Duration::from_secs(1);
-/// The time after which the leader forgets a request, because the asking leader asks again.
+/// The time after which the leader forgets a request, because an asking leader that is alive has asked again
+/// by then.
 const FORGOTTEN: Duration = Duration::from_secs(4);
-/// The size of an answer, in bytes of messages, from which the leader adds no further message to it.
+/// The size of an answer, in bytes of messages, above which the leader adds no further message to it, so that
+/// an intake stays small.
 pub(crate) const ANSWER_BYTES: usize = 256 * 1024;
-/// The most messages of an answer.
+/// The most messages that the leader puts into one answer, so that an intake stays small.
 pub(crate) const ANSWER_MESSAGES: usize = 2048;
-/// The number of answers in a turn of the loop after which the leader answers further requests in the next
-/// turn.
+/// The number of answers that the leader sends in one turn of the loop. It answers further requests in the
+/// next turn, so that no turn takes long.
 const ANSWERS_A_TURN: usize = 16;
-/// The limit on the number of requests that wait at a group's leader. It ignores others, and their leaders
-/// ask again.
+/// The limit on the number of requests that wait at a group's leader. The leader ignores further requests, so
+/// that they take bounded memory, and the asking leaders ask again.
 const REQUESTS_MAX: usize = 1024;
 
-/// The requests for messages of this group's streams, by the stream that asks and the key of its source.
+/// Keeps the requests of other streams for messages of this group's streams, by the stream that asks and the
+/// key of its source.
 #[derive(Debug, Default)]
 pub(crate) struct Giving {
     requests: BTreeMap<(DirectoryNumber, String), Waiting>,
-    /// True if a request has arrived that the leader has not looked at.
+    /// True if a request has arrived at which the leader has not looked yet, so that the event loop starts a
+    /// turn.
     arrived: bool,
-    /// The number of turns in which the leader had requests to look at.
+    /// The number of turns in which the leader had requests to look at. By it the leader begins each turn
+    /// with another request.
     turns: usize,
     pub(super) holding: super::holding::Holding,
 }
 
-/// A request that the leader has not answered.
+/// A request for messages that the leader has not answered, and the leader's progress with it.
 #[derive(Debug)]
 struct Waiting {
     request: Request,
     since: Time,
     until: Time,
-    /// The identity of the origin, and the number of the next message to look at; `None` before the first
-    /// look.
+    /// The identity of the origin, and the sequence of the message at which the leader looks next; `None`
+    /// before the first look.
     at: Option<(Origin, StreamSeq)>,
     filter: Filter,
     parcel: Parcel,
 }
 
 impl Giving {
-    /// Returns the time at which the leader has to answer a request.
+    /// Returns the time at which the leader next has to answer a request, for the event loop's timer.
     pub(crate) fn deadline(&self) -> Option<Time> {
         if self.arrived {
             return Some(Time::ZERO);
@@ -72,12 +78,13 @@ impl Giving {
         held.map(|w| w.since + HELD).min()
     }
 
-    /// Forgets all requests, because this node does not lead the group any more.
+    /// Forgets all requests for messages, because this node does not lead the group any more.
     pub(crate) fn close(&mut self) {
         *self = Self::default();
     }
 
-    /// Notes a request. A repeated request changes nothing but the time at which the leader forgets it.
+    /// Keeps a request for messages until the leader answers it. A repeated request only postpones the time
+    /// at which the leader forgets the request.
     pub(crate) fn handle_request(&mut self, now: Time, request: Request) {
         let key = (request.target, request.source.key());
         let until = now + FORGOTTEN;
@@ -101,7 +108,7 @@ impl Giving {
     }
 }
 
-/// Creates the filter of the subjects that a source takes in.
+/// Creates the filter by which the leader finds the messages that a source takes in.
 pub(super) fn filter_of(source: &StreamSource) -> Filter {
     match source.filters().next() {
         None => Filter::all(),
@@ -109,15 +116,15 @@ pub(super) fn filter_of(source: &StreamSource) -> Filter {
     }
 }
 
-/// The result of a look at a request.
+/// The result of the leader's look at a request: an answer, or not yet one.
 enum Found {
     Answer(Answer),
     NotYet,
 }
 
 impl Waiting {
-    /// Looks for messages behind the request's progress, as far as they are in memory. Adds the places of
-    /// others to `wanted`, so that the store reads them.
+    /// Gathers the messages that follow the request's progress, as far as they are in memory. Adds the places
+    /// of other messages to `wanted`, so that the store reads them.
     fn look(
         &mut self,
         now: Time,
@@ -146,7 +153,8 @@ impl Waiting {
                 next = state.last_seq.next();
                 break;
             };
-            // A large message has an answer of its own, so that its intake is hardly larger than its publish.
+            // The leader gives a large message an answer of its own, so that its intake is hardly larger than
+            // its publish.
             let bytes = origin
                 .message(seq)
                 .map_or(0, |stored| stored.bytes as usize);
@@ -189,7 +197,8 @@ impl Waiting {
     }
 }
 
-/// Returns the number of the message with which a stream begins to take in messages of its origin.
+/// Returns the sequence of the first message that a stream takes in from its origin, as the source's
+/// configuration states it.
 fn start(source: &StreamSource, origin: &Stream) -> StreamSeq {
     let first = match source.opt_start_time {
         _ if source.opt_start_seq > StreamSeq::ZERO => source.opt_start_seq,
@@ -209,7 +218,8 @@ impl Answer {
 }
 
 impl JetStream {
-    /// Answers the requests for messages of this group's streams, as far as the messages are in memory.
+    /// Answers the requests for messages of this group's streams, as far as the messages are in memory, and
+    /// makes the store read the others.
     pub(in crate::streams) fn serve_giving(
         &mut self,
         cx: &mut Context<'_>,
@@ -225,7 +235,7 @@ impl JetStream {
         let mut answers = Vec::new();
         let mut due = self.due_requests(now);
         if !due.is_empty() {
-            // Each turn begins with another request, so that all have their turn.
+            // The leader begins each turn with another request, so that all requests have their turn.
             self.giving.turns = self.giving.turns.wrapping_add(1);
             let first = self.giving.turns % due.len();
             due.rotate_left(first);
@@ -261,7 +271,8 @@ impl JetStream {
         }
     }
 
-    /// Returns the requests that may have an answer: others wait for the next message of their origin.
+    /// Returns the requests that the leader may be able to answer now. Other requests wait for the next
+    /// message of their origin, so a look at them is of no use.
     fn due_requests(&self, now: Time) -> Vec<(DirectoryNumber, String)> {
         let waits = |waiting: &Waiting| {
             let own = match self.group {

@@ -1,11 +1,13 @@
-//! Origins that keep messages for their consumers: such an origin counts each stream that takes in its
-//! messages as a consumer, the *holder*, and keeps a message until that stream has it.
+//! Makes origins keep messages for the streams that take them in. An origin with retention for its consumers
+//! counts each stream that takes in its messages as a consumer, the *holder*, and keeps a message until that
+//! stream has it.
 //!
-//! A holder is a consumer in the log, under a name that no client can use. No client receives from it. The
-//! origin's leader creates it before it gives the first message. A request for messages states the progress
-//! in the log of the asking group, so a quorum of that group has the messages up to there. The leader then
-//! proposes a delta by which the holder has settled them, and the origin removes those that no other consumer
-//! needs. A message is therefore never removed before the other stream has it for good.
+//! A holder is a consumer in the log, under a name that no client can use. No client receives from the
+//! holder. The origin's leader creates the holder before it gives the first message. A request for messages
+//! states the progress in the log of the asking group, so a quorum of that group has the messages up to
+//! there. The leader then proposes a delta by which the holder has settled them, and the origin removes the
+//! messages that no other consumer needs. A message is therefore never removed before the other stream has it
+//! for good.
 //!
 //! The leader deletes a holder once the directory lists no such source any more. The holder notes the entry
 //! of the directory at which it was created, and only a directory that has got at least as far counts.
@@ -30,32 +32,34 @@ use crate::streams::context::Context;
 use crate::streams::directory::leader_message::taking::Request;
 use crate::streams::outcome::Then;
 
-/// The time after which the leader proposes a command again if it does not see the effect.
+/// The time after which the leader proposes a command about a holder again if the group has not applied it.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The most messages of one delta of a holder.
+/// The most messages that one delta of a holder settles, so that the delta fits into an entry.
 const SETTLED_MAX: usize = 4096;
-/// The key of the metadata with the entry of the directory at which a holder was created.
+/// The key of a holder's metadata, where the leader stores the directory's entry at which it created the
+/// holder.
 const DIRECTORY: &str = "_nats.tidegate.directory";
 
-/// The commands about holders that the leader has proposed.
+/// Keeps the commands about holders that the leader has proposed, so that it does not repeat them too early.
 #[derive(Debug, Default)]
 pub(super) struct Holding {
-    /// The time after which the leader may propose a command about this holder again, with the position of
-    /// the holder at the last proposal.
+    /// For each holder, the time after which the leader may propose a command about it again, with the
+    /// position of the holder at the last proposal.
     proposed: BTreeMap<(StreamNumber, String), (Option<StreamSeq>, Time)>,
-    /// The change counters of the directory and the group's streams when the leader last looked for holders
-    /// without a stream.
+    /// The change counters of the directory and of the group's streams when the leader last looked for
+    /// holders without a stream. The leader looks again only after a change.
     looked: Option<(u64, u64)>,
 }
 
-/// Returns the name of the holder for a source of the stream `target`.
+/// Makes the name under which the log keeps the holder for a source of the stream `target`.
 fn holder_name(target: DirectoryNumber, key: &str) -> String {
     format!("{HOLDER_PREFIX}{target}.{key}")
 }
 
 impl JetStream {
-    /// Makes the origin `own` keep messages for the stream that asks, and lets it remove those that the
-    /// stream has. Returns whether the origin keeps messages for that stream by now.
+    /// Makes the origin `own` keep messages for the stream that asks, and lets the origin remove the messages
+    /// that the stream has. Returns whether the origin already keeps messages for that stream, so that the
+    /// leader may give them.
     pub(super) fn hold(
         &mut self,
         cx: &Context<'_>,
@@ -111,8 +115,8 @@ impl JetStream {
         true
     }
 
-    /// Returns whether the leader may propose a command about a holder at this position, and notes that it
-    /// does.
+    /// Returns whether the leader may propose a command about a holder at this position, and if so records
+    /// the proposal, so that the leader does not repeat it too early.
     fn may_propose(
         &mut self,
         now: Time,
@@ -134,7 +138,8 @@ impl JetStream {
         !waits
     }
 
-    /// Returns the index of the last entry of the directory that this node has applied.
+    /// Returns the index of the last entry of the directory that this node has applied, which the leader
+    /// stores with a new holder.
     fn directory_index(&self, cx: &Context<'_>) -> u64 {
         match self.group {
             ALL => self.directory.applied,
@@ -145,8 +150,8 @@ impl JetStream {
         }
     }
 
-    /// Deletes the holders of streams that do not take in messages any more, if the directory or the group's
-    /// streams have changed.
+    /// Deletes the holders of streams that do not take in messages any more, so that the origin may remove
+    /// its messages. Looks for such holders only if the directory or the group's streams have changed.
     pub(super) fn release_holders(&mut self, cx: &Context<'_>, now: Time) {
         let directory = match self.group {
             ALL => Some(&*self),
@@ -191,8 +196,8 @@ impl JetStream {
     }
 }
 
-/// Returns the messages that the holder ceases to need, as runs, when it goes from `floor` towards `has`; and
-/// how far it goes.
+/// Finds the messages that the holder no longer needs when its progress goes from `floor` towards `has`.
+/// Returns the new progress and the messages, as runs, for a delta.
 fn settled(
     origin: &Stream,
     request: &Request,

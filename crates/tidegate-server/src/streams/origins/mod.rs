@@ -1,9 +1,9 @@
-//! Mirrors and sources: the leader of a stream with origins takes in the messages of the origins.
+//! Serves mirrors and sources: the leader of a stream with origins takes in the messages of the origins.
 //!
 //! The leader asks the leader of the origin's group for the next messages, proposes them as an intake
 //! ([`tidegate_stream::stream::Intake`]), and asks for more once the group has applied the intake. The intake
 //! moves the progress in the replicated state along with the messages, so the next leader goes on from there.
-//! [`taker`] decides when to ask; [`giving`] is the side of the origin.
+//! [`taker`] decides when the leader asks; [`giving`] does the work on the side of the origin.
 //!
 //! A thread of its own ([`outside`](crate::outside)) answers the requests for an origin in another cluster.
 
@@ -33,24 +33,27 @@ use super::directory::leader_message::LeaderMessage;
 use super::directory::leader_message::taking::{Answer, Request};
 use super::outcome::Then;
 
-/// The place of an origin: the number of the stream that takes in its messages, and the key of its source.
+/// The key under which the leader keeps its work for an origin: the number of the stream that takes in its
+/// messages, and the key of its source.
 type Key = (StreamNumber, String);
 
-/// The work of a leader for the origins of its group's streams.
+/// The work of a leader for the origins of its group's streams, which the leader alone keeps.
 #[derive(Debug, Default)]
 pub(crate) struct Takers {
     /// The change counters of the directory and of the group's streams when the leader last looked for
-    /// streams with origins; `None` if it has to look.
+    /// streams with origins; `None` makes the leader look again.
     looked: Option<(u64, u64)>,
     all: BTreeMap<Key, Taker>,
-    /// The time at which the leader has to ask for messages next.
+    /// The time at which the leader next has to ask an origin for messages, for the event loop's timer.
     due: Option<Time>,
-    /// The answers that arrived and that the leader handles in this turn.
+    /// The answers of origins that have arrived since the last turn. The leader handles them in the group's
+    /// turn.
     answers: Vec<(DirectoryNumber, String, Answer)>,
 }
 
 impl Takers {
-    /// Returns the time at which the leader has to act next.
+    /// Returns the time at which the leader next has to ask an origin or handle an answer, for the event
+    /// loop's timer.
     pub(super) fn deadline(&self) -> Option<Time> {
         match self.answers.is_empty() {
             true => self.due,
@@ -58,17 +61,18 @@ impl Takers {
         }
     }
 
-    /// Makes the leader look for streams with origins again, because other streams are open now.
+    /// Makes the leader look for streams with origins again, because other streams have become open for
+    /// clients.
     pub(super) const fn look_again(&mut self) {
         self.looked = None;
     }
 
-    /// Forgets the leader's work, because this node does not lead the group any more.
+    /// Forgets the leader's work for origins, because this node does not lead the group any more.
     pub(super) fn close(&mut self) {
         *self = Self::default();
     }
 
-    /// Returns the state of an origin for the answers to clients.
+    /// Returns the state of a stream's origin, which clients see in the stream's info.
     pub(super) fn state(
         &self,
         now: Time,
@@ -80,7 +84,7 @@ impl Takers {
         OriginState {
             name: source.name.clone(),
             lag: taker.map_or(0, Taker::lag),
-            // As in nats-server, -1 says that the origin has never answered.
+            // As in nats-server, clients see -1 if the origin has never answered.
             active: heard.map_or(-1, |at| i64::try_from(now.since(at)).unwrap_or(i64::MAX)),
             external: source.external.clone(),
             filter_subject: source.filter_subject.clone(),
@@ -91,7 +95,8 @@ impl Takers {
 }
 
 impl JetStream {
-    /// Handles the answers of origins, and asks for the next messages where that is due.
+    /// Does the leader's work of a turn for the origins of its streams: handles the answers of origins, and
+    /// asks for the next messages where that is due.
     pub(super) fn serve_takers(&mut self, cx: &mut Context<'_>, now: Time) {
         let directory = match self.group {
             ALL => self.streams.changes(),
@@ -144,7 +149,8 @@ impl JetStream {
         Ok(())
     }
 
-    /// Finds the origins of the streams that this group keeps.
+    /// Finds the origins of the streams that this group keeps, and begins or ends the leader's work for those
+    /// that have changed.
     fn look_for_origins(&mut self) {
         let mut before = std::mem::take(&mut self.takers.all);
         let mut all = BTreeMap::new();
@@ -219,9 +225,10 @@ impl JetStream {
         self.takers.all = takers;
     }
 
-    /// Notes an answer of an origin's leader. This node handles the answer in the turn of the group.
+    /// Keeps an answer of an origin's leader until this node handles it in the turn of the group.
     pub(crate) fn note_answer(&mut self, stream: DirectoryNumber, key: String, answer: Answer) {
-        // At most one answer arrives for each request; others are of no use.
+        // An origin gives at most one answer to each request, so the node drops more answers than it has
+        // origins.
         if self.takers.answers.len() <= self.takers.all.len() {
             self.takers.answers.push((stream, key, answer));
         }
@@ -313,7 +320,7 @@ impl JetStream {
         }
     }
 
-    /// Notes the outcome of an intake.
+    /// Records the outcome of an intake that the leader proposed, and tells the origin's taker.
     pub(super) fn handle_taken_in(&mut self, now: Time, key: Key, outcome: &Outcome) {
         let Some(taker) = self.takers.all.get_mut(&key) else {
             return;
@@ -327,12 +334,14 @@ impl JetStream {
     }
 }
 
-/// Returns the entry of the stream with this name in the directory.
+/// Returns the entry of the stream with this name in the directory, from which the leader learns the stream's
+/// group.
 fn entry_of<'a>(directory: &'a Streams, name: &str) -> Option<&'a Stream> {
     directory.entry(directory.entry_by_name(name)?)
 }
 
-/// Returns the number that a stream of a group has in the directory.
+/// Returns the number that a group's stream has in the directory, by which the leaders of other groups know
+/// the stream.
 fn directory_number(stream: &Stream) -> DirectoryNumber {
     match stream.home() {
         Home::Of(of) => of,

@@ -1,19 +1,23 @@
-//! The changes that the leader of a stream makes to the messages of an origin before it proposes them, pure.
+//! Rewrites the messages of an origin for the stream that takes them in, before the stream's leader proposes
+//! them. The code is pure.
 
 use tidegate_nats::transform::Transform;
 use tidegate_stream::schema::config::StreamSource;
 use tidegate_stream::schema::sequence::StreamSeq;
 
-/// The first line of a block of headers.
+/// The first line of a block of headers, which the leader writes where it adds a header to a message without
+/// headers.
 const VERSION: &[u8] = b"NATS/1.0\r\n";
-/// The header that names the origin of a message, and the message's number and subject there.
+/// The header that a source adds to a message, to name the message's origin and the message's sequence and
+/// subject there.
 const SOURCE: &str = "Nats-Stream-Source";
-/// The prefixes of headers by which the publisher asked something of the origin. The origin has checked them,
-/// and they do not concern the streams that take the message in.
+/// The prefixes of headers by which a publisher gave the origin conditions. The leader drops these headers.
+/// The origin has checked them, and they do not concern the streams that take the message in.
 const DROPPED: [&[u8]; 2] = [b"Nats-Expected-", b"Nats-Batch-"];
 
-/// Copies a block of headers without those that do not concern another stream; with `sourced`, also without
-/// the header that names the origin. Writes nothing if it drops every header.
+/// Copies a block of headers to `out` without the headers that do not concern another stream; with `sourced`,
+/// also without the header that names the origin, which a source replaces. Writes nothing if no header is
+/// left.
 pub(super) fn strip(block: &[u8], sourced: bool, out: &mut Vec<u8>) {
     let Some(first) = memchr::memmem::find(block, b"\r\n") else {
         return;
@@ -38,11 +42,11 @@ pub(super) fn strip(block: &[u8], sourced: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// The changes of the messages of one origin.
+/// The rules by which a stream's leader rewrites the messages of one origin.
 #[derive(Debug)]
 pub(super) struct Rewriting {
-    /// The header that a source adds to each message, up to the number; `None` for a mirror, and the part
-    /// behind the number.
+    /// The header that a source adds to each message, as the text before the message's sequence and the text
+    /// behind it; `None` for a mirror, which adds no header.
     header: Option<(String, String)>,
     transforms: Vec<Transform>,
 }
@@ -55,7 +59,8 @@ impl Rewriting {
             format!("{SOURCE}: {name} "),
             format!(" {filter} {destination} "),
         );
-        // The rules of a configuration refuse a transform that does not compile.
+        // Every transform compiles here, because the rules of a configuration refuse a transform that does
+        // not compile.
         let transforms = source.subject_transforms.iter();
         let transforms = transforms.filter_map(|t| Transform::compile(&t.src, &t.dest).ok());
         Self {
@@ -64,8 +69,8 @@ impl Rewriting {
         }
     }
 
-    /// Writes the headers under which the stream stores a message of the origin. Writes nothing if there are
-    /// none.
+    /// Writes into `out` the headers under which the stream stores a message of the origin. Writes nothing if
+    /// the message has no headers then.
     pub(super) fn headers(&self, seq: StreamSeq, subject: &[u8], block: &[u8], out: &mut Vec<u8>) {
         strip(block, self.header.is_some(), out);
         let Some((before, behind)) = &self.header else {
@@ -81,7 +86,7 @@ impl Rewriting {
     }
 
     /// Returns the subject under which the stream stores a message of the origin, if it differs. The random
-    /// tokens of a subject follow from the message's number.
+    /// tokens of the subject follow from the message's sequence, so that each leader makes the same subject.
     pub(super) fn subject(&self, seq: StreamSeq, subject: &[u8]) -> Option<Vec<u8>> {
         let random = seq.get().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let transform = self.transforms.iter().find(|t| t.matches(subject));

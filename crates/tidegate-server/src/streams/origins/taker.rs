@@ -1,5 +1,5 @@
-//! The decisions of a leader that takes in messages from one origin, pure: when it asks for the next
-//! messages, which answers it accepts, and when it asks again.
+//! Decides for a leader that takes in messages from one origin: when the leader asks for the next messages,
+//! which answers it accepts, and when it asks again. The code is pure.
 //!
 //! The taker has no progress of its own that counts. The caller passes the progress that the group's log
 //! holds, and the taker accepts an answer only if the answer begins there. So a late or repeated answer, or
@@ -12,58 +12,62 @@ use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::Progress;
 
-/// The time after which the leader asks again if no answer has come. The origin answers within
-/// [`super::giving::HELD`] even if it has no new messages.
+/// The time after which the leader asks the origin again if no answer has come, because the request or the
+/// answer may be lost. The origin answers within [`super::giving::HELD`] even if it has no new messages.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
-/// The time after which the leader takes a proposal without an outcome for lost.
+/// The time after which the leader takes a proposal without an outcome for lost, and asks the origin again.
 const LOST: Duration = Duration::from_secs(12);
-/// The time after which the leader asks again after an error, doubled with each further error.
+/// The time after which the leader asks the origin again after an error. The leader doubles it with each
+/// further error, so that a broken origin costs little.
 const AGAIN: Duration = Duration::from_millis(250);
-/// The longest time between two requests after errors.
+/// The longest time that the leader waits after errors before it asks the origin again.
 const AGAIN_MAX: Duration = Duration::from_secs(8);
-/// The number of messages that the filters do not pass, and that the leader skips without a note in the log.
+/// The number of messages that the stream's filters do not pass and that the leader skips without an intake.
+/// After more of them the leader proposes an intake, so that the log has the progress.
 const UNNOTED_MAX: u64 = 4096;
 
-/// The work of a leader for one origin of a stream.
+/// The work of a leader for one origin of a stream: the leader's next step and the state that it has heard of
+/// the origin.
 #[derive(Debug)]
 pub(super) struct Taker {
     step: Step,
-    /// The number of errors in a row.
+    /// The number of errors in a row, from which the leader computes how long it waits.
     errors: u32,
-    /// The progress beyond the one in the log: messages that the stream does not want follow it.
+    /// The progress beyond the progress in the log. The leader has reached it by skipping messages that the
+    /// stream does not want.
     passed: Option<Progress>,
-    /// The number of messages that the origin has beyond the progress.
+    /// The number of messages that the origin has beyond the progress, which clients see as the lag.
     lag: u64,
-    /// The time of the last answer.
+    /// The time of the origin's last answer, which clients see as the last activity.
     heard: Option<Time>,
     error: Option<ApiError>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// The leader asks at this time.
+    /// The leader asks the origin for messages at this time.
     Idle(Time),
-    /// The leader waits for an answer until this time.
+    /// The leader waits for the origin's answer until this time, and then asks again.
     Asked(Time),
     /// The group has not yet applied or refused the intake that the leader proposed. At this time the leader
     /// asks again, because the proposal may be lost. A second intake from the same progress has no effect.
     Proposed(Time),
 }
 
-/// The messages that an origin's leader has sent: the progress from which they follow, and the progress with
-/// them.
+/// The facts about messages that an origin's leader has sent, by which the taker judges them: the progress
+/// from which they follow, and the progress with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Given {
     pub(super) from: Option<Progress>,
     pub(super) to: Progress,
-    /// The number of messages.
+    /// The number of messages in the answer of the origin's leader.
     pub(super) messages: usize,
-    /// The number of the origin's last message.
+    /// The sequence of the last message that the origin has, from which the taker computes the lag.
     pub(super) last: StreamSeq,
 }
 
 impl Taker {
-    /// Creates the work for an origin; the leader asks at once.
+    /// Creates the work for an origin, from which the leader asks for messages at once.
     pub(super) const fn new() -> Self {
         Self {
             step: Step::Idle(Time::ZERO),
@@ -75,19 +79,20 @@ impl Taker {
         }
     }
 
-    /// Returns the time at which the leader next has to ask.
+    /// Returns the time at which the leader next has to ask the origin, for the event loop's timer.
     pub(super) const fn deadline(&self) -> Time {
         match self.step {
             Step::Idle(at) | Step::Asked(at) | Step::Proposed(at) => at,
         }
     }
 
-    /// Returns whether the leader has to ask for messages.
+    /// Returns whether the leader has to ask the origin for messages now.
     pub(super) fn is_due(&self, now: Time) -> bool {
         self.deadline() <= now
     }
 
-    /// Returns the progress from which the next messages follow. `logged` is the progress in the log.
+    /// Returns the progress that the leader states in its next request: the origin's next messages follow it.
+    /// `logged` is the progress in the log.
     pub(super) fn from(&self, logged: Option<Progress>) -> Option<Progress> {
         let logged = logged?;
         let passed = self.passed.filter(|passed| passed.origin == logged.origin);
@@ -98,17 +103,20 @@ impl Taker {
         )
     }
 
-    /// Notes that the leader has asked for the next messages.
+    /// Records that the leader has asked the origin for the next messages, so that it does not ask again too
+    /// early.
     pub(super) fn handle_asked(&mut self, now: Time) {
         self.step = Step::Asked(now + PATIENCE);
     }
 
-    /// Lets the leader wait before it asks, because the log has no room or no leader of the origin is known.
+    /// Makes the leader wait before it asks the origin, because the log has no room or no leader of the
+    /// origin is known.
     pub(super) fn wait(&mut self, now: Time) {
         self.step = Step::Idle(now + AGAIN);
     }
 
-    /// Notes an answer, and returns whether the leader must propose an intake with its messages.
+    /// Records an answer of the origin. Returns whether the leader must propose an intake with the answer's
+    /// messages, because the answer begins at the stream's progress.
     pub(super) fn handle_given(
         &mut self,
         now: Time,
@@ -134,7 +142,8 @@ impl Taker {
         false
     }
 
-    /// Notes that the origin cannot give messages, or that the stream could not take them.
+    /// Notes that the origin cannot give messages, or that the stream could not take them. The leader then
+    /// waits before it asks again.
     pub(super) fn handle_error(&mut self, now: Time, error: ApiError) {
         let wait = AGAIN * (1 << self.errors.min(5));
         self.errors = self.errors.saturating_add(1);
@@ -143,7 +152,8 @@ impl Taker {
         self.step = Step::Idle(now + wait.min(AGAIN_MAX));
     }
 
-    /// Notes the outcome of the intake that the leader proposed.
+    /// Records the outcome of the intake that the leader proposed: the leader then asks for the next
+    /// messages, or waits after an error.
     pub(super) fn handle_outcome(&mut self, now: Time, outcome: Result<(), ApiError>) {
         match outcome {
             Ok(()) => self.step = Step::Idle(now),
@@ -151,17 +161,19 @@ impl Taker {
         }
     }
 
-    /// Returns the number of messages that the origin has beyond the progress, as the last answer told.
+    /// Returns the number of messages that the origin has beyond the progress, as the origin's last answer
+    /// stated it, for the stream's info.
     pub(super) const fn lag(&self) -> u64 {
         self.lag
     }
 
-    /// Returns the time of the last answer.
+    /// Returns the time of the origin's last answer, for the stream's info.
     pub(super) const fn heard(&self) -> Option<Time> {
         self.heard
     }
 
-    /// Returns the error of the last attempt; `None` if it succeeded.
+    /// Returns the error of the last attempt to take in messages, for the stream's info; `None` if the
+    /// attempt succeeded.
     pub(super) const fn error(&self) -> Option<&ApiError> {
         self.error.as_ref()
     }
@@ -177,17 +189,18 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Act {
-        /// Time passes, in milliseconds, and the leader asks if it has to.
+        /// The test lets this number of milliseconds pass, and the leader asks the origin if it has to.
         Wait(u64),
-        /// The origin stores messages.
+        /// The origin stores this number of messages.
         Publish(u64),
-        /// The origin answers a request, the last one or an earlier one, with at most so many messages.
+        /// The origin answers a request, the last one or an earlier one, with at most this number of
+        /// messages.
         Answer(prop::sample::Index, u64),
-        /// The origin or the group refuses.
+        /// The origin refuses the request, or the group refuses the intake.
         Refuse,
-        /// The group applies the proposal.
+        /// The group applies the intake that the leader proposed.
         Apply,
-        /// Another leader goes on.
+        /// Another leader goes on from the progress in the log.
         Lead,
     }
 
@@ -215,7 +228,8 @@ mod tests {
     }
 
     proptest! {
-        /// Proposals follow each other without gap and overlap, and the leader always asks again.
+        /// Checks that the leader's proposals follow each other without gap and overlap, and that the leader
+        /// always asks again.
         #[test]
         fn proposals_follow_each_other(acts in prop::collection::vec(act(), 1..100)) {
             let (mut taker, mut now) = (Taker::new(), Time::from_nanos(1));
@@ -283,7 +297,8 @@ mod tests {
             messages: 0,
             last: StreamSeq::new(5),
         };
-        // The first answer names the origin, and the log notes it.
+        // The origin's first answer names the origin, so the leader proposes an intake that records the
+        // origin in the log.
         assert!(taker.handle_given(now, None, &given));
         assert_eq!((taker.error(), taker.lag()), (None, 5));
     }

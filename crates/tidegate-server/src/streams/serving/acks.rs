@@ -10,8 +10,8 @@ use crate::streams::context::Context;
 use crate::streams::{JetStream, Taken};
 
 impl JetStream {
-    /// Hands a client's acknowledgement to its consumer. A consumer with the ack policy `none` takes no
-    /// acknowledgements.
+    /// Hands a client's acknowledgement to the consumer that delivered the message. A consumer with the ack
+    /// policy `none` takes no acknowledgements.
     pub(crate) fn acknowledged(
         &mut self,
         cx: &mut Context<'_>,
@@ -44,8 +44,8 @@ impl JetStream {
         taken.unwrap_or(Taken::Yes)
     }
 
-    /// Hands a client's answer to a flow control request to the consumer, which the subject
-    /// `$JS.FC.<stream>.<consumer>.<token>` names.
+    /// Hands a client's answer to a flow control request to the consumer that the subject
+    /// `$JS.FC.<stream>.<consumer>.<token>` names, so that this consumer sends further messages.
     pub(crate) fn flow_answered(&mut self, cx: &mut Context<'_>, now: Time, subject: &[u8]) {
         let mut tokens = subject.split(|b| *b == b'.').skip(2);
         let mut name = || std::str::from_utf8(tokens.next()?).ok();

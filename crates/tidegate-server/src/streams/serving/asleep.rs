@@ -1,5 +1,5 @@
-//! Consumers asleep: consumers that the log keeps and that have nothing to do on the node that serves them
-//! until a client asks for messages.
+//! Saves the work for consumers that are asleep: consumers that the log keeps and that have nothing to do on
+//! the node that serves them until a client asks for messages.
 //!
 //! A durable pull consumer without filters, unacknowledged messages and timers is asleep from its creation,
 //! or from the start of a leader, until a client pulls from it, acknowledges or resets. Until then the node
@@ -22,9 +22,10 @@ use super::live::{Live, LiveAt, Seen, Unread};
 use crate::streams::JetStream;
 use crate::streams::reads::Held;
 
-/// Returns whether a consumer that the log keeps has nothing to do before a client uses it. A consumer with
-/// filters stays awake and counts its messages as they come: while it slept, each answer that shows the count
-/// would search the stream, and a list of consumers holds 256 counts.
+/// Returns whether a consumer that the log keeps has nothing to do before a client uses it, so that the node
+/// need not keep a live part. A consumer with filters stays awake and counts its messages as they come: while
+/// it slept, each answer that shows the count would search the stream, and a list of consumers holds 256
+/// counts.
 pub(super) fn may_sleep(config: &ConsumerConfig, state: &State) -> bool {
     let filtered = !config.filter_subject.is_empty() || !config.filter_subjects.is_empty();
     !filtered
@@ -35,14 +36,15 @@ pub(super) fn may_sleep(config: &ConsumerConfig, state: &State) -> bool {
         && state.is_at_rest()
 }
 
-/// A consumer of a stream that this node serves.
+/// The view of a consumer of a stream that this node serves, awake or asleep, for answers to clients.
 pub(crate) enum Served<'a> {
-    /// The node has the consumer's live part.
+    /// The consumer is awake: the node has its live part.
     Live(LiveAt<'a>),
     Asleep(Asleep<'a>),
 }
 
-/// A consumer that is asleep, with its stream.
+/// A consumer that is asleep, with its stream, from which the node answers requests without waking the
+/// consumer.
 pub(crate) struct Asleep<'a> {
     stream: &'a Stream,
     name: &'a str,
@@ -50,7 +52,7 @@ pub(crate) struct Asleep<'a> {
 }
 
 impl<'a> Served<'a> {
-    /// Returns the consumer's live part, if the node has it.
+    /// Returns the consumer's live part, if the node has it, and `None` if the consumer is asleep.
     pub(crate) const fn live(&self) -> Option<&'a Live> {
         match self {
             Self::Live(LiveAt(live, _)) => Some(live),
@@ -58,8 +60,8 @@ impl<'a> Served<'a> {
         }
     }
 
-    /// Returns the configuration of the consumer, shared with the state of the group if the log keeps the
-    /// consumer.
+    /// Returns the configuration of the consumer. If the log keeps the consumer, the group's state shares the
+    /// memory of the configuration.
     pub(crate) fn shared_config(&self) -> Arc<ConsumerConfig> {
         match self {
             Self::Live(LiveAt(live, _)) => Arc::clone(&live.config),
@@ -67,7 +69,8 @@ impl<'a> Served<'a> {
         }
     }
 
-    /// Returns whether every change of the consumer must go through the log.
+    /// Returns whether every change of the consumer must go through the log, because the log keeps the
+    /// consumer or will keep it.
     pub(crate) fn is_told(&self) -> bool {
         self.live().is_none_or(Live::is_told)
     }
@@ -124,7 +127,7 @@ impl ConsumerView for Served<'_> {
 }
 
 impl JetStream {
-    /// Returns the number of consumers of a stream that this node serves.
+    /// Returns the number of consumers of a stream that this node serves, asleep or awake, for API answers.
     pub(crate) fn consumers_of(&self, stream: StreamNumber) -> usize {
         let of = self
             .streams
@@ -133,7 +136,8 @@ impl JetStream {
         of.map_or(0, Stream::consumers_len) + self.consumers.unlogged_of(stream)
     }
 
-    /// Returns the number of consumers that this node serves.
+    /// Returns the number of consumers of the group's streams that this node serves, asleep or awake, for API
+    /// answers.
     #[must_use]
     pub(crate) fn consumers_len(&self) -> usize {
         let logged = match self.role.serves {
@@ -143,12 +147,14 @@ impl JetStream {
         logged + self.consumers.unlogged()
     }
 
-    /// Returns whether this node serves the consumers of a stream: it leads, and the stream is not moving.
+    /// Returns whether this node serves the consumers of a stream: the node leads the group, and the stream
+    /// is not moving to another group.
     fn serves_consumers_of(&self, stream: &Stream) -> bool {
         self.role.serves && stream.transit() == Transit::None
     }
 
-    /// Returns a consumer of a stream that this node serves; `None` if there is none of this name.
+    /// Finds a consumer of a stream by name, asleep or awake, for an answer to a client; `None` if this node
+    /// serves no consumer of this name.
     pub(crate) fn served<'a>(
         &'a self,
         wall_us: u64,
@@ -168,8 +174,9 @@ impl JetStream {
             }))
     }
 
-    /// Returns the names of the consumers of a stream that this node serves, in order: at most `limit` of
-    /// them, without the first `offset` ones. Also returns the place of this page in the whole list.
+    /// Returns, for an API answer, the names of the consumers of a stream that this node serves, in order: at
+    /// most `limit` of them, without the first `offset` ones. Also returns the place of this page in the
+    /// whole list.
     pub(crate) fn served_page<'a>(
         &'a self,
         stream: &'a Stream,
@@ -181,14 +188,14 @@ impl JetStream {
         (page, names.take(limit).collect())
     }
 
-    /// Iterates over the names of the consumers of a stream that this node serves, in order: the names after
-    /// `name`, or all.
+    /// Iterates over the names of the consumers of a stream that this node serves, in order, for lists of
+    /// consumers: the names after `name`, or all.
     pub(crate) fn served_after<'a>(
         &'a self,
         stream: &'a Stream,
         name: Option<&str>,
     ) -> impl Iterator<Item = &'a str> + use<'a> {
-        // If the log has all consumers of the stream, the other list needs no look.
+        // If the log has all consumers of the stream, the node saves the look at the other list.
         let has_unlogged = self.consumers.unlogged_of(stream.id()) > 0;
         let unlogged = has_unlogged.then(|| self.consumers.unlogged_after(stream.id(), name));
         let mut unlogged = unlogged.into_iter().flatten().peekable();
@@ -202,7 +209,8 @@ impl JetStream {
         })
     }
 
-    /// Returns the key of a consumer of a stream, and makes the consumer's live part if it was asleep.
+    /// Returns the key of a consumer of a stream, and makes the consumer's live part if the consumer was
+    /// asleep, so that the node can serve it.
     pub(crate) fn awaken(&mut self, now: Time, stream: StreamNumber, name: &str) -> Option<Key> {
         if let Some(key) = self.consumers.find(stream, name) {
             return Some(key);

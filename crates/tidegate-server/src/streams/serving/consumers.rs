@@ -1,5 +1,5 @@
-//! The consumers that this node serves. This module finds a consumer by name, wakes it for messages, pulls
-//! and timers, and gives it access to its stream and to the connections of clients.
+//! Keeps the consumers that this node serves: finds a consumer by name, wakes the consumer for messages,
+//! pulls and timers, and gives it access to its stream and to the connections of clients.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -35,17 +35,18 @@ use crate::streams::{JetStream, Messages, Voice};
 /// get their turn.
 const BUDGET: usize = 1024;
 
-/// The consumers of one group's streams that this node serves.
+/// Keeps the consumers of one group's streams that this node serves, with the indexes by which the node finds
+/// them.
 #[derive(Default)]
 pub(crate) struct Consumers {
     live: HashMap<Key, Box<Live>, RandomState>,
     names: HashMap<StreamNumber, BTreeMap<Box<str>, Key>, RandomState>,
     /// For each stream, an index that finds the consumers which want the messages of a subject.
     interests: HashMap<StreamNumber, Interest, RandomState>,
-    /// The keys of the push consumers, by the subject to which they deliver.
+    /// The keys of the push consumers by deliver subject, so that a new subscription there wakes them.
     pushed: BTreeMap<Box<[u8]>, Vec<Key>>,
     /// The reply subjects of waiting pulls to which no client listens at present, each with the key of the
-    /// consumer that keeps the pull.
+    /// consumer that keeps the pull. A new subscription there wakes the consumer.
     away: BTreeSet<(Box<[u8]>, Key)>,
     /// The consumers that have work, so that the node must serve them in this turn or the next one.
     due: Vec<Key>,
@@ -58,26 +59,30 @@ pub(crate) struct Consumers {
     /// in its field `armed`.
     timers: BTreeSet<(Time, Key)>,
     next: Key,
-    /// For each stream, the number of its consumers that the log does not keep; no entry stands for 0.
+    /// For each stream, the number of its consumers that the log does not keep, to which API answers add the
+    /// others; a stream without an entry has none.
     unlogged: HashMap<StreamNumber, usize, RandomState>,
-    /// The consumers that must learn of one removed message: a buffer that each removal reuses.
+    /// The consumers that must learn that the stream removed a message. Each removal reuses the buffer, to
+    /// save allocations.
     concerned: Vec<Key>,
-    /// The number of subjects that consumers may still look at in this turn to find their first messages.
+    /// The number of subjects that consumers may still look at in this turn to find their first messages. The
+    /// bound keeps turns short.
     subjects_left: usize,
 }
 
 impl Consumers {
-    /// Returns the number of consumers of this stream that only this node knows.
+    /// Returns the number of consumers of this stream that only this node knows, because the log does not
+    /// keep them.
     pub(crate) fn unlogged_of(&self, stream: StreamNumber) -> usize {
         self.unlogged.get(&stream).copied().unwrap_or(0)
     }
 
-    /// Returns the number of consumers that only this node knows.
+    /// Returns the number of consumers that only this node knows, because the log does not keep them.
     pub(crate) fn unlogged(&self) -> usize {
         self.unlogged.values().sum()
     }
 
-    /// Notes that the log keeps the consumer from now on.
+    /// Records that the log keeps the consumer from now on, so that the node counts it only once.
     pub(crate) fn note_logged(&mut self, key: Key) {
         if let Some(live) = self.live.get_mut(&key)
             && !std::mem::replace(&mut live.logged, true)
@@ -107,20 +112,21 @@ impl Consumers {
         self.live.get_mut(&key).map(|live| &mut **live)
     }
 
-    /// Returns whether the leader has proposed to delete the consumer because no client used it.
+    /// Returns whether the leader has proposed to delete the consumer because no client used it, so that the
+    /// leader does not propose that twice.
     fn is_deleted(&self, key: Key) -> bool {
         self.live.get(&key).is_some_and(|live| live.deleted)
     }
 
-    /// Notes that the leader has proposed to delete the consumer because no client used it.
+    /// Records that the leader has proposed to delete the consumer because no client used it.
     fn note_deleted(&mut self, key: Key) {
         if let Some(live) = self.live.get_mut(&key) {
             live.deleted = true;
         }
     }
 
-    /// Iterates over the names of a stream's consumers that the log does not keep, in order: the names after
-    /// `name`, or all.
+    /// Iterates over the names of a stream's consumers that the log does not keep, in order, for lists of
+    /// consumers: the names after `name`, or all.
     pub(crate) fn unlogged_after<'a>(
         &'a self,
         stream: StreamNumber,
@@ -139,12 +145,14 @@ impl Consumers {
         names.flat_map(|names| names.values().copied()).collect()
     }
 
-    /// Returns the keys of all consumers that the node serves.
+    /// Returns the keys of all consumers that the node serves, so that the caller can change the consumers
+    /// meanwhile.
     pub(crate) fn keys(&self) -> Vec<Key> {
         self.live.keys().copied().collect()
     }
 
-    /// Puts the consumer on the list of consumers that the node serves in this turn or the next one.
+    /// Puts the consumer on the list of consumers that the node serves in this turn or the next one, because
+    /// the consumer has work.
     pub(crate) fn wake(&mut self, key: Key) {
         if let Some(live) = self.live.get_mut(&key)
             && !std::mem::replace(&mut live.listed, true)
@@ -153,8 +161,8 @@ impl Consumers {
         }
     }
 
-    /// Notes that a client subscribed to this pattern. Wakes the consumers that push to a matching subject,
-    /// and the consumers with waiting pulls at a matching reply subject.
+    /// Handles a client's new subscription to this pattern: wakes the consumers that push to a matching
+    /// subject, and the consumers with waiting pulls at a matching reply subject.
     pub(crate) fn handle_subscribed(&mut self, pattern: &[u8]) {
         if !self.away.is_empty() {
             self.listens_again(pattern);
@@ -176,8 +184,8 @@ impl Consumers {
         }
     }
 
-    /// Notes that a client subscribed to this pattern, and wakes the consumers with pulls at matching reply
-    /// subjects that had no listener.
+    /// Wakes the consumers with pulls at reply subjects that match the pattern and had no listener, because a
+    /// client has subscribed to the pattern.
     fn listens_again(&mut self, pattern: &[u8]) {
         for key in self.awaiting(pattern) {
             if let Some(live) = self.live.get_mut(&key) {
@@ -188,7 +196,7 @@ impl Consumers {
     }
 
     /// Returns the consumers that keep a pull without a listener, if the pull's reply subject matches this
-    /// pattern.
+    /// pattern. The index saves a look at all consumers.
     fn awaiting(&self, pattern: &[u8]) -> Vec<Key> {
         // Every subject that matches the pattern begins with the pattern's literal tokens, so the search
         // starts behind these tokens.
@@ -206,7 +214,8 @@ impl Consumers {
         keys
     }
 
-    /// Updates [`Consumers::away`], the index of pulls without a listener, for the pulls of one consumer.
+    /// Updates [`Consumers::away`], the index of pulls without a listener, after the pulls of one consumer
+    /// may have changed.
     fn note_away(&mut self, key: Key) {
         let Some(live) = self.live.get_mut(&key) else {
             return;
@@ -256,7 +265,7 @@ impl Consumers {
     }
 
     /// Clears the lists of consumers that have work, because this node serves no consumer from now on. With
-    /// an entry left in a list, the event loop would never sleep.
+    /// an entry left in a list, the event loop would start turns without end.
     pub(crate) fn rest(&mut self) {
         self.due.clear();
         self.serving.clear();
@@ -271,7 +280,8 @@ impl Consumers {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Removes a consumer that this node no longer serves from all lists and indexes.
+    /// Removes a consumer that this node no longer serves from all lists and indexes, so that no event wakes
+    /// it. Returns the consumer, so that the caller can refuse its waiting requests.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Box<Live>> {
         self.arm(key, Time::NEVER);
         let mut live = self.live.remove(&key)?;
@@ -312,18 +322,20 @@ impl Consumers {
     }
 }
 
-/// The configuration and the state of a consumer when the node begins to serve it.
+/// The configuration and the state from which the node begins to serve a consumer.
 pub(crate) struct Known<'a> {
     pub(crate) name: &'a str,
     pub(crate) config: &'a Arc<ConsumerConfig>,
     pub(crate) created_us: u64,
     pub(crate) state: &'a State,
-    /// True if the log keeps the consumer; false if only this node knows it.
+    /// True if the log keeps the consumer; false if only this node knows the consumer, which then ends with
+    /// the leader.
     pub(crate) logged: bool,
 }
 
 impl JetStream {
-    /// Begins to serve a consumer that the log has or that a client's request creates.
+    /// Begins to serve a consumer that the log has or that a client's request creates, and adds it to the
+    /// indexes.
     pub(crate) fn take_up(
         &mut self,
         now: Time,
@@ -397,7 +409,7 @@ impl JetStream {
     }
 
     /// Stops serving a consumer on this node. Ends the consumer's pulls with the reason `why`, and refuses
-    /// its waiting resets.
+    /// its waiting resets, so that no client waits in vain.
     pub(crate) fn let_go(&mut self, cx: &mut Context<'_>, now: Time, key: Key, why: Ending) {
         self.with_consumer(cx, now, key, |live, voice| {
             live.consumer.handle_end(why, voice);
@@ -413,7 +425,7 @@ impl JetStream {
     }
 
     /// Calls `f` with a consumer and with a voice, by which the consumer sends messages. Afterwards the node
-    /// serves the consumer again, because `f` may have changed it.
+    /// puts the consumer on the list of consumers with work, because `f` may have changed it.
     pub(crate) fn with_consumer<R>(
         &mut self,
         cx: &mut Context<'_>,
@@ -437,19 +449,21 @@ impl JetStream {
         Some(result)
     }
 
-    /// Tells a consumer that its oldest proposed delta is durable, so that the consumer answers the clients
-    /// that wait for it.
+    /// Tells a consumer that the group has applied its oldest proposed delta, so that the consumer answers
+    /// the clients that wait for it.
     pub(crate) fn delta_durable(&mut self, cx: &mut Context<'_>, now: Time, key: Key) {
         self.with_consumer(cx, now, key, |live, voice| {
             live.consumer.handle_delta_durable(voice);
         });
     }
 
-    /// Tells the consumers the changes that an entry made.
+    /// Tells the consumers the changes that an entry made, so that they deliver new messages and forget
+    /// removed ones.
     ///
-    /// The whole entry is applied by then. So consumers that count the messages of a stream again do that
-    /// last: the count already includes the messages that later commands of the entry stored, after the
-    /// creation of a consumer or after a purge, and the consumer must not add these messages a second time.
+    /// The node has applied the whole entry by then. So consumers that count the messages of a stream again
+    /// do that last: the count already includes the messages that later commands of the entry stored, after
+    /// the creation of a consumer or after a purge, and the consumer must not add these messages a second
+    /// time.
     pub(crate) fn tell_consumers(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
         let mut counting = false;
         for effect in effects {
@@ -524,14 +538,14 @@ impl JetStream {
         }
     }
 
-    /// Lets some consumers count the messages that they have still to deliver again: the consumers that an
+    /// Makes some consumers count the messages that they have still to deliver again: the consumers that an
     /// entry has created, changed or reset, and the consumers of purged streams.
     fn count_anew(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
         for effect in effects {
             match effect {
                 Effect::Purged { stream, .. } => self.tell_purged(now, *stream),
-                // A later command of the same entry may have deleted the stream or the consumer, and then the
-                // search finds nothing.
+                // A later command of the entry may have deleted the stream or the consumer. The node then
+                // finds nothing to serve.
                 Effect::StreamFilled { stream } | Effect::StreamThawed { stream }
                     if self.role.serves =>
                 {
@@ -553,8 +567,8 @@ impl JetStream {
 
     /// Makes the consumers of a stream follow the stream's retention, which may have changed. A stream that
     /// keeps messages for its consumers must learn from the log which messages each of them needs. So a
-    /// consumer with progress outside of the log ends, or starts again from its state in the log. Its client
-    /// expects that to happen at any time, and creates another consumer.
+    /// consumer with progress outside of the log ends, or starts again from its state in the log. The client
+    /// of such a consumer expects that at any time, and creates another consumer.
     fn follow_retention(&mut self, cx: &mut Context<'_>, now: Time, stream: StreamNumber) {
         let Some(of) = self.streams.get(stream) else {
             return;
@@ -604,7 +618,8 @@ impl JetStream {
         }
     }
 
-    /// Begins to serve all consumers of a stream with their states in the log, except those that are asleep.
+    /// Begins to serve all consumers of a stream with their states in the log, except consumers that are
+    /// asleep, because this node now leads the group.
     pub(crate) fn take_up_all(&mut self, now: Time, stream: StreamNumber) {
         let Some(of) = self.streams.get(stream) else {
             return;
@@ -622,7 +637,8 @@ impl JetStream {
         }
     }
 
-    /// Begins to serve a consumer that the log keeps, unless the consumer is asleep.
+    /// Begins to serve a consumer that the log keeps, unless the consumer is asleep. A consumer that is
+    /// asleep needs no live part until a client uses it.
     fn take_up_unless_asleep(&mut self, now: Time, stream: StreamNumber, name: &str) {
         let known = self.streams.get(stream).and_then(|s| s.consumer(name));
         if known.is_some_and(|known| !may_sleep(known.config(), known.state())) {
@@ -630,7 +646,8 @@ impl JetStream {
         }
     }
 
-    /// Begins to serve a consumer that the log keeps, with its state from the log.
+    /// Begins to serve a consumer that the log keeps, with its state from the log, so that it continues where
+    /// an earlier leader stopped.
     pub(crate) fn take_up_logged(
         &mut self,
         now: Time,
@@ -638,7 +655,7 @@ impl JetStream {
         name: &str,
     ) -> Option<Key> {
         if name.starts_with(HOLDER_PREFIX) {
-            // No client receives from a holder.
+            // The node serves no holder, because no client receives from a holder.
             return None;
         }
         if self.consumers.find(stream, name).is_some() {
@@ -706,7 +723,8 @@ impl JetStream {
         Some(())
     }
 
-    /// Ends the pulls of all consumers with the reason `why`, and proposes a last delta of each consumer.
+    /// Ends the pulls of all consumers with the reason `why`, and proposes a last delta of each consumer, so
+    /// that no client waits in vain and the log has the consumer's last state.
     pub(crate) fn end_consumers(&mut self, cx: &mut Context<'_>, now: Time, why: Ending) {
         for key in self.consumers.keys() {
             self.with_consumer(cx, now, key, |live, voice| {
@@ -716,8 +734,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes the changes of a consumer since its last delta, unless the log does not keep the consumer or
-    /// a reset of the consumer is proposed.
+    /// Proposes the changes of a consumer since its last delta, so that the next leader knows them, unless
+    /// the log does not keep the consumer or a reset of the consumer is proposed.
     pub(crate) fn propose_delta(&mut self, now: Time, key: Key) {
         let wall_us = self.wall.tell(now);
         let live = self.consumers.live.get_mut(&key);
@@ -727,7 +745,7 @@ impl JetStream {
             return;
         };
         let (stream, name) = (live.stream, live.name.clone());
-        // A delta has a bound, so there may be several.
+        // A delta has a bound, so the consumer's changes may need several deltas.
         let deltas = std::iter::from_fn(|| live.consumer.take_delta(wall_us));
         for delta in deltas.collect::<Vec<_>>() {
             let command = Command::new(Kind::of_delta(&delta), stream, name.as_bytes(), &delta);
@@ -755,12 +773,14 @@ impl JetStream {
         self.consumers.serving.extend(self.consumers.due.drain(..));
     }
 
-    /// Returns the next consumer that the node must serve in this turn. Each consumer comes once in a turn.
+    /// Returns the next consumer that the node must serve in this turn. Each consumer comes once in a turn,
+    /// so that no consumer holds up the others.
     pub(crate) fn next_consumer(&mut self) -> Option<Key> {
         self.consumers.serving.pop_front()
     }
 
-    /// Serves a consumer in this turn: delivers its messages, and proposes its changes.
+    /// Serves a consumer in this turn: the consumer delivers its messages, and the leader proposes the
+    /// consumer's changes.
     pub(crate) fn serve_consumer(
         &mut self,
         cx: &mut Context<'_>,
@@ -814,11 +834,12 @@ impl JetStream {
         let free = !self.is_full() && self.entries.postponed.is_empty();
         let room = free && self.room.space != Space::Scarce && self.entries.shelved.is_empty();
         let live = self.consumers.live.get_mut(&key)?;
-        // If disk space is scarce, the log still takes the deltas after which the stream removes messages.
+        // If disk space is scarce, the log still takes the deltas after which the stream removes messages,
+        // because they free space.
         let settled = live.consumer.has_settled();
         let takes = room || (free && settled && self.entries.shelved.iter().all(|p| p.key != key));
-        // The last delta of a consumer that ends must come before the deletion, or else the stream would keep
-        // the messages that the consumer has settled.
+        // The leader proposes the last delta of a consumer before the consumer's deletion. Otherwise the
+        // stream would keep the messages that the consumer has settled.
         let ends = abandoned && (takes || !settled);
         let delta = match takes && live.logged && !resets && !ends {
             true => live.consumer.poll_delta(wall_us),
@@ -866,9 +887,8 @@ impl JetStream {
                         self.propose_delta(now, key);
                     }
                     let command = Command::new(Kind::DeleteConsumer, id, name.as_bytes(), b"");
-                    // The node treats the deletion of the unused consumer like a delta, so that it proposes
-                    // the deletion again if the log refuses it. Once the group has applied the deletion,
-                    // there is no consumer left to notify.
+                    // The leader treats the deletion of the unused consumer like a delta, so that it proposes
+                    // the deletion again if the log refuses it.
                     self.command(now, false, &command, Some((b"", Then::Delta(key))));
                     self.consumers.note_deleted(key);
                 }
@@ -886,7 +906,8 @@ impl JetStream {
     }
 }
 
-/// Returns the content of the deltas of a consumer of a stream with this retention.
+/// Returns the content that a consumer's deltas have: nothing, the consumer's state, or the messages that it
+/// has settled. The stream's retention decides which of them the log needs.
 fn record(logged: bool, config: &ConsumerConfig, retention: Retention) -> Record {
     match retention {
         _ if !logged || !yields_deltas(config, retention) => Record::None,

@@ -1,5 +1,5 @@
-//! The interest of a stream's consumers in messages: an index of the consumers' filters, which finds the
-//! consumers that want a subject without a look at the other consumers.
+//! Indexes the filters of a stream's consumers, so that the node finds the consumers that want a subject
+//! without a look at the other consumers.
 //!
 //! The index finds all consumers that may want a message; each of these consumers then decides whether it
 //! wants the message.
@@ -12,32 +12,33 @@ use tidegate_stream::schema::config::ConsumerConfig;
 
 use super::Key;
 
-/// The number of subjects in the search cache of a stream with filtered consumers. Without the cache, a
-/// search costs one hash for each token of the subject.
+/// The number of subjects in the search cache of a stream with filtered consumers. The cache saves a hash for
+/// each token of the subject in each search.
 const CACHE_LEN: usize = 64;
 
-/// The index of the filters of a stream's consumers, see the [module](self).
+/// The index by which the node finds the consumers that want a message of a stream, see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
     /// The consumers without a filter, which want the messages of every subject.
     unfiltered: Vec<Key>,
     filtered: Option<Box<Filtered>>,
     /// The consumers that may still wait for acknowledgements of messages that their changed filters no
-    /// longer pass.
+    /// longer pass. They must learn of every removed message.
     changed: Vec<Key>,
 }
 
 #[derive(Debug)]
 struct Filtered {
     patterns: Sublist,
-    /// The consumer to which each filter pattern belongs.
+    /// The consumer to which each filter pattern belongs, so that a match leads to the consumer.
     owners: Slab<Key>,
-    /// The keys of each consumer's filter patterns in `patterns`.
+    /// The keys in `patterns` of each consumer's filters, so that the node can remove them with the consumer.
     of: HashMap<Key, Vec<SubKey>, RandomState>,
 }
 
 impl Interest {
-    /// Adds a consumer to the index, with the filters of its configuration.
+    /// Adds a consumer to the index, with the filters of its configuration, so that [`Interest::for_each`]
+    /// finds it.
     pub(crate) fn add(&mut self, key: Key, config: &ConsumerConfig) {
         if wants_all(config) {
             self.unfiltered.push(key);
@@ -64,8 +65,8 @@ impl Interest {
         }
     }
 
-    /// Removes a consumer from the index. `config` must be the configuration with which the caller added the
-    /// consumer.
+    /// Removes a consumer from the index, because the node no longer serves it. `config` must be the
+    /// configuration with which the node added the consumer.
     pub(crate) fn remove(&mut self, key: Key, config: &ConsumerConfig) {
         self.changed.retain(|k| *k != key);
         if wants_all(config) {
@@ -85,15 +86,16 @@ impl Interest {
         }
     }
 
-    /// Makes [`Interest::concerned`] return this consumer for every removed message from now on, because its
-    /// filters have changed.
+    /// Makes [`Interest::concerned`] return this consumer for every removed message from now on, because the
+    /// consumer's filters have changed and may no longer find it.
     pub(crate) fn add_changed(&mut self, key: Key) {
         if !self.changed.contains(&key) {
             self.changed.push(key);
         }
     }
 
-    /// Calls `f` once for each consumer that may want a message of this subject.
+    /// Calls `f` once for each consumer that may want a message of this subject, so that the node can wake
+    /// it.
     pub(crate) fn for_each(&mut self, subject: &[u8], mut f: impl FnMut(Key)) {
         self.unfiltered.iter().for_each(|key| f(*key));
         if let Some(filtered) = self.filtered.as_deref_mut() {
@@ -106,7 +108,7 @@ impl Interest {
     }
 
     /// Collects in `to`, once each, the consumers that must learn that the stream removed a message of this
-    /// subject.
+    /// subject, because they may wait for its acknowledgement.
     pub(crate) fn concerned(&mut self, subject: &[u8], to: &mut Vec<Key>) {
         to.clear();
         self.for_each(subject, |key| to.push(key));
@@ -205,7 +207,7 @@ mod tests {
     }
 
     fn act() -> impl Strategy<Value = Act> {
-        // No filter overlaps with another, as the rules demand.
+        // The test draws only filters that do not overlap, because the rules of consumers demand that.
         let filters = ["a", "a.b", "a.*.c", "a.b.d", "b.>", "*"];
         let subjects = ["a", "a.b", "a.x.c", "a.b.d", "b.x.y", "q", "q.r", "a.b.c"];
         prop_oneof![
@@ -218,7 +220,8 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the index with a search through all consumers.
+        /// Compares the consumers that the index finds with the consumers that a search through all of them
+        /// finds.
         #[test]
         fn interested_consumers_are_found(acts in prop::collection::vec(act(), 1..100)) {
             let mut interest = Interest::default();

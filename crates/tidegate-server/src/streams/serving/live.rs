@@ -1,5 +1,5 @@
-//! The live part of a consumer: its deliveries on the node that serves it, with its configuration, and the
-//! view that it has of its stream.
+//! Keeps the live part of a consumer on the node that serves it: the consumer's deliveries and configuration,
+//! and the view that the consumer has of its stream.
 
 use std::sync::Arc;
 
@@ -19,55 +19,60 @@ use crate::streams::Messages;
 use crate::streams::context::Context;
 use crate::streams::reads::{Fetched, Held, fetch};
 
-/// The most subjects of a stream for which a consumer counts the messages that it has to deliver at once.
+/// A consumer counts the messages that it has to deliver at once if the stream has at most this number of
+/// subjects. For more, one turn would take too long.
 const COUNTED_AT_ONCE: u64 = if cfg!(test) { 6 } else { 4096 };
 
-/// A consumer that this node serves.
+/// A consumer that this node serves, with the state of the consumer that only this node has.
 pub(crate) struct Live {
     pub(crate) consumer: Consumer,
     pub(super) stream: StreamNumber,
     pub(super) name: Box<str>,
-    /// The consumer's configuration, shared with the group's state if the log keeps the consumer.
+    /// The consumer's configuration. If the log keeps the consumer, the group's state shares the
+    /// configuration's memory.
     pub(crate) config: Arc<ConsumerConfig>,
     pub(super) created_us: u64,
     pub(crate) filter: Filter,
-    /// The message with which the consumer started. The leader writes it to the log if it adds the consumer
-    /// there.
+    /// The message with which the consumer started. If the leader adds the consumer to the log, it writes
+    /// this start there, so that the next leader starts the consumer at the same message.
     pub(crate) start: Start,
     /// True if the log keeps the consumer, so that it survives a change of leaders.
     pub(crate) logged: bool,
     /// True while the leader has proposed to add the consumer to the log and the group has not applied that
-    /// yet.
+    /// yet. The leader does not propose it twice.
     pub(crate) told: bool,
     /// The time at which the leader proposes to add the consumer to the log, in microseconds since the Unix
     /// epoch; `None` if the log keeps the consumer, if the leader never proposes that, or once it has
     /// proposed it.
     pub(crate) lasts_us: Option<u64>,
-    /// The clients' requests to reset the consumer that still wait.
+    /// The clients' requests to reset the consumer that wait until the node carries them out.
     pub(crate) resets: Resets,
-    /// The requests for the consumer's state that wait until the consumer is prepared.
+    /// The requests for the consumer's state that wait until the consumer is prepared, because the answer
+    /// needs the number of pending messages.
     pub(crate) questions: Vec<Question>,
-    /// The reply subjects of this consumer's pulls to which no client listens at present.
+    /// The reply subjects of this consumer's pulls to which no client listens at present. The node removes
+    /// them from its index with the consumer.
     pub(super) away: Vec<Box<[u8]>>,
     /// True if the consumer is on the list of consumers that have work, so that the node does not add it
     /// twice.
     pub(super) listed: bool,
-    /// The time at which the node must serve the consumer again; [`Time::NEVER`] if no time is set.
+    /// The time at which a timer makes the node serve the consumer again; [`Time::NEVER`] if no time is set.
     pub(super) armed: Time,
-    /// True once the node has found that no client uses the consumer and has begun to end it.
+    /// True once the node has found that no client uses the consumer and has begun to end the consumer.
     pub(crate) ending: bool,
     /// True once the leader has proposed to delete the consumer because no client used it. The consumer then
     /// ends even if a client uses it meanwhile.
     pub(crate) deleted: bool,
 }
 
-/// A request for a consumer's state, which the node answers once the consumer is prepared: only then it knows
-/// how many messages are pending.
+/// A client's request for a consumer's state. The node answers it once the consumer is prepared, because the
+/// consumer then knows how many messages are pending.
 #[derive(Debug)]
 pub(crate) struct Question {
-    /// The client's reply subject.
+    /// The reply subject of the client that gets the answer.
     pub(crate) reply: Box<[u8]>,
-    /// The kind of the answer: that of an info request, or of the creation of a consumer.
+    /// The kind of the answer that the node sends: the answer to an info request, or to the creation of a
+    /// consumer.
     pub(crate) kind: answer::Kind,
 }
 
@@ -81,7 +86,7 @@ impl Live {
     }
 
     /// Returns whether a change to this configuration would take the messages away from a client that listens
-    /// to the consumer's present deliver subject.
+    /// to the consumer's present deliver subject. The leader refuses such a change.
     pub(crate) fn is_taken_from(&self, cx: &mut Context<'_>, config: &ConsumerConfig) -> bool {
         let (to, group) = (&self.config.deliver_subject, &self.config.deliver_group);
         let group = Some(group.as_bytes()).filter(|g| !g.is_empty());
@@ -91,8 +96,8 @@ impl Live {
     }
 }
 
-/// A consumer at the time of an answer, in microseconds since the Unix epoch: the answer shows the consumer's
-/// counts as of then.
+/// A consumer and the time of an answer, in microseconds since the Unix epoch. The node shows the consumer's
+/// counts as of that time.
 pub(crate) struct LiveAt<'a>(pub(crate) &'a Live, pub(crate) u64);
 
 impl ConsumerView for LiveAt<'_> {
@@ -127,8 +132,8 @@ impl ConsumerView for LiveAt<'_> {
     }
 }
 
-/// The part of a stream that one consumer sees: the messages that pass its filter, as far as they are in
-/// memory.
+/// The part of a stream from which one consumer takes its deliveries: the messages that pass its filter, as
+/// far as they are in memory.
 pub(crate) struct Seen<'a> {
     pub(crate) stream: &'a Stream,
     pub(crate) filter: &'a mut Filter,
@@ -194,8 +199,8 @@ impl Source for Seen<'_> {
     }
 }
 
-/// Stands for the stored messages where the caller needs only their numbers: every message counts as not yet
-/// read.
+/// Stands in for the stored messages where the caller needs only their sequences: every message counts as not
+/// yet read.
 pub(crate) struct Unread;
 
 impl Messages for Unread {

@@ -1,4 +1,4 @@
-//! Serves consumers: handles their deliveries, acknowledgements, interest and resets.
+//! Serves consumers on the leader: handles their deliveries, acknowledgements, interest and resets.
 
 pub(crate) mod acks;
 pub(crate) mod asleep;
@@ -9,5 +9,5 @@ pub(crate) mod preparing;
 pub(crate) mod resets;
 pub(crate) mod unlogged;
 
-/// The id of a consumer on this node. No later consumer gets the same id.
+/// The id by which this node knows a consumer. No later consumer gets the id again.
 pub(crate) type Key = u64;

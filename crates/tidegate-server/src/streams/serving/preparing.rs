@@ -1,6 +1,7 @@
-//! Consumers that look for their first messages: the last message of each subject, of which a stream may have
-//! a million. One turn of the event loop looks at [`SUBJECTS_A_TURN`] subjects, for all consumers of a group
-//! together. Requests for the state of such a consumer wait.
+//! Prepares consumers that deliver the last message of each subject: such a consumer first looks for these
+//! messages, and a stream may have a million subjects. In one turn of the event loop, all consumers of a
+//! group together look at [`SUBJECTS_A_TURN`] subjects. Clients' requests for the state of such a consumer
+//! wait.
 
 use tidegate::Time;
 use tidegate_stream::api::answer::{self, Kind};
@@ -12,14 +13,15 @@ use super::live::{LiveAt, Question};
 use crate::streams::JetStream;
 use crate::streams::context::Context;
 
-/// The number of subjects that the consumers of a group look at in one turn.
+/// The number of subjects that the consumers of a group look at in one turn, so that no turn takes long.
 pub(super) const SUBJECTS_A_TURN: usize = if cfg!(test) { 3 } else { 4096 };
-/// The most requests for the state of one consumer that wait; the node refuses more.
+/// The most requests for the state of one consumer that wait; the node refuses more, so that they take
+/// bounded memory.
 const QUESTIONS_MAX: usize = 64;
 
 impl JetStream {
-    /// Lets a request for the state of a consumer wait until the consumer is prepared. Returns false if the
-    /// consumer is prepared, or if the node has no such consumer, so that the caller can answer at once.
+    /// Keeps a client's request for the state of a consumer until the consumer is prepared. Returns false if
+    /// the consumer is prepared, or if the node has no such consumer, so that the caller can answer at once.
     pub(crate) fn must_prepare(
         &mut self,
         key: Option<Key>,
@@ -38,7 +40,8 @@ impl JetStream {
         Ok(true)
     }
 
-    /// Answers the clients that have waited until a consumer is prepared.
+    /// Answers the clients that have waited until a consumer is prepared and knows how many messages are
+    /// pending.
     pub(crate) fn handle_prepared(&mut self, cx: &mut Context<'_>, now: Time, key: Key) {
         self.conclude_done_reset(cx, now, key);
         let Some(live) = self.consumers.get_mut(key) else {
@@ -55,7 +58,8 @@ impl JetStream {
         }
     }
 
-    /// Refuses the requests for the state of a consumer that ends on this node before it is prepared.
+    /// Refuses the requests for the state of a consumer that ends on this node before it is prepared, so that
+    /// their clients do not wait in vain.
     pub(crate) fn refuse_questions(
         &mut self,
         cx: &mut Context<'_>,

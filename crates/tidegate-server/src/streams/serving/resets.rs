@@ -1,10 +1,11 @@
-//! Resets of consumers: on a client's request, a consumer starts again at another message.
+//! Resets consumers: on a client's request, a consumer starts again at another message.
 //!
 //! This module decides when the node resets a consumer. A consumer with a waiting reset delivers nothing
 //! until the node has reset it. The leader proposes the reset once every earlier delta of the consumer is
-//! durable, and the consumer makes no delta until the reset is applied. So no node applies a delta from
-//! before the reset after it. If the log does not keep the consumer, the node resets it without a proposal.
-//! [`tidegate_stream::consumer::Consumer::handle_reset`] and [`State::reset`] define the effects of a reset.
+//! durable, and the consumer makes no delta until the group has applied the reset. So no node applies a delta
+//! from before the reset after it. If the log does not keep the consumer, the node resets it without a
+//! proposal. [`tidegate_stream::consumer::Consumer::handle_reset`] and [`State::reset`] define the effects of
+//! a reset.
 
 use std::collections::VecDeque;
 
@@ -26,30 +27,32 @@ use crate::streams::outcome::Then;
 use crate::streams::reads::Held;
 use crate::streams::{JetStream, Voice};
 
-/// The limit on the number of requests for a reset that wait at one consumer; the node refuses more.
+/// The limit on the number of requests for a reset that wait at one consumer; the node refuses more, so that
+/// they take bounded memory.
 const WAITING_MAX: usize = 64;
 
-/// The requests to reset a consumer, in the order in which the node carries them out.
+/// The clients' requests to reset a consumer, in the order in which the node carries them out.
 #[derive(Debug, Default)]
 pub(crate) struct Resets {
     asked: VecDeque<Asked>,
-    /// The message at which the first reset lets the consumer start; `None` unless the leader has proposed
-    /// this reset.
+    /// The message from which the first reset lets the consumer start, once the leader has proposed this
+    /// reset; `None` before that.
     proposed: Option<StreamSeq>,
-    /// True once the leader has proposed the consumer's changes so far, for the first reset.
+    /// True once the leader has proposed the consumer's changes so far, for the first reset. The leader
+    /// proposes the reset only after these changes are durable.
     flushed: bool,
-    /// The message at which the first reset has let the consumer start; `None` unless the client still waits
-    /// for the answer, because the consumer is not prepared.
+    /// The message from which the first reset has let the consumer start, while the client still waits for
+    /// the answer because the consumer is not prepared; `None` otherwise.
     done: Option<StreamSeq>,
 }
 
-/// A client's request to reset a consumer.
+/// A client's request to reset a consumer, which waits until the node carries it out.
 #[derive(Debug)]
 struct Asked {
     reply: Box<[u8]>,
     seq: StreamSeq,
     /// The id of the change that this request proposes. Other API requests about the consumer wait until the
-    /// node concludes it.
+    /// node concludes the change.
     change: ChangeId,
 }
 
@@ -88,7 +91,7 @@ impl JetStream {
     /// Carries out the first waiting reset of a consumer that the log does not keep, or proposes the reset if
     /// the log keeps the consumer. If the reset has to wait, a later turn tries it again.
     ///
-    /// `room` says whether the log accepts a command now.
+    /// `room` says whether the log has room for a command now.
     pub(crate) fn next_reset(
         &mut self,
         cx: &mut Context<'_>,
@@ -103,8 +106,9 @@ impl JetStream {
             return None;
         }
         if live.consumer.lists_settled() && room && !live.resets.flushed {
-            // No delta can record an earlier acknowledgement after the reset. A stream that keeps messages
-            // for its consumers would then keep an acknowledged message.
+            // The leader first proposes the consumer's earlier acknowledgements, because no delta can record
+            // them after the reset. A stream that keeps messages for its consumers would otherwise keep
+            // acknowledged messages.
             live.resets.flushed = true;
             self.propose_delta(now, key);
             let live = self.consumers.get(key)?;
@@ -181,7 +185,7 @@ impl JetStream {
         Some(())
     }
 
-    /// Handles the outcome of a proposed reset, and answers the client.
+    /// Records the outcome of a reset that the leader proposed, and answers the client that asked for it.
     pub(crate) fn reset_done(
         &mut self,
         cx: &mut Context<'_>,
@@ -201,7 +205,7 @@ impl JetStream {
         self.conclude_reset(cx, now, key, done);
     }
 
-    /// Answers the client of a reset that is done, once the consumer is prepared.
+    /// Answers the client that asked for a finished reset, once the consumer is prepared.
     pub(super) fn conclude_done_reset(&mut self, cx: &mut Context<'_>, now: Time, key: Key) {
         let live = self.consumers.get_mut(key);
         if let Some(seq) = live.and_then(|live| live.resets.done.take()) {
@@ -209,7 +213,8 @@ impl JetStream {
         }
     }
 
-    /// Refuses the waiting resets of a consumer that ends on this node for the reason `why`.
+    /// Refuses the waiting resets of a consumer that ends on this node for the reason `why`, so that their
+    /// clients do not wait in vain.
     pub(crate) fn refuse_resets(
         &mut self,
         cx: &mut Context<'_>,
@@ -230,7 +235,7 @@ impl JetStream {
     }
 
     /// Answers the client of the first waiting reset of a consumer, and concludes the reset's change, so that
-    /// API requests that wait for it may go on.
+    /// the leader decides about the API requests that wait for it.
     fn conclude_reset(
         &mut self,
         cx: &mut Context<'_>,
@@ -240,7 +245,8 @@ impl JetStream {
     ) -> Option<()> {
         let live = self.consumers.get_mut(key)?;
         if let (Ok(seq), false) = (&done, live.consumer.is_prepared()) {
-            // The answer shows the number of pending messages, which the consumer does not know yet.
+            // The node answers later, because the answer shows the number of pending messages, which the
+            // consumer does not know yet.
             live.resets.done = Some(*seq);
             return Some(());
         }

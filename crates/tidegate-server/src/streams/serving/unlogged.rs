@@ -1,4 +1,4 @@
-//! Consumers that the log need not keep, and that the leader adds to the log only if they last.
+//! Serves consumers that the log need not keep, and that the leader adds to the log only if they last.
 //!
 //! An ordered consumer ends with its client and keeps no record of acknowledgements. The client creates
 //! another ordered consumer at each gap, and that creation must not wait for a sync: so only the leader's
@@ -24,11 +24,11 @@ use crate::streams::outcome::Then;
 /// The age at which the leader proposes to add a consumer to the log, in microseconds. A consumer that only
 /// reads the messages that exist now ends earlier, so it costs the log nothing.
 const LASTING_US: u64 = 250_000;
-/// The time after which the leader proposes again to add a consumer to the log if the group has refused that,
-/// in microseconds.
+/// The time after which the leader proposes again to add a consumer to the log if the group has refused the
+/// proposal, in microseconds.
 const AGAIN_US: u64 = 5_000_000;
 
-/// Returns the time at which the leader proposes to add a consumer that is created now to the log, in
+/// Returns the time at which the leader proposes to add a consumer to the log that a client creates now, in
 /// microseconds since the Unix epoch. Returns `None` if the log keeps the consumer from the start, or if its
 /// client may not check the numbers of pushed messages: such a client would take every message after a change
 /// of leaders for a new one.
@@ -47,7 +47,8 @@ pub(crate) fn lasts_us(config: &ConsumerConfig, now_us: u64) -> Option<u64> {
 }
 
 impl JetStream {
-    /// Proposes to add a consumer to the log, because it has lasted for [`LASTING_US`].
+    /// Proposes to add a consumer to the log, because it has lasted for [`LASTING_US`], so that the next
+    /// leader can continue it.
     pub(crate) fn propose_lasting(&mut self, now: Time, key: Key) -> Option<()> {
         let live = self.consumers.get_mut(key)?;
         let request = ConsumerRequest {
@@ -64,7 +65,8 @@ impl JetStream {
         Some(())
     }
 
-    /// Notes whether the group has added a proposed consumer to the log or has refused it.
+    /// Records whether the group has added a proposed consumer to the log. After a refusal the leader
+    /// proposes the consumer again later.
     pub(crate) fn handle_lasting(&mut self, now: Time, key: Key, outcome: &Outcome) {
         let now_us = self.wall.tell(now);
         if let Some(live) = self.consumers.get_mut(key) {
@@ -84,14 +86,15 @@ impl JetStream {
 }
 
 impl Live {
-    /// Returns whether the server itself, without a client's request, has proposed to add the consumer to the
-    /// log or to delete it, and that proposal is not applied yet.
+    /// Returns whether the leader itself, without a client's request, has proposed to add the consumer to the
+    /// log or to delete it, and the group has not applied that proposal yet. Clients' requests about the
+    /// consumer wait meanwhile.
     pub(crate) const fn is_proposed(&self) -> bool {
         self.deleted || self.told
     }
 
-    /// Returns whether the log keeps the consumer, or will keep it once a proposal is applied. In both cases,
-    /// every change of the consumer must go through the log.
+    /// Returns whether the log keeps the consumer, or will keep it once the group has applied a proposal. In
+    /// both cases, every change of the consumer must go through the log.
     pub(crate) const fn is_told(&self) -> bool {
         self.logged || self.told
     }

@@ -1,12 +1,12 @@
-//! Pulls through several nodes while their client is away.
+//! Tests pulls that a client sends through several nodes and that wait while the client is away.
 
 use serde_json::{Value, json};
 
 use super::Consumers;
 use crate::streams::directory::tests::World;
 
-/// Returns nodes that have the stream `A` of one replica with a durable consumer `C`, and a
-/// node that does not keep it.
+/// Creates nodes that have the stream `A` of one replica with a durable consumer `C`. Returns also a node
+/// that does not keep the stream, through which clients pull.
 fn world() -> (World, usize) {
     let mut w = World::of(3);
     w.create(0, "A", 1);
@@ -66,7 +66,8 @@ fn a_pull_goes_on_at_another_node_when_a_client_listens_there() {
 fn a_client_that_listens_again_in_the_same_turn_is_found() {
     let (mut w, node) = world();
     pull(&mut w, node, "box");
-    // Each of these lines makes the consumer check its pulls, and the node does nothing else in between.
+    // Each of these lines makes the consumer check whether a client listens for its pulls, and the node does
+    // nothing else in between.
     w.say(
         node,
         "UNSUB 7\r\nPUB $JS.API.CONSUMER.INFO.A.C r.0.i 0\r\n\r\nSUB box.* 8\r\n",

@@ -1,4 +1,4 @@
-//! Consumers that the leader proposes late, and leaders that are killed.
+//! Tests consumers that the leader proposes only once they have lasted, while the test kills leaders.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use tidegate_cluster::groups::ALL;
 
 use crate::streams::directory::tests::World;
 
-/// Returns a request for a consumer that pushes to the client at node 2, as clients of
-/// ordered consumers make it.
+/// Makes a request for a consumer that pushes to the client at node 2, as clients of ordered consumers send
+/// it.
 fn watched(of: &Value) -> Value {
     let mut config = json!({
         "name": "W", "deliver_subject": "r.2.messages", "ack_policy": "none", "mem_storage": true,
@@ -20,7 +20,7 @@ fn watched(of: &Value) -> Value {
     json!({"stream_name": "S", "config": config})
 }
 
-/// Returns three nodes that all keep the stream S with one message in it.
+/// Creates three nodes that all keep the stream S with one message in it.
 fn world() -> World {
     let mut w = World::of(3);
     w.create(1, "S", 3);
@@ -28,7 +28,7 @@ fn world() -> World {
     w
 }
 
-/// Returns `world` with a consumer that has lasted.
+/// Creates a world with a consumer that has lasted long enough for the leader to propose it.
 fn lasting(of: &Value) -> World {
     let mut w = world();
     let made = w.answers(2, "CONSUMER.CREATE.S.W", &watched(of));
@@ -43,7 +43,7 @@ fn publish(w: &mut World, text: &str) {
 }
 
 /// Takes the messages that were pushed to the client at node 2 since the last call: the number that the
-/// consumer gave each, and its number in the stream.
+/// consumer gave each message, and the message's sequence in the stream.
 fn pushed(w: &mut World) -> Vec<(u64, u64)> {
     let heard = w.heard(2);
     let replies = heard.split([' ', '\r']);
@@ -55,7 +55,7 @@ fn pushed(w: &mut World) -> Vec<(u64, u64)> {
     numbers.collect()
 }
 
-/// Kills the leader, and lets another node lead.
+/// Kills the leader, so that another node leads and goes on with the log.
 fn kill(w: &mut World, next: usize) {
     w.follow(ALL);
     w.settle();
@@ -75,7 +75,8 @@ fn a_consumer_that_had_messages_gets_others_than_it_expects() {
     drop(w.heard(2));
     for next in [1, 2, 1] {
         kill(&mut w, next);
-        // The client expects 3 next.
+        // The client expects message 3 next, so it sees from these numbers that the consumer has started
+        // again.
         assert_eq!(pushed(&mut w), [(1, 1), (2, 2)]);
         assert_eq!(consumers(&mut w), 1);
     }
@@ -104,7 +105,8 @@ fn the_last_of_each_subject_are_those_up_to_its_beginning() {
     drop(w.heard(2));
     kill(&mut w, 1);
     assert_eq!(pushed(&mut w), [(1, 1), (2, 2)]);
-    // The first message is no longer the last of its subject.
+    // The next leader starts the consumer at the second message, because the first message is no longer the
+    // last of its subject.
     publish(&mut w, "three");
     drop(w.heard(2));
     kill(&mut w, 2);
@@ -115,7 +117,8 @@ fn the_last_of_each_subject_are_those_up_to_its_beginning() {
 fn deleted_it_is_gone_however_far_the_log_is_with_it() {
     let commands = |w: &World| w.nodes[0].directory().unwrap().stats().commands;
     let mut told = Vec::new();
-    // The consumer is not proposed, or proposed and not applied, or applied.
+    // The test kills the leader before it has proposed the consumer, before the group has applied the
+    // proposal, and after that.
     for turns in [0, 4, 5, 6, 7, 20] {
         let mut w = world();
         let before = commands(&w);
@@ -136,7 +139,7 @@ fn deleted_it_is_gone_however_far_the_log_is_with_it() {
         assert_eq!(consumers(&mut w), 0, "{turns}");
         assert_eq!(pushed(&mut w), [], "{turns}");
     }
-    // A consumer that does not last costs the log nothing.
+    // The leader does not propose a consumer that does not last, so the consumer costs the log nothing.
     assert_eq!((told[0], told[5]), (0, 2), "{told:?}");
 }
 
