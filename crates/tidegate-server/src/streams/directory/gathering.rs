@@ -1,9 +1,9 @@
-//! Answers that need reports of several groups: lists of streams with their state, and the usage of an
-//! account.
+//! Makes the answers that need reports of several groups: lists of streams with their state, and the usage of
+//! an account.
 //!
-//! The leader of the directory asks the leaders of the groups that keep some of the streams. It answers the
-//! client once all have reported. After [`PATIENCE`] it answers with the reports that have arrived, and lists
-//! the streams of the other groups as missing.
+//! The leader of the directory asks the leaders of the groups that keep some of the streams. That leader
+//! answers the client once all groups have reported. After [`PATIENCE`] that leader answers with the reports
+//! that have arrived, and lists the streams of the other groups as missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -27,18 +27,21 @@ use crate::streams::context::Context;
 /// The longest time for which the leader of the directory waits for the groups' reports before it answers a
 /// client.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The limit on the number of client requests that wait for groups' reports; the leader refuses more.
+/// The limit on the number of client requests that wait for groups' reports; the leader refuses more, so that
+/// they take bounded memory.
 const GATHERS_MAX: usize = 256;
 
-/// The report that the leader of a group makes about its streams when the leader of the directory asks.
+/// The report that the leader of a group makes about its streams when the leader of the directory asks for a
+/// client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Reported {
     question: u64,
     group: GroupId,
-    /// The streams about which the leader of the directory asked, by directory number; each as JSON, as an
-    /// API answer lists it.
+    /// The streams about which the leader of the directory asked, by directory number. Each stream is JSON,
+    /// in the form in which the API answer lists it.
     streams: Vec<(DirectoryNumber, Value)>,
-    /// The sums over all streams of the group: bytes in the log, bytes in memory, number of consumers.
+    /// The sums over all streams of the group, for the usage of the account: bytes in the log, bytes in
+    /// memory, number of consumers.
     file_bytes: u64,
     memory_bytes: u64,
     consumers: usize,
@@ -51,14 +54,14 @@ pub(crate) struct Gathers {
     asked: u64,
 }
 
-/// A client's request that the leader of the directory answers once all groups have reported.
+/// A client's request that the leader of the directory answers once all groups have reported for it.
 #[derive(Debug)]
 struct Gather {
     question: u64,
     reply: Box<[u8]>,
     what: What,
     until: Time,
-    /// The groups that this request needs a report of and that have not sent one yet.
+    /// The groups that have still to report before the leader can answer the client.
     awaited: BTreeSet<GroupId>,
     told: BTreeMap<DirectoryNumber, Value>,
     file_bytes: u64,
@@ -69,8 +72,8 @@ struct Gather {
 #[derive(Debug)]
 enum What {
     Account,
-    /// A request for a list of streams: the page of the answer, and the directory numbers and names of the
-    /// streams on it.
+    /// The client asked for a list of streams. The fields are the page of the answer, and the directory
+    /// numbers and names of the streams on it.
     List(Page, Vec<(DirectoryNumber, String)>),
 }
 
@@ -170,8 +173,8 @@ impl JetStream {
             } else {
                 let report = LeaderMessage::Report { question, streams };
                 if !cx.tell_group(group, None, report) {
-                    // The group has no leader that this node can reach, so the answer lists the group's
-                    // streams as missing.
+                    // The group has no leader that this node can reach, so the directory's leader does not
+                    // wait for it, and lists the group's streams as missing.
                     gather.awaited.remove(&group);
                 }
             }
@@ -181,8 +184,8 @@ impl JetStream {
         Ok(())
     }
 
-    /// Returns the report of this group about the streams with these directory numbers, with the sums over
-    /// all streams of the group.
+    /// Makes the report of this group about the streams with these directory numbers, with the sums over all
+    /// streams of the group, for the leader of the directory.
     pub(crate) fn report(&self, now: Time, question: u64, streams: &[DirectoryNumber]) -> Reported {
         let asked: BTreeSet<DirectoryNumber> = streams.iter().copied().collect();
         let of = |stream: &Stream| match stream.home() {
@@ -204,7 +207,8 @@ impl JetStream {
         }
     }
 
-    /// Adds the report of a group to the request that asked for it, and answers requests that are complete.
+    /// Adds the report of a group to the client's request for which the group reports, and answers the client
+    /// if the report is the last one.
     pub(crate) fn reported(&mut self, cx: &mut Context<'_>, now: Time, reported: Reported) {
         let mut open = self.directory.gathers.open.iter_mut();
         if let Some(gather) = open.find(|g| g.question == reported.question) {
@@ -213,8 +217,8 @@ impl JetStream {
         }
     }
 
-    /// Answers the requests for which all groups have reported, and the requests that have waited for
-    /// [`PATIENCE`].
+    /// Answers the clients' requests for which all groups have reported, and the requests that have waited
+    /// for [`PATIENCE`].
     pub(crate) fn serve_gathers(&mut self, cx: &mut Context<'_>, now: Time) {
         let open = std::mem::take(&mut self.directory.gathers.open);
         let (done, open) = open

@@ -2,9 +2,9 @@
 //! streams so that they match the list in the directory.
 //!
 //! The leader of the group compares its streams with the directory whenever its streams or the directory have
-//! changed, and proposes the changes that are missing. A stream is *open*, that is, clients publish into it
-//! and the group serves it, once the directory knows that the group has created it. If the directory lists a
-//! stream as created and the group does not have it, the stream was lost with its disks. The leader never
+//! changed, and proposes the changes that are missing. A stream is *open* once the directory knows that the
+//! group has created it: from then on clients publish into it and the group serves it. If the directory lists
+//! a stream as created and the group does not have it, the stream was lost with its disks. The leader never
 //! creates such a stream again without notice. After its start a process opens no stream before its copy of
 //! the directory has caught up with the other nodes.
 
@@ -24,34 +24,38 @@ use crate::streams::JetStream;
 use crate::streams::context::Context;
 use crate::streams::outcome::Then;
 
-/// The time after which the leader of a group proposes a change again if the group still differs from the
-/// directory.
+/// The time after which the leader of a group proposes a change again, or reports a stream again, if the
+/// group still differs from the directory.
 const AGAIN: Duration = Duration::from_millis(250);
 /// The longest time for which a client waits until the group has made the client's change; then the leader
 /// answers with an error.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The limit on the number of clients that wait for changes of the group's streams; the leader refuses more.
+/// The limit on the number of clients that wait for changes of the group's streams; the leader refuses more,
+/// so that they take bounded memory.
 const ASKERS_MAX: usize = 16 * 1024;
-/// The limit on the number of streams that one `Made` message reports as created to the directory's leader.
+/// The limit on the number of streams that one `Made` message reports as created to the directory's leader,
+/// so that the message stays small.
 const MADE_MAX: usize = 1024;
 
-/// The state by which the leader of a group brings the group's streams in line with the directory.
+/// The state with which the leader of a group brings the group's streams in line with the directory.
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
-    /// The number that each stream has in this group, by the stream's directory number.
+    /// The number that each stream has in this group, by the stream's directory number. With it the leader
+    /// finds the stream that a message names.
     own: BTreeMap<DirectoryNumber, StreamNumber>,
     /// The directory numbers of the open streams, into which clients publish.
     open: BTreeSet<DirectoryNumber>,
-    /// The directory numbers of the streams that the group once created and that its members have lost.
+    /// The directory numbers of the streams that the group once created and that its members have lost. The
+    /// leader logs each of them and creates none again.
     lost: BTreeSet<DirectoryNumber>,
-    /// The change counters of the directory and of the group's streams at the last comparison; `None` before
-    /// the first. While both stay the same, the leader need not compare again.
+    /// The change counters of the directory and of the group's streams when the leader last compared the two;
+    /// `None` before the first. While both stay the same, the leader need not compare again.
     compared: Option<(u64, u64)>,
     /// The time at which the leader compares again, even if neither the directory nor the group's streams
     /// have changed, because steps of the last comparison are not done yet; `None` if no step was due then.
     again: Option<Time>,
-    /// The directory numbers of the streams for which the leader has proposed a change that is not applied
-    /// yet.
+    /// The directory numbers of the streams for which the leader has proposed a change that the group has not
+    /// applied yet, so that the leader proposes no change twice.
     proposed: BTreeSet<DirectoryNumber>,
     /// The time at which the leader last reported each stream to the directory's leader as created. The
     /// leader repeats a report after [`AGAIN`] if the directory does not show the stream as created by then.
@@ -65,7 +69,7 @@ struct Asker {
     change: Change,
     stream: DirectoryNumber,
     /// The index of the entry, in the log of the group of all nodes, by which the directory decided the
-    /// change.
+    /// change. The leader answers only once this node has applied that entry.
     index: u64,
     reply: Box<[u8]>,
     until: Time,
@@ -98,7 +102,7 @@ enum Repair {
 }
 
 /// Compares the streams of `group` with the directory. Returns the steps that are due, and the streams that
-/// may be open.
+/// may be open for clients.
 fn compare(group: GroupId, directory: &Streams, own: &Streams) -> Compared {
     let mut compared = Compared::default();
     for stream in own.iter() {
@@ -111,8 +115,8 @@ fn compare(group: GroupId, directory: &Streams, own: &Streams) -> Compared {
             None if directory.last_id() >= of.entry() => {
                 compared.steps.push(Repair::Delete(of, stream.id()));
             }
-            // Either the stream's move away is over, so the other group has the stream, or this stream is a
-            // copy for a move that the directory has called off. The group deletes its stream in both cases.
+            // The stream's move away is over, so the other group has the stream; or this stream is a copy for
+            // a move that the directory has called off. The group deletes its stream in both cases.
             Some((entry, kept)) if is_over(entry, stream) && !kept.is_by(group) => {
                 compared.steps.push(Repair::Delete(of, stream.id()));
             }
@@ -123,8 +127,8 @@ fn compare(group: GroupId, directory: &Streams, own: &Streams) -> Compared {
             }
             // The stream is moving to this group: `directory/moving` imports it, so no step is due.
             Some((entry, _)) if entry.moving().is_some_and(|m| m.to == group) => {}
-            // Either the stream is moving away, or this node's copy of the directory is behind. The leader
-            // waits in both cases.
+            // The stream is moving away, or this node's copy of the directory is behind. The leader waits in
+            // both cases, because it does not know the outcome.
             Some(_) if stream.transit() != Transit::None => compared.steps.push(Repair::Wait),
             // This node's copy of the directory lacks the move that brought the stream to this group or was
             // to take it away, and perhaps earlier moves. The stream stays closed until the copy has caught
@@ -172,7 +176,7 @@ fn compare(group: GroupId, directory: &Streams, own: &Streams) -> Compared {
 }
 
 /// Returns whether the last move of this group's stream, away from or to this group, is over: done or called
-/// off. A directory copy that is behind does not show the end of the move.
+/// off. A copy of the directory that is behind does not show the end of the move, so the leader then waits.
 fn is_over(entry: &Stream, stream: &Stream) -> bool {
     let (last, number) = (entry.moves(), stream.moves());
     number > MoveNumber::ZERO && (last > number || (last == number && entry.moving().is_none()))
@@ -182,9 +186,11 @@ fn is_over(entry: &Stream, stream: &Stream) -> bool {
 struct Compared {
     own: BTreeMap<DirectoryNumber, StreamNumber>,
     steps: Vec<Repair>,
-    /// The directory numbers of the group's streams that have the directory's present configuration.
+    /// The directory numbers of the group's streams that have the directory's present configuration, so that
+    /// the leader may report them as created.
     same: BTreeSet<DirectoryNumber>,
-    /// The directory numbers of the group's streams that still have an earlier configuration.
+    /// The directory numbers of the group's streams that still have an earlier configuration, so that the
+    /// leader must change them.
     changing: BTreeSet<DirectoryNumber>,
 }
 
@@ -201,14 +207,14 @@ impl Keeping {
         self.compared.is_none()
     }
 
-    /// Returns the number that the stream with this directory number has in the group; `None` if the group
+    /// Returns the number by which the group knows the stream with this directory number; `None` if the group
     /// has no such stream.
     pub(crate) fn own_of(&self, of: DirectoryNumber) -> Option<StreamNumber> {
         self.own.get(&of).copied()
     }
 
-    /// Notes that the change of a stream that the leader proposed is applied or refused, so that the leader
-    /// may propose the next change of this stream.
+    /// Records that the group has applied or refused the change of a stream that the leader proposed, so that
+    /// the leader may propose the next change of this stream.
     pub(crate) fn handle_done(&mut self, of: DirectoryNumber) {
         self.proposed.remove(&of);
     }
@@ -232,8 +238,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes the changes that the group needs to match the directory, if the directory or the group's
-    /// streams have changed, or if a retry is due.
+    /// Proposes the changes that the group needs to match the directory, whenever the directory or the
+    /// group's streams have changed, or a retry is due.
     pub(crate) fn reconcile(&mut self, cx: &mut Context<'_>, now: Time) {
         if !self.role.serves || self.group == ALL {
             return;
@@ -324,7 +330,7 @@ impl JetStream {
             Repair::Thaw(of, own, r#move) => return self.propose_thaw(now, of, own, r#move),
             _ => return,
         };
-        // If the log has no room for a proposal, the next comparison proposes the change.
+        // If the log has no room for a proposal, the leader proposes the change after the next comparison.
         if self.is_full() || self.keeping.proposed.contains(&of) {
             return;
         }
@@ -355,8 +361,9 @@ impl JetStream {
         self.keeping.proposed.insert(of);
     }
 
-    /// Lets the client at `reply` wait until this group has made the change that the directory decided with
-    /// the entry `index`. Refuses the client if this node does not lead or too many clients wait.
+    /// Keeps the client at `reply` waiting until this group has made the change that the directory decided
+    /// with the entry `index`; then the leader answers the client. Refuses the client if this node does not
+    /// lead or too many clients wait.
     pub(crate) fn await_change(
         &mut self,
         cx: &mut Context<'_>,
@@ -379,8 +386,8 @@ impl JetStream {
         }
     }
 
-    /// Answers the clients that wait for a change which the group has made by now, and refuses the clients
-    /// that have waited too long.
+    /// Answers the clients that wait for a change once the group has made it, and refuses the clients that
+    /// have waited too long.
     pub(crate) fn serve_askers(&mut self, cx: &mut Context<'_>, now: Time) {
         for _ in 0..self.keeping.askers.len() {
             let Some(asker) = self.keeping.askers.pop_front() else {
@@ -401,8 +408,8 @@ impl JetStream {
         }
     }
 
-    /// Returns the result of the change for which a client waits: the group's number of the stream, or 0 if
-    /// the stream is deleted. Returns `None` if the group has not made the change yet.
+    /// Returns the result with which the leader answers a client that waits for a change: the group's number
+    /// of the stream, or 0 if the stream is deleted. Returns `None` if the group has not made the change yet.
     fn came_of(&self, directory: &Self, asker: &Asker) -> Option<Result<StreamNumber, ApiError>> {
         if directory.directory.applied < asker.index {
             return None;
@@ -422,8 +429,9 @@ impl JetStream {
         if asker.change == Change::Restoring {
             return Some(Ok(own));
         }
-        // A stream that is frozen because it moves away also counts: it keeps the configuration for which the
-        // client asked, and only its number of replicas may still differ from the directory's.
+        // The leader also answers for a stream that is frozen because it moves away: the stream keeps the
+        // configuration for which the client asked, and only its number of replicas may still differ from the
+        // directory's.
         let there = self.is_open(asker.stream) || stream.is_frozen();
         let same = self.is_as_in(entry, stream);
         (there && same).then_some(Ok(own))

@@ -1,5 +1,5 @@
-//! Messages between leaders of groups, at `$TG.>`. No message of a client reaches a leader at these subjects,
-//! and no client receives such a message.
+//! Defines the messages that the leaders of groups send to each other, at `$TG.>`. No message of a client
+//! reaches a leader at these subjects, and no client receives such a message.
 //!
 //! A group's leader listens at `$TG.GROUP.<number>`, which also shows that the group has a leader. The node
 //! that serves a stream listens at `$TG.STREAM.<name>`. No node ever sends a message to that subject: the
@@ -24,21 +24,23 @@ use crate::streams::context::Context;
 /// The prefix of the subjects at which only leaders and nodes listen, never clients.
 pub(crate) const PREFIX: &[u8] = b"$TG.";
 const GROUP: &str = "$TG.GROUP.";
-/// The prefix of the subject at which a node listens to show that it serves a stream.
+/// The prefix of the subject at which a node listens to show the other nodes that it serves a stream.
 pub(crate) const STREAM: &str = "$TG.STREAM.";
 
-/// A message from the leader of one group to the leader of another group.
+/// A message from the leader of one group to the leader of another group, so that the groups agree about
+/// their streams.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LeaderMessage {
     /// Tells the leader of a stream's group that the directory has changed the stream by the entry `index`.
     /// The client that asked for the change waits at the message's reply subject.
     Changed {
-        /// The kind of the change.
+        /// The kind of change that the stream's group must make.
         change: Change,
         /// The directory number of the stream that the directory changed.
         stream: DirectoryNumber,
-        /// The index of the log entry by which the group of all nodes changed the directory.
+        /// The index of the log entry by which the group of all nodes changed the directory. The group's
+        /// leader answers the client only after that entry.
         index: u64,
     },
     /// Tells the leader of the directory that the sender's group has created the streams with these directory
@@ -50,7 +52,7 @@ pub(crate) enum LeaderMessage {
     /// Asks the leader of a group for the state of the streams in `streams`, and for the sums over all
     /// streams of the group.
     Report {
-        /// The number of the question, which the report repeats, so that the leader of the directory finds
+        /// The number of the question, which the report repeats, by which the leader of the directory finds
         /// the client's request.
         question: u64,
         /// The directory numbers of the streams about which the directory's leader asks.
@@ -59,7 +61,7 @@ pub(crate) enum LeaderMessage {
     /// Brings the report of a group, the answer to `Report`, to the leader of the directory.
     Reported(Reported),
     /// Asks the leader of a moving stream's home group for the part of the stream that follows the cursor
-    /// `from`.
+    /// `from`, so that the target can import that part.
     Export {
         /// The directory number of the moving stream.
         stream: DirectoryNumber,
@@ -77,24 +79,26 @@ pub(crate) enum LeaderMessage {
         #[serde(skip)]
         entry: Vec<u8>,
     },
-    /// Tells the leader of the directory that this frozen stream's move has stalled: the target group no
-    /// longer asks for parts of the stream.
+    /// Tells the leader of the directory that this frozen stream's move has stalled, so that it calls the
+    /// move off: the target group no longer asks for parts of the stream.
     Stalled {
         stream: DirectoryNumber,
         moving: Moving,
     },
     /// Asks the leader of an origin's group for messages that a mirror or another stream takes in.
     Take(Box<Request>),
-    /// Answers `Take`: brings the messages to the leader of the group of the stream that takes them in.
+    /// Answers `Take`: brings the messages to the leader of the group of the stream that takes them in, which
+    /// proposes them.
     Given {
         /// The directory number of the stream that takes in the messages.
         target: DirectoryNumber,
-        /// The key of that stream's source.
+        /// The key of that stream's source, by which its leader finds the work for the origin.
         key: String,
-        /// The messages, or the reason why there are none.
+        /// The messages, or the error with which the origin's leader refuses the request.
         answer: Given,
     },
-    /// Tells the leader of the directory that this stream's target group has the whole stream.
+    /// Tells the leader of the directory that this stream's target group has the whole stream, so that the
+    /// directory lists the stream there.
     Moved {
         stream: DirectoryNumber,
         moving: Moving,
@@ -102,7 +106,8 @@ pub(crate) enum LeaderMessage {
 }
 
 impl LeaderMessage {
-    /// Encodes the message as a payload: JSON, followed by the bytes of an exported entry, if there is one.
+    /// Encodes the message as the payload that a leader sends: JSON, followed by the bytes of an exported
+    /// entry, if there is one.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let mut payload = serde_json::to_vec(self).ok()?;
         match self {
@@ -134,12 +139,13 @@ pub(crate) enum Change {
     Created,
     Updated,
     Deleted,
-    /// The stream is created for a backup that a client sends.
+    /// A client restores the stream from a backup, so the group creates it empty and fills it from the
+    /// backup.
     Restoring,
 }
 
-/// Returns the kind of change to a stream that a client asked for, by the kind of the API answer; `None` if
-/// such a request changes no stream.
+/// Converts the kind of a client's API request into the kind of change to a stream that the directory's
+/// leader forwards; `None` if such a request changes no stream.
 pub(crate) const fn changed(kind: Answer) -> Option<Change> {
     match kind {
         Answer::StreamCreate => Some(Change::Created),
@@ -161,23 +167,25 @@ impl Change {
     }
 }
 
-/// Returns the subject at which the leader of this group listens.
+/// Returns the subject at which the leader of this group listens for messages of other leaders.
 pub(crate) fn subject_of_group(group: GroupId) -> String {
     format!("{GROUP}{group}")
 }
 
-/// Returns the subject at which a node listens to show that it serves the stream of this name.
+/// Returns the subject at which a node listens to show the other nodes that it serves the stream of this
+/// name.
 pub(crate) fn subject_of_stream(name: &str) -> String {
     format!("{STREAM}{name}")
 }
 
-/// Returns the subject at which the node with this id listens to show that it has no room for messages.
+/// Returns the subject at which the node with this id listens to show the other nodes that it has no room for
+/// messages.
 pub(crate) fn subject_of_full(id: u64) -> String {
     format!("$TG.FULL.{id:016x}")
 }
 
-/// Returns the number of the group with a leader that listens at this subject; `None` if no group's leader
-/// does.
+/// Reads the group from a subject at which a group's leader listens, so that a node learns the leader's
+/// place; `None` for another subject.
 pub(crate) fn group_at(subject: &[u8]) -> Option<GroupId> {
     let number = subject.strip_prefix(GROUP.as_bytes())?;
     let number = std::str::from_utf8(number).ok()?.parse();
@@ -185,8 +193,8 @@ pub(crate) fn group_at(subject: &[u8]) -> Option<GroupId> {
 }
 
 impl JetStream {
-    /// Handles a message from another group's leader. The client that waits for an answer, if any, waits at
-    /// `reply`.
+    /// Handles a message from another group's leader, such as a change to make or a part of a stream. The
+    /// client that waits for an answer, if any, waits at `reply`.
     pub(crate) fn handle_leader_message(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,5 @@
-//! Moves of streams to a group without a leader: the directory's leader gives such a move another target.
+//! Redirects moves of streams to a group without a leader: the directory's leader gives such a move another
+//! target.
 //!
 //! If a node of the target is away for a moment, it comes back, and its copy still has the imported part of
 //! the stream. A node that is away for longer may be dead. The directory's leader cannot tell the two cases
@@ -17,12 +18,13 @@ use crate::streams::JetStream;
 use crate::streams::context::Context;
 
 /// The time for which a move's target may be without a leader before the directory's leader chooses another
-/// target: longer than the restart of a node takes.
+/// target: it is longer than the restart of a node takes.
 pub(crate) const AWAY: Duration = Duration::from_secs(30);
 /// The interval at which the directory's leader checks whether the targets of all moves have a leader.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The moves of streams to groups that have no leader at present, each with the time since which that is so.
+/// The moves of streams to groups that have no leader at present, by which the directory's leader knows when
+/// to choose another target.
 #[derive(Default)]
 pub(crate) struct Leaderless {
     /// For each moving stream, the move and the time since which its target has had no leader.
@@ -39,7 +41,8 @@ impl Leaderless {
 }
 
 impl JetStream {
-    /// Gives each move another target if its target has had no leader for [`AWAY`].
+    /// Gives each move another target if its target has had no leader for [`AWAY`], so that the move does not
+    /// wait for dead nodes.
     pub(crate) fn redirect_leaderless(&mut self, cx: &mut Context<'_>, now: Time) {
         if self.group != ALL || self.leaderless.look_at.is_some_and(|at| at > now) {
             return;
@@ -49,7 +52,8 @@ impl JetStream {
             .streams
             .iter()
             .filter_map(|s| Some((s.entry_number(), s.moving()?)));
-        // Only the leader of the group of all nodes runs this check, so that group has a leader.
+        // Only the leader of the group of all nodes runs this check, so that group has a leader and the check
+        // leaves it out.
         let moves = moves
             .filter(|(_, moving)| moving.to != ALL && cx.around.leader_of(moving.to).is_none());
         let before = std::mem::take(&mut self.leaderless.since);

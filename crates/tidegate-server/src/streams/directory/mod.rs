@@ -1,5 +1,5 @@
-//! The directory: the list of all streams with the groups that keep them. This module also handles the
-//! requests of clients that create, change or delete streams of other groups.
+//! Keeps the directory: the list of all streams with the groups that keep them. Also handles the requests of
+//! clients that create, change or delete streams of other groups.
 //!
 //! The leader of the group of all nodes decides each change by an entry of that group's log. The group that
 //! keeps the stream follows the directory ([`keeping`]), and answers the client once it has made the change.
@@ -36,9 +36,10 @@ use super::{JetStream, Taken};
 use super::requests::PULLS;
 
 /// The limit on the number of requests about streams that wait until the directory's leader knows a node that
-/// serves the stream; it refuses more.
+/// serves the stream; the directory's leader refuses more, so that they take bounded memory.
 const DOUBTS_MAX: usize = 4096;
-/// The time for which a request waits until the directory's leader knows a node that serves the stream.
+/// The time for which a request waits until the directory's leader knows a node that serves the stream. Then
+/// the leader refuses it.
 const DOUBT: Duration = Duration::from_millis(500);
 
 /// The limit on the number of decided changes of streams that wait for a leader of the stream's group. If
@@ -46,22 +47,24 @@ const DOUBT: Duration = Duration::from_millis(500);
 /// all the same.
 const UNTOLD_MAX: usize = 4096;
 /// The time for which a change of a stream waits for a leader of the stream's group before the client gets an
-/// error: an election and a little more.
+/// error. An election takes less.
 const LEADERLESS: Duration = Duration::from_secs(2);
 /// The interval at which the directory's leader looks for leaders of groups and for nodes that serve streams,
 /// as long as changes or requests wait for them.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// The state by which the directory's leader deals with the other groups. Only the group of all nodes uses
-/// it.
+/// The state with which the directory's leader serves the streams of other groups. Only the group of all
+/// nodes uses it.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    /// All groups of the cluster with their members; empty if the node is alone.
+    /// All groups of the cluster with their members, among which the leader chooses a group for a new stream;
+    /// empty if the node is alone.
     groups: Vec<GroupOf>,
-    /// The index of the last entry of this group's log that this node has applied.
+    /// The index of the last entry of this group's log that this node has applied. With it the node knows if
+    /// it has applied a certain change.
     pub(in crate::streams) applied: u64,
     /// True once this node's copy of the directory has caught up with the state that the other nodes had when
-    /// this process started.
+    /// this process started. Before that no stream opens.
     current: bool,
     doubts: VecDeque<Doubt>,
     /// The time at which the leader next looks for nodes that serve the streams of the waiting requests;
@@ -84,7 +87,7 @@ pub(super) struct Directory {
 struct Doubt {
     /// The number under which the directory lists the stream that the request concerns.
     entry: DirectoryNumber,
-    /// The name of that stream.
+    /// The name of the stream that the request concerns, by which the leader finds it again.
     stream: Box<str>,
     way: Way,
     subject: Box<[u8]>,
@@ -100,13 +103,15 @@ struct Doubt {
 struct Untold {
     kind: Answer,
     reply: Box<[u8]>,
-    /// The directory number of the changed stream, and the group that keeps the stream.
+    /// The directory number of the changed stream, and the group that keeps the stream, to which the change
+    /// goes.
     of: (DirectoryNumber, GroupId),
     index: u64,
     until: Time,
 }
 
-/// Returns the end of an error about too few nodes, which names the tags that they need; empty without tags.
+/// Makes the end of an error about too few nodes, which tells the client the tags that the nodes need; empty
+/// without tags.
 fn with_tags(tags: &[String]) -> String {
     match tags {
         [] => String::new(),
@@ -116,13 +121,15 @@ fn with_tags(tags: &[String]) -> String {
 
 impl Directory {
     /// Returns the time at which the directory's leader next has to look for leaders of groups or for nodes
-    /// that serve streams, or to refuse a request that has waited too long; `None` if nothing waits.
+    /// that serve streams, or to refuse a request that has waited too long; `None` if no request and no
+    /// change waits.
     pub(super) fn deadline(&self) -> Option<Time> {
         let times = [self.doubts_at, self.gathers.deadline(), self.look_at];
         times.into_iter().flatten().min()
     }
 
-    /// Notes that the creation of a stream that the leader proposed has succeeded or failed.
+    /// Records that the creation of a stream that the leader proposed has succeeded or failed, so that the
+    /// leader no longer counts it as coming.
     pub(super) fn handle_made(&mut self) {
         self.making = self.making.saturating_sub(1);
         if self.making == 0 {
@@ -139,13 +146,14 @@ impl JetStream {
         self.directory.groups = groups;
     }
 
-    /// Notes that this node's copy of the directory has caught up: it has every change that the other nodes
-    /// made before this process started.
+    /// Records that this node's copy of the directory has caught up, so that streams may open: it has every
+    /// change that the other nodes made before this process started.
     pub(crate) const fn set_current(&mut self) {
         self.directory.current = true;
     }
 
-    /// Returns whether this node's copy of the directory has caught up, see [`JetStream::set_current`].
+    /// Returns whether this node's copy of the directory has caught up, so that the node may act by it, see
+    /// [`JetStream::set_current`].
     #[must_use]
     pub(crate) const fn is_current(&self) -> bool {
         self.directory.current
@@ -158,7 +166,7 @@ impl JetStream {
     }
 
     /// Returns the group that keeps the stream which takes messages of this subject; `None` if this group
-    /// keeps the stream, or no stream takes such messages.
+    /// keeps the stream, or no stream takes such messages. The node sends such messages to that group.
     pub(crate) fn home_of(&mut self, subject: &[u8]) -> Option<GroupId> {
         let id = self.streams.capture(subject)?;
         match self.streams.get(id)?.home() {
@@ -187,8 +195,8 @@ impl JetStream {
         })
     }
 
-    /// Returns the number of members of the smallest groups that have a member for each copy of a stream with
-    /// this configuration, and fit the configuration's tags; `None` if no group does.
+    /// Returns the size of the group to choose for this configuration: the fewest members of a group that has
+    /// a member for each copy of the stream, and fits the configuration's tags; `None` if no group does.
     fn size_for(&self, config: &StreamConfig) -> Option<usize> {
         let wanted = usize::try_from(config.num_replicas).unwrap_or(0).max(1);
         let tags = &config.placement.tags;
@@ -198,7 +206,8 @@ impl JetStream {
         sizes.filter(|len| *len >= wanted).min()
     }
 
-    /// Returns whether the group has the size for this configuration, and fits the configuration's tags.
+    /// Returns whether the group has the size for this configuration and fits the configuration's tags, so
+    /// that the stream may stay there.
     fn suits(&self, group: GroupId, config: &StreamConfig) -> bool {
         let groups = &mut self.directory.groups.iter();
         let of = groups.find(|g| g.number == group);
@@ -208,9 +217,9 @@ impl JetStream {
         })
     }
 
-    /// Chooses the group with the fewest streams among the groups of the right size that have a leader, and
-    /// nodes with the tags that the configuration asks for. Chooses a group without room only if every such
-    /// group lacks room.
+    /// Chooses a group for a stream: the group with the fewest streams among the groups of the right size
+    /// that have a leader, and nodes with the tags that the configuration asks for. Chooses a group without
+    /// room only if every such group lacks room.
     fn choose(&self, cx: &mut Context<'_>, config: &StreamConfig) -> Result<GroupId, ApiError> {
         let size = self.size_for(config);
         let all = self.directory.groups.first().map(|g| g.members.len());
@@ -242,8 +251,8 @@ impl JetStream {
         })
     }
 
-    /// Returns the effect of an update on the stream's home group: a new number of replicas may move the
-    /// stream to another group, or call the stream's move off.
+    /// Decides the effect of a client's update on the stream's home group: a new number of replicas may move
+    /// the stream to another group, or call the stream's move off.
     pub(super) fn course(
         &mut self,
         cx: &mut Context<'_>,
@@ -278,8 +287,8 @@ impl JetStream {
         })
     }
 
-    /// Calls off a move that made no progress, and begins a new move, to a group with a leader if there is
-    /// one.
+    /// Calls off a move that made no progress, so that the stream thaws, and begins a new move to a group
+    /// with a leader, if one exists.
     pub(super) fn renew_move(
         &mut self,
         cx: &mut Context<'_>,
@@ -292,7 +301,7 @@ impl JetStream {
             return;
         };
         if self.is_full() {
-            // The entries waiting for the log leave no room for a proposal. The leader of the home group
+            // The entries that wait for the log leave no room for a proposal. The leader of the home group
             // reports the stalled move again later.
             return;
         }
@@ -339,8 +348,8 @@ impl JetStream {
         self.command(now, false, &renew, Some((b"", Then::Noted)));
     }
 
-    /// Forwards a decided change of a stream to the leader of the group that keeps the stream. That leader
-    /// answers the client.
+    /// Forwards a change of a stream that the directory has decided to the leader of the group that keeps the
+    /// stream. That leader makes the change and answers the client.
     pub(super) fn forward(
         &mut self,
         cx: &mut Context<'_>,
@@ -360,8 +369,8 @@ impl JetStream {
             return;
         }
         if kind == Answer::StreamDelete {
-            // The client need not wait: the group that keeps the stream deletes it as soon as the group has a
-            // leader.
+            // The directory's leader answers the client at once: the group that keeps the stream deletes it
+            // as soon as the group has a leader.
             let body = answer::success(kind);
             self.voice(cx, now).answer_with(reply, &body);
         } else if self.directory.untold.len() < UNTOLD_MAX {
@@ -397,8 +406,8 @@ impl JetStream {
         self.voice(cx, now).answer_with(&untold.reply, &body);
     }
 
-    /// Returns the stream that a change concerns and the group that keeps the stream, if that group is not
-    /// this group.
+    /// Returns the stream that a change concerns and the group that keeps the stream, so that the directory's
+    /// leader forwards the change; `None` if this group keeps the stream.
     pub(super) fn changed_elsewhere(
         &self,
         outcome: &Outcome,
@@ -416,8 +425,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes entries that note in the directory that a group has created the streams with these directory
-    /// numbers.
+    /// Proposes entries that record in the directory that a group has created the streams with these
+    /// directory numbers, so that clients may use them.
     pub(super) fn propose_made(&mut self, now: Time, streams: &[DirectoryNumber]) {
         for stream in streams {
             let kept = self.streams.entry(*stream).map(|s| s.home());
@@ -446,7 +455,8 @@ impl JetStream {
         };
         let entry = self.streams.entry_by_name(stream);
         if entry.is_some_and(|of| self.streams.entry(of).is_some_and(|s| s.is_restoring())) {
-            // The stream does not exist for clients yet, and this node answers that.
+            // The stream does not exist for clients while a backup fills it, so this node answers the request
+            // itself.
             return self.handle_request(cx, now, message);
         }
         let Some(entry) = entry.filter(|_| self.directory.doubts.len() < DOUBTS_MAX) else {
@@ -483,8 +493,8 @@ impl JetStream {
         }
     }
 
-    /// Hands the waiting requests on to the nodes that serve their streams now, and refuses requests that
-    /// have waited too long.
+    /// Hands the clients' waiting requests on to the nodes that serve their streams now, and refuses requests
+    /// that have waited too long.
     pub(super) fn serve_doubts(&mut self, cx: &mut Context<'_>, now: Time) {
         if self.directory.doubts_at.is_none_or(|at| at > now) {
             return;
@@ -522,7 +532,7 @@ impl JetStream {
     }
 
     /// Returns the group that keeps the stream with this directory number, if that group is on this node and
-    /// serves the stream.
+    /// serves the stream. The node then hands the request to that group itself.
     fn opened_by(&self, cx: &Context<'_>, stream: DirectoryNumber) -> Option<GroupId> {
         let Home::Elsewhere { group, .. } = self.streams.entry(stream)?.home() else {
             return None;
@@ -537,7 +547,8 @@ impl JetStream {
         self.voice(cx, now).answer_with(reply, &body);
     }
 
-    /// Refuses the requests and changes that wait, because this node does not lead the directory any more.
+    /// Refuses the clients' requests and changes that wait, because this node does not lead the directory any
+    /// more.
     pub(super) fn close_directory(&mut self, cx: &mut Context<'_>, now: Time) {
         for doubt in std::mem::take(&mut self.directory.doubts) {
             self.refuse_unserved(cx, now, &doubt.reply);
@@ -554,7 +565,7 @@ impl JetStream {
 }
 
 /// Sends a decided change to the leader of the stream's group. Returns whether the node can reach that
-/// leader.
+/// leader, so that the caller can keep the change otherwise.
 fn tell(cx: &mut Context<'_>, untold: &Untold) -> bool {
     let (stream, group) = untold.of;
     leader_message::changed(untold.kind).is_some_and(|change| {

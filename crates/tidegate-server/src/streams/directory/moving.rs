@@ -1,10 +1,10 @@
-//! Moves of streams from one group to another.
+//! Moves streams from one group to another.
 //!
 //! The group that keeps the stream is its home group; the group to which it moves is the target. The target's
 //! leader asks the home group again and again for the next part that the target's copy lacks, and imports
-//! each part by entries of the target's log. So the target's log shows how far the copy is. The home group's
-//! leader answers with exports, and freezes the stream when little is left. Once the copy is whole, the
-//! target's leader reports it to the directory, which from then on lists the stream at the target.
+//! each part by entries of the target's log. So the target's log shows how much of the stream the copy has.
+//! The home group's leader answers with exports, and freezes the stream when little is left. Once the copy is
+//! whole, the target's leader reports it to the directory, which from then on lists the stream at the target.
 //!
 //! If a message is lost on the way, or with a leader, the target's leader asks again. If a part arrives twice
 //! or late, the target refuses it, because each part names the cursor from which it starts. No group ever
@@ -32,10 +32,12 @@ use crate::streams::reads::{Fetched, Held, fetch};
 use crate::streams::serving::live::Live;
 use crate::streams::{Ending, JetStream, Messages};
 
-/// The size of an export, in bytes of messages, from which the home group adds no further message to it.
+/// The size of an export, in bytes of messages, above which the home group's leader adds no further message,
+/// so that an import stays small.
 const EXPORT_BYTES: usize = 512 * 1024;
-/// The most bytes that the target's copy may still lack when the home group freezes the stream. As long as
-/// the copy does not come closer, this limit doubles each [`DOUBLING`].
+/// The home group freezes the stream once the target's copy lacks at most this number of bytes, so that the
+/// stream stays frozen only briefly. As long as the copy does not come closer, this limit doubles each
+/// [`DOUBLING`].
 const FREEZE_BYTES: u64 = 1024 * 1024;
 /// The time after which the limit [`FREEZE_BYTES`] doubles if the copy has not come closer by `FREEZE_BYTES`
 /// in this time.
@@ -43,76 +45,84 @@ const DOUBLING: Duration = Duration::from_secs(2);
 /// The time after which the target's leader repeats its request for the next part if the home group has not
 /// answered.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The time after which a leader repeats a message that another leader may not have got, or an import that
-/// the group refused.
+/// The time after which a leader repeats a message that another leader may not have received, or proposes an
+/// import again that the group refused.
 const AGAIN: Duration = Duration::from_millis(250);
 /// The longest time for which a frozen stream waits for the target's next request for a part. After it, the
 /// home group asks the directory to call the move off, so that the stream thaws.
 const STALLED: Duration = Duration::from_secs(3);
-/// The time after a given-up move in which the home group does not freeze the stream for the same target
-/// again.
+/// After the home group has given a move up, it does not freeze the stream for that target again during this
+/// time, so that clients can publish.
 const CALM: Duration = Duration::from_secs(20);
-/// The limit on the number of streams that leave a group at a time. The group does not answer the targets of
-/// other streams, and these targets ask again.
+/// The limit on the number of streams that leave a group at the same moment, so that their exports take
+/// bounded memory. The group does not answer the targets of other streams, and these targets ask again.
 const LEAVING_MAX: usize = 64;
-/// The limit on the number of pulls that a node keeps until the pulled streams have moved.
+/// The limit on the number of pulls that a node keeps until the pulled streams have moved, so that they take
+/// bounded memory.
 const PARKED_MAX: usize = 4096;
-/// The time that other nodes may take to learn which node serves a stream after its move.
+/// The time that other nodes may take to learn which node serves a stream after its move. The node answers
+/// waiting clients only after it, so that their next requests find the new server.
 const SETTLING: Duration = Duration::from_millis(50);
 /// The status that ends a pull from a stream that has moved. The client then sends the pull again, and the
 /// new pull reaches the stream's new group.
 const MOVED: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
 
-/// The state by which a group's leader moves streams, by the streams' directory numbers.
+/// The state with which a group's leader moves streams, by the streams' directory numbers.
 #[derive(Default)]
 pub(crate) struct Moves {
     /// The change counters of the directory and of the group's streams when the leader last looked for moving
     /// streams; `None` before the first look. While both stay the same, the leader need not look again.
     looked: Option<(u64, u64)>,
     arriving: BTreeMap<DirectoryNumber, Arriving>,
-    /// The targets' requests for parts that this group's leader has not handled yet.
+    /// The targets' requests for parts that this group's leader has not handled yet. It answers them in the
+    /// group's turn.
     asked: BTreeMap<DirectoryNumber, (Moving, Cursor)>,
     leaving: BTreeMap<DirectoryNumber, Leaving>,
-    /// For each stream that leaves, the number of bytes that the target's copy still lacks, and when that
-    /// number last fell.
+    /// For each stream that leaves, the number of bytes that the target's copy still lacks, and the time at
+    /// which that number last fell. By them the leader decides when to freeze the stream.
     nearing: BTreeMap<DirectoryNumber, Nearing>,
     /// The streams for which the leader has proposed a freeze, by the group's numbers. Each has the time
     /// after which the leader may propose the freeze again.
     freezing: BTreeMap<StreamNumber, Time>,
-    /// The frozen streams that leave this group, by the stream's number in the group.
+    /// The frozen streams that leave this group, by the stream's number in the group, until the directory
+    /// ends their moves.
     frozen: BTreeMap<StreamNumber, Frozen>,
-    /// The streams with a given-up move: the target, and the time until which the group does not freeze the
-    /// stream again for this target.
+    /// The streams for which the group has given a move up: the target, and the time until which the group
+    /// does not freeze the stream again for this target.
     calm: BTreeMap<DirectoryNumber, (GroupId, Time)>,
     /// The consumers of moved streams that this node served. The node keeps them until it can send their
-    /// clients to the target.
+    /// clients to the target's server.
     ended: Vec<(DirectoryNumber, Live)>,
     parked: Vec<(DirectoryNumber, Box<[u8]>)>,
-    /// The streams that some node serves after their move, each with the time since which this node knows
-    /// that. Clients in `ended` and `parked` wait for these streams.
+    /// The streams that some node serves after their move, each with the time at which this node learned
+    /// that. Clients in `ended` and `parked` wait until [`SETTLING`] has passed.
     served: BTreeMap<DirectoryNumber, Time>,
-    /// The streams that have moved and that, as far as this node knows, no node serves yet.
+    /// The streams that have moved and that, as far as this node knows, no node serves yet. This node looks
+    /// for their servers.
     unsettled: BTreeSet<DirectoryNumber>,
     /// The time at which this node next looks for nodes that serve the moved streams; `None` if it waits for
     /// no moved stream.
     look_at: Option<Time>,
 }
 
-/// A stream that moves to this group, and so arrives in parts.
+/// A stream that moves to this group, and the progress of the target's leader with the stream's parts.
 #[derive(Debug)]
 struct Arriving {
-    /// The number that the target group has given to its copy of the stream.
+    /// The number that the target group has given to its copy of the stream, by which the leader imports the
+    /// parts.
     own: StreamNumber,
     home: GroupId,
     moving: Moving,
-    /// True while the group has not yet applied or refused the import of a part that the leader proposed.
+    /// True while the group has not yet applied or refused the import of a part that the leader proposed. The
+    /// leader asks for no other part meanwhile.
     proposed: bool,
     /// The time at which the target's leader asks for the next part again or, if the copy is complete,
     /// reports it to the directory again; `None` if the leader may act at once.
     again: Option<Time>,
 }
 
-/// A stream that leaves this group, with the export of the part that the target's leader has asked for.
+/// A stream that leaves this group, with the export, not yet sent, of the part that the target's leader has
+/// asked for.
 #[derive(Debug)]
 struct Leaving {
     own: StreamNumber,
@@ -123,23 +133,26 @@ struct Leaving {
 }
 
 /// The progress of a move: the number of bytes that the stream's copy in the target group lacks, and the time
-/// at which that number last fell by [`FREEZE_BYTES`].
+/// at which that number last fell by [`FREEZE_BYTES`]. By it the leader decides when to freeze the stream.
 #[derive(Clone, Copy, Debug)]
 struct Nearing {
     moving: Moving,
-    /// The number of bytes that the target's copy lacked at the time `at`.
+    /// The number of bytes that the target's copy lacked at the time `at`, from which the leader sees
+    /// progress.
     left: u64,
-    /// The time at which the copy lacked `left` bytes. Since then the number has not fallen by
-    /// [`FREEZE_BYTES`].
+    /// The time at which the copy lacked `left` bytes. The longer the number has not fallen by
+    /// [`FREEZE_BYTES`] since, the earlier the leader freezes the stream.
     at: Time,
 }
 
-/// A frozen stream that moves away from this group, until the directory ends the move.
+/// A frozen stream that moves away from this group. The leader keeps this state until the directory ends the
+/// move.
 #[derive(Debug)]
 struct Frozen {
     stream: DirectoryNumber,
     moving: Moving,
-    /// The cursor in the last request for a part from the target's leader; `None` before the first request.
+    /// The cursor in the last request of the target's leader, which shows if the target makes progress;
+    /// `None` before the first request.
     from: Option<Cursor>,
     /// The time at which the group gives the move up, unless the target asks for another part by then.
     until: Time,
@@ -147,7 +160,7 @@ struct Frozen {
 
 impl Moves {
     /// Returns the time at which the leader next has to repeat a request, give a move up, or look for moved
-    /// streams; `None` without such a time.
+    /// streams; `None` if no move needs the leader.
     pub(crate) fn deadline(&self) -> Option<Time> {
         if !self.asked.is_empty() {
             return Some(Time::ZERO);
@@ -159,7 +172,7 @@ impl Moves {
         asks.chain(leaves).chain(stalls).chain(self.look_at).min()
     }
 
-    /// Forgets a leader's state of the moves of streams, because this node does not lead the group any more.
+    /// Forgets the state that only a leader has of moves, because this node does not lead the group any more.
     pub(crate) fn close(&mut self) {
         self.looked = None;
         self.arriving.clear();
@@ -171,7 +184,7 @@ impl Moves {
         self.calm.clear();
     }
 
-    /// Returns the number of bytes that a stream's copy may lack when the group freezes the stream. The
+    /// Returns the number of bytes that a stream's copy may lack when the leader freezes the stream. The
     /// number grows as long as the copy does not catch up, because clients may publish into a stream faster
     /// than it moves, and the group would then never freeze it.
     fn left_max(&self, stream: DirectoryNumber, now: Time) -> u64 {
@@ -181,7 +194,8 @@ impl Moves {
         FREEZE_BYTES << doubled.min(20)
     }
 
-    /// Notes that the target's copy of a stream still lacks `left` bytes of the stream.
+    /// Records that the target's copy of a stream still lacks `left` bytes, from which the leader sees if the
+    /// copy catches up.
     fn handle_left(&mut self, now: Time, stream: DirectoryNumber, moving: Moving, left: u64) {
         let nearing = Nearing {
             moving,
@@ -189,22 +203,23 @@ impl Moves {
             at: now,
         };
         let known = self.nearing.entry(stream).or_insert(nearing);
-        // `known.left` is the least number of bytes that the copy has lacked so far. It stays the same while
-        // clients publish as many bytes as the move copies, and then the home group must freeze the stream
-        // earlier.
+        // `known.left` is the least number of bytes that the copy has lacked so far. The number stays equal
+        // while clients publish as many bytes as the move copies, and then the home group must freeze the
+        // stream earlier.
         if known.moving != moving || left + FREEZE_BYTES <= known.left {
             *known = nearing;
         }
     }
 
-    /// Notes that a move of the stream has ended, done or called off, so that the node looks for the node
-    /// that serves the stream now.
+    /// Records that a move of the stream has ended, because it is done or called off, so that the node looks
+    /// for the node that serves the stream now.
     pub(crate) fn handle_moved(&mut self, stream: DirectoryNumber) {
         self.unsettled.insert(stream);
     }
 }
 
-/// Returns the home group, the group that keeps the stream, according to the stream's directory entry.
+/// Returns the home group, the group that keeps the stream, according to the stream's directory entry, from
+/// which the target asks for parts.
 const fn home(entry: &Stream) -> GroupId {
     match entry.home() {
         Home::Elsewhere { group, .. } => group,
@@ -212,8 +227,8 @@ const fn home(entry: &Stream) -> GroupId {
     }
 }
 
-/// Returns the streams that move to `group`: incomplete copies, and complete streams that the directory does
-/// not list for this group yet.
+/// Finds the streams that move to `group`, for which its leader must ask: incomplete copies, and complete
+/// streams that the directory does not list for this group yet.
 fn arriving(
     group: GroupId,
     directory: &Streams,
@@ -241,13 +256,14 @@ fn arriving(
     movable(directory, own).filter_map(of).collect()
 }
 
-/// Returns the streams of a group that may be moving: all streams, or none if the directory lists no move.
+/// Returns the streams of a group that may be moving: all streams, or none if the directory lists no move, so
+/// that the leader saves the search.
 fn movable<'a>(directory: &Streams, own: &'a Streams) -> impl Iterator<Item = &'a Stream> {
     let most = if directory.has_moving() { own.len() } else { 0 };
     own.iter().take(most)
 }
 
-/// Returns the frozen streams of `group` with moves that the directory has not ended. The group gives each
+/// Finds the frozen streams of `group` that wait for the directory to end their moves. The group gives each
 /// move up at `until`.
 fn frozen(
     group: GroupId,
@@ -275,8 +291,9 @@ fn frozen(
 }
 
 impl JetStream {
-    /// Asks the home groups for the parts that this group's copies lack. Reports to the directory the copies
-    /// that are complete, and the frozen streams for which no target asks.
+    /// Does the leader's work for moves: asks the home groups for the parts that this group's copies lack,
+    /// and reports to the directory the copies that are complete, and the frozen streams for which no target
+    /// asks.
     pub(crate) fn pull_moves(&mut self, cx: &mut Context<'_>, now: Time) {
         if !self.role.serves {
             return;
@@ -342,12 +359,13 @@ impl JetStream {
             }
         }
         for (group, told) in tell {
-            // If the message reaches no leader, this node sends it again at the time `again`.
+            // If the message reaches no leader, this node sends the message again at the time `again`.
             cx.tell_group(group, None, told);
         }
     }
 
-    /// Gives up the moves of frozen streams for which the target has asked for no further part in time.
+    /// Asks the directory to end the moves of frozen streams for which the target has asked for no further
+    /// part in time, so that these streams thaw.
     fn give_up_stalled(&mut self, cx: &mut Context<'_>, now: Time) {
         let mut stalled = Vec::new();
         for frozen in self.moves.frozen.values_mut() {
@@ -368,7 +386,7 @@ impl JetStream {
         }
     }
 
-    /// Notes that the target of a move asks for the part behind `from`. The leader handles the request in
+    /// Keeps the request of a move's target for the part behind `from`. The leader handles the request in
     /// this group's turn, because only then it can also read the directory.
     pub(crate) fn handle_export(&mut self, stream: DirectoryNumber, moving: Moving, from: Cursor) {
         if self.moves.asked.len() < LEAVING_MAX || self.moves.asked.contains_key(&stream) {
@@ -407,8 +425,8 @@ impl JetStream {
                 .streams_of(ALL)
                 .and_then(|d| d.applied().entry(stream)),
         };
-        // If this node's copy of the directory is behind, it does not show where the stream moves: the target
-        // asks again.
+        // If this node's copy of the directory is behind, it does not show where the stream moves. The leader
+        // then does not answer, and the target asks again.
         if !entry.is_some_and(|entry| of_entry(entry, own)) {
             return;
         }
@@ -440,9 +458,9 @@ impl JetStream {
         }
     }
 
-    /// Returns whether a stream of this group has the configuration of its entry in the directory. A stream
-    /// that leaves because space is scarce may have the earlier number of replicas, since the log has no
-    /// space for an entry with the new number.
+    /// Returns whether a stream of this group has the configuration of its entry in the directory, so that
+    /// the group may export it or answer its client. A stream that leaves because space is scarce may have
+    /// the earlier number of replicas, since the log has no space for an entry with the new number.
     pub(crate) fn is_as_in(&self, entry: &Stream, own: &Stream) -> bool {
         let leaves = self.room.space == Space::Scarce && entry.moving().is_some();
         let (wanted, has) = (entry.config(), own.config());
@@ -455,7 +473,7 @@ impl JetStream {
                     }
     }
 
-    /// Sends the exports for which target groups asked, as far as the exports' messages are in memory. Lets
+    /// Sends the exports for which target groups asked, as far as the exports' messages are in memory. Makes
     /// the store read the missing messages.
     pub(crate) fn serve_exports(
         &mut self,
@@ -575,7 +593,7 @@ impl JetStream {
         }
     }
 
-    /// Notes the outcome of an import: after a refusal, the leader asks for the part again later.
+    /// Records the outcome of an import. After a refusal, the leader asks for the part again later.
     pub(crate) fn handle_import(&mut self, now: Time, stream: DirectoryNumber, outcome: &Outcome) {
         if let Some(arriving) = self.moves.arriving.get_mut(&stream) {
             arriving.proposed = false;
@@ -586,7 +604,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes the entry that notes in the directory that the target group has the whole stream.
+    /// Proposes an entry that records in the directory that the target group has the whole stream, so that
+    /// the target serves it.
     pub(crate) fn propose_moved(&mut self, now: Time, stream: DirectoryNumber, moving: Moving) {
         let due = self.streams.entry(stream).and_then(Stream::moving) == Some(moving);
         if due {
@@ -596,8 +615,8 @@ impl JetStream {
         }
     }
 
-    /// Stops serving the consumers of a frozen stream. The node answers the consumers' clients once the
-    /// target serves the stream.
+    /// Stops serving the consumers of a frozen stream, because the target serves them next. The node answers
+    /// the consumers' clients once the target serves the stream.
     pub(crate) fn end_frozen(&mut self, stream: StreamNumber) {
         self.publishing.end_batches(stream);
         self.moves.freezing.remove(&stream);
@@ -609,7 +628,8 @@ impl JetStream {
         }
     }
 
-    /// Returns the directory number of a stream, given the number that the stream has in this group.
+    /// Returns the directory number of a stream, by which other groups know it, given the number that the
+    /// stream has in this group.
     fn number_of(&self, own: StreamNumber) -> DirectoryNumber {
         match self.streams.get(own).map(Stream::home) {
             Some(Home::Of(of)) => of,
@@ -618,7 +638,7 @@ impl JetStream {
     }
 
     /// Keeps a pull from a moving stream. The node ends the pull once some node serves the stream again.
-    /// Returns whether there was room to keep the pull.
+    /// Returns whether the node had room for the pull.
     pub(crate) fn park_moving(&mut self, stream: DirectoryNumber, reply: &[u8]) -> bool {
         let room = self.moves.parked.len() < PARKED_MAX;
         if room {
@@ -627,15 +647,15 @@ impl JetStream {
         room
     }
 
-    /// Returns whether a stream of the directory moves, or has moved and is not served by any node that this
-    /// node knows.
+    /// Returns whether a stream of the directory moves, or has moved without a new server that this node
+    /// knows, so that pulls from the stream wait.
     pub(crate) fn is_unsettled(&self, stream: DirectoryNumber) -> bool {
         let entry = self.streams.entry(stream);
         self.moves.unsettled.contains(&stream) || entry.is_some_and(|e| e.moving().is_some())
     }
 
-    /// Ends the waiting pulls and the kept consumers of streams that are deleted, or that their new group
-    /// serves by now.
+    /// Ends the waiting pulls and the kept consumers of streams once the new group serves them, or a client
+    /// has deleted them, so that the clients turn to the new server.
     pub(crate) fn tell_moved(&mut self, cx: &mut Context<'_>, now: Time) {
         let moves = &self.moves;
         if moves.ended.is_empty() && moves.parked.is_empty() && moves.unsettled.is_empty() {
@@ -680,7 +700,8 @@ impl JetStream {
         self.moves.look_at = Some(now + SETTLING);
     }
 
-    /// Returns whether the group that keeps a stream of the directory serves it, or the stream is deleted.
+    /// Returns whether some node serves a stream of the directory, or a client has deleted it, so that
+    /// waiting clients may get their answers.
     fn is_found(&self, cx: &mut Context<'_>, stream: DirectoryNumber) -> bool {
         let entry = |directory: &Self| {
             let entry = directory.streams.entry(stream);
@@ -708,24 +729,24 @@ impl JetStream {
     }
 }
 
-/// Returns whether a copy that asks for the part behind `from` lacks at most `left_max` bytes, and has shown
-/// that it imports the parts that it gets. A request from the start of a stream with messages shows no import
-/// yet.
+/// Returns whether the leader may freeze a stream: the copy that asks for the part behind `from` lacks at
+/// most `left_max` bytes, and has shown that it imports the parts that it gets. A request from the start of a
+/// stream with messages shows no import yet.
 fn is_near(own: &Stream, from: Cursor, left_max: u64) -> bool {
     let takes = from != Cursor::START || own.state().messages == 0;
     takes && own.bytes_behind(from) <= left_max
 }
 
-/// The result of collecting the messages of an export: the encoded entry; a wait, because the store still has
-/// to read a message; or the number of a damaged message.
+/// The result of the leader's attempt to collect the messages of an export: the encoded entry; a wait,
+/// because the store still has to read a message; or the sequence of a damaged message.
 enum Gathered {
     Ready(Vec<u8>),
     NotYet,
     Damaged(StreamSeq),
 }
 
-/// Collects the messages of an export, as far as they are in memory. Adds the places of the other messages to
-/// `wanted`, so that the store reads them.
+/// Collects the messages of an export for the target, as far as they are in memory. Adds the places of the
+/// other messages to `wanted`, so that the store reads them.
 fn gather(
     own: &Stream,
     export: &mut Export,

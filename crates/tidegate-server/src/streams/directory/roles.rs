@@ -1,10 +1,10 @@
-//! The roles of a node in a group: only the group's leader serves the streams.
+//! Handles the roles of a node in a group: only the group's leader serves the streams.
 //!
-//! A follower applies the same entries. It hands the requests of clients to the leader, and answers only
-//! clients that it served as the leader or that wait for one.
-//! The leader announces to the other nodes that it leads, and which streams it serves
-//! ([`JetStream::reasons`], [`JetStream::interest_for`]). A new leader serves once it has applied every entry
-//! that was committed before. A node that no longer leads drops the state that only a leader has.
+//! A follower applies the entries that the leader applies. It hands the requests of clients to the leader,
+//! and answers only clients that it served as the leader or that wait for one. The leader announces to the
+//! other nodes that it leads, and which streams it serves ([`JetStream::reasons`],
+//! [`JetStream::interest_for`]). A new leader serves once it has applied every entry that was committed
+//! before. A node that no longer leads drops the state that only a leader has.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,12 +28,13 @@ use crate::streams::{Ending, JetStream};
 use crate::streams::outcome::Then;
 
 /// The time that other nodes may need to learn that a node serves the group, counted from the time at which
-/// this node has learned it.
+/// this node has learned it. The node answers waiting clients only after it.
 const SETTLING: Duration = Duration::from_millis(50);
-/// The limit on the number of pulls that a node keeps until the group has a leader.
+/// The limit on the number of pulls that a node keeps until the group has a leader, so that they take bounded
+/// memory.
 const PARKED_MAX: usize = 4096;
-/// The limit on the number of streams for which the node notes changed subjects one by one. Above it, the
-/// node notes that the subjects of any stream may have changed.
+/// The limit on the number of streams for which the node records changed subjects one by one. Above it, the
+/// node records that the subjects of any stream may have changed.
 const CHANGED_MAX: usize = 4096;
 /// The status that ends a pull which this node does not serve, so that the client sends its pull again, to
 /// the node that leads now.
@@ -42,7 +43,7 @@ const LED_ELSEWHERE: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
 /// through this node: a few round trips.
 const ASKING: Duration = Duration::from_millis(100);
 
-/// This node's role in the group, as leader or follower.
+/// This node's role in the group, as leader or follower, and the state that follows from the role.
 #[derive(Debug)]
 pub(crate) struct Role {
     /// True if this node leads the group: it answers requests and serves consumers.
@@ -54,7 +55,7 @@ pub(crate) struct Role {
     /// ask for.
     pub(crate) nodes: usize,
     pub(crate) cluster: ClusterInfo,
-    /// The tags of the nodes of the cluster.
+    /// The tags of the nodes of the cluster, by which the leader chooses the nodes of a stream.
     pub(crate) tags: Arc<NodeTags>,
     /// The reason why this node is behind the other nodes; `None` if it has caught up. A node that has just
     /// started counts as behind until another node tells it how far the group is, so that a health check does
@@ -67,7 +68,8 @@ pub(crate) struct Role {
     pub(crate) parting: Option<Time>,
     /// True if the subjects of any stream, which this node announces to the other nodes, may have changed.
     pub(crate) interest_changed: bool,
-    /// The streams with changed subjects, unless `interest_changed` says that any stream may have changed.
+    /// The streams with changed subjects, which the node must announce again, unless `interest_changed` says
+    /// that any stream may have changed.
     pub(crate) interest_changed_of: BTreeSet<StreamNumber>,
 }
 
@@ -93,30 +95,33 @@ impl Default for Role {
 }
 
 /// The clients that lost a consumer because this node no longer leads, and the clients that sent pulls while
-/// the group had no leader.
+/// the group had no leader. The node answers them once the group has a leader.
 #[derive(Default)]
 pub(crate) struct Lost {
     /// The consumers that this node served while it led. The node keeps them until it has sent their clients
     /// the status that ends the consumer.
     orphans: Vec<Live>,
-    /// The reply subjects of pulls that arrived while the group had no leader.
+    /// The reply subjects of pulls that arrived while the group had no leader. The node ends them once the
+    /// group has a leader.
     parked: Vec<Box<[u8]>>,
     /// The time at which the node answers the waiting clients, if the group still has a leader then; `None`
     /// while the group has none or no client waits.
     settles: Option<Time>,
-    /// The time at which the node last answered clients that had lost a consumer; `None` if it never did.
+    /// The time at which the node last answered clients that had lost a consumer; `None` if it never did. A
+    /// stopping node gives these clients time to act.
     orphans_told: Option<Time>,
 }
 
 impl JetStream {
-    /// Returns whether this node serves the group's streams: it leads, and has applied all committed entries.
+    /// Returns whether this node serves the group's streams, so that it may answer clients: the node leads,
+    /// and has applied all committed entries.
     #[must_use]
     pub(crate) const fn serves(&self) -> bool {
         self.role.serves
     }
 
-    /// Sets the nodes that keep the group's streams, the number of these nodes, and the reason why this node
-    /// is behind, if it is.
+    /// Sets the facts that API answers and health checks show: the nodes that keep the group's streams, their
+    /// number, and the reason why this node is behind, if it is.
     pub(crate) fn set_cluster(
         &mut self,
         nodes: usize,
@@ -128,24 +133,25 @@ impl JetStream {
         self.role.behind = behind;
     }
 
-    /// Sets the tags of the nodes of the cluster.
+    /// Sets the tags of the nodes of the cluster, by which the leader chooses the nodes of a stream.
     pub(crate) fn set_tags(&mut self, tags: Arc<NodeTags>) {
         self.role.tags = tags;
     }
 
-    /// Returns the number of nodes that keep the group's streams.
+    /// Returns the number of nodes that keep the group's streams, which bounds a stream's replicas.
     #[must_use]
     pub(crate) const fn nodes(&self) -> usize {
         self.role.nodes
     }
 
-    /// Returns the reason why this node is behind the other nodes; `None` if it has caught up.
+    /// Returns the reason why this node is behind the other nodes, for a health check; `None` if it has
+    /// caught up.
     #[must_use]
     pub(crate) fn behind(&self) -> Option<&str> {
         self.role.behind.as_deref()
     }
 
-    /// Returns the nodes that keep the group's streams, with their leader.
+    /// Returns the nodes that keep the group's streams, with their leader, for API answers and the monitor.
     #[must_use]
     pub(crate) const fn cluster(&self) -> &ClusterInfo {
         &self.role.cluster
@@ -162,9 +168,10 @@ impl JetStream {
         of.flatten().collect()
     }
 
-    /// Returns the reasons why other nodes should send messages to this node; none unless this node serves. A
-    /// reason has two numbers: the number of a stream (0 for the group itself), and a number that changes
-    /// whenever the subjects of that stream or group change.
+    /// Returns the reasons why other nodes should send messages to this node, by which the node sees which
+    /// announcements have changed; none unless this node serves. A reason has two numbers: the number of a
+    /// stream (0 for the group itself), and a number that changes whenever the subjects of that stream or
+    /// group change.
     pub(crate) fn reasons(&self) -> Vec<(StreamNumber, u64)> {
         if !self.role.serves || self.role.parting.is_some() {
             return Vec::new();
@@ -175,15 +182,15 @@ impl JetStream {
         all
     }
 
-    /// Returns the second number, as in [`JetStream::reasons`], of the reason that this stream is; `None` if
-    /// other nodes have no reason to send messages of this stream to this node.
+    /// Returns the second number, as in [`JetStream::reasons`], of the reason that this stream gives; `None`
+    /// if other nodes have no reason to send messages of this stream to this node.
     pub(crate) fn reason_of(&self, stream: StreamNumber) -> Option<u64> {
         let speaks = self.role.serves && self.role.parting.is_none();
         let stream = self.streams.get(stream).filter(|_| speaks)?;
         self.is_open_here(stream).then(|| stream.changed())
     }
 
-    /// Returns the subjects that this node announces to the other nodes for one of the reasons in
+    /// Lists the subjects that this node announces to the other nodes for one of the reasons in
     /// [`JetStream::reasons`].
     pub(crate) fn interest_for(&self, stream: StreamNumber) -> Vec<Box<[u8]>> {
         let mut all = Vec::new();
@@ -197,13 +204,14 @@ impl JetStream {
         all.into_iter().map(|s| s.into_bytes().into()).collect()
     }
 
-    /// Returns whether this node knows that another node leads the group.
+    /// Returns whether this node knows that another node leads the group, so that clients can turn to that
+    /// node.
     fn is_led_elsewhere(&self, cx: &mut Context<'_>) -> bool {
         matches!(cx.around.leader_of(self.group), Some(Leader::Peer { .. }))
     }
 
-    /// Returns the streams with subjects that may have changed since the last call, so that the node
-    /// announces their subjects to the other nodes again.
+    /// Takes the streams with subjects that may have changed since the last call, so that the node announces
+    /// their subjects to the other nodes again.
     pub(crate) fn take_interest_changed(&mut self) -> InterestChanged {
         let streams = std::mem::take(&mut self.role.interest_changed_of);
         match std::mem::take(&mut self.role.interest_changed) {
@@ -212,7 +220,8 @@ impl JetStream {
         }
     }
 
-    /// Takes a client's request that another node lead the group, if a client has sent such a request.
+    /// Takes a client's request that another node lead the group, if a client has sent such a request, so
+    /// that the event loop transfers the leadership.
     pub(crate) const fn take_step_down(&mut self) -> Option<StepDown> {
         self.role.step_down.take()
     }
@@ -227,8 +236,8 @@ impl JetStream {
         }
     }
 
-    /// Replaces the group's streams by the state that another node had after the entry `index`. This node
-    /// must not serve at that time.
+    /// Replaces the group's streams by the state that another node had after the entry `index`, because this
+    /// node lacks the entries up to there. This node must not serve at that time.
     pub(crate) fn replace(&mut self, now: Time, index: u64, streams: Streams) {
         debug_assert!(
             !self.role.serves,
@@ -250,8 +259,8 @@ impl JetStream {
         }
     }
 
-    /// Makes this node serve the group's streams, because it leads and has applied all committed entries: it
-    /// decides about requests and serves consumers.
+    /// Makes this node serve the group's streams, because the node leads and has applied all committed
+    /// entries: it decides about requests and serves consumers.
     pub(crate) fn handle_leading(&mut self, now: Time) {
         if std::mem::replace(&mut self.role.serves, true) {
             return;
@@ -334,7 +343,7 @@ impl JetStream {
     }
 
     /// Keeps a pull that arrives while the group has no leader. The node ends the pull once the group has a
-    /// leader. Returns whether there was room to keep the pull.
+    /// leader. Returns whether the node had room for the pull.
     pub(crate) fn park(&mut self, reply: &[u8]) -> bool {
         let room = self.lost.parked.len() < PARKED_MAX;
         if room {
@@ -344,7 +353,7 @@ impl JetStream {
     }
 
     /// Returns whether this node has handed leadership over: another node leads, and clients have had time to
-    /// create new consumers on that node.
+    /// create new consumers on that node. A node that stops waits for that.
     #[must_use]
     pub(crate) fn has_handed_over(&self, now: Time) -> bool {
         let asked = self.lost.orphans_told.is_none_or(|at| at + ASKING <= now);
@@ -373,8 +382,8 @@ impl JetStream {
         }
     }
 
-    /// Notes the streams for which an entry has changed the subjects that this node announces to the other
-    /// nodes.
+    /// Records the streams for which an entry has changed the subjects that this node announces to the other
+    /// nodes, so that the node announces them again.
     pub(crate) fn note_interest(&mut self, effects: &[Effect]) {
         if !self.role.serves {
             return;
@@ -392,15 +401,15 @@ impl JetStream {
         });
         self.role.interest_changed_of.extend(changed);
         if self.role.interest_changed_of.len() > CHANGED_MAX {
-            // The event loop has not asked for the changed streams for long. With so many changed streams, it
-            // costs no more to compare the subjects of all streams.
+            // The event loop has not asked for the changed streams for long. The node stops recording single
+            // streams, because with so many it costs no more to compare the subjects of all.
             self.role.interest_changed = true;
             self.role.interest_changed_of.clear();
         }
     }
 
-    /// Checks that this is the cluster to which a configuration restricts its stream. A server without a
-    /// cluster accepts any name, as nats-server does.
+    /// Checks that a client's configuration restricts its stream to this cluster or to no cluster, and
+    /// returns an error otherwise. A server without a cluster accepts any name, as nats-server does.
     pub(crate) fn check_placement(&self, config: &StreamConfig) -> Result<(), ApiError> {
         let (wanted, own) = (&config.placement.cluster, &self.role.cluster.name);
         if wanted.is_empty() || own.is_empty() || wanted == own {
@@ -411,7 +420,8 @@ impl JetStream {
         )))
     }
 
-    /// Checks that the group has enough nodes for this number of replicas of a stream or consumer.
+    /// Checks that the group has enough nodes for this number of replicas of a stream or consumer, and
+    /// returns an error otherwise.
     pub(crate) fn check_replicas(&self, replicas: i64) -> Result<(), ApiError> {
         match usize::try_from(replicas) {
             Ok(wanted) if wanted <= self.role.nodes.max(1) => Ok(()),
@@ -428,18 +438,20 @@ impl JetStream {
 /// again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InterestChanged {
-    /// The subjects of any stream may have changed, or the subjects of the group itself.
+    /// The subjects of any stream may have changed, or the subjects of the group itself, so the node compares
+    /// all.
     All,
-    /// The subjects of the streams with these numbers in the group may have changed.
+    /// The subjects of the streams with these numbers in the group may have changed, so the node compares
+    /// only these.
     Of(BTreeSet<StreamNumber>),
 }
 
-/// A client's request that another node lead the group.
+/// A client's request that another node lead the group, which the event loop carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StepDown {
     /// The name of the node that the client wants to lead; `None` for any node.
     pub(crate) preferred: Option<String>,
-    /// The tags that the next leader must have.
+    /// The tags that the client wants the next leader to have.
     pub(crate) tags: Vec<String>,
 }
 

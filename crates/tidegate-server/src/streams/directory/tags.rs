@@ -1,17 +1,18 @@
-//! The tags of nodes, by which clients and operators restrict the nodes that keep a stream.
+//! Keeps the tags of nodes, by which clients and operators restrict the nodes that keep a stream.
 //!
-//! Each node learns the tags of its peers when it connects to them, and keeps those of a peer that is gone.
-//! A node with tags that the directory's leader does not know gets no stream that needs tags.
+//! Each node learns the tags of its peers when it connects to them, and keeps the tags of a peer that is
+//! gone. A node with tags that the directory's leader does not know gets no stream that needs tags.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The tags of the nodes of the cluster, in lower case.
+/// The tags of the nodes of the cluster, in lower case, by which the directory's leader chooses the nodes of
+/// a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeTags {
-    /// The tags of each node, by the node's id.
+    /// The tags of each node, by the node's id, as the node stated them.
     nodes: BTreeMap<u64, Vec<String>>,
-    /// The prefix of the tags of which the nodes of a stream must have different ones, as the operator sets
-    /// it; empty if there is none.
+    /// A prefix of tags that the operator sets: the nodes of one stream must have different tags with this
+    /// prefix, for example different zones. Empty if the operator sets none.
     unique: String,
 }
 
@@ -23,7 +24,8 @@ impl NodeTags {
         }
     }
 
-    /// Returns whether the node has all of these tags, without regard to upper and lower case.
+    /// Returns whether the node has all of these tags, without regard to upper and lower case, so that the
+    /// client's stream may be there.
     pub(crate) fn has_all(&self, node: u64, tags: &[String]) -> bool {
         let of = self.nodes.get(&node).map_or(&[][..], |tags| tags);
         tags.iter().all(|tag| of.contains(&tag.to_lowercase()))
@@ -37,7 +39,8 @@ impl NodeTags {
         differ && members.iter().all(|node| self.has_all(*node, tags))
     }
 
-    /// Returns whether each of these nodes has a tag with the operator's prefix that none of the others has.
+    /// Returns whether each of these nodes has a tag with the operator's prefix that none of the others has,
+    /// as the operator's rule demands.
     fn differ(&self, members: &[u64]) -> bool {
         let mut seen = BTreeSet::new();
         members.iter().all(|node| {

@@ -1,4 +1,4 @@
-//! Streams that several groups keep, in small scenes.
+//! Tests streams that several groups keep, in small scenes.
 
 mod large;
 mod restoring;
@@ -118,7 +118,7 @@ fn changes_and_deletions_are_answered_once_the_keeping_group_has_them() {
     w.publish(2, "bb", "r.p", "x");
     w.settle();
     assert!(w.heard(2).contains("\"seq\":1"));
-    // More replicas than there are nodes are refused.
+    // The cluster refuses more replicas than it has nodes.
     changed["num_replicas"] = json!(5);
     let refused = w.ask(2, "STREAM.UPDATE.B", &changed);
     assert_eq!(error(&refused), 10005, "{refused}");
@@ -128,7 +128,7 @@ fn changes_and_deletions_are_answered_once_the_keeping_group_has_them() {
     w.publish(2, "bb", "r.p", "x");
     w.settle();
     assert!(w.heard(2).contains("503"), "nobody takes it any more");
-    // The same name makes another stream.
+    // After the deletion, a client creates another stream under the name, which has no message of the first.
     assert_eq!(w.create(2, "B", 1)["state"]["messages"], 0);
     assert_eq!(
         w.create(2, "B", 1)["did_create"],
@@ -154,7 +154,7 @@ fn consumers_are_served_where_the_stream_is() {
         let made = w.ask(node, &format!("CONSUMER.DURABLE.CREATE.C.{name}"), &create);
         assert_eq!(made["name"], name, "{made}");
         assert_eq!(w.nodes[node].directory().unwrap().consumers_len(), 0);
-        // No node answers a pull from a consumer that does not exist.
+        // No node answers a pull from a consumer that does not exist, so the client gets no message.
         w.publish(node, "$JS.API.CONSUMER.MSG.NEXT.C.none", "r.n", "");
     }
     let names = w.ask((owner + 1) % 3, "CONSUMER.NAMES.C", &Value::Null);
@@ -185,7 +185,7 @@ fn a_group_with_a_directory_that_is_behind_deletes_nothing() {
     let subject = format!("{}.x", name.to_lowercase());
     w.publish(0, &subject, "r.p", "x");
     w.settle();
-    // As after a start: the other groups have newer state than the directory.
+    // The test gives the node an older directory than its groups' state, as after a start.
     let at = w.slot(2, w.group_of(name));
     let empty = Streams::new(AccountLimits::NONE);
     let all = w.nodes[2].directory_mut().unwrap();
@@ -209,8 +209,8 @@ fn streams_kept_by_a_restarted_node_open_once_it_has_heard_of_all_changes() {
     let (owner, group) = (w.owner_of("B"), w.group_of("B"));
     assert_eq!(owner, 1);
     let at = w.slot(owner, group);
-    // As after a start: the node has the directory as it was written down, and has not
-    // heard the later changes.
+    // The test gives the node an old copy of the directory, as after a start: the node has not heard the
+    // later changes.
     let begun = |w: &mut World| {
         let limits = AccountLimits {
             replicated: true,
@@ -233,7 +233,7 @@ fn streams_kept_by_a_restarted_node_open_once_it_has_heard_of_all_changes() {
     w.publish(0, "b.x", "r.p", "x");
     w.settle();
     assert!(w.heard(0).contains("503"));
-    // A client that asks meanwhile gets its answer once the directory is current.
+    // A client that asks meanwhile gets its answer once the node's directory is current.
     w.publish(owner, "$JS.API.STREAM.INFO.B", "r.a", "");
     assert_eq!(w.heard(owner), "");
     assert!(
@@ -277,7 +277,7 @@ fn a_node_about_to_end_is_sent_nothing_more_and_finishes_its_work() {
     w.publish(0, "b.x", "r.p", "x");
     w.settle();
     assert!(w.heard(0).contains("503"));
-    // The node serves its own clients until it closes them.
+    // A node that stops serves its own clients until it closes their connections.
     w.publish(owner, "b.x", "r.p", "x");
     w.settle();
     assert!(w.heard(owner).contains("\"seq\":2"));
@@ -290,7 +290,7 @@ fn requests_to_a_node_that_is_behind_wait_for_it() {
     for name in ["A", "B"] {
         w.create(0, name, 1);
     }
-    // The third node is to keep the stream, and has not received the directory's entry.
+    // The third node is to keep the stream, but has not received the directory's entry for it.
     w.hold(2);
     let body = config("C", 1).to_string();
     w.publish(0, "$JS.API.STREAM.CREATE.C", "r.a", &body);
@@ -299,7 +299,7 @@ fn requests_to_a_node_that_is_behind_wait_for_it() {
     assert_eq!(w.owner_of("C"), 2);
     w.release(2);
     assert!(w.heard(0).contains("\"did_create\":true"));
-    // A node asks the directory's leader about a stream that its own directory does not have.
+    // A node asks the directory's leader about a stream that the node's own directory does not have.
     w.hold(1);
     assert_eq!(w.ask(0, "STREAM.DELETE.C", &Value::Null)["success"], true);
     assert_eq!(error(&w.ask(1, "STREAM.INFO.C", &Value::Null)), 10059);
@@ -353,8 +353,8 @@ fn without_an_owner_there_is_one_answer() {
         assert_eq!(error(&info), 10008, "{node}");
         let info = w.ask(node, "STREAM.INFO.NONE", &Value::Null);
         assert_eq!(error(&info), 10059, "{node}");
-        // Direct reads and publishers find no responder. A pull at the owner is answered
-        // once there is a leader again.
+        // Direct reads and publishes find no responder. The owner keeps a pull, and answers it once the group
+        // has a leader again.
         w.publish(
             node,
             &format!("$JS.API.DIRECT.GET.{name}"),
@@ -383,7 +383,8 @@ fn requests_before_the_serving_node_is_known_are_passed_on() {
         .unwrap();
     let group = w.group_of(name);
     w.follow(group);
-    // At the directory's leader, at another node, and at the node that is going to serve the stream.
+    // The client asks at the directory's leader, at another node, and at the node that is going to serve the
+    // stream.
     for node in 0..3 {
         w.publish(node, &format!("$JS.API.STREAM.INFO.{name}"), "r.a", "");
         w.turn();
@@ -401,7 +402,8 @@ fn requests_before_the_serving_node_is_known_are_passed_on() {
     }
 }
 
-/// Returns the number of answers to `STREAM.INFO`, and the error of the last, null if it has none.
+/// Returns the number of answers to `STREAM.INFO`, and the error code of the last answer, null if it has
+/// none.
 fn infos(heard: &str) -> (usize, Value) {
     let bodies: Vec<&str> = heard.lines().filter(|l| l.starts_with('{')).collect();
     let last = bodies.last().copied().unwrap_or("null");
@@ -411,7 +413,8 @@ fn infos(heard: &str) -> (usize, Value) {
 
 #[test]
 fn requests_for_a_stream_not_known_yet_are_answered() {
-    // The asked node's directory has the stream before the node learns which node serves it, or after.
+    // The asked node's directory gets the stream before the node learns which node serves the stream, or
+    // after that.
     for behind in [false, true] {
         let mut w = World::of(3);
         w.create(0, "A", 1);
@@ -437,7 +440,8 @@ fn requests_to_a_node_that_serves_no_more_are_passed_on() {
         w.create(0, "A", 1);
         w.create(0, "B", 1);
         assert_eq!(w.owner_of("B"), 1);
-        // The asked node does not learn that the other node has stopped serving.
+        // The test holds back the announcement, so the asked node does not learn that the other node has
+        // stopped serving.
         w.slow.insert((1, 2));
         let group = w.group_of("B");
         w.follow(group);
@@ -453,7 +457,7 @@ fn requests_to_a_node_that_serves_no_more_are_passed_on() {
         let heard = w.heard(2);
         let code = again.map_or_else(|| json!(10008), |_| Value::Null);
         assert_eq!(infos(&heard), (1, code), "{heard}");
-        // Messages for which no node waits find no responder.
+        // A message that no node keeps for later finds no responder.
         assert_eq!(heard.matches("NATS/1.0 503\r\n").count(), 2, "{heard}");
     }
 }
@@ -488,8 +492,8 @@ fn a_node_without_streams_yet_passes_on_what_is_asked() {
     assert_eq!(w.heard(2), "MSG r.2.k 1 0\r\n\r\n");
     let info = w.ask(2, "CONSUMER.INFO.B.D", &Value::Null);
     assert_eq!(info["ack_floor"]["stream_seq"], 1, "{info}");
-    // The node hands on requests of its own domain, which it has from its settings alone.
-    // Other domains find no responder.
+    // The node hands on requests for its own domain, which it knows from its settings alone. Requests for
+    // other domains find no responder.
     for (domain, passed_on) in [("hub", 1), ("other", 0)] {
         let before = w.nodes[0].peer_view(PeerSlot::new(2)).traffic.in_msgs;
         w.publish(2, &format!("$JS.{domain}.API.INFO"), "r.a", "");
@@ -497,7 +501,8 @@ fn a_node_without_streams_yet_passes_on_what_is_asked() {
         assert_eq!(handed, passed_on, "{domain}");
         assert!(w.heard(2).contains("503"), "{domain}");
     }
-    // The other nodes have no leader.
+    // Without a leader of the group of all nodes, the other nodes have no node to which they can hand
+    // requests.
     w.follow(ALL);
     w.publish(2, "$JS.API.STREAM.NAMES", "r.a", "");
     w.publish(2, "$JS.API.CONSUMER.MSG.NEXT.C.D", "r.n", "");
@@ -507,7 +512,8 @@ fn a_node_without_streams_yet_passes_on_what_is_asked() {
 
 #[test]
 fn only_publishers_that_ask_hear_that_a_handed_on_message_found_no_taker() {
-    // The client's `headers` and `no_responders`.
+    // Each case sets the client's options `headers` and `no_responders`, because both are needed for a
+    // status.
     for (headers, wants) in [(true, true), (true, false), (false, false)] {
         let mut w = World::of(3);
         w.create(0, "A", 1);
@@ -515,7 +521,8 @@ fn only_publishers_that_ask_hear_that_a_handed_on_message_found_no_taker() {
         assert_eq!(w.owner_of("B"), 1);
         let connect = json!({"verbose": false, "headers": headers, "no_responders": wants});
         w.say(2, format!("CONNECT {connect}\r\n"));
-        // The client's node does not learn that the stream is no longer served.
+        // The test holds back the announcement, so the client's node does not learn that the other node no
+        // longer serves the stream.
         w.slow.insert((1, 2));
         w.follow(w.group_of("B"));
         let before = w.nodes[1].peer_view(PeerSlot::new(2)).traffic.in_msgs;
@@ -528,7 +535,8 @@ fn only_publishers_that_ask_hear_that_a_handed_on_message_found_no_taker() {
         w.settle();
         w.hurry(1, 2);
         let heard = w.heard(2);
-        // An empty message would mean that the acknowledgement succeeded.
+        // A client without headers must get no message, because an empty message would mean that the
+        // acknowledgement succeeded.
         let told = heard.matches("NATS/1.0 503\r\n").count();
         assert_eq!(told, if wants { 2 } else { 0 }, "{heard}");
         assert_eq!(heard.is_empty(), !wants, "{heard}");
@@ -556,7 +564,7 @@ fn a_publisher_beside_a_subscriber_hears_that_no_node_serves_the_stream() {
         let heard = w.heard(2);
         assert!(heard.contains("MSG b.x 9 r.2.2 1\r\nx"), "{heard}");
         assert!(heard.contains("10008"), "{heard}");
-        // No stream takes the subject, so the subscriber alone answers.
+        // No stream takes this subject, so only the subscriber answers.
         w.say(2, "SUB c.> 8\r\n");
         w.settle();
         w.publish(2, "other.c", "r.3", "x");
@@ -620,7 +628,7 @@ fn a_stream_costs_two_interests() {
         w.create(2, name, 1);
         w.create(2, &format!("{name}3"), 3);
     }
-    // One interest for the subject of each stream, and one for its name.
+    // Each node announces one interest for the subject of each stream, and one for the stream's name.
     assert_eq!(interests(&w) - before, 4 * 2);
 }
 
@@ -651,7 +659,8 @@ fn members_of_a_queue_group_that_listened_to_the_api_are_not_missed() {
     let mut w = World::of(3);
     w.say(1, "SUB $JS.API.STREAM.> q 7\r\n");
     w.settle();
-    // The client's node does not learn that the members have gone.
+    // The test holds back the announcement, so the client's node does not learn that the members of the queue
+    // group have gone.
     w.slow.insert((1, 2));
     w.say(1, "UNSUB 7\r\n");
     let before = w.nodes[1].peer_view(PeerSlot::new(2)).traffic.in_msgs;
@@ -686,7 +695,8 @@ fn changes_of_a_stream_without_a_leader_wait_for_one() {
     let mut w = World::sharded(3, 2);
     w.create(0, "A", 3);
     w.follow(second);
-    // The second group is next to get a stream.
+    // The directory's leader would choose the second group for the next stream, because it has the fewest
+    // streams.
     let body = config("B", 3).to_string();
     w.publish(1, "$JS.API.STREAM.CREATE.B", "r.a", &body);
     w.settle();
@@ -724,7 +734,8 @@ fn lists_name_what_is_missing() {
         assert_eq!(streams[1]["state"]["messages"], 1);
         assert!(list["missing"].is_null(), "{list}");
     }
-    // The node checks the operator's limits against the bytes of all its groups.
+    // The node checks the operator's limits against the bytes of all its groups, not only of the group that
+    // stores a message.
     let home = w.owner_of("B");
     let beside = w.nodes[home].directory().unwrap().room.beside;
     assert_eq!(beside.file_bytes, 38);
@@ -759,7 +770,8 @@ fn no_client_speaks_or_hears_as_a_leader() {
         .by_name(name)
         .unwrap();
     w.follow(group);
-    // A client that listens there does not pass for a leader, with any of these patterns.
+    // The nodes do not take a client that listens at a leader's subject for a leader, with any of these
+    // patterns.
     w.say(
         2,
         format!(
@@ -771,7 +783,7 @@ fn no_client_speaks_or_hears_as_a_leader() {
     assert!(w.nodes[0].leader_of(group).is_none());
     assert!(w.nodes[0].server_of(name).is_none());
     w.say(2, "UNSUB 9\r\nUNSUB 10\r\nUNSUB 7\r\nUNSUB 8\r\n");
-    // A message that a client publishes there reaches no leader.
+    // The nodes deliver a message that a client publishes at a leader's subject to no leader.
     w.lead(group, 1);
     w.settle();
     w.say(1, "SUB $TG.> 11\r\n");
@@ -781,7 +793,7 @@ fn no_client_speaks_or_hears_as_a_leader() {
     let changed =
         format!("{{\"changed\":{{\"change\":\"deleted\",\"stream\":{stream},\"index\":0}}}}");
     w.publish(2, &format!("$TG.GROUP.{group}"), "r.x", &changed);
-    // Nor does an answer that a client directs there.
+    // The nodes also do not deliver an answer to a leader's subject that a client names as its reply subject.
     w.publish(2, "$JS.API.STREAM.NAMES", &format!("$TG.GROUP.{group}"), "");
     w.settle();
     assert_eq!(w.heard(1), "");
@@ -796,7 +808,7 @@ fn messages_of_one_group_are_collected_by_another() {
     advisories["no_ack"] = json!(true);
     assert_eq!(w.ask(0, "STREAM.CREATE.A", &advisories)["did_create"], true);
     let home = w.owner_of("A");
-    // The first stream is kept by all nodes, under the same leader; the second is kept by another node.
+    // All nodes keep the first stream, under the same leader; another node keeps the second stream.
     w.create(0, "D", 3);
     w.create(0, "B", 1);
     assert_ne!(w.owner_of("B"), home);

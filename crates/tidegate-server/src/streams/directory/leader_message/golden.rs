@@ -10,8 +10,9 @@ use super::{Change, LeaderMessage};
 
 const KEPT: &str = include_str!("../../../../tests/golden/cluster/v5/told.txt");
 
-/// Returns the name of the sample of each kind of leader message. Without an arm for a new kind this function
-/// does not compile, and without a sample the test fails. A new kind needs a new version of the protocol.
+/// Returns the name of the sample with which the test compares a kind of leader message. Without an arm for a
+/// new kind this function does not compile, and without a sample the test fails. A new kind needs a new
+/// version of the protocol.
 const fn name_of(told: &LeaderMessage) -> &'static str {
     match told {
         LeaderMessage::Changed { change, .. } => match change {
@@ -103,7 +104,8 @@ fn samples() -> Vec<LeaderMessage> {
         index: 15,
     });
     all.push(LeaderMessage::Abandoned(vec![stream]));
-    // The fields of a request and of its answer are private to another module.
+    // The fields of a request and of its answer are private to another module, so the test decodes them from
+    // JSON.
     let take = r#"{"target":7,"group":4097,"origin":9,"is_mirror":false,"source":{"name":"O","filter_subject":"o.>"},"logged":{"origin":{"number":9,"created_us":5},"seq":3},"from":null}"#;
     all.push(LeaderMessage::Take(serde_json::from_str(take).unwrap()));
     for (state, entry) in [

@@ -1,4 +1,4 @@
-//! The request of a stream's leader for messages of an origin, and the answer of the origin's leader.
+//! Defines the request of a stream's leader for messages of an origin, and the answer of the origin's leader.
 
 use serde::{Deserialize, Serialize};
 use tidegate_cluster::groups::GroupId;
@@ -8,33 +8,37 @@ use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::Progress;
 
-/// A request of a stream's leader for the messages of an origin that follow a progress.
+/// The request that a stream's leader sends to the origin's leader: it asks for the messages that follow a
+/// progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Request {
-    /// The directory number of the stream that takes in the messages.
+    /// The directory number of the stream that takes in the messages, which the answer repeats.
     pub(crate) target: DirectoryNumber,
-    /// The group of that stream. Its leader gets the answer.
+    /// The group of the stream that takes in the messages. The origin's leader sends the answer to the leader
+    /// of this group.
     pub(crate) group: GroupId,
-    /// The directory number of the origin.
+    /// The directory number of the origin, by which the origin's leader finds the stream.
     pub(crate) origin: DirectoryNumber,
-    /// True if the stream is a mirror, which continues only with the same origin.
+    /// True if the stream is a mirror, which continues only with the same origin. The origin's leader gives
+    /// no messages of another stream with that name.
     pub(crate) is_mirror: bool,
     pub(crate) source: StreamSource,
     /// The progress that the log of the stream's group holds: a quorum of that group has the messages up to
-    /// it.
+    /// it, so that the origin may remove them.
     pub(crate) logged: Option<Progress>,
-    /// The progress from which the messages follow.
+    /// The progress that the messages of the answer follow.
     pub(crate) from: Option<Progress>,
 }
 
-/// The answer to a [`Request`].
+/// The answer of the origin's leader to a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Answer {
-    /// The progress of the request, the progress with the messages of this answer, and the number of the
-    /// origin's last message.
+    /// The progress that the request stated, the progress with the messages of this answer, and the sequence
+    /// of the origin's last message, from which the asking leader computes its lag.
     pub(crate) state: Result<(Option<Progress>, Progress, StreamSeq), ApiError>,
-    /// An entry: the head of an intake with the numbers and times of the messages, then the messages. These
-    /// bytes are not JSON, so they follow the JSON in the payload.
+    /// The messages as an entry that the asking leader proposes: the head of an intake with the numbers and
+    /// times of the messages, then the messages. These bytes are not JSON, so they follow the JSON in the
+    /// payload.
     #[serde(skip)]
     pub(crate) entry: Vec<u8>,
 }

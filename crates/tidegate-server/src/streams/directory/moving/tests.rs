@@ -1,5 +1,5 @@
-//! Moves of streams between nodes without sockets and without Raft, while messages between
-//! leaders are lost and leaders change.
+//! Tests moves of streams between nodes without sockets and without Raft, while the test loses messages
+//! between leaders and changes leaders.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::streams::context::Surroundings as _;
 use crate::streams::directory::tests::{World, config};
 
 impl World {
-    /// Lets time pass until the stream has moved.
+    /// Lets time pass until the directory shows that the stream has moved.
     fn arrive(&mut self, name: &str) {
         for _ in 0..60 {
             self.settle();
@@ -49,7 +49,7 @@ impl World {
         directory.get(directory.by_name(name).unwrap()).unwrap()
     }
 
-    /// Returns the leader of the group that keeps the stream.
+    /// Returns the node that leads the group which keeps the stream.
     fn home(&self, name: &str) -> usize {
         match self.kept(0, name) {
             Some(Home::Elsewhere { group, .. }) => self.leaders[&group],
@@ -75,7 +75,7 @@ impl World {
         })
     }
 
-    /// Checks that no two groups serve a stream.
+    /// Checks that no two groups serve a stream at the same moment.
     fn one_owner(&self) {
         let mut owners = BTreeMap::<String, GroupId>::new();
         for slot in self.nodes.iter().flat_map(|n| n.all_streams()) {
@@ -89,12 +89,13 @@ impl World {
         }
     }
 
-    /// Returns the answer to an update, while other requests may be answered at the same time.
+    /// Asks for an update, and returns its answer. The client may get answers to other requests at the same
+    /// time.
     fn update_alone(&mut self, node: usize, name: &str, replicas: usize) -> Value {
         let body = config(name, replicas).to_string();
         let subject = format!("$JS.API.STREAM.UPDATE.{name}");
         self.publish(node, &subject, "r.v", &body);
-        // The group that keeps the stream may take a while to carry out the update.
+        // The test waits, because the group that keeps the stream may take a while to carry out the update.
         (0..6).for_each(|_| self.settle());
         let heard = self.heard(node);
         let mut lines = heard.lines();
@@ -104,7 +105,7 @@ impl World {
         serde_json::from_str(body).unwrap()
     }
 
-    /// Returns how many copies of the stream of this name the groups have on all nodes together.
+    /// Returns the number of copies of the stream of this name that the groups have on all nodes together.
     fn copies(&self, name: &str) -> usize {
         let slots = self.nodes.iter().flat_map(|n| n.all_streams());
         let there = slots.filter(|s| {
@@ -115,7 +116,8 @@ impl World {
         there.count()
     }
 
-    /// Returns the messages of a stream, and checks that all its home groups have the same.
+    /// Returns the messages of a stream by sequence, and checks that all nodes of its home group have the
+    /// same messages.
     fn content(&self, name: &str) -> BTreeMap<u64, String> {
         let mut all = Vec::new();
         let home = match self.kept(0, name) {
@@ -148,8 +150,8 @@ impl World {
         all.remove(0).0
     }
 
-    /// Collects the answers that publishers got since the last call: the sequence by
-    /// payload, `None` if refused.
+    /// Collects the answers that publishers got since the last call: the sequence by payload, or `None` if
+    /// the stream refused the message.
     fn told(&mut self, told: &mut BTreeMap<String, Option<u64>>) {
         for node in 0..self.nodes.len() {
             let heard = self.heard(node);
@@ -231,7 +233,7 @@ fn one_move_at_a_time_and_deleted_it_is_gone_everywhere() {
     w.publish(0, "a.x", "r.p", "1");
     w.settle();
     w.heard(0);
-    // No message gets through from one node to another.
+    // From now on the test loses every message from one node to another.
     let owner = w.owner_of("A");
     let (leader, elsewhere) = (w.leaders[&ALL], (owner + 1) % 3);
     if leader == owner {
@@ -245,7 +247,7 @@ fn one_move_at_a_time_and_deleted_it_is_gone_everywhere() {
     other["max_msgs"] = json!(7);
     let again = w.ask(0, "STREAM.UPDATE.A", &other);
     assert_eq!(again["error"]["err_code"], 10124, "{again}");
-    // The group that kept the stream still serves it.
+    // The group that kept the stream before the move still serves it.
     w.publish(2, "a.x", "r.p", "2");
     w.settle();
     assert!(w.heard(2).contains("\"seq\":2"));
@@ -256,7 +258,8 @@ fn one_move_at_a_time_and_deleted_it_is_gone_everywhere() {
     assert_eq!(w.create(1, "A", 1)["state"]["messages"], 0);
 }
 
-/// Returns nodes with a stream of ten messages and a durable consumer, so many turns after its move began.
+/// Creates nodes with a stream of ten messages and a durable consumer, and lets this number of turns pass
+/// after the stream's move began.
 fn under_way(nodes: usize, from: usize, to: usize, turns: usize) -> World {
     let mut w = World::of(nodes);
     w.create(0, "A", from);
@@ -278,7 +281,8 @@ fn under_way(nodes: usize, from: usize, to: usize, turns: usize) -> World {
     w
 }
 
-/// Checks that the stream has so many messages and takes the next one, and that its consumer delivers it.
+/// Checks that the stream has this number of messages and takes the next one, and that its consumer delivers
+/// that one.
 fn is_served(w: &mut World, messages: u64) {
     let nodes = w.nodes.len();
     (0..nodes).for_each(|n| drop(w.heard(n)));
@@ -300,7 +304,8 @@ fn is_served(w: &mut World, messages: u64) {
     assert!(w.content("A").into_iter().eq(wanted));
 }
 
-/// Each course: the number of nodes, the copies before, the copies asked for, and those asked for instead.
+/// The courses of the test's moves: the number of nodes, the replicas before, the replicas that the client
+/// asks for, and the replicas that it asks for instead.
 const COURSES: [(usize, usize, usize, usize); 9] = [
     (3, 1, 3, 1),
     (3, 3, 1, 3),
@@ -322,7 +327,8 @@ fn a_move_is_called_off_at_any_step() {
             let moves = w.moves_of("A");
             let updated = w.update_alone(turns % nodes, "A", instead);
             if !updated["error"].is_null() {
-                // The move had not begun, or was over, by then.
+                // The move had not begun or was over when the client asked again, so the test repeats the
+                // request.
                 let code = &updated["error"]["err_code"];
                 assert!(*code == 10124 || *code == 10069, "{updated}");
                 let again = w.update_alone(0, "A", instead);
@@ -342,7 +348,7 @@ fn a_move_is_called_off_at_any_step() {
             is_served(&mut w, 10);
         }
     }
-    // Too few cases on either side would make the test say little.
+    // The test needs enough cases on either side, or else it would show little.
     assert!(before > 30 && after > 30, "{before} {after}");
 }
 
@@ -358,8 +364,8 @@ fn a_move_with_a_lost_target_is_given_up_and_done_when_it_is_back() {
             };
             let target = moving.to;
             if target == ALL {
-                // The directory goes with the target, and no leader can decide anything.
-                // The leader is back in time, and nothing is lost.
+                // The directory's leader goes with the target, so no leader can decide anything. The leader
+                // comes back in time, and the cluster loses nothing.
                 w.follow(target);
                 (0..6).for_each(|_| w.settle());
                 w.lead(target, 1);
@@ -374,8 +380,8 @@ fn a_move_with_a_lost_target_is_given_up_and_done_when_it_is_back() {
                 let members = w.groups.iter().find(|g| g.number == target);
                 let first = members.unwrap().members[0] as usize - 1;
                 if w.kept(0, "A").is_some_and(|kept| kept.is_by(target)) {
-                    // The target had the whole stream and the directory knew it, so the
-                    // target alone keeps the stream.
+                    // The target had the whole stream and the directory knew that, so the target alone keeps
+                    // the stream.
                     w.lead(target, first);
                     w.settle();
                     is_served(&mut w, 10);
@@ -392,7 +398,7 @@ fn a_move_with_a_lost_target_is_given_up_and_done_when_it_is_back() {
             is_served(&mut w, there);
         }
     }
-    // Too few cases would make the test say little.
+    // The test needs enough cases, or else it would show little.
     assert!(frozen > 3 && came < frozen, "{frozen} {came}");
 }
 
@@ -409,7 +415,7 @@ fn a_move_with_an_absent_target_goes_elsewhere() {
             w.follow(moving.to);
             w.settle();
             let calm = !w.is_frozen("A");
-            // The node may only be restarting.
+            // The directory's leader waits, because the node may only be restarting.
             (0..AWAY.as_secs() / 2).for_each(|_| w.settle());
             if w.kept(0, "A").is_some_and(|kept| kept.is_by(moving.to)) {
                 continue;
@@ -424,7 +430,7 @@ fn a_move_with_an_absent_target_goes_elsewhere() {
             assert!(!w.kept(0, "A").unwrap().is_by(moving.to), "{at}");
             assert_eq!(w.members_of("A"), to, "{at}");
             is_served(&mut w, 10);
-            // The old target deletes its part of the stream when it is back.
+            // The old target comes back, and deletes its part of the stream.
             let members = w.groups.iter().find(|g| g.number == moving.to);
             let first = members.unwrap().members[0] as usize - 1;
             w.lead(moving.to, first);
@@ -465,7 +471,7 @@ fn a_stream_leaves_a_node_on_which_there_is_space_only_for_making_some() {
     for (nodes, to) in [(3, 3), (5, 3), (5, 5)] {
         let mut w = under_way(nodes, 1, 1, 0);
         let home = w.owner_of("A");
-        // A node without space hands the groups over that another node can lead.
+        // A node without space hands over the groups that another node can lead.
         for group in w.groups.clone() {
             let others = group.members.iter().map(|id| *id as usize - 1);
             let other = others.into_iter().find(|node| *node != home);
@@ -475,7 +481,7 @@ fn a_stream_leaves_a_node_on_which_there_is_space_only_for_making_some() {
             }
         }
         w.settle();
-        // The consumer has a delta to propose.
+        // The client pulls, so that the consumer has a delta to propose.
         let pull = "$JS.API.CONSUMER.MSG.NEXT.A.D";
         w.publish(0, pull, "r.n", "{\"batch\":1,\"no_wait\":true}");
         w.turn();
@@ -503,7 +509,8 @@ fn a_frozen_stream_thaws_where_there_is_space_only_for_making_some() {
             let home = w.home("A");
             w.crowd(Some(home));
             w.follow(moving.to);
-            // With another leader the directory would try the move again elsewhere.
+            // The test leaves no other group a leader, because otherwise the directory would try the move
+            // again elsewhere.
             let others = w.leaders.iter().filter(|(group, _)| **group != ALL);
             let others: Vec<GroupId> = others.map(|(group, _)| *group).collect();
             let kept = w.group_of("A");
@@ -512,7 +519,7 @@ fn a_frozen_stream_thaws_where_there_is_space_only_for_making_some() {
             }
             (0..10).for_each(|_| w.settle());
             if w.group_of("A") == moving.to {
-                // The target had the whole stream, and the directory knew it.
+                // The target had the whole stream and the directory knew that, so the move is done.
                 continue;
             }
             assert!(!w.is_frozen("A"), "{from} to {to}, {turns}");
@@ -532,7 +539,7 @@ fn a_target_that_hears_nothing_any_more_does_not_keep_a_stream_frozen() {
         let Some(moving) = w.entry_of("A").moving() else {
             continue;
         };
-        // The target leads its group, and goes on believing so.
+        // The target's leader goes on leading its group, although it hears nothing from other nodes any more.
         frozen += usize::from(w.is_frozen("A"));
         let members = w.groups.iter().find(|g| g.number == moving.to);
         let target = members.unwrap().members[0] as usize - 1;
@@ -555,8 +562,8 @@ fn a_target_that_hears_nothing_any_more_does_not_keep_a_stream_frozen() {
     assert!(frozen > 0);
 }
 
-/// However large a stream is and however long its copy takes, little of it is left when it
-/// is frozen, unless the copy comes no nearer.
+/// Checks that the group freezes a stream only when little of it is left, for a stream and a copy time of any
+/// size, unless the copy does not catch up.
 #[test]
 fn a_copy_that_comes_nearer_has_its_time() {
     let second = std::time::Duration::from_secs(1);
@@ -576,13 +583,13 @@ fn a_copy_that_comes_nearer_has_its_time() {
         now = now + second;
         left = left.saturating_sub(50 << 20);
     }
-    // Publishers add as much as is copied, and now and then a little less.
+    // Publishers add as many bytes as the move copies, and now and then a little less.
     for n in 0..60 {
         moves.handle_left(now, DirectoryNumber::new(3), moving, (64 << 20) + (n % 7));
         now = now + second;
     }
     assert!(moves.left_max(DirectoryNumber::new(3), now) > 64 << 20);
-    // The next move starts from nothing of that.
+    // The next move of the stream starts without this history.
     let next = Moving {
         number: MoveNumber::new(2),
         ..moving
@@ -616,7 +623,7 @@ fn messages_on_their_way_to_a_frozen_stream_are_answered() {
             let heard = w.heard(asker);
             let stored = heard.contains("\"seq\":11");
             if frozen {
-                // A client without headers would see only an empty message.
+                // A client without headers would see only an empty message, so the node sends it nothing.
                 let told = !heard.is_empty();
                 let refusal = heard.contains("503");
                 assert!(
@@ -647,7 +654,7 @@ fn pulls_from_a_frozen_stream_are_answered_when_it_can_be_found() {
         }
         waited += 1;
         (0..3).for_each(|node| drop(w.heard(node)));
-        // At the leader and at its followers.
+        // The client pulls at the group's leader and at its followers.
         for node in 0..3 {
             let pull = "{\"batch\":1,\"expires\":60000000000}";
             w.publish(node, "$JS.API.CONSUMER.MSG.NEXT.A.D", "r.n", pull);
@@ -669,8 +676,8 @@ fn pulls_from_a_frozen_stream_are_answered_when_it_can_be_found() {
     assert!(waited > 0, "it was never frozen");
 }
 
-/// Leaders change and messages are lost in many orders. In each, every acknowledged message is there once,
-/// with the sequence it was acknowledged with.
+/// Changes leaders and loses messages in many orders. In each order, the stream has every acknowledged
+/// message once, under the sequence of its acknowledgement.
 #[test]
 fn nothing_is_lost_under_any_leaders_and_lost_messages() {
     let mut moves = 0;
@@ -771,6 +778,6 @@ fn nothing_is_lost_under_any_leaders_and_lost_messages() {
             "seed {seed}"
         );
     }
-    // Too few moves would make the test say little.
+    // The test needs enough moves, or else it would show little.
     assert!(moves > 150, "{moves}");
 }

@@ -1,4 +1,4 @@
-//! A node that leads and stops leading.
+//! Tests a node that begins to lead and stops leading.
 
 use tidegate::Time;
 use tidegate::controller::Load;
@@ -20,7 +20,7 @@ use crate::streams::serving::live::Unread;
 
 const NOW: Time = Time::from_nanos(1);
 
-/// Returns a node with a stream and a consumer of it in the log.
+/// Creates a node with a stream, and with a consumer of the stream in the log.
 fn node() -> Node {
     node_with(br#"{"config":{"name":"C","durable_name":"C","ack_policy":"explicit"}}"#)
 }
@@ -52,7 +52,7 @@ fn node_with(consumer: &[u8]) -> Node {
 
 #[test]
 fn a_former_leader_has_nothing_to_do() {
-    // The consumer is awake, because it has a timer.
+    // The consumer is awake, because its configuration has a timer.
     let mut node = node_with(
         br#"{"config":{"name":"C","durable_name":"C","ack_policy":"explicit","inactive_threshold":3600000000000}}"#,
     );
@@ -65,7 +65,8 @@ fn a_former_leader_has_nothing_to_do() {
     assert_eq!(node.streams_deadline(), None);
 }
 
-/// An answer would search the stream for the count of messages of a sleeping consumer with a filter.
+/// Checks that a consumer with a filter never sleeps, because an answer would search the stream for the count
+/// of its messages.
 #[test]
 fn a_consumer_with_a_filter_is_awake_from_the_start() {
     for filter in [r#""filter_subject":"s""#, r#""filter_subjects":["s"]"#] {
@@ -96,7 +97,7 @@ fn a_consumer_that_no_client_uses_costs_a_leader_no_work() {
     assert_eq!(heard.matches(r#""ack_floor""#).count(), 2, "{heard}");
     assert!(heard.contains(r#""consumers":["C"]"#), "{heard}");
     assert_eq!(node.streams_deadline(), None);
-    // A pull wakes it.
+    // A client's pull wakes the consumer, so that the node serves it.
     let key = client(
         &mut node,
         &[
@@ -120,7 +121,7 @@ fn client(node: &mut Node, lines: &[&str]) -> ClientKey {
     key
 }
 
-/// Takes the bytes that wait for the client after a turn of the streams.
+/// Takes the bytes that the node has for the client after a turn of the streams.
 fn told(node: &mut Node, key: ClientKey) -> String {
     told_at(NOW, node, key)
 }
@@ -133,7 +134,7 @@ fn told_at(now: Time, node: &mut Node, key: ClientKey) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Lets a peer show that it leads.
+/// Makes a peer announce that it leads the group, so that this node follows.
 fn another_leads(node: &mut Node) {
     let told = InterestUpdate {
         id: 1,

@@ -1,11 +1,11 @@
-//! Requests about streams with many subjects or messages, which take several turns.
+//! Tests requests about streams with many subjects or messages, for which the leader needs several turns.
 
 use serde_json::{Value, json};
 use tidegate_cluster::groups::ALL;
 
 use super::world::World;
 
-/// Fills the stream A with `subjects` subjects; each third one has two messages.
+/// Fills the stream A with `subjects` subjects, and gives each third subject two messages.
 fn with_subjects(subjects: usize) -> World {
     let mut w = World::of(3);
     w.create(0, "A", 3);
@@ -19,7 +19,7 @@ fn with_subjects(subjects: usize) -> World {
 
 #[test]
 fn the_subjects_of_a_large_stream_come_in_pages_as_those_of_a_small_one() {
-    // The constants of the tests: up to 64 subjects come at once, and a turn looks at 10.
+    // By the constants for tests, the leader answers up to 64 subjects at once, and looks at 10 in a turn.
     for subjects in [64, 65, 100, 101] {
         let mut w = with_subjects(subjects);
         for (filter, all) in [
@@ -111,7 +111,7 @@ fn many_removed_messages_are_listed_as_few_are() {
 
 #[test]
 fn lists_of_streams_that_overlap_a_pattern_come_in_parts() {
-    // The constant of the tests: a turn looks at 3 streams.
+    // By the constant for tests, the leader looks at 3 streams in a turn.
     let mut w = World::of(3);
     for name in ["A", "B", "C", "D", "E", "F", "G"] {
         w.create(0, name, 3);
@@ -132,7 +132,7 @@ fn lists_of_streams_that_overlap_a_pattern_come_in_parts() {
         (listed.len(), &listed[0]["config"]["name"]),
         (2, &json!("F"))
     );
-    // A stream is deleted, or the leader goes, while requests wait.
+    // A client deletes a stream, or the leader goes, while requests wait.
     let ask = json!({"subject": ">"}).to_string();
     w.publish(0, "$JS.API.STREAM.NAMES", "r.n", &ask);
     w.turn();
@@ -154,7 +154,7 @@ fn lists_of_streams_that_overlap_a_pattern_come_in_parts() {
     assert_eq!(refused + answered + ended, 70);
 }
 
-/// A consumer of the stream A that begins with the last message of each subject.
+/// Creates a consumer of the stream A that begins with the last message of each subject.
 fn make_consumer(w: &mut World, name: &str, filter: &str) {
     let body = json!({"stream_name": "A", "config": {
         "durable_name": name, "ack_policy": "explicit", "deliver_policy": "last_per_subject",
@@ -172,7 +172,7 @@ fn pending(heard: &str) -> Vec<u64> {
 
 #[test]
 fn a_consumer_finds_the_last_messages_in_parts() {
-    // The constant of the tests: a turn looks at 3 subjects.
+    // By the constant for tests, a consumer looks at 3 subjects in a turn.
     let mut w = with_subjects(20);
     make_consumer(&mut w, "C", "a.*");
     w.turn();
@@ -198,7 +198,7 @@ fn a_consumer_finds_the_last_messages_in_parts() {
         (&0.into(), &21.into())
     );
 
-    // The consumer is deleted, or the leader goes, before it has found them.
+    // A client deletes the consumer, or the leader goes, before the consumer has found its messages.
     make_consumer(&mut w, "D", "*.*");
     w.turn();
     w.turn();
@@ -221,14 +221,14 @@ fn a_consumer_finds_the_last_messages_in_parts() {
 
 #[test]
 fn a_purge_by_subject_is_prepared_in_parts() {
-    // The constants of the tests: up to 8 subjects are purged at once, and a turn looks at 3.
+    // By the constants for tests, the leader purges up to 8 subjects at once, and looks at 3 in a turn.
     let mut w = with_subjects(24);
     let purge = |filter: &str| json!({ "filter": filter }).to_string();
     w.publish(0, "$JS.API.STREAM.PURGE.A", "r.1", &purge("a.*"));
     w.turn();
     w.turn();
     assert_eq!(w.messages(0, "A"), Some(32), "the purge is not decided yet");
-    // A second purge of the stream keeps its place behind the first.
+    // A second purge of the stream keeps its place behind the first, although it needs no preparation.
     w.publish(0, "$JS.API.STREAM.PURGE.A", "r.2", "{}");
     w.settle();
     let heard = w.heard(0);
@@ -238,7 +238,7 @@ fn a_purge_by_subject_is_prepared_in_parts() {
         assert_eq!(w.messages(node, "A"), Some(0));
     }
 
-    // The stream is deleted, or the leader goes, before the purge is prepared.
+    // A client deletes the stream, or the leader goes, before the nodes have prepared the purge.
     let mut w = with_subjects(24);
     w.publish(0, "$JS.API.STREAM.PURGE.A", "r.1", &purge("a.*"));
     w.turn();

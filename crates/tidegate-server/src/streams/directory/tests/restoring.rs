@@ -1,4 +1,4 @@
-//! Streams that clients restore, in a group of all nodes and in a group of one.
+//! Tests streams that clients restore, in a group of all nodes and in a group of one node.
 
 use serde_json::{Value, json};
 use tidegate_stream::backup::{Summary, Writer};
@@ -8,7 +8,7 @@ use tidegate_stream::stream::StreamState;
 use super::world::World;
 use super::{config, error};
 
-/// A backup of five messages, 3 to 9 with gaps.
+/// Writes a backup of five messages, with sequences from 3 to 9 with gaps.
 fn backup() -> Vec<u8> {
     let mut writer = Writer::default();
     let state = StreamState {
@@ -34,7 +34,7 @@ fn backup() -> Vec<u8> {
 }
 
 impl World {
-    /// Asks to restore the stream `S`, and returns the subject for the chunks.
+    /// Asks the leader to restore the stream `S`, and returns the subject at which the leader takes chunks.
     fn begin(&mut self, node: usize, replicas: usize) -> String {
         let body = json!({"config": config("S", replicas), "state": {}});
         let answer = self.ask(node, "STREAM.RESTORE.S", &body);
@@ -42,7 +42,7 @@ impl World {
         to.unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 
-    /// Sends a chunk, and returns the answer.
+    /// Sends a chunk of the backup, and returns the text that the client gets as answer.
     fn chunk(&mut self, node: usize, to: &str, chunk: &[u8]) -> String {
         let mut bytes = format!("PUB {to} r.{node}.c {}\r\n", chunk.len()).into_bytes();
         bytes.extend_from_slice(chunk);
@@ -69,7 +69,8 @@ fn a_stream_is_restored_on_one_node_and_on_all() {
             let backup = backup();
             let (a, b) = backup.split_at(backup.len() / 2);
             assert!(w.chunk(node, &to, a).contains("r."), "confirmed");
-            // No client sees the stream, and none can take its name.
+            // While the restoration runs, no client sees the stream, and no client can create another stream
+            // of its name.
             assert_eq!(w.code((node + 1) % 3), 10059);
             let names = w.ask(node, "STREAM.NAMES", &Value::Null);
             assert_eq!(names["total"], 0, "{names}");
@@ -103,18 +104,18 @@ fn a_stream_is_restored_on_one_node_and_on_all() {
 #[test]
 fn a_failed_restoration_leaves_nothing() {
     for replicas in [1, 3] {
-        // A damaged backup.
+        // The client sends a damaged backup, so the leader gives the restoration up.
         let mut w = World::of(3);
         let to = w.begin(0, replicas);
         let mut damaged = backup();
-        // The checksum of the first chunk.
+        // The test damages the checksum of the backup's first chunk.
         damaged[15] ^= 1;
         let heard = w.chunk(0, &to, &damaged);
         w.settle();
         let heard = heard + &w.heard(0);
         assert!(heard.contains("10062"), "{heard}");
         assert_eq!(error(&w.create(0, "S", replicas)), Value::Null);
-        // A backup that ends early.
+        // The client sends a backup that ends early, so the leader gives the restoration up.
         let mut w = World::of(3);
         let to = w.begin(0, replicas);
         let backup = backup();
@@ -124,7 +125,7 @@ fn a_failed_restoration_leaves_nothing() {
         let heard = heard + &w.heard(0);
         assert!(heard.contains("10062") && heard.contains("cut"), "{heard}");
         assert_eq!(error(&w.create(0, "S", replicas)), Value::Null);
-        // A client that goes.
+        // The client goes before it has sent the end, so the leader gives the restoration up after a time.
         let mut w = World::of(3);
         let to = w.begin(0, replicas);
         w.chunk(0, &to, &backup);
@@ -154,7 +155,7 @@ fn a_new_leader_deletes_a_stream_in_restoration() {
     }
     assert_eq!(error(&w.create(0, "S", 3)), Value::Null);
 
-    // The same node leads again, as after a restart.
+    // The same node leads again, as after a restart, and has lost the reader's state.
     let mut w = World::of(3);
     let to = w.begin(0, 1);
     w.chunk(0, &to, &backup[..backup.len() / 2]);

@@ -1,4 +1,4 @@
-//! Random requests while leaders go and nodes fall behind.
+//! Tests random requests while leaders go and nodes fall behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ enum Act {
     Follow(prop::sample::Index),
     Lead(prop::sample::Index, prop::sample::Index),
     Turns(usize),
-    /// Lets messages from one node to another wait from now on, or wait no more.
+    /// The test holds messages from one node to another back from now on, or delivers them again.
     Slow(usize, usize),
     Hurry(usize, usize),
     Settle,
@@ -50,17 +50,18 @@ fn act(nodes: usize) -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Random requests while leaders go and nodes fall behind. Once all nodes are well again, all have the same
-/// streams, and each request has had one answer.
+/// A random walk of requests while leaders go and nodes fall behind. Once all nodes are well again, all nodes
+/// have the same streams, and each request has had one answer.
 struct Walk {
     w: World,
     asked: usize,
-    /// The sequence numbers of acknowledged messages, by stream.
+    /// The sequences of acknowledged messages, by stream, which the stream must have at the end.
     acked: BTreeMap<String, BTreeSet<u64>>,
     deleted: BTreeSet<String>,
-    /// The reply subjects of published messages, each with its stream.
+    /// The reply subjects of published messages, each with the message's stream, by which the test finds
+    /// messages to a deleted stream.
     loose: BTreeMap<String, String>,
-    /// The number of answers by reply subject.
+    /// The number of answers that clients got, by reply subject.
     answers: BTreeMap<String, usize>,
 }
 
@@ -226,7 +227,8 @@ impl Walk {
             }
         }
         for (reply, answers) in &self.answers {
-            // A node that has not learned that a stream is deleted still takes messages for it.
+            // A node that has not learned that a client deleted the stream still takes messages for it, so
+            // their publishers may get no answer.
             let ended = self
                 .loose
                 .get(reply)

@@ -1,5 +1,5 @@
-//! Nodes with several groups each, without sockets and without Raft: all members commit a proposed entry at
-//! once, except those that are held back.
+//! Builds nodes with several groups each for tests, without sockets and without Raft: all members commit a
+//! proposed entry at once, except nodes from which the test holds entries back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::config::{Settings, StreamSettings};
 use crate::party::ClientKey;
 use crate::sessions::{Node, joined};
 
-/// The entries of one group.
+/// Serves the messages of one group to a node from the entries that the test keeps.
 struct Entries<'a>(GroupId, &'a BTreeMap<(GroupId, u64), bytes::Bytes>);
 
 impl Messages for Entries<'_> {
@@ -38,7 +38,8 @@ impl Messages for Entries<'_> {
     }
 }
 
-/// Returns whether a message arrives: `lost` in a hundred of the messages between leaders do not.
+/// Decides by chance whether a message arrives: the test loses `lost` in a hundred of the messages between
+/// leaders.
 fn arrives(chance: &mut u64, lost: u64) -> impl FnMut(&Routed<'_>) -> bool {
     move |message| {
         *chance = chance
@@ -50,30 +51,33 @@ fn arrives(chance: &mut u64, lost: u64) -> impl FnMut(&Routed<'_>) -> bool {
 }
 
 pub(crate) struct World {
-    /// All entries, by group and place.
+    /// All entries that the nodes have proposed, by group and place, from which the nodes read messages.
     entries: BTreeMap<(GroupId, u64), bytes::Bytes>,
-    /// How many in a hundred of the messages between leaders are lost, by chance.
+    /// The number of messages between leaders that the test loses, in a hundred, by chance.
     pub(crate) lost: u64,
     chance: u64,
     pub(crate) nodes: Vec<Node>,
     pub(crate) groups: Vec<GroupOf>,
     pub(crate) now: Time,
-    /// The index of the last entry of each group.
+    /// The index of the last entry of each group, after which the next entry follows.
     last: BTreeMap<GroupId, u64>,
     pub(crate) leaders: BTreeMap<GroupId, usize>,
-    /// For each node that is held back, the entries of the directory that it has not received.
+    /// For each node from which the test holds entries back, the entries of the directory that it has not
+    /// received.
     pub(crate) held: BTreeMap<usize, Vec<Committed>>,
-    /// Entries on their way: the node, the group and the entry.
+    /// The entries that have still to reach a node: the node, the group and the entry.
     pending: Vec<(usize, GroupId, Committed)>,
     clients: Vec<(usize, ClientKey)>,
-    /// Pairs of nodes: messages from the first to the second wait until `hurry`.
+    /// The pairs of nodes between which the test holds messages back: messages from the first to the second
+    /// wait until `hurry`.
     pub(crate) slow: BTreeSet<(usize, usize)>,
-    /// The node with a disk that has no space left but the reserve for making some.
+    /// The node with a disk that has no space left but the reserve for commands that free space.
     scarce: Option<usize>,
 }
 
 impl World {
-    /// Returns so many nodes. The first leads all groups it is in, the others lead those it is not in.
+    /// Creates this number of nodes. The first node leads all groups that it is in; the other nodes lead the
+    /// groups that it is not in.
     pub(crate) fn of(count: usize) -> Self {
         Self::sharded(count, 1)
     }
@@ -120,7 +124,7 @@ impl World {
             world.lead(group.number, group.members[0] as usize - 1);
         }
         world.turn();
-        // One client at each node.
+        // The test connects one client to each node.
         for node in 0..count {
             let key = joined::client(&mut world.nodes[node], world.now);
             world.clients.push((node, key));
@@ -131,13 +135,13 @@ impl World {
         world
     }
 
-    /// Replaces the client at this node by a new one.
+    /// Replaces the client at this node by a new client, as if the first had lost its connection.
     fn connect(&mut self, node: usize) {
         self.clients[node].1 = joined::client(&mut self.nodes[node], self.now);
         self.say(node, format!("SUB r.{node}.* 1\r\n"));
     }
 
-    /// Starts this node again without streams of its own: it waits until the others admit it.
+    /// Starts this node again without streams of its own: it waits until the other nodes admit it.
     pub(crate) fn begin_as_guest(&mut self, node: usize, domain: &str) {
         let mut streams = StreamSettings::new("not used".into());
         streams.domain = Some(domain.into());
@@ -205,7 +209,7 @@ impl World {
         id
     }
 
-    /// Runs one turn of each slot, and commits and applies the entries.
+    /// Runs one turn of each group on each node: commits and applies the entries, and serves the streams.
     pub(crate) fn turn(&mut self) {
         self.now = self.now + Duration::from_millis(1);
         let now = self.now;
@@ -235,7 +239,7 @@ impl World {
                 let entries = Entries(group, &self.entries);
                 node.serve_streams(at, now, &entries).unwrap();
             }
-            // A thread of the pool encodes the page of the turn before.
+            // A thread of the pool would encode the page of the turn before, so the test encodes it here.
             while let Some((at, job)) = node.poll_page() {
                 let body = job.page.encode();
                 node.handle_page(now, at, &job.reply, Some(&body));
@@ -250,7 +254,7 @@ impl World {
         self.nodes[node].handle_committed(at, now, entry).unwrap();
     }
 
-    /// Holds the directory's entries back from this node.
+    /// Holds the directory's entries back from this node, so that its copy falls behind.
     pub(crate) fn hold(&mut self, node: usize) {
         self.held.insert(node, Vec::new());
     }
@@ -262,8 +266,8 @@ impl World {
         self.settle();
     }
 
-    /// Leaves so little space on this node's disk that it writes only commands that make
-    /// space. `None` gives all nodes space again.
+    /// Leaves so little space on this node's disk that the node writes only commands that free space. `None`
+    /// gives all nodes space again.
     pub(crate) fn crowd(&mut self, node: Option<usize>) {
         self.scarce = node;
         for (at, of) in self.nodes.iter_mut().enumerate() {
@@ -274,7 +278,7 @@ impl World {
         }
     }
 
-    /// Lets a second pass.
+    /// Lets a second pass, in which the nodes run their turns and timers.
     pub(crate) fn settle(&mut self) {
         for _ in 0..20 {
             self.now = self.now + Duration::from_millis(50);
@@ -289,7 +293,8 @@ impl World {
         joined::pump(&mut self.nodes, self.now, slow, arrives);
     }
 
-    /// Delivers the messages that wait between these two, and lets none wait there any more.
+    /// Delivers the messages that the test holds back between these two nodes, and holds none back there any
+    /// more.
     pub(crate) fn hurry(&mut self, from: usize, to: usize) {
         self.slow.remove(&(from, to));
         let arrives = arrives(&mut self.chance, self.lost);
@@ -297,7 +302,7 @@ impl World {
         self.pump();
     }
 
-    /// Lets the client at this node send these bytes.
+    /// Lets the client at this node send these bytes to the node.
     pub(crate) fn say(&mut self, node: usize, text: impl AsRef<[u8]>) {
         let key = self.clients[node].1;
         joined::say(&mut self.nodes[node], self.now, key, text);
@@ -311,13 +316,13 @@ impl World {
     }
 
     pub(crate) fn publish(&mut self, node: usize, subject: &str, reply: &str, payload: &str) {
-        // Each client has a subject of its own for answers.
+        // Each client has a subject of its own for answers, so that no client hears another's answers.
         let reply = reply.replacen("r.", &format!("r.{node}."), 1);
         let text = format!("PUB {subject} {reply} {}\r\n{payload}\r\n", payload.len());
         self.say(node, &text);
     }
 
-    /// Returns the answers to a request from the client at this node.
+    /// Returns the answers to a request from the client at this node. Most requests have one.
     pub(crate) fn answers(&mut self, node: usize, what: &str, body: &Value) -> Vec<Value> {
         let body = if body.is_null() {
             String::new()
@@ -343,7 +348,8 @@ impl World {
         self.ask(node, &format!("STREAM.CREATE.{name}"), &config)
     }
 
-    /// Returns the group that keeps a stream, and whether it is made, as this node's directory has it.
+    /// Returns the group that keeps a stream, and whether the group has created it, as this node's directory
+    /// shows it.
     pub(crate) fn kept(&self, node: usize, name: &str) -> Option<Home> {
         let directory = self.nodes[node].directory().unwrap().applied();
         let id = directory.by_name(name)?;
@@ -357,7 +363,7 @@ impl World {
         }
     }
 
-    /// Returns the only node of the group that keeps a stream of one replica.
+    /// Returns the only node of the group that keeps a stream with one replica.
     pub(crate) fn owner_of(&self, name: &str) -> usize {
         let group = self.group_of(name);
         let of = self.groups.iter().find(|g| g.number == group).unwrap();
