@@ -1,5 +1,6 @@
 //! Turns the tree of a configuration file into [`Settings`], setting by setting. [`super::known`] says which
-//! settings exist; an unknown one is refused with its name and line, so that no misspelt setting is ignored.
+//! settings exist. The server refuses an unknown setting with its name and line, so that it ignores no
+//! misspelt setting.
 
 use std::path::{Path, PathBuf};
 
@@ -17,40 +18,40 @@ use super::values::{
 };
 use super::{Settings, StreamSettings};
 
-/// The reason why the server cannot use a configuration file.
+/// The reason why the server cannot use a configuration file, as the operator reads it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The server cannot read the configuration file.
     #[error("cannot read the configuration {}: {source}", path.display())]
     Read {
-        /// The path of the configuration file.
+        /// The path of the configuration file, for the operator.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The configuration file has a syntax error, or a setting with an impossible value.
     #[error("{}: {error}", path.display())]
     Wrong {
-        /// The path of the configuration file.
+        /// The path of the configuration file, for the operator.
         path: PathBuf,
-        /// The line and the cause of the error.
+        /// The line and the cause of the error, for the operator.
         error: SyntaxError,
     },
     /// The server refuses settings of the configuration file.
     #[error("{}: {first}{}", path.display(), and_more(*.more))]
     Refused {
-        /// The path of the configuration file.
+        /// The path of the configuration file, for the operator.
         path: PathBuf,
         /// The line of the first setting that the server refuses, and the cause.
         first: SyntaxError,
-        /// The number of further settings that the server refuses.
+        /// The number of further settings that the server refuses, so that the operator expects more errors.
         more: usize,
     },
 }
 
 impl ConfigError {
-    /// Returns the error for a file with refused settings; `None` if the report has none.
+    /// Makes the error for a file with settings that the server refuses; `None` if the report has none.
     #[must_use]
     pub fn of(path: &Path, report: &Report) -> Option<Self> {
         let first = report.refused.first()?.clone();
@@ -67,7 +68,7 @@ fn and_more(more: usize) -> String {
 }
 
 /// Reads the configuration file at `path`, and overwrites the `settings` that the file names. Reads a file
-/// that ends in `.toml` as TOML, and any other in nats-server's syntax.
+/// that ends in `.toml` as TOML, and any other file in nats-server's syntax.
 ///
 /// Returns the report on all settings of the file, also on those that the server refuses.
 ///
@@ -97,7 +98,7 @@ pub fn read_file(path: &Path, settings: &mut Settings) -> Result<Report, ConfigE
     Ok(read(&map.map_err(wrong)?, settings))
 }
 
-/// Applies the tree of a configuration file to the settings.
+/// Applies the tree of a configuration file to the settings, for callers that need no report.
 ///
 /// # Errors
 /// The server refuses a setting, or a setting cannot have its value. The error names the line of the first
@@ -109,11 +110,12 @@ pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
     }
 }
 
-/// Applies the tree of a configuration file to the settings, and reports what becomes of each setting. Goes
-/// on after a setting that the server refuses.
+/// Applies the tree of a configuration file to the settings, and reports what the server does with each
+/// setting. Goes on after a setting that the server refuses, so that the report has all of them.
 pub fn read(map: &Map, s: &mut Settings) -> Report {
     let mut reading = Reading::default();
-    // The system account has its name before the accounts are read, wherever the file gives it.
+    // The reading needs the name of the system account before it reads the accounts, wherever the file gives
+    // the name.
     let system = system_account(map);
     reading.block("", map, &mut |reading, key, item| {
         match key {
@@ -177,7 +179,7 @@ pub fn read(map: &Map, s: &mut Settings) -> Report {
     reading.finish()
 }
 
-/// Checks the settings that name a user, once all users are known.
+/// Checks the settings that name a user, which is possible only once the reading has found all users.
 fn check_users(reading: &mut Reading, map: &Map, s: &Settings) {
     let users = &s.sessions.users;
     let line = |key| value(map, key).map_or(0, |item| item.line);

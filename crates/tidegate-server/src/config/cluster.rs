@@ -1,9 +1,9 @@
-//! The cluster settings of a node: the address on which it listens for the other nodes, the routes to them,
-//! and the secret that all nodes share.
+//! Reads and checks the cluster settings of a node: the address on which it listens for the other nodes, the
+//! routes to them, and the secret that all nodes share.
 //!
 //! Settings that mean the same in nats-server have nats-server's names. In nats-server a node presents the
 //! credentials of a route to the node at the other end. Here all nodes share one secret, and no node ever
-//! sends it: each proves that it knows the secret.
+//! sends it: each node proves that it knows the secret.
 
 use std::time::Duration;
 
@@ -23,28 +23,31 @@ use super::values::{boolean, credential, entries, error, list, name, port, text,
 
 /// The port on which a node listens for the other nodes if the configuration gives only a host.
 pub const CLUSTER_PORT: u16 = 6222;
-/// The default of [`ClusterSettings::longest_pause`].
+/// The default of [`ClusterSettings::longest_pause`]: a node that is away for long is found soon after its
+/// return.
 const PAUSE: Duration = Duration::from_secs(2);
-/// The value of [`ClusterSettings::longest_pause`] if the configuration turns `connect_backoff` on.
+/// The value of [`ClusterSettings::longest_pause`] if the configuration turns `connect_backoff` on, which
+/// spares the network.
 const PAUSE_BACKED_OFF: Duration = Duration::from_secs(30);
 
-/// The settings of a node that belongs to a cluster.
+/// The settings by which a node joins a cluster and speaks to its other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSettings {
-    /// The name of the cluster, the same on all its nodes.
+    /// The name of the cluster. All nodes of the cluster must have it, so that a node joins no other cluster.
     pub name: String,
     /// The address on which this node listens for the other nodes.
     pub host: String,
     /// The port on which this node listens for the other nodes; 0 takes a free port.
     pub port: u16,
-    /// The addresses of the other nodes. The list may include this node's own address.
+    /// The addresses of the other nodes. The node connects to them. The list may include this node's own
+    /// address.
     pub routes: Vec<RouteAddress>,
-    /// The secret that only the nodes of the cluster know; `None` if they have none.
+    /// The secret by which the nodes of the cluster recognise each other; `None` if they have none.
     pub secret: Option<ClusterSecret>,
     /// The settings of TLS between the nodes. Without TLS an attacker on the network can read and change
     /// their traffic.
     pub tls: Option<ClusterTls>,
-    /// True if the other nodes must not advertise this node's address to their clients.
+    /// True if the operator forbids the other nodes to advertise this node's address to their clients.
     pub no_advertise: bool,
     /// The longest pause between two attempts of this node to reach another node. The pauses double up to
     /// this time, and each varies by up to a quarter.
@@ -74,12 +77,12 @@ impl Default for ClusterSettings {
     }
 }
 
-/// The address of a node of the cluster.
+/// The address at which a node of the cluster listens for the others, and to which they connect.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RouteAddress {
-    /// The host name or the IP address of the node.
+    /// The host name or the IP address of the node, to which the other nodes connect.
     pub host: String,
-    /// The port on which the node listens for the other nodes.
+    /// The port on which the node listens for connections of the other nodes.
     pub port: u16,
 }
 
@@ -92,7 +95,8 @@ impl std::fmt::Display for RouteAddress {
     }
 }
 
-/// The secret that all nodes of a cluster know. Its debug output does not show the text.
+/// The secret that all nodes of a cluster know. Its debug output hides the text, so that no log shows the
+/// secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterSecret(String);
 
@@ -116,48 +120,50 @@ impl std::fmt::Debug for ClusterSecret {
     }
 }
 
-/// The reason why the cluster settings of a node are wrong.
+/// The reason why the server refuses the cluster settings of a node, as the operator reads it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterSettingsError {
-    /// The server has no name, so the other nodes cannot tell this server from another one.
+    /// The operator gave the server no name, so the other nodes could not tell this server from another
+    /// server.
     #[error("a node of a cluster needs a name of its own that stays: say --name (server_name)")]
     ServerName,
-    /// The cluster has no name, so the nodes cannot tell it from another cluster.
+    /// The operator gave the cluster no name, so the nodes could not tell it from another cluster.
     #[error(
         "a cluster needs a name, the same for all its nodes: say --cluster-name (cluster.name)"
     )]
     ClusterName,
-    /// This name of the server or of the cluster has blanks, or is longer than 128 bytes.
+    /// The operator gave the server or the cluster this name, which has blanks or is longer than 128 bytes.
     #[error("`{0}` cannot be a name in a cluster: without blanks, and at most 128 bytes")]
     Name(String),
-    /// The settings have no routes to other nodes.
+    /// The operator gave no routes, so the node could not find the other nodes.
     #[error(
         "a cluster needs --routes (cluster.routes): the addresses of all its nodes, the same list for each"
     )]
     Routes,
-    /// The settings have more routes than a cluster may have nodes.
+    /// The operator gave this number of routes, more than a cluster may have nodes.
     #[error("{0} routes: a cluster has at most {max} nodes", max = PEERS_MAX + 1)]
     TooMany(usize),
-    /// This text in the list of routes is not the address of a node.
+    /// This text in the operator's list of routes is not the address of a node.
     #[error("`{0}` is no route: expected nats-route://HOST:PORT")]
     Route(String),
     /// This host of a route cannot stand in a certificate, so TLS could not check the node.
     #[error("`{0}` is no name or address that a certificate can be for: name the node otherwise")]
     RouteName(String),
-    /// The credentials in the address of a node have a wrong escape.
+    /// The credentials in the address of a node have a wrong escape, so the node could not read the secret.
     #[error("{0}")]
     Escape(EscapeError),
     /// This text is not an address on which the node could listen for other nodes.
     #[error("`{0}` is no address to listen on: expected nats://HOST:PORT")]
     Listen(String),
-    /// The configuration gives two different secrets, in routes or in the cluster's block.
+    /// The configuration gives two different secrets, in routes or in the cluster's block, but all nodes
+    /// share one secret.
     #[error(
         "a route's credentials differ from the cluster's: all nodes share one secret, give it once"
     )]
     Secrets,
-    /// The secret is empty, too long, or a bcrypt hash. A hash does not work, because each node proves that
-    /// it knows the plain text.
+    /// The secret is empty, too long, or a bcrypt hash. The server refuses a hash, because each node proves
+    /// that it knows the plain text.
     #[error(
         "the cluster's secret must be given as it is, not as a bcrypt hash, in 1 to {SECRET_BYTES_MAX} bytes: each node proves that it knows it"
     )]
@@ -179,7 +185,8 @@ impl ClusterSettings {
         self.share(secret)
     }
 
-    /// Adds the route to a node: `[nats-route://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`.
+    /// Adds a route, the address of another node to which this node connects:
+    /// `[nats-route://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`.
     ///
     /// # Errors
     /// The text does not have this form, or its credentials differ from a secret given before.
@@ -211,13 +218,15 @@ impl ClusterSettings {
         }
     }
 
-    /// Returns whether the node listens for other nodes only on the loopback interface.
+    /// Returns whether the node listens for other nodes only on the loopback interface, which other machines
+    /// cannot reach.
     #[must_use]
     pub fn is_local(&self) -> bool {
         is_loopback(&self.host)
     }
 
-    /// Checks that these settings are complete and allowed, for a server with the name `server_name`.
+    /// Checks that these settings are complete and allowed for a server with the name `server_name`, before
+    /// the server starts.
     ///
     /// # Errors
     /// A setting of the cluster is missing or not allowed.
@@ -253,8 +262,8 @@ impl ClusterSettings {
     }
 }
 
-/// Splits an address into secret, host and port; `None` if it is malformed. The address must have one of
-/// `schemes`, or no scheme.
+/// Splits an address from the configuration into secret, host and port; `None` if it is malformed. The
+/// address must have one of `schemes`, or no scheme.
 fn parse<'a>(url: &'a str, schemes: &[&str]) -> Option<(Option<&'a str>, String, Option<u16>)> {
     let rest = match url.split_once("://") {
         Some((scheme, rest)) => schemes.contains(&scheme).then_some(rest)?,
@@ -285,13 +294,13 @@ fn parse<'a>(url: &'a str, schemes: &[&str]) -> Option<(Option<&'a str>, String,
     good.then(|| (secret, host.to_owned(), port))
 }
 
-/// Returns the secret that the credentials in an address stand for.
+/// Returns the secret in the credentials of an address, with its escapes decoded, as the nodes use it.
 fn decoded(secret: Option<&str>) -> Result<Option<String>, ClusterSettingsError> {
     let secret = secret.map(unescape).transpose();
     secret.map_err(ClusterSettingsError::Escape)
 }
 
-/// Returns the address without the secret in it, for error messages.
+/// Returns the address without the secret in it, so that no error message shows the secret.
 fn without_secret(url: &str) -> String {
     match url.rsplit_once('@') {
         Some((_, address)) => format!("...@{address}"),
@@ -299,7 +308,7 @@ fn without_secret(url: &str) -> String {
     }
 }
 
-/// Reads the `cluster` block of a configuration file.
+/// Reads the `cluster` block of a configuration file into `cluster`.
 pub(super) fn cluster(
     reading: &mut Reading,
     key: &str,

@@ -1,7 +1,7 @@
-//! The TLS settings between nodes: `cluster { tls { ... } }`.
+//! Reads the TLS settings between nodes from a configuration file: `cluster { tls { ... } }`.
 //!
 //! The settings have nats-server's names. As in nats-server, both nodes of a connection show a certificate
-//! and check the other's, and no setting turns that off.
+//! and check the other node's certificate, and no setting turns that off.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,25 +10,27 @@ use super::reading::Reading;
 use super::tree::{Item, SyntaxError};
 use super::values::{boolean, entries, error, file, positive, wrong};
 
-/// The default limit on the time of a TLS handshake between nodes.
+/// The default of [`ClusterTls::timeout`], after which a node ends a TLS handshake with another node.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 
-/// The settings of TLS between nodes: each node shows a certificate, and checks the other's.
+/// The settings of TLS between nodes: each node shows a certificate and checks the other node's, so that only
+/// nodes of the cluster connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterTls {
     /// The PEM file of this node's certificate and its chain. The node shows the certificate both to the
     /// nodes that it dials and to the nodes that dial it.
     pub cert_file: PathBuf,
-    /// The PEM file of the private key that belongs to this node's certificate.
+    /// The PEM file of the private key that belongs to this node's certificate, with which the node proves
+    /// that the certificate is its own.
     pub key_file: PathBuf,
-    /// The PEM file of the authorities that sign the nodes' certificates. The cluster accepts any node with a
-    /// certificate that they signed.
+    /// The PEM file of the authorities that sign the nodes' certificates. A node accepts any other node with
+    /// a certificate that they signed.
     pub ca_file: PathBuf,
-    /// The longest time that a TLS handshake between nodes may take.
+    /// The longest time that a TLS handshake between nodes may take. After it the node closes the connection.
     pub timeout: Duration,
 }
 
-/// Reads the `tls` block in `cluster` of a configuration file.
+/// Reads the `tls` block in `cluster` of a configuration file, and checks that it has all files.
 pub(super) fn cluster_tls(reading: &mut Reading, item: &Item) -> Result<ClusterTls, SyntaxError> {
     let mut tls = ClusterTls {
         cert_file: PathBuf::new(),

@@ -1,27 +1,29 @@
-//! The address, as `HOST` or `HOST:PORT`, that a server advertises to clients.
+//! Reads the address, as `HOST` or `HOST:PORT`, that a server advertises to clients.
 
 use std::str::FromStr;
 
-/// An address of the form `HOST` or `HOST:PORT`, with an IPv6 address in brackets. The host may be a name.
+/// An address that a server advertises to clients, of the form `HOST` or `HOST:PORT`, with an IPv6 address in
+/// brackets. The host may be a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPort {
     host: String,
     port: Option<u16>,
 }
 
-/// The error for a text that is not a host with an optional port.
+/// The error for an advertised address that is not a host with an optional port; it holds the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected HOST or HOST:PORT, an IPv6 address in brackets: {0}")]
 pub struct HostPortError(String);
 
 impl HostPort {
-    /// Returns the host as the configuration gives it, without brackets.
+    /// Returns the host of the advertised address as the configuration gives it, without brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Returns the port, or `default` if the address has no port.
+    /// Returns the port of the advertised address, or `default`, the port on which the server listens, if the
+    /// address has none.
     #[must_use]
     pub fn port_or(&self, default: u16) -> u16 {
         self.port.unwrap_or(default)
@@ -45,8 +47,8 @@ impl FromStr for HostPort {
             },
         };
         let port = match port {
-            // Ports "0" and "-1" mean the same as no port, as in nats-server: the port on which the server
-            // listens.
+            // The ports "0" and "-1" count as no port, as in nats-server. The server then advertises the port
+            // on which it listens.
             None | Some("0" | "-1") => None,
             Some(port) => Some(port.parse().map_err(|_| wrong())?),
         };
@@ -61,7 +63,8 @@ impl FromStr for HostPort {
     }
 }
 
-/// Returns `host:port`, with brackets around an IPv6 address.
+/// Joins `host` and `port` into the text of an address, with brackets around an IPv6 address, so that a
+/// client can parse it.
 pub(crate) fn joined(host: &str, port: u16) -> String {
     match host.contains(':') {
         true => format!("[{host}]:{port}"),

@@ -1,37 +1,39 @@
 //! The table of all settings of nats-server 2.15's configuration file, and of Tidegate's own: the settings
-//! that the server carries out, those that it takes without effect, and those that it refuses.
+//! that the server obeys, the settings that it accepts without effect, and the settings that it refuses.
 //!
 //! The table is the one place that knows names and their other spellings. A setting without effect changes no
 //! promise of this server. The server refuses a setting if ignoring it would break a promise, and gives the
 //! reason. docs/nats-support.md shows the table; a test keeps the two equal, and another test finds each
 //! setting of nats-server here.
 
-/// The meaning of a setting for this server.
+/// The meaning of a setting for this server, which decides how the server reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// The server carries the setting out.
+    /// nats-server has the setting, and this server obeys it.
     CarriedOut,
-    /// The setting is not one of nats-server's, and the server carries it out.
+    /// Only Tidegate has the setting, and this server obeys it.
     Own,
-    /// The server takes the setting, and the setting changes nothing here.
+    /// The server accepts the setting although it changes nothing here, so that configurations of nats-server
+    /// work.
     WithoutEffect,
-    /// The server refuses the setting, for this reason, unless the value turns the feature off.
+    /// The server refuses the setting, for this reason, unless its value turns the feature off, because
+    /// ignoring it would break a promise.
     Refused(&'static str),
 }
 
-/// A setting of the configuration file.
+/// A setting that the configuration file may have, and its meaning here.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// The block in which the setting stands, such as `cluster.tls`; empty at the top level.
     pub block: &'static str,
     /// The names of the setting, all with the same meaning. The server's messages use the first one.
     pub names: &'static [&'static str],
-    /// The meaning of the setting for this server.
+    /// The meaning of the setting, by which the server obeys, ignores or refuses it.
     pub meaning: Meaning,
 }
 
-/// Returns the setting with this name in this block. Names do not distinguish upper and lower case, as in
-/// nats-server.
+/// Finds the setting with this name in this block; `None` if the server does not know it. Names do not
+/// distinguish upper and lower case, as in nats-server.
 #[must_use]
 pub fn find(block: &str, name: &str) -> Option<&'static Setting> {
     let has = |s: &&Setting| {
@@ -88,7 +90,7 @@ const KNOWN_URLS: &str = "this server compares no certificate with the addresses
 const KEY: &str = "this server does not encrypt the files of streams";
 const ACCOUNT: &str = "the system account has only users here";
 
-/// All settings, block by block.
+/// All settings that the server knows, block by block, in the order of the documentation.
 pub static SETTINGS: &[Setting] = &[
     done("", &["host", "net"]),
     done("", &["port"]),

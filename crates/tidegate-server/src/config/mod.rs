@@ -1,4 +1,4 @@
-//! The settings of a server: [`Settings`], plain data with nats-server's names and defaults.
+//! Holds the settings of a server: [`Settings`], plain data with nats-server's names and defaults.
 //!
 //! This module defines the meaning of each setting, except for those of a client session
 //! ([`SessionSettings`]). [`read_nats`] and [`read_toml`] read the text of a configuration file into a tree
@@ -39,34 +39,35 @@ pub use self::tree::{Item, Map, Outside, SyntaxError, System, Value, read_nats, 
 /// The default data directory of streams, relative to the directory in which the server starts.
 pub const DATA_DIRECTORY: &str = "tidegate-data";
 
-/// The name of a cluster that has none and serves no streams.
+/// The name that the server gives a cluster if the operator gives none and the server serves no streams.
 const CLUSTER_NAME: &str = "nats";
 
-/// The default name of the system account.
+/// The default name of the system account, with nats-server's name.
 pub const SYSTEM_ACCOUNT: &str = "$SYS";
 
-/// All settings of a server.
+/// All settings of a server, from the configuration file and the command line. The server starts with them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The host name or address on which the server listens for clients.
     pub host: String,
     /// The port on which the server listens for clients; 0 takes a free port.
     pub port: u16,
-    /// The server's name, for people to read. The default is the server's id.
+    /// The server's name, for people to read and for the nodes of a cluster to recognise. The default is the
+    /// server's id.
     pub server_name: Option<String>,
     /// The address that the server advertises to clients as its own; `None` advertises the address on which
     /// it listens.
     pub client_advertise: Option<HostPort>,
     /// The limits and credentials that all client sessions obey.
     pub sessions: SessionSettings,
-    /// The most client connections at a time.
+    /// The most client connections that the server has at the same moment; it refuses further ones.
     pub max_connections: usize,
     /// The most bytes that may wait for one client before the server closes the connection as a slow
     /// consumer.
     pub max_pending: usize,
     /// The TLS settings of the client port; `None` without TLS.
     pub tls: Option<TlsSettings>,
-    /// True if a client may connect without TLS although TLS is configured.
+    /// True if the server accepts a client without TLS although the client port has TLS.
     pub allow_non_tls: bool,
     /// The host on which the HTTP monitor listens. The monitor runs only if `http_port` is set.
     pub http_host: Option<String>,
@@ -74,17 +75,19 @@ pub struct Settings {
     pub http_port: Option<u16>,
     /// The prefix of the monitor's paths, with a slash before it and none after it; empty without one.
     pub http_base_path: String,
-    /// The tags that the operator gives the server, in lower case.
+    /// The tags that the operator gives the server, in lower case. Streams and clients choose servers by
+    /// them.
     pub tags: Vec<String>,
-    /// Names and values that the operator gives the server.
+    /// The names and values that the operator gives the server, and the monitor shows.
     pub metadata: BTreeMap<String, String>,
-    /// The name of the system account, for people to read.
+    /// The name of the system account, which the server shows to clients and operators.
     pub system_account: String,
     /// The time in which a server in lame duck mode closes all connections. It includes the grace period.
     pub lame_duck_duration: Duration,
-    /// The time that the server in lame duck mode waits before it closes the first connection.
+    /// The time that a server in lame duck mode waits before it closes the first connection, so that clients
+    /// can move.
     pub lame_duck_grace_period: Duration,
-    /// The file into which the server writes its process id.
+    /// The file into which the server writes its process id, so that scripts can signal the server.
     pub pid_file: Option<PathBuf>,
     /// The file into which the server writes its log, in place of stderr.
     pub log_file: Option<PathBuf>,
@@ -92,9 +95,9 @@ pub struct Settings {
     pub debug: bool,
     /// The controller that decides how many messages the event loop gathers before it writes the sockets.
     pub controller: Choice,
-    /// The file into which the server writes the decisions of all controllers.
+    /// The file into which the server writes the decisions of all controllers, for an analysis.
     pub record: Option<PathBuf>,
-    /// True if the server may listen beyond this machine without credentials or TLS.
+    /// True if the operator allows the server to listen beyond this machine without credentials or TLS.
     pub insecure: bool,
     /// The settings of durable streams; `None` without streams. Then a message reaches only the clients that
     /// subscribe at the time when it is published.
@@ -103,18 +106,20 @@ pub struct Settings {
     pub cluster: Option<ClusterSettings>,
 }
 
-/// The settings of durable streams: their directory, their limits, and times of the log.
+/// The settings of durable streams: the directory in which the server keeps them, the limits that it
+/// enforces, and times of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
-    /// The data directory of the streams. Only one server at a time may use it.
+    /// The data directory of the streams. Only one server may use it at the same moment.
     pub directory: PathBuf,
-    /// The most bytes of all streams on disk together; `None` allows as much as the disk has.
+    /// The most bytes that the server keeps for all streams on disk together; `None` allows as much as the
+    /// disk has.
     pub max_file_bytes: Option<u64>,
-    /// The most bytes of all streams in memory together; `None` is no limit.
+    /// The most bytes that the server keeps for all streams in memory together; `None` is no limit.
     pub max_memory_bytes: Option<u64>,
-    /// The most streams of the server; `None` is no limit.
+    /// The most streams that clients may create on the server; `None` is no limit.
     pub max_streams: Option<usize>,
-    /// The most consumers of one stream; `None` is no limit.
+    /// The most consumers that clients may create for one stream; `None` is no limit.
     pub max_consumers: Option<usize>,
     /// The limits on what requests for streams and consumers may ask for.
     pub limits: Limits,
@@ -122,7 +127,8 @@ pub struct StreamSettings {
     pub remotes: BTreeMap<String, Remote>,
     /// The JetStream domain of the server: its API also answers at `$JS.<domain>.API.>`.
     pub domain: Option<String>,
-    /// The prefix of tags: no two nodes that keep a stream have the same tag with this prefix.
+    /// The prefix of tags by which the server spreads a stream: it never chooses two nodes with an equal tag
+    /// of this prefix.
     pub unique_tag: Option<String>,
     /// True if the log may delay a sync until publishers that have just got an answer have sent their next
     /// messages. The log does so only where the delay pays.
@@ -130,12 +136,13 @@ pub struct StreamSettings {
     /// The length of one segment of the log in bytes: whole pages, and more than four times the largest
     /// message. Only tests change it.
     pub segment_bytes: u64,
-    /// The least bytes by which the log grows from one checkpoint to the next. Only tests change it.
+    /// The number of bytes by which the log must grow before the store writes the next checkpoint. Only tests
+    /// change it.
     pub checkpoint_bytes: u64,
-    /// The time in which the server reads the whole log again once, to find damaged records. Only tests
+    /// The time in which the server once reads the whole log again, to find damaged records. Only tests
     /// change it.
     pub scrub_period: Duration,
-    /// The settings by which a measurement makes the server write streams in another way than the product
+    /// The settings with which a measurement makes the server write streams in another way than the product
     /// does.
     pub lab: Lab,
 }
@@ -200,26 +207,29 @@ impl Default for Settings {
     }
 }
 
-/// The TLS settings of the client port.
+/// The TLS settings of the client port, with which the server accepts clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The PEM file of the server's certificate and its chain.
+    /// The PEM file of the server's certificate and its chain, which the server shows to clients.
     pub cert_file: PathBuf,
-    /// The PEM file of the private key that belongs to the server's certificate.
+    /// The PEM file of the private key that belongs to the server's certificate, with which the server proves
+    /// its identity.
     pub key_file: PathBuf,
-    /// The PEM file of the authorities that sign clients' certificates.
+    /// The PEM file of the authorities that sign clients' certificates, by which the server checks them.
     pub ca_file: Option<PathBuf>,
-    /// True if each client must show a certificate that an authority in `ca_file` signed.
+    /// True if the server requires each client to show a certificate that an authority in `ca_file` signed.
     pub verify: bool,
-    /// The longest time that a client's TLS handshake may take.
+    /// The longest time that a client's TLS handshake may take. After it the server closes the connection.
     pub timeout: Duration,
-    /// The order of the TLS handshake and INFO on a new connection.
+    /// The order in which the server sends INFO and takes the TLS handshake on a new connection.
     pub handshake_first: HandshakeFirst,
-    /// The most TLS handshakes that the server begins in a second; 0 is any number.
+    /// The most TLS handshakes that the server begins in a second, so that clients that reconnect do not keep
+    /// it busy; 0 is no limit.
     pub connection_rate_limit: u64,
-    /// True if the server accepts TLS 1.3 alone, and not TLS 1.2.
+    /// True if the server accepts TLS 1.3 only, and refuses TLS 1.2.
     pub only_tls13: bool,
-    /// True if a client's certificate is to name its user. The server refuses this together with users.
+    /// True if the operator wants the server to take a client's user from its certificate. The server refuses
+    /// this setting together with users.
     pub maps_users: bool,
     /// The cipher suites of TLS 1.2 that the server accepts; empty accepts all that it has.
     pub cipher_suites: Vec<rustls::CipherSuite>,
@@ -227,16 +237,16 @@ pub struct TlsSettings {
     pub curves: Vec<rustls::NamedGroup>,
 }
 
-/// The order of the TLS handshake and INFO on a new client connection.
+/// The order in which the server sends INFO and takes the TLS handshake on a new client connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandshakeFirst {
-    /// The server sends INFO first, and then the TLS handshake follows, as older clients expect.
+    /// The server sends INFO first, and then takes the TLS handshake, as older clients expect.
     #[default]
     Never,
-    /// The TLS handshake comes first, and then the server sends INFO.
+    /// The server takes the TLS handshake first, and then sends INFO, so that no byte goes unencrypted.
     Always,
     /// The client may begin the TLS handshake within this time. If the client stays silent, the server then
-    /// sends INFO, and the handshake follows.
+    /// sends INFO and takes the handshake after it.
     After(Duration),
 }
 
@@ -253,7 +263,8 @@ impl Settings {
     /// Checks that each address that other machines can reach is protected.
     ///
     /// # Errors
-    /// Other machines can reach an address without protection, and `insecure` is not set.
+    /// Other machines can reach an address without protection, and `insecure` is not set, before the server
+    /// starts.
     pub fn check_exposure(&self) -> Result<(), ExposureError> {
         if self.insecure {
             return Ok(());
@@ -278,7 +289,8 @@ impl Settings {
         }
     }
 
-    /// Returns whether clients may send passwords or tokens over the network without TLS.
+    /// Returns whether clients may send passwords or tokens over the network without TLS, so that the server
+    /// can warn the operator.
     #[must_use]
     pub fn shows_credentials(&self) -> bool {
         let encrypted = self.tls.is_some() && !self.allow_non_tls;
@@ -288,7 +300,7 @@ impl Settings {
     /// Adapts the settings of a cluster that nats-server would serve without streams, because the
     /// configuration asks for none (`asks_for_streams` is false). Without routes, the server serves alone.
     /// Without a name of the server or the cluster, it serves no streams, as nats-server requires these names
-    /// for streams. Returns what an operator should know about that.
+    /// for streams. Returns a sentence that tells the operator the consequence.
     pub fn complete_cluster(&mut self, asks_for_streams: bool) -> Option<&'static str> {
         let cluster = self.cluster.as_mut().filter(|_| !asks_for_streams)?;
         if cluster.routes.is_empty() {
@@ -309,12 +321,12 @@ impl Settings {
         )
     }
 
-    /// Checks the settings of the cluster, if the server is part of one.
+    /// Checks the settings of the cluster before the server starts, if the server is part of one.
     ///
     /// # Errors
     /// A setting of the cluster is missing or not allowed.
     pub fn check_cluster(&self) -> Result<(), ClusterSettingsError> {
-        // Without streams, a node may have a new name at each start.
+        // Without streams, a node needs no fixed name, because no other node keeps data by its name.
         let unnamed = self.streams.is_none().then_some(CLUSTER_NAME);
         let server_name = self.server_name.as_deref().or(unnamed);
         self.cluster
@@ -322,18 +334,21 @@ impl Settings {
             .map_or(Ok(()), |c| c.check(server_name))
     }
 
-    /// Returns the longest time that a client's TLS handshake may take; zero without TLS.
+    /// Returns the longest time that a client's TLS handshake may take; zero without TLS, after which the
+    /// event loop closes the connection.
     #[must_use]
     pub fn tls_timeout(&self) -> Duration {
         self.tls.as_ref().map_or(Duration::ZERO, |t| t.timeout)
     }
 }
 
-/// The error for an address that other machines can reach and that nothing protects.
+/// The error for an address that other machines can reach without protection, with which the server refuses
+/// to start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExposureError {
-    /// Any machine could connect to the client port at this host, and publish and subscribe.
+    /// Any machine could connect to the client port at this host, and publish and subscribewithout
+    /// credentials or a verified certificate.
     #[error(
         "`{0}` can be reached from other machines, and any client may connect: configure users, a token or TLS that verifies clients, listen on 127.0.0.1, or say --insecure"
     )]

@@ -1,4 +1,4 @@
-//! The reading of a configuration's tree, block by block: looks each setting up in the table of
+//! Reads a configuration's tree, block by block: looks each setting up in the table of
 //! [`known`](super::known), lets the block's code carry it out, and lists it in a [`Report`].
 //!
 //! The reading goes on after a refused setting, so that one run reports all of them.
@@ -7,31 +7,33 @@ use super::known::{self, Meaning};
 use super::tree::{Item, Map, SyntaxError, Value};
 use super::values::error;
 
-/// A setting of a configuration file.
+/// A setting of a configuration file, by which messages name it to the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// The name of the setting, with its block, such as `cluster.pool_size`.
+    /// The name of the setting, with its block before it, such as `cluster.pool_size`.
     pub name: String,
-    /// The line of the setting in its file, counted from 1.
+    /// The line of the setting in its file, counted from 1, so that the operator finds the setting.
     pub line: usize,
 }
 
-/// The result of reading a configuration file: what becomes of each of its settings.
+/// The result of reading a configuration file: what the server does with each setting. The server shows it to
+/// the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The settings that the server carries out, in the order of the file.
+    /// The settings that the server obeys, in the order of the file.
     pub taken: Vec<Named>,
-    /// The settings that the server takes and that have no effect.
+    /// The settings that the server accepts although they change nothing here. The server names them to the
+    /// operator.
     pub without_effect: Vec<Named>,
     /// The reasons why the server refuses settings. The server does not start with a refused setting.
     pub refused: Vec<SyntaxError>,
-    /// Further effects of the settings together that an operator should know.
+    /// Sentences about effects of several settings together, which the server tells the operator.
     pub remarks: Vec<&'static str>,
 }
 
 impl Report {
-    /// Returns the names and lines of the settings without effect as one text, or `None` without such
-    /// settings.
+    /// Returns the names and lines of the settings without effect as one text for the log, or `None` without
+    /// such settings.
     #[must_use]
     pub fn idle_text(&self) -> Option<String> {
         let one = |s: &Named| format!("{} (line {})", s.name, s.line);
@@ -40,17 +42,17 @@ impl Report {
     }
 }
 
-/// The state of reading one configuration.
+/// The state of reading one configuration, which gathers the report.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     pub(super) report: Report,
-    /// True if the configuration wants settings without effect to be refused.
+    /// True if the operator wants the server to refuse settings without effect, with `strict`.
     pub(super) strict: bool,
 }
 
 impl Reading {
     /// Reads the settings in `map`, which stand in the block `block`. Calls `carry_out` with the first name
-    /// and the value of each setting that the table calls carried out.
+    /// and the value of each setting that the server obeys by the table. Adds the others to the report.
     pub(super) fn block(
         &mut self,
         block: &str,
@@ -76,8 +78,8 @@ impl Reading {
             block => format!("{block}.{key}"),
         };
         let Some(setting) = known::find(block, key) else {
-            // A key that a variable refers to need not be a setting, and neither need a key at the top level
-            // that begins with a capital.
+            // An unknown key is no error if a variable refers to it, or if it stands at the top level and
+            // begins with a capital: operators define variables so.
             let is_variable = item.referenced
                 || block.is_empty() && key.starts_with(|c: char| c.is_ascii_uppercase());
             return match is_variable {
@@ -107,14 +109,14 @@ impl Reading {
         Ok(())
     }
 
-    /// Lists a setting without effect.
+    /// Adds a setting without effect to the report, for the operator.
     pub(super) fn without_effect(&mut self, name: String, item: &Item) {
         let line = item.line;
         self.report.without_effect.push(Named { name, line });
     }
 
     fn taken(&mut self, name: String, item: &Item) {
-        // A setting may have found out from its value that it has no effect.
+        // The code of a setting may already have listed it as without effect, because of its value.
         let line = item.line;
         let listed = |s: &Named| s.name == name && s.line == line;
         if !self.report.without_effect.iter().any(listed) {
@@ -122,12 +124,14 @@ impl Reading {
         }
     }
 
-    /// Records that the server refuses a setting, or a combination of settings, for the reason in `error`.
+    /// Adds to the report that the server refuses a setting, or a combination of settings, for the reason in
+    /// `error`.
     pub(super) fn refuse(&mut self, error: SyntaxError) {
         self.report.refused.push(error);
     }
 
-    /// Ends the reading. With `strict`, settings without effect are refused.
+    /// Ends the reading and returns the report. With `strict`, the report refuses the settings without
+    /// effect.
     pub(super) fn finish(mut self) -> Report {
         if self.strict {
             for Named { name, line } in std::mem::take(&mut self.report.without_effect) {
@@ -140,7 +144,8 @@ impl Reading {
     }
 }
 
-/// Returns whether the value turns its feature off, so that a server without the feature obeys it.
+/// Returns whether the value turns its feature off, so that a server without the feature may accept the
+/// setting.
 fn is_off(value: &Value) -> bool {
     match value {
         Value::Bool(on) => !on,

@@ -1,4 +1,4 @@
-//! The settings of the block `jetstream`.
+//! Reads the settings of the block `jetstream`: the directory of the streams and their limits.
 
 use super::reading::Reading;
 use super::remotes::remotes;
@@ -6,7 +6,8 @@ use super::tree::{Item, SyntaxError, Value};
 use super::values::{boolean, duration, entries, file, name, number, text, wrong};
 use super::{DATA_DIRECTORY, Settings, StreamSettings};
 
-/// Reads `jetstream: enabled`, or a map of settings with nats-server's names.
+/// Reads `jetstream: enabled`, or a map of settings with nats-server's names, and turns streams on
+/// accordingly.
 pub(super) fn jetstream(
     reading: &mut Reading,
     key: &str,
@@ -49,15 +50,15 @@ pub(super) fn jetstream(
                 let prefix = text(key, item)?.trim().to_lowercase();
                 streams.unique_tag = Some(prefix).filter(|prefix| !prefix.is_empty());
             }
-            // The server syncs the log before each acknowledgement, as `always` asks, which satisfies any
-            // interval between syncs.
+            // The server syncs the log before each acknowledgement, as `always` asks, so every interval
+            // between syncs is kept and the setting has no effect.
             "sync_interval" if matches!(&item.value, Value::Text(t) if t == "always") => {}
             "sync_interval" => {
                 duration(key, item)?;
                 reading.without_effect("jetstream.sync_interval".into(), item);
             }
-            // The setting `strict` asks for a refusal of requests with unknown fields. The server always
-            // refuses them, so it accepts only `true`.
+            // With `strict`, an operator asks the server to refuse requests with unknown fields. The server
+            // always refuses them, so it accepts only `true`.
             "strict" if boolean(key, item)? => {}
             "strict" => return Err(wrong(key, item, "true: requests are always read strictly")),
             "remotes" => {
@@ -101,7 +102,7 @@ fn positive(key: &str, item: &Item) -> Result<i64, SyntaxError> {
     Ok(number::<i64>(key, item, -1)?.max(0))
 }
 
-/// Reads a setting that is a number of bytes; 0 and -1 mean no bound.
+/// Reads a setting that is a number of bytes; 0 and -1 mean that the operator sets no bound.
 fn bytes(key: &str, item: &Item) -> Result<Option<u64>, SyntaxError> {
     let n: i64 = number(key, item, -1)?;
     Ok(u64::try_from(n).ok().filter(|n| *n > 0))

@@ -1,4 +1,4 @@
-//! The settings of the block `tls`: TLS for clients.
+//! Reads the settings of the block `tls`: TLS between clients and the server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(super) fn tls(
                 "1.3" => tls.only_tls13 = true,
                 _ => return Err(wrong("tls.min_version", item, "\"1.2\" or \"1.3\"")),
             },
-            // Without users, the name in a certificate has no meaning, as in nats-server.
+            // Without users, the server gives the name in a certificate no meaning, as nats-server does.
             "verify_and_map" => {
                 tls.maps_users = boolean(key, item)?;
                 tls.verify |= tls.maps_users;
@@ -82,7 +82,8 @@ fn handshake_first(key: &str, item: &Item) -> Result<HandshakeFirst, SyntaxError
     })
 }
 
-/// The cipher suites of TLS 1.2 that this server has, by the names that nats-server gives them.
+/// The cipher suites of TLS 1.2 that this server has, by the names that nats-server gives them, so that a
+/// configuration file can choose among them.
 const SUITES: &[(&str, CipherSuite)] = &[
     (
         "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
@@ -110,15 +111,16 @@ const SUITES: &[(&str, CipherSuite)] = &[
     ),
 ];
 
-/// The cipher suites of TLS 1.3. Each server has all of them: a list does not limit them, as in nats-server.
+/// The cipher suites of TLS 1.3. The server accepts all of them: the operator's list does not limit them, as
+/// in nats-server.
 const SUITES_OF_TLS13: &[&str] = &[
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
 ];
 
-/// Reads a list of cipher suites. This server has none of the old suites without forward secrecy or with CBC,
-/// and leaves them out of the list.
+/// Reads the operator's list of cipher suites. Leaves out the old suites without forward secrecy or with CBC,
+/// because this server does not have them.
 fn cipher_suites(key: &str, item: &Item) -> Result<Vec<CipherSuite>, SyntaxError> {
     let mut suites = Vec::new();
     for item in list(key, item)? {
@@ -146,7 +148,8 @@ fn cipher_suites(key: &str, item: &Item) -> Result<Vec<CipherSuite>, SyntaxError
     }
 }
 
-/// Reads a list of curves for the exchange of keys. Leaves out CurveP521, which this server does not have.
+/// Reads the operator's list of curves for the exchange of keys. Leaves out CurveP521, because this server
+/// does not have it.
 fn curves(key: &str, item: &Item) -> Result<Vec<NamedGroup>, SyntaxError> {
     let mut curves = Vec::new();
     for item in list(key, item)? {

@@ -5,50 +5,53 @@
 //! comments after `#` and `//`; strings bare, quoted or in a `( block )`; integers with `k`, `kb`, `m`, ...;
 //! `$NAME`, which is a key defined before in this map or an enclosing one, or an environment variable; and
 //! `include 'file'`. JSON is this syntax in braces. This module knows only the syntax; [`super::apply`] knows
-//! the keys. The depth of maps and includes is bounded, so that no text makes the reader hang or overflow its
+//! the keys. The reader bounds the depth of maps and includes, so that no text makes it hang or overflow its
 //! stack.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-/// The greatest depth of maps, lists and included files within each other.
+/// The greatest depth of maps, lists and included files within each other that the reader accepts, so that
+/// its stack does not overflow.
 const DEPTH_MAX: usize = 32;
 
-/// A value in a configuration file, with the line on which it stands.
+/// A value that the reader found in a configuration file, with its line for error messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// The value.
+    /// The value as the reader understood it.
     pub value: Value,
-    /// The line of the value in the file, counted from 1.
+    /// The line of the value in the file, counted from 1, which an error names to the operator.
     pub line: usize,
-    /// True if a variable refers to the value. Then the value's key need not be a setting.
+    /// True if a variable refers to the value. The server then does not require that the value's key is a
+    /// setting.
     pub referenced: bool,
 }
 
-/// The value of a key in a configuration file.
+/// The value of a key in a configuration file, as the reader parsed it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Text: a quoted string, a block, or a bare word that has no other meaning.
     Text(String),
-    /// A whole number. If the text has a suffix, this is the product: 1024 for `1kb`.
+    /// A whole number. The reader has multiplied it by the suffix of the text: 1024 for `1kb`.
     Integer(i64),
     /// A number with a fraction.
     Float(f64),
     /// A truth value: `true`, `yes`, `on` and their opposites.
     Bool(bool),
-    /// `[...]`
+    /// A list: `[...]` in the file.
     List(Vec<Item>),
-    /// `{...}`
+    /// A map: `{...}` in the file.
     Map(Map),
 }
 
-/// The keys of a map in a configuration file with their values, in the order of the file.
+/// The keys of a map in a configuration file with their values, in the order of the file. If a key occurs
+/// twice, the later value counts.
 pub type Map = Vec<(String, Item)>;
 
-/// The error for a text that violates the syntax, or for a setting that is wrong.
+/// The error that tells the operator where a text violates the syntax, or which setting is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
-    /// The line of the error, counted from 1; 0 if the error has no line.
+    /// The line of the error in the file, counted from 1; 0 if the error belongs to no line.
     pub line: usize,
     /// The text of the error for people, without the line.
     pub message: String,
@@ -62,18 +65,20 @@ impl fmt::Display for SyntaxError {
 
 impl std::error::Error for SyntaxError {}
 
-/// The source of `$NAME` and `include`: the environment and the file system, or a test's fake.
+/// Gives the reader the values of `$NAME` and `include`: from the environment and the file system, or from a
+/// test's fake.
 pub trait Outside {
-    /// Returns the value of an environment variable; `None` if it is not set.
+    /// Returns the value of an environment variable; `None` if it is not set. The reader asks for it when a
+    /// text has `$NAME`.
     fn variable(&self, name: &str) -> Option<String>;
-    /// Returns the text of an included file.
+    /// Returns the text of a file that a configuration includes.
     ///
     /// # Errors
     /// The reason why the file cannot be read.
     fn include(&self, path: &Path) -> Result<String, String>;
 }
 
-/// The environment of this process, and the files beside the configuration file.
+/// The environment of this process, and the files beside the configuration file, from which the server reads.
 #[derive(Clone, Debug)]
 pub struct System {
     /// The directory of the configuration file, to which the paths of includes are relative.
@@ -90,7 +95,7 @@ impl Outside for System {
     }
 }
 
-/// Reads a text in nats-server's syntax.
+/// Reads a configuration text in nats-server's syntax into a tree, for [`super::apply`].
 ///
 /// # Errors
 /// The text violates the syntax. The error names the line.
@@ -118,7 +123,7 @@ pub fn read_nats(text: &str, outside: &dyn Outside) -> Result<Map, SyntaxError> 
     }
 }
 
-/// Reads a text in TOML.
+/// Reads a configuration text in TOML into a tree, for [`super::apply`].
 ///
 /// # Errors
 /// The text is not TOML. The error names the line.
@@ -137,7 +142,8 @@ pub fn read_toml(text: &str) -> Result<Map, SyntaxError> {
     toml_map(table.get_ref(), &line)
 }
 
-/// Returns the text without the byte-order mark that some editors put before it.
+/// Removes the byte-order mark that some editors put before a text, because it is no part of the
+/// configuration.
 fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
@@ -193,13 +199,14 @@ struct Reader<'a> {
     at: usize,
     line: usize,
     outside: &'a dyn Outside,
-    /// The included files around this text, the outermost first.
+    /// The files that include this text, the outermost first, by which the reader finds a file that includes
+    /// itself.
     trail: &'a mut Vec<PathBuf>,
 }
 
 impl Reader<'_> {
     /// Reads keys and values up to the closing brace, or up to the end of the text if `braced` is false.
-    /// `outer` holds the enclosing maps, with their keys so far, for variables.
+    /// `outer` holds the enclosing maps with their keys so far, in which the reader looks for variables.
     fn map(
         &mut self,
         braced: bool,
@@ -251,8 +258,8 @@ impl Reader<'_> {
         depth: usize,
         outer: &mut Vec<Map>,
     ) -> Result<Map, SyntaxError> {
-        // Paths that differ only in `./` name one file, so the search for a file that includes itself ignores
-        // `./`.
+        // Paths that differ only in `./` name one file, so the reader ignores `./` when it looks for a file
+        // that includes itself.
         let parts = Path::new(path).components();
         let file: PathBuf = parts.filter(|part| *part != Component::CurDir).collect();
         if let Some(first) = self.trail.iter().position(|outer| *outer == file) {
@@ -303,7 +310,8 @@ impl Reader<'_> {
             Some(_) => {
                 let word = self.word();
                 match word.strip_prefix('$') {
-                    // A word that begins with `$2` is a bcrypt hash and not a variable.
+                    // A word that begins with `$2` is a bcrypt hash, so the reader does not take it for a
+                    // variable.
                     Some(name) if !word.starts_with("$2") => self.variable(name, outer),
                     _ if word.is_empty() => Err(self.error("expected a value")),
                     _ => Ok(scalar(&word)),
@@ -379,7 +387,7 @@ impl Reader<'_> {
         Err(self.error("a quote is not closed"))
     }
 
-    /// Reads a string of the form `( ... )`, which a parenthesis alone on its line closes.
+    /// Reads a string of the form `( ... )`, which a parenthesis alone on its line closes, as in nats-server.
     fn block(&mut self) -> Result<Value, SyntaxError> {
         let body = &self.text[self.at + 1..];
         let mut end = 0;
@@ -415,7 +423,7 @@ impl Reader<'_> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Skips comments and the bytes in `blanks`.
+    /// Skips comments and the bytes in `blanks` before the next value or key, and counts the lines.
     fn skip(&mut self, blanks: &[u8]) {
         while let Some(byte) = self.peek() {
             let rest = &self.text[self.at..];
@@ -451,7 +459,7 @@ fn put(outer: &mut [Map], entry: (String, Item)) {
     }
 }
 
-/// Returns the value of a bare word: a truth value, a number or text.
+/// Converts a bare word into its value: a truth value, a number, or text if it is neither.
 fn scalar(word: &str) -> Value {
     match word.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" => return Value::Bool(true),
@@ -470,7 +478,7 @@ fn scalar(word: &str) -> Value {
     }
 }
 
-/// Reads a whole number with nats-server's suffixes: `k` is 1000, `kb` and `ki` are 1024.
+/// Converts a word into a whole number, with nats-server's suffixes: `k` is 1000, `kb` and `ki` are 1024.
 fn integer(word: &str) -> Option<i64> {
     let digits = word
         .bytes()

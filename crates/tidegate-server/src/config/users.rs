@@ -1,4 +1,5 @@
-//! The settings of the blocks `authorization` and `accounts`: the token or the users, and their permissions.
+//! Reads the settings of the blocks `authorization` and `accounts`: the token or the users, and their
+//! permissions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use super::values::{
 };
 use super::{SYSTEM_ACCOUNT, Settings};
 
-/// Returns the name of the system account: the setting `system_account`, or `$SYS`.
+/// Returns the name of the system account: the value of `system_account`, or `$SYS` as in nats-server.
 pub(super) fn system_account(map: &Map) -> String {
     match value(map, "system_account").map(|item| &item.value) {
         Some(Value::Text(name)) => name.clone(),
@@ -22,7 +23,8 @@ pub(super) fn system_account(map: &Map) -> String {
     }
 }
 
-/// Reads the block `authorization`: the token or the users of clients that are not the system's.
+/// Reads the block `authorization`: the token or the users by which the server recognises clients outside of
+/// the system account.
 pub(super) fn authorization(
     reading: &mut Reading,
     key: &str,
@@ -81,7 +83,7 @@ pub(super) fn authorization(
     Ok(())
 }
 
-/// Reads the block `accounts`, which may have the system account `system` alone.
+/// Reads the block `accounts`, in which this server accepts only the system account `system`.
 pub(super) fn accounts(
     reading: &mut Reading,
     key: &str,
@@ -109,7 +111,7 @@ pub(super) fn accounts(
     }
     for (name, item) in entries(key, item)? {
         if name != system && name != SYSTEM_ACCOUNT {
-            // A variable for other keys is no account.
+            // An entry that a variable refers to is no account, so the server need not refuse it.
             if !item.referenced {
                 reading.refuse(other(item, name));
             }
@@ -138,7 +140,7 @@ pub(super) fn accounts(
     Ok(())
 }
 
-/// Adds users to the list, with the default permissions if they have none of their own.
+/// Adds users to the list, with the default permissions if they have none of their own, as nats-server does.
 fn add(list: &mut Vec<Arc<User>>, users: Vec<User>, default: Option<&Permissions>) {
     for mut user in users {
         if user.permissions.is_none() {
@@ -173,7 +175,8 @@ fn one_user(
             permissions: rules,
             account,
         }),
-        // The reason for the missing name or password is reported already.
+        // The report already has the reason why the name or the password is missing, so this code returns
+        // that reason in place of a further error.
         _ if reading.report.refused.len() > refused => {
             let last = reading.report.refused.pop();
             Err(last.unwrap_or_else(|| error(item, "a user needs `user` and `password`")))
@@ -182,7 +185,8 @@ fn one_user(
     }
 }
 
-/// Checks that a user may connect as plain clients do, which is the only way here.
+/// Checks that the operator lets a user connect as a standard client, because this server offers no other
+/// type of connection.
 fn connection_types(key: &str, item: &Item) -> Result<(), SyntaxError> {
     for item in list(key, item)? {
         if text(key, item)?.eq_ignore_ascii_case("STANDARD") {

@@ -1,5 +1,5 @@
-//! Reads the value of one setting: text, a number, a duration, an address. An error gives the setting's name
-//! and line.
+//! Reads the value of one setting for the code of the blocks: text, a number, a duration, an address. An
+//! error gives the operator the setting's name and line.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ pub(super) fn file(key: &str, item: &Item) -> Result<PathBuf, SyntaxError> {
     Ok(text.into())
 }
 
-/// Reads the address that the server advertises. Empty text sets no address, as in nats-server.
+/// Reads the address that the server advertises to clients. Empty text sets no address, as in nats-server.
 pub(super) fn advertised(key: &str, item: &Item) -> Result<Option<HostPort>, SyntaxError> {
     let text = text(key, item)?;
     if text.is_empty() {
@@ -159,7 +159,7 @@ pub(super) fn positive(key: &str, item: &Item) -> Result<Duration, SyntaxError> 
     }
 }
 
-/// Reads a duration from text such as `1m30s` or `250ms`, or from a number of seconds.
+/// Reads a duration from text such as `1m30s` or `250ms`, or from a number of seconds, as nats-server does.
 pub(super) fn duration(key: &str, item: &Item) -> Result<Duration, SyntaxError> {
     let expected = || {
         wrong(
@@ -174,7 +174,7 @@ pub(super) fn duration(key: &str, item: &Item) -> Result<Duration, SyntaxError> 
         Value::Text(t) => parse_duration(t).ok_or_else(expected)?,
         _ => return Err(expected()),
     };
-    // A duration is at most about a century, so that a sum of times cannot overflow.
+    // A duration may have at most about a century, so that a sum of times cannot overflow.
     if !(0.0..=3.2e9).contains(&seconds) {
         return Err(expected());
     }
@@ -206,7 +206,8 @@ pub(super) fn parse_duration(text: &str) -> Option<f64> {
     (!text.is_empty()).then_some(sum)
 }
 
-/// Returns the value of the last setting with this name at the top level, or with another of its names.
+/// Finds the last item at the top level that sets this setting, under any of the setting's names, because the
+/// last item counts.
 pub(super) fn value<'a>(map: &'a Map, name: &str) -> Option<&'a Item> {
     let has = |key: &str| known::find("", key).is_some_and(|s| s.names[0] == name);
     map.iter()
@@ -215,8 +216,8 @@ pub(super) fn value<'a>(map: &'a Map, name: &str) -> Option<&'a Item> {
         .map(|(_, item)| item)
 }
 
-/// Checks the reaction to a client that does not read within `write_deadline`: this server closes the
-/// connection, which is nats-server's default.
+/// Checks that the configuration asks the server to close the connection of a client that does not read
+/// within `write_deadline`. The server knows no other reaction; this one is nats-server's default.
 pub(super) fn write_timeout(key: &str, item: &Item) -> Result<(), SyntaxError> {
     match text(key, item)?.as_str() {
         "default" | "close" => Ok(()),
@@ -228,7 +229,8 @@ pub(super) fn write_timeout(key: &str, item: &Item) -> Result<(), SyntaxError> {
     }
 }
 
-/// Returns the prefix of the monitor's paths, with a slash before it and none after it.
+/// Returns the prefix of the monitor's paths in the form that the monitor expects: with a slash before it and
+/// none after it.
 pub(super) fn base_path(text: &str) -> String {
     match text.trim_matches('/') {
         "" => String::new(),
@@ -236,7 +238,7 @@ pub(super) fn base_path(text: &str) -> String {
     }
 }
 
-/// Reads the tags of a server: a text, or a list of them. Tags are in lower case, as in nats-server.
+/// Reads the tags of a server: a text, or a list of them. Turns them to lower case, as nats-server does.
 pub(super) fn tags(key: &str, item: &Item) -> Result<Vec<String>, SyntaxError> {
     let mut tags = match &item.value {
         Value::List(items) => items
@@ -264,7 +266,7 @@ pub(super) fn tags(key: &str, item: &Item) -> Result<Vec<String>, SyntaxError> {
     }
 }
 
-/// Reads names and values that people give a server.
+/// Reads the names and values that the operator gives a server, for the monitor to show.
 pub(super) fn metadata(key: &str, item: &Item) -> Result<BTreeMap<String, String>, SyntaxError> {
     let entries = entries(key, item)?.iter();
     entries

@@ -1,4 +1,4 @@
-//! Tests of whole configuration files.
+//! Tests how the server reads whole configuration files.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Tests of the table: it has every setting of nats-server, the server has code for each setting that it
-//! calls carried out, and the documentation shows it.
+//! Tests the table of settings: the table has every setting of nats-server, the server has code for each
+//! setting that it calls carried out, and the documentation shows it.
 
 use std::fmt::Write as _;
 use std::panic::catch_unwind;
@@ -50,7 +50,7 @@ fn no_setting_stands_twice_in_the_table() {
     }
 }
 
-/// Returns a configuration with one setting in its block.
+/// Makes a configuration with one setting in its block, which the test lets the server read.
 fn configuration(block: &str, setting: &str) -> String {
     let user =
         |inner: &str| format!("authorization {{ users: [ {{ user: u, password: p, {inner} }} ] }}");
@@ -95,7 +95,7 @@ fn each_setting_that_is_carried_out_has_code() {
     }
 }
 
-/// Writes names of settings as rows of a table, at most 90 characters wide.
+/// Writes the names of settings as rows of a Markdown table, at most 90 characters wide.
 fn rows(out: &mut String, first: &str, names: &[String]) {
     let (mut head, mut row) = (first, String::new());
     for name in names {
@@ -109,10 +109,10 @@ fn rows(out: &mut String, first: &str, names: &[String]) {
     let _ = writeln!(out, "| {head} | {row} |");
 }
 
-/// Chooses settings by their meaning.
+/// A condition by which the test chooses settings for a table.
 type Wanted = fn(Meaning) -> bool;
 
-/// Returns the tables of the documentation.
+/// Makes the tables of settings that the documentation must show.
 fn markdown() -> String {
     let mut out = String::new();
     let blocks = || {
