@@ -1,5 +1,5 @@
-//! The figures of the accounts as JSON, with nats-server's names: one account for clients and their streams,
-//! and the system account.
+//! Writes the figures of the accounts as JSON, with nats-server's names: one account for clients and their
+//! streams, and the system account.
 
 use serde_json::{Value, json};
 use tidegate_nats::settings::Account;
@@ -10,7 +10,8 @@ use crate::event_loop::report::lists::AccountFigures;
 use crate::event_loop::report::query::Query;
 use crate::event_loop::report::server::rfc3339;
 
-/// Returns the answer to `/accountz`: the names of the accounts, or one account if the request names it.
+/// Makes the monitor's answer to `/accountz`: the names of the accounts, or the facts about one account if
+/// the request names it.
 pub(crate) fn accountz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     let names: Vec<&str> = r.accounts.iter().map(|a| a.name.as_str()).collect();
     let mut out = json!({
@@ -25,7 +26,7 @@ pub(crate) fn accountz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     out
 }
 
-/// Returns the facts about the account with this name; null if there is none.
+/// Makes the facts about the account with this name for an answer; null if the server has no such account.
 pub(crate) fn info(r: &Report, name: &str, wall: &WallClock) -> Value {
     let Some(of) = r.accounts.iter().find(|a| a.name == name) else {
         return Value::Null;
@@ -48,8 +49,8 @@ pub(crate) fn info(r: &Report, name: &str, wall: &WallClock) -> Value {
     out
 }
 
-/// Returns the answer to `/accstatz`: the connections, messages and bytes of the accounts. Leaves out an
-/// account without connections unless the request names it, as nats-server does.
+/// Makes the monitor's answer to `/accstatz`: the connections, messages and bytes of the accounts. Leaves out
+/// an account without connections unless the request names it, as nats-server does.
 pub(crate) fn accstatz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     let wanted = |a: &&AccountFigures| match &query.account {
         Some(name) => a.name == *name,

@@ -1,4 +1,4 @@
-//! Writes the monitor's answers as JSON, with nats-server's field names.
+//! Writes the monitor's answers to its readers as JSON, with nats-server's field names.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,7 @@ use crate::event_loop::report::server::rfc3339;
 use crate::event_loop::report::{Report, Streams};
 use crate::event_loop::turns::TurnStats;
 
-/// The paths of the monitor.
+/// The paths that the monitor answers; `/` lists them.
 pub(super) const PATHS: &[&str] = &[
     "/healthz",
     "/varz",
@@ -28,7 +28,8 @@ pub(super) const PATHS: &[&str] = &[
     "/metrics",
 ];
 
-/// The wall-clock times of the server's start and of the monitor's answer.
+/// The wall-clock times of the server's start and of the monitor's answer, from which the monitor writes
+/// times for people.
 pub(crate) struct WallClock {
     start: SystemTime,
     now: SystemTime,
@@ -39,23 +40,23 @@ impl WallClock {
         Self { start, now }
     }
 
-    /// Returns the time of the answer.
+    /// Returns the wall-clock time of the monitor's answer.
     pub(crate) const fn now(&self) -> SystemTime {
         self.now
     }
 
-    /// Returns the wall-clock time that is `ns` nanoseconds after the server's start.
+    /// Returns the wall-clock time, as text for an answer, that is `ns` nanoseconds after the server's start.
     pub(crate) fn at(&self, ns: u64) -> String {
         rfc3339(self.start + Duration::from_nanos(ns))
     }
 }
 
-/// Returns the answer to `/`: the list of the monitor's paths.
+/// Makes the monitor's answer to `/`: the list of the monitor's paths.
 pub(crate) fn index() -> Value {
     json!({ "endpoints": PATHS })
 }
 
-/// Returns the answer to `/varz`: the general figures of the server.
+/// Makes the monitor's answer to `/varz`: the general figures of the server.
 pub(crate) fn varz(r: &Report, wall: &WallClock) -> Value {
     let process = Process::now();
     let mut out = json!({
@@ -161,12 +162,12 @@ pub(crate) fn varz(r: &Report, wall: &WallClock) -> Value {
     out
 }
 
-/// Returns a count of connections by their kind: all of them are of clients.
+/// Makes the count of connections by kind for `/varz`: the server has only clients, so the other kinds are 0.
 fn by_kind(clients: u64) -> Value {
     json!({ "clients": clients, "routes": 0, "gateways": 0, "leafs": 0 })
 }
 
-/// Returns the figures of the event loop's turns.
+/// Makes the figures of the event loop's turns for `/varz`, from which an operator sees how busy the loop is.
 fn turns(turns: &TurnStats) -> Value {
     let [p50, p99, p999, max] = turns.cpu_ns;
     json!({
@@ -176,7 +177,8 @@ fn turns(turns: &TurnStats) -> Value {
     })
 }
 
-/// Returns the answer to `/healthz`: whether the server is ready, and the body with the reason if it is not.
+/// Makes the monitor's answer to `/healthz` for a health probe: whether the server is ready, and the body
+/// with the reason if it is not.
 pub(crate) fn healthz(r: &Report) -> (bool, Value) {
     let forming = r.cluster.as_ref().is_some_and(|c| c.forming);
     let behind = match &r.streams {
@@ -191,7 +193,7 @@ pub(crate) fn healthz(r: &Report) -> (bool, Value) {
     (behind.is_none(), body)
 }
 
-/// Returns the answer to `/jsz`: the figures of the streams.
+/// Makes the monitor's answer to `/jsz`: the figures of the streams.
 pub(crate) fn jsz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     let Some(streams) = &r.streams else {
         return json!({
@@ -219,7 +221,7 @@ pub(crate) fn jsz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     out
 }
 
-/// Returns the figures of the streams in a report on the whole server.
+/// Makes the figures of the streams for `/varz`, which reports on the whole server.
 pub(crate) fn jetstream(s: &Streams) -> Value {
     let mut out = json!({ "config": config(s), "stats": stats(s), "limits": {} });
     if let Some(meta) = meta(s) {
@@ -228,7 +230,8 @@ pub(crate) fn jetstream(s: &Streams) -> Value {
     out
 }
 
-/// Returns the figures of the nodes that keep the directory of streams; `None` for a single server.
+/// Makes the figures of the nodes that keep the directory of streams; `None` for a single server, which has
+/// no such nodes.
 fn meta(s: &Streams) -> Option<Value> {
     (s.nodes > 1).then(|| {
         json!({
@@ -242,8 +245,8 @@ fn meta(s: &Streams) -> Option<Value> {
     })
 }
 
-/// Returns the state of the group that keeps the directory of streams, in the form of nats-server's Raft
-/// groups; nothing for a single server.
+/// Makes the answer to `/raftz`: the state of the group that keeps the directory of streams, in the form of
+/// nats-server's Raft groups; nothing for a single server.
 pub(crate) fn raftz(r: &Report) -> Value {
     let Some(streams) = r.streams.as_ref().filter(|s| s.nodes > 1) else {
         return json!({});
@@ -275,7 +278,8 @@ pub(crate) fn raftz(r: &Report) -> Value {
     groups
 }
 
-/// Returns the figures of the streams' account, with its streams if the request asks for them.
+/// Makes the figures of the streams' account for `/jsz` and the system account, with its streams if the
+/// request asks for them.
 pub(crate) fn account_detail(s: &Streams, query: &Query) -> Value {
     let mut account = stats(s);
     account["name"] = ACCOUNT.into();
@@ -288,7 +292,7 @@ pub(crate) fn account_detail(s: &Streams, query: &Query) -> Value {
     account
 }
 
-/// Returns the description of a stream, with the stream's consumers if the request asks for them.
+/// Makes the description of a stream for `/jsz`, with the stream's consumers if the request asks for them.
 fn detail(stream: &Described, consumers: bool) -> Value {
     let parsed = |json: &[u8]| {
         let mut value: Value = serde_json::from_slice(json).unwrap_or_default();
@@ -312,8 +316,8 @@ fn config(s: &Streams) -> Value {
         "max_storage": bound(s.settings.max_file_bytes),
         "store_dir": s.settings.directory,
         "domain": s.settings.domain,
-        // `sync_always` is true on every server, because the server syncs the log before each
-        // acknowledgement.
+        // `sync_always` is true on every server, because the server always syncs the log before it
+        // acknowledges a message.
         "sync_always": true,
         "strict": true,
     })
@@ -358,7 +362,7 @@ fn log(s: &Streams) -> Value {
     log
 }
 
-/// Returns the answer to `/connz`: the figures of the client connections.
+/// Makes the monitor's answer to `/connz`: the figures of the client connections.
 pub(crate) fn connz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     let page = &r.connections_listed;
     let entries = page.entries.iter();
@@ -374,7 +378,7 @@ pub(crate) fn connz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     })
 }
 
-/// Returns the answer to `/routez`: the figures of the other nodes of the cluster.
+/// Makes the monitor's answer to `/routez`: the figures of the connections to the other nodes of the cluster.
 pub(crate) fn routez(r: &Report, wall: &WallClock) -> Value {
     let peers = r.cluster.iter().flat_map(|c| &c.peers);
     let routes: Vec<Value> = peers
@@ -405,10 +409,10 @@ pub(crate) fn routez(r: &Report, wall: &WallClock) -> Value {
     })
 }
 
-/// Returns the answer to `/subsz`: the figures of subscriptions, and a page of subscriptions if the request
-/// asks for it.
+/// Makes the monitor's answer to `/subsz`: the figures of subscriptions, and a page of subscriptions if the
+/// request asks for it.
 pub(crate) fn subsz(r: &Report, query: &Query, wall: &WallClock) -> Value {
-    // An account that does not exist has no subscriptions, as in nats-server.
+    // The monitor shows no subscriptions for an account that does not exist, as nats-server does.
     let s = match query.is_of_account(ACCOUNT) {
         true => r.sublist,
         false => SublistStats::default(),
@@ -516,7 +520,7 @@ fn controller(s: &Snapshot) -> Value {
     })
 }
 
-/// The memory and CPU time of this process, from the operating system.
+/// The memory and CPU time that this process uses, as the operating system reports them.
 pub(crate) struct Process {
     pub(crate) memory_bytes: u64,
     pub(crate) cpu_seconds: f64,
@@ -533,7 +537,7 @@ impl Process {
         }
     }
 
-    /// Returns the mean CPU use since the server's start, in percent of one core.
+    /// Returns the mean CPU use of the process since the server's start, in percent of one core.
     pub(crate) fn cpu_percent(&self, uptime_ns: u64) -> f64 {
         let seconds = uptime_ns.max(1) as f64 / 1e9;
         (self.cpu_seconds / seconds * 1000.0).round() / 10.0
@@ -546,7 +550,8 @@ pub(super) fn bytes(value: &Value) -> Vec<u8> {
     text
 }
 
-/// Writes a duration as nats-server does: `1d2h3m4s`, without leading units that are zero.
+/// Writes a duration as nats-server does, for readers of the monitor: `1d2h3m4s`, without leading units that
+/// are zero.
 fn uptime(ns: u64) -> String {
     let s = ns / 1_000_000_000;
     let (d, h, m, s) = (s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60);

@@ -1,4 +1,4 @@
-//! Writes the monitor's figures in the text format of Prometheus.
+//! Writes the monitor's figures in the text format of Prometheus, for programs that collect metrics.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::event_loop::report::{Cluster, Report, Streams};
 use crate::event_loop::turns::{TURN_BOUNDS_US, TurnStats};
 use crate::sessions::routes::PeerView;
 
-/// Returns the answer to `/metrics`: all figures of the report, as text.
+/// Makes the monitor's answer to `/metrics`: all figures of the report, as text.
 pub(super) fn text(report: Report) -> Vec<u8> {
     let mut registry = Registry::with_prefix("tidegate");
     registry.register_collector(Box::new(Figures(report)));
@@ -141,7 +141,8 @@ impl Collector for Figures {
     }
 }
 
-/// Encodes the histogram of the CPU time that the event loop takes for a turn.
+/// Encodes the histogram of the CPU time that the event loop takes for a turn, from which an operator sees
+/// how busy the loop is.
 fn turn_cpu(turns: &TurnStats, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let bounds = TURN_BOUNDS_US.iter().map(|us| *us as f64 / 1e6);
     let buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).zip(turns.within).collect();

@@ -1,9 +1,9 @@
-//! The monitor: serves figures of the running server over HTTP, on a separate thread.
+//! Runs the monitor, which serves figures of the server over HTTP on a separate thread.
 //!
 //! This module has the paths ([`json::PATHS`]) and their parameters ([`query`]). The event loop gathers the
 //! figures between two turns ([`Report`]), and the monitor's thread formats them ([`json`], [`metrics`]), so
-//! that no message waits for a reader of the monitor. The number of connections and the time of each request
-//! are bounded.
+//! that no message waits for a reader of the monitor. The monitor bounds the number of connections and the
+//! time of each request, so that readers cannot exhaust it.
 
 pub(crate) mod accounts;
 pub(crate) mod json;
@@ -33,18 +33,21 @@ use crate::event_loop::handle::Handle;
 use crate::event_loop::report::Report;
 use crate::event_loop::report::query::Query;
 
-/// The most connections to the monitor at a time. Further ones wait in the listener's backlog.
+/// The most connections that the monitor serves at the same moment. Further ones wait in the listener's
+/// backlog.
 const READERS_MAX: usize = 32;
-/// The least time between two log lines about a connection that the monitor failed to accept.
+/// The least time between two log lines about a connection that the monitor failed to accept, so that the log
+/// does not fill.
 const SAID_EVERY: Duration = Duration::from_secs(10);
-/// The longest time in which a reader may send the head of a request.
+/// The longest time in which a reader may send the head of a request. After it the monitor closes the
+/// connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest time of a connection to the monitor.
+/// The longest time of a connection to the monitor, after which the monitor closes it.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest time that the monitor waits for the event loop's report.
+/// The longest time that the monitor waits for the event loop's report. After it the reader gets an error.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The monitor's thread, which ends when this value is dropped.
+/// The running monitor. The monitor's thread ends once the owner drops this value.
 #[derive(Debug)]
 pub struct Monitor {
     address: SocketAddr,
@@ -53,7 +56,8 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Starts the monitor at `host` and `port`. It answers with the figures of the server behind `handle`.
+    /// Starts the monitor at `host` and `port`. The monitor answers with the figures of the server behind
+    /// `handle`.
     ///
     /// # Errors
     /// The monitor cannot bind the address, or cannot start its thread.
@@ -61,8 +65,8 @@ impl Monitor {
         Self::start_below(host, port, "", handle)
     }
 
-    /// Starts the monitor at `host` and `port`. All its paths begin with `base`, which is empty, or begins
-    /// with a slash and does not end with one.
+    /// Starts the monitor at `host` and `port`, with `base` before all its paths, so that a proxy can tell
+    /// several monitors apart. `base` is empty, or begins with a slash and does not end with one.
     ///
     /// # Errors
     /// The monitor cannot bind the address, or cannot start its thread.
@@ -107,7 +111,7 @@ impl Monitor {
         })
     }
 
-    /// Returns the address at which the monitor listens.
+    /// Returns the address at which the monitor listens for readers.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -128,14 +132,16 @@ impl Drop for Monitor {
 struct Source {
     handle: Handle,
     started: SystemTime,
-    /// The beginning of all paths.
+    /// The beginning of all paths of the monitor, which the operator sets.
     base: Arc<str>,
     asked: Arc<Asked>,
-    /// The lock of the reader that waits for a report of the event loop.
+    /// The lock that a request holds while it waits for a report of the event loop, so that the loop makes
+    /// one report at a time.
     asking: Arc<Mutex<()>>,
 }
 
-/// The numbers of requests by path, in the order of [`json::PATHS`].
+/// Counts the requests that the monitor has answered, by path, in the order of [`json::PATHS`]; `/varz` shows
+/// them.
 #[derive(Debug, Default)]
 struct Asked([AtomicU64; json::PATHS.len()]);
 
@@ -182,7 +188,8 @@ async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), service);
-            // The connection may fail or exceed its time, which needs no log line.
+            // The monitor logs nothing if the connection fails or exceeds its time, because only the reader
+            // is to blame.
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
             drop(permit);
         });
@@ -223,7 +230,7 @@ async fn answer(
     let body = match path {
         "/healthz" => {
             let (ready, body) = json::healthz(&report);
-            // The body of the answer is one line without indentation, as nats-server writes it for health
+            // The monitor writes the body as one line without indentation, as nats-server does for health
             // probes.
             let body = body.to_string().into_bytes();
             let status = match ready {
@@ -257,8 +264,8 @@ async fn answer(
     ))
 }
 
-/// Requests a report from the event loop, and all parts of its list of streams. Returns `None` if the loop
-/// does not answer in time.
+/// Requests a report from the event loop for a reader, and then the further parts of the report's list of
+/// streams. Returns `None` if the loop does not answer in time.
 async fn report(source: &Source, query: Query) -> Option<Report> {
     let mut report = part(source, query.clone()).await?;
     while let Some(streams) = &mut report.streams
@@ -270,10 +277,10 @@ async fn report(source: &Source, query: Query) -> Option<Report> {
     Some(report)
 }
 
-/// Requests one report from the event loop, without blocking the other readers on the monitor's thread.
-/// Returns `None` if the loop does not answer in time.
+/// Requests one report from the event loop, without blocking the other readers, who share the monitor's
+/// thread. Returns `None` if the loop does not answer in time.
 async fn part(source: &Source, query: Query) -> Option<Report> {
-    // The loop makes one report at a time, so that many readers do not occupy it for long.
+    // The loop makes one report at a time, so that many readers do not keep it from its clients for long.
     let _turn = source.asking.lock().await;
     let (sender, receiver) = sync_channel(1);
     source.handle.report(query, sender).ok()?;

@@ -7,7 +7,8 @@ use tidegate_nats::subject;
 
 use crate::event_loop::report::query::{List, PAGE_MAX, Query, State};
 
-/// Reads the parameters in `text` that the page at `path` knows. Ignores unknown ones, as nats-server does.
+/// Reads the parameters in the request's `text` that the page at `path` knows. Ignores unknown parameters, as
+/// nats-server does.
 ///
 /// # Errors
 /// A parameter has a value that nats-server refuses too.
@@ -61,7 +62,7 @@ pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
             _ => {}
         }
     }
-    // The connection number 0 selects no connection, as in nats-server.
+    // The monitor takes the connection number 0 for no choice of a connection, as nats-server does.
     query.cid = query.cid.filter(|cid| *cid > 0);
     if query.cid.is_some() {
         query.limit = 1;
@@ -69,7 +70,7 @@ pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
     Ok(query)
 }
 
-/// Reads a number. Takes a negative number for 0, as nats-server does.
+/// Reads a number from a parameter. Takes a negative number for 0, as nats-server does.
 fn at_least_zero(key: &str, value: &str) -> Result<usize, String> {
     match value.parse::<i64>() {
         Ok(n) => Ok(usize::try_from(n).unwrap_or(0)),
@@ -95,7 +96,7 @@ fn state(value: &str) -> Result<State, String> {
     }
 }
 
-/// Decodes the value of a parameter: `%XX` into a byte, and `+` into a blank.
+/// Decodes the value of a parameter, which browsers encode: `%XX` into a byte, and `+` into a blank.
 fn decode(value: &str) -> Result<Cow<'_, str>, String> {
     if !value.contains(['%', '+']) {
         return Ok(value.into());

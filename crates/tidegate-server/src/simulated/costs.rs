@@ -1,27 +1,27 @@
-//! The table of costs: what each work takes, as measured on a machine. `tidegate-bench costs` prints it, and
-//! the simulation reads it.
+//! Reads the table of costs: the time that each work of the event loop takes, as measured on a machine.
+//! `tidegate-bench costs` prints the table, and the simulation reads it.
 
 use crate::cost::Work;
 
-/// The cost of each work, in picoseconds.
+/// The cost of each work of the event loop, in picoseconds, by which the simulation advances its clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs([u64; Work::ALL.len()]);
 
-/// The reason why a text is no table of costs.
+/// The reason why the simulation cannot read a text as a table of costs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CostsError {
-    /// A line is neither empty, nor a comment, nor the name of a work and its cost.
+    /// The line with this number is neither empty, nor a comment, nor the name of a work and its cost.
     #[error("line {0} is not the name of a work and its cost in picoseconds, such as `Copy 90000`")]
     Line(usize),
-    /// The table has no cost for a work.
+    /// The table has no cost for the work of this name.
     #[error("the table of costs has no line for the work {0}")]
     Missing(String),
 }
 
 impl Costs {
-    /// Reads a table: a line for each work, with its name and its cost in picoseconds. Lines that begin with
-    /// `#` are comments, which name the machine and the date.
+    /// Reads a table for the simulation: a line for each work, with its name and its cost in picoseconds.
+    /// Lines that begin with `#` are comments, which name the machine and the date.
     ///
     /// # Errors
     /// A line that is no cost, or a work without a line.
@@ -46,14 +46,14 @@ impl Costs {
         Ok(Self(table))
     }
 
-    /// Returns the table with another cost of one work, in picoseconds.
+    /// Returns the table with another cost of one work, in picoseconds, so that a test can make a work dear.
     #[must_use]
     pub const fn with(mut self, work: Work, ps: u64) -> Self {
         self.0[work as usize] = ps;
         self
     }
 
-    /// Returns the cost of a work, in picoseconds.
+    /// Returns the cost of one work of the event loop, in picoseconds.
     #[must_use]
     pub const fn ps(&self, work: Work) -> u64 {
         self.0[work as usize]

@@ -1,5 +1,6 @@
-//! The simulated machine under the event loop: a virtual clock that the works of the loop advance, a network
-//! in memory, disks in memory, and a seeded source of random numbers. Compiled with the feature `sim` only.
+//! Simulates the machine under the event loop for simulations: a virtual clock that the works of the loop
+//! advance, a network in memory, disks in memory, and a seeded source of random numbers. Compiled with the
+//! feature `sim` only.
 //!
 //! The machine belongs to the thread, so that the loop finds it without a parameter that the product would
 //! carry, too. A simulation installs it for its life ([`Machine::install`]); before and after, the loop on
@@ -25,32 +26,34 @@ use self::net::Network;
 use crate::cost::Work;
 use crate::cures::Cures;
 
-/// The wall-clock time at the virtual time zero, in microseconds since the Unix epoch.
+/// The wall-clock time at the virtual time zero, in microseconds since the Unix epoch, fixed so that each run
+/// of a simulation is equal.
 const EPOCH_US: u64 = 1_700_000_000_000_000;
 
 thread_local! {
     static MACHINE: RefCell<Option<Machine>> = const { RefCell::new(None) };
 }
 
-/// The owner of one end of a connection: a server, or a client of the simulation.
+/// The owner of one end of a connection: a server, or a client of the simulation, to which the network gives
+/// notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
-    /// The server with this index.
+    /// The server with this index in the simulation owns the end.
     Server(usize),
-    /// The client with this index.
+    /// The client with this index in the simulation owns the end.
     Client(usize),
 }
 
-/// A change of a socket that its owner learns of at a given time.
+/// A change of a socket, which the machine reports to the socket's owner at a given time, as a poller does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Notice {
     /// The time at which the owner learns of the change.
     pub(crate) at: Time,
-    /// The number of the notice, by which notices of one time keep their order.
+    /// The number of the notice, by which the machine keeps notices of one time in order.
     number: u64,
-    /// The owner of the socket.
+    /// The owner of the socket, who gets the notice.
     pub(crate) owner: Owner,
-    /// The token with which the owner registered the socket.
+    /// The token with which the owner registered the socket, by which the owner finds the socket.
     pub(crate) token: usize,
     /// True if the socket has bytes to read, or has ended.
     pub(crate) readable: bool,
@@ -60,20 +63,21 @@ pub(crate) struct Notice {
     pub(crate) ended: bool,
 }
 
-/// The disks of a server, and the log's work on them in steps.
+/// The simulated disks of a server, and the log's work on them, which the simulation runs in steps.
 #[derive(Default)]
 pub(crate) struct Disks {
     state: SimDisk,
     log: SimDisk,
-    /// The steps of the log, once the server has opened it.
+    /// The steps of the server's log, which the simulation runs; `None` until the server has opened the log.
     pub(crate) steps: Option<Steps>,
 }
 
-/// The simulated machine; the [module](self) describes its use.
+/// The simulated machine, which replaces clock, network and disks of the real one; the [module](self)
+/// describes its use.
 pub(crate) struct Machine {
-    /// The virtual time, in picoseconds.
+    /// The virtual time, in picoseconds, because some works cost less than a nanosecond.
     now_ps: u64,
-    /// The server that runs a turn, or that starts.
+    /// The server that runs a turn or starts at this moment, and so owns new sockets.
     server: usize,
     costs: Costs,
     cures: Cures,
@@ -82,12 +86,12 @@ pub(crate) struct Machine {
     notices: BinaryHeap<Reverse<Notice>>,
     numbers: u64,
     disks: Vec<Disks>,
-    /// How often each work was done since the last [`take_done`].
+    /// The number of times that the loop has done each work since the last [`take_done`].
     done: [u64; Work::ALL.len()],
 }
 
 impl Machine {
-    /// Installs a machine on this thread.
+    /// Installs a machine on this thread, so that the event loop runs on it from now on.
     pub(crate) fn install(seed: u64, costs: Costs, cures: Cures) {
         let machine = Self {
             now_ps: 0,
@@ -104,7 +108,7 @@ impl Machine {
         MACHINE.set(Some(machine));
     }
 
-    /// Removes the machine from this thread.
+    /// Removes the machine from this thread, so that the event loop runs on the real machine again.
     pub(crate) fn remove() {
         MACHINE.set(None);
     }
@@ -113,7 +117,7 @@ impl Machine {
         Time::from_nanos(self.now_ps / 1000)
     }
 
-    /// Draws a number (SplitMix64).
+    /// Draws the next number of the seeded source (SplitMix64), so that each run with a seed is equal.
     const fn draw(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -130,7 +134,7 @@ impl Machine {
 }
 
 impl Notice {
-    /// Creates a notice without a change.
+    /// Creates a notice without a change, to which the caller adds the change.
     pub(crate) const fn new(at: Time, owner: Owner, token: usize) -> Self {
         Self {
             at,
@@ -144,22 +148,22 @@ impl Notice {
     }
 }
 
-/// Calls `f` with the machine of this thread; returns `None` without a machine.
+/// Calls `f` with the machine of this thread; returns `None` if the loop runs on the real machine.
 fn with<T>(f: impl FnOnce(&mut Machine) -> T) -> Option<T> {
     MACHINE.with_borrow_mut(|machine| machine.as_mut().map(f))
 }
 
-/// Returns whether this thread has a simulated machine.
+/// Returns whether the event loop on this thread runs on a simulated machine.
 pub(crate) fn is_on() -> bool {
     with(|_| ()).is_some()
 }
 
-/// Returns the virtual time; `None` without a machine.
+/// Returns the virtual time; `None` if the loop runs on the real machine.
 pub(crate) fn now() -> Option<Time> {
     with(|machine| machine.now())
 }
 
-/// Sets the clock, and names the server that runs a turn from now on.
+/// Sets the clock to the time of a server, and names the server that runs a turn from now on.
 pub(crate) fn begin(now: Time, server: usize) {
     with(|machine| {
         machine.now_ps = now.as_nanos() * 1000;
@@ -167,12 +171,13 @@ pub(crate) fn begin(now: Time, server: usize) {
     });
 }
 
-/// Returns the wall-clock time in microseconds since the Unix epoch; `None` without a machine.
+/// Returns the virtual wall-clock time in microseconds since the Unix epoch; `None` if the loop runs on the
+/// real machine.
 pub(crate) fn wall_clock_us() -> Option<u64> {
     with(|machine| EPOCH_US + machine.now().as_nanos() / 1000)
 }
 
-/// Advances the clock by the cost of `n` works of this kind.
+/// Advances the virtual clock by the cost of `n` works of this kind, which the loop does now.
 pub(crate) fn spend(work: Work, n: u64) {
     with(|machine| {
         machine.now_ps += machine.costs.ps(work) * n;
@@ -189,27 +194,28 @@ pub(crate) fn spend_elsewhere(work: Work, n: u64) -> Duration {
     took.unwrap_or_default()
 }
 
-/// Returns how often each work was done since the last call, in the order of [`Work::ALL`].
+/// Returns how often the loop did each work since the last call, in the order of [`Work::ALL`], for the
+/// simulation's checks.
 pub(crate) fn take_done() -> [u64; Work::ALL.len()] {
     with(|machine| std::mem::take(&mut machine.done)).unwrap_or_default()
 }
 
-/// Returns the cures of the simulated loop; all cures without a machine.
+/// Returns the cures that the simulated loop has; all cures if the loop runs on the real machine.
 pub(crate) fn cures() -> Cures {
     with(|machine| machine.cures).unwrap_or(Cures::ALL)
 }
 
-/// Turns cures off, or on again.
+/// Turns cures of the loop off or on again, so that a simulation can show the effect of each cure.
 pub(crate) fn set_cures(cures: Cures) {
     with(|machine| machine.cures = cures);
 }
 
-/// Draws a random number; `None` without a machine.
+/// Draws a random number from the seeded source; `None` if the loop runs on the real machine.
 pub(crate) fn random() -> Option<u64> {
     with(Machine::draw)
 }
 
-/// Wakes the server that runs a turn, at this time, by an event with this token.
+/// Makes the machine wake the server that runs a turn, at the time `at`, by an event with this token.
 pub(crate) fn wake(at: Time, token: usize) {
     with(|machine| {
         let owner = Owner::Server(machine.server);
@@ -220,7 +226,7 @@ pub(crate) fn wake(at: Time, token: usize) {
     });
 }
 
-/// Takes the next notice, if its time is at most `until`.
+/// Takes the next notice if its time is at most `until`, so that the simulation hands it to the owner.
 pub(crate) fn poll_notice(until: Time) -> Option<Notice> {
     with(|machine| {
         let due = machine.notices.peek().is_some_and(|n| n.0.at <= until);
@@ -229,12 +235,13 @@ pub(crate) fn poll_notice(until: Time) -> Option<Notice> {
     .flatten()
 }
 
-/// Adds empty disks for one more server.
+/// Adds empty disks to the machine, for one more server.
 pub(crate) fn add_disks() {
     with(|machine| machine.disks.push(Disks::default()));
 }
 
-/// Calls `f` with the steps of this server's log, if the server has opened its log.
+/// Calls `f` with the steps of this server's log, so that the simulation runs them; `None` if the server has
+/// not opened its log.
 pub(crate) fn with_steps<T>(server: usize, f: impl FnOnce(&mut Steps) -> T) -> Option<T> {
     let take = |machine: &mut Machine| machine.disks.get_mut(server)?.steps.take();
     let mut steps = with(take).flatten()?;
@@ -243,8 +250,8 @@ pub(crate) fn with_steps<T>(server: usize, f: impl FnOnce(&mut Steps) -> T) -> O
     Some(result)
 }
 
-/// Opens the store of the server that starts, on its simulated disks and without threads; `None` without a
-/// machine.
+/// Opens the store of the server that starts, on its simulated disks and without threads; `None` if the loop
+/// runs on the real machine.
 pub(crate) fn open_store(options: &Options) -> Option<Result<Opening, OpenError>> {
     let (now, server, seed, disks) = with(|machine| {
         let seed = machine.draw();

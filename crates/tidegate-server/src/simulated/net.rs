@@ -1,9 +1,9 @@
-//! The simulated network: connections as pairs of byte queues with a bounded room, a latency, and notices to
+//! Simulates the network: connections as pairs of byte queues with a bounded room, a latency, and notices to
 //! the owners of their ends, as an edge-triggered poller gives them.
 //!
-//! An end holds the bytes that are on their way to it or wait there. Their sum has a bound, as the buffers of
-//! the two kernels have. So a reader that reads slowly, or never, makes its writer meet a full pipe. The
-//! clients of the simulation use this module directly, and the servers through their sockets
+//! An end holds the bytes that are on their way to it or wait there. The number of these bytes has a bound,
+//! as the buffers of the two kernels have. So a reader that reads slowly, or never, makes its writer meet a
+//! full pipe. The clients of the simulation use this module directly, and the servers through their sockets
 //! (`simulated/sockets`).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,20 +15,20 @@ use tidegate::Time;
 
 use super::{Machine, Notice, Owner, with};
 
-/// The bytes that a connection holds in each direction, unless the simulation sets another bound.
+/// The most bytes that a connection holds in each direction, unless the simulation sets another bound.
 pub(crate) const ROOM: usize = 256 * 1024;
 
-/// The connections and listeners of a simulated machine.
+/// The connections and listeners of a simulated machine, by which servers and clients reach each other.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     ends: Vec<End>,
     listeners: BTreeMap<SocketAddr, Listening>,
     ports: u16,
-    /// The time that bytes take from one end of a connection to the other.
+    /// The time that bytes take from one end of a connection to the other end.
     pub(crate) latency: Duration,
 }
 
-/// A listener, and the connections that wait for its `accept`.
+/// A listener of a server, and the connections that wait until the server accepts them.
 #[derive(Debug)]
 struct Listening {
     owner: Owner,
@@ -36,22 +36,23 @@ struct Listening {
     waiting: VecDeque<(Time, usize)>,
 }
 
-/// One end of a connection.
+/// One end of a connection, as a server or a client of the simulation holds it.
 #[derive(Debug)]
 struct End {
-    /// The other end of the connection.
+    /// The index of the other end of the connection.
     peer: usize,
-    /// The owner of this end and the token of its registration; `None` before the registration.
+    /// The owner of this end and the token with which the owner registered the end; `None` before the
+    /// registration.
     owner: Option<(Owner, usize)>,
     address: SocketAddr,
-    /// The bytes that come to this end, each part with the time of its arrival.
+    /// The bytes that the other end has sent to this end, each part with the time of its arrival.
     inbound: VecDeque<(Time, Vec<u8>)>,
-    /// The bytes of the first part that this end has read already.
+    /// The number of bytes of the first part that the owner of this end has read already.
     taken: usize,
     inbound_len: usize,
-    /// The most bytes that may be on their way to this end or wait there.
+    /// The most bytes that may be on their way to this end or wait there. The other end cannot send more.
     room: usize,
-    /// The time at which this end learns that the other end has closed the connection.
+    /// The time at which the owner of this end learns that the other end has closed the connection.
     ends_at: Option<Time>,
     /// True once the owner of this end has closed it.
     closed: bool,
@@ -60,7 +61,7 @@ struct End {
 }
 
 impl End {
-    /// Returns the bytes that have arrived by `now` and were not read.
+    /// Returns the number of bytes that have arrived by `now` and that the owner has not read.
     fn arrived(&self, now: Time) -> usize {
         let parts = self.inbound.iter().take_while(|(at, _)| *at <= now);
         let len: usize = parts.map(|(_, bytes)| bytes.len()).sum();
@@ -69,7 +70,7 @@ impl End {
 }
 
 impl Machine {
-    /// Connects the owner of `from` to a listener. Returns the owner's end.
+    /// Connects the owner of `from` to a listener. Returns the new connection's end at that owner.
     pub(super) fn connect(&mut self, from: SocketAddr, to: SocketAddr) -> io::Result<usize> {
         let arrives = self.now() + self.network.latency;
         let network = &mut self.network;
@@ -102,7 +103,8 @@ impl Machine {
         Ok(here)
     }
 
-    /// Lets the server that starts listen at this address; port 0 takes a free one. Returns the address.
+    /// Opens a listener at this address for the server that starts; port 0 takes a free port. Returns the
+    /// address.
     pub(super) fn listen(&mut self, ip: IpAddr, port: u16) -> io::Result<SocketAddr> {
         let owner = Owner::Server(self.server);
         let network = &mut self.network;
@@ -124,7 +126,8 @@ impl Machine {
         }
     }
 
-    /// Takes the next connection that waits at a listener. Returns its end, and the address of the other.
+    /// Takes the next connection that waits at a server's listener. Returns the server's end, and the address
+    /// of the other end.
     pub(super) fn accept(&mut self, at: SocketAddr) -> io::Result<(usize, SocketAddr)> {
         let now = self.now();
         let listening = self.network.listeners.get_mut(&at);
@@ -136,7 +139,8 @@ impl Machine {
         Ok((end, self.addresses(end).1))
     }
 
-    /// Sets the token by which the owner of a listener learns of connections; `None` ends the listener.
+    /// Sets the token by which the machine tells the owner of a listener about connections; `None` ends the
+    /// listener.
     pub(super) fn register_listener(&mut self, at: SocketAddr, token: Option<usize>) {
         match self.network.listeners.get_mut(&at) {
             Some(listening) if token.is_some() => listening.token = token,
@@ -155,14 +159,15 @@ impl Machine {
         self.network.ends[at].owner = None;
     }
 
-    /// Records the owner of an end, who learns of everything that has happened to the end so far.
+    /// Records the owner of an end, and gives the owner notices of everything that has happened to the end so
+    /// far.
     pub(super) fn register(&mut self, at: usize, owner: Owner, token: usize) {
         let now = self.now();
         let end = &mut self.network.ends[at];
         end.owner = Some((owner, token));
         let arrivals: Vec<Time> = end.inbound.iter().map(|(at, _)| *at).collect();
         let ends_at = end.ends_at;
-        // The end takes bytes once the connection stands, which takes the time there and back.
+        // The end takes bytes once the connection is established, which needs the time there and back.
         let stands = now + 2 * self.network.latency;
         self.note(Notice {
             writable: true,
@@ -183,7 +188,7 @@ impl Machine {
         }
     }
 
-    /// Sends as many of these bytes as the pipe has room for.
+    /// Sends as many of these bytes as the pipe has room for, as a non-blocking socket does.
     pub(super) fn send(&mut self, from: usize, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let now = self.now();
         let arrives = now + self.network.latency;
@@ -225,8 +230,8 @@ impl Machine {
         Ok(len)
     }
 
-    /// Copies bytes that have arrived at an end; takes them away if `take` is true. 0 means that the other
-    /// side has closed.
+    /// Copies bytes that have arrived at an end for its reader, and removes them if `take` is true. Returns 0
+    /// if the other side has closed.
     pub(super) fn receive(&mut self, at: usize, into: &mut [u8], take: bool) -> io::Result<usize> {
         let now = self.now();
         let end = &mut self.network.ends[at];
@@ -258,7 +263,7 @@ impl Machine {
         Ok(len)
     }
 
-    /// Removes bytes that an end has read, and tells a waiting writer of the room.
+    /// Removes bytes that the owner of an end has read, and tells a waiting writer of the room.
     fn drop_front(&mut self, at: usize, len: usize) {
         let end = &mut self.network.ends[at];
         end.inbound_len -= len;
@@ -278,7 +283,8 @@ impl Machine {
         self.make_room(at);
     }
 
-    /// Tells the writer to this end of room, once at least a third of the pipe is free.
+    /// Tells the writer to this end that it may send again, once at least a third of the pipe is free, as a
+    /// kernel does.
     fn make_room(&mut self, at: usize) {
         let then = self.now() + self.network.latency;
         let end = &self.network.ends[at];
@@ -297,7 +303,7 @@ impl Machine {
         }
     }
 
-    /// Closes an end: the other end learns of it after the bytes that are on their way.
+    /// Closes an end. The owner of the other end learns of it after the bytes that are on their way.
     pub(super) fn close(&mut self, at: usize) {
         let then = self.now() + self.network.latency;
         let end = &mut self.network.ends[at];
@@ -319,7 +325,7 @@ impl Machine {
     }
 }
 
-/// Sets the time that bytes take from one end of a connection to the other.
+/// Sets the time that bytes take from one end of a connection to the other end, for the simulation.
 pub(crate) fn set_latency(latency: Duration) {
     with(|machine| machine.network.latency = latency);
 }
@@ -335,7 +341,8 @@ pub(crate) fn connect_client(client: usize, from: SocketAddr, to: SocketAddr) ->
     .flatten()
 }
 
-/// Bounds the bytes that wait at a client's end or are on their way to it.
+/// Sets the most bytes that may wait at a client's end or be on their way to it, so that the simulation can
+/// play a slow reader.
 pub(crate) fn set_room(end: usize, room: usize) {
     with(|machine| {
         machine.network.ends[end].room = room;
@@ -343,7 +350,7 @@ pub(crate) fn set_room(end: usize, room: usize) {
     });
 }
 
-/// Bounds the bytes that wait at the server's end of a client's connection or are on their way to it.
+/// Sets the most bytes that may wait at the server's end of a client's connection or be on their way to it.
 pub(crate) fn set_room_of_peer(end: usize, room: usize) {
     with(|machine| {
         let peer = machine.network.ends[end].peer;
@@ -352,7 +359,7 @@ pub(crate) fn set_room_of_peer(end: usize, room: usize) {
     });
 }
 
-/// Sends bytes from a client's end. Returns the number of bytes that the pipe took.
+/// Sends bytes from a client's end of a connection. Returns the number of bytes for which the pipe had room.
 pub(crate) fn send(end: usize, bytes: &[u8]) -> usize {
     let sent = with(|machine| machine.send(end, &[IoSlice::new(bytes)]));
     sent.map_or(0, |sent| sent.unwrap_or_default())
@@ -375,7 +382,7 @@ pub(crate) fn receive(end: usize, most: usize) -> Option<Vec<u8>> {
     .flatten()
 }
 
-/// Closes a client's end.
+/// Closes a client's end of a connection, as a client that goes does.
 pub(crate) fn close(end: usize) {
     with(|machine| machine.close(end));
 }

@@ -1,5 +1,5 @@
-//! The sockets and listeners of a simulated loop: those of the system, or those of the simulated network. The
-//! calls on the latter cost virtual time.
+//! Gives a simulated loop its sockets and listeners: sockets of the system, or of the simulated network.
+//! Calls on simulated sockets cost virtual time.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -11,7 +11,7 @@ use mio::{Interest, Registry, Token};
 use super::{Machine, Owner, spend, with};
 use crate::cost::Work;
 
-/// One end of a simulated connection, in the hands of a server.
+/// One end of a simulated connection, which a server holds as its socket.
 #[derive(Debug)]
 pub(crate) struct Pipe(usize);
 
@@ -21,7 +21,7 @@ impl Drop for Pipe {
     }
 }
 
-/// Calls `f` with the machine. A pipe exists only on a thread with a machine.
+/// Calls `f` with the machine of this thread, which exists because only a thread with a machine has pipes.
 fn on<T>(f: impl FnOnce(&mut Machine) -> io::Result<T>) -> io::Result<T> {
     with(f).unwrap_or_else(|| Err(ErrorKind::NotConnected.into()))
 }
@@ -29,14 +29,14 @@ fn on<T>(f: impl FnOnce(&mut Machine) -> io::Result<T>) -> io::Result<T> {
 /// A socket of the loop: a TCP socket, or a pipe of the simulated network.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// A socket of the operating system.
+    /// A socket of the operating system, for a loop on the real machine.
     Tcp(TcpStream),
-    /// An end of a simulated connection.
+    /// An end of a simulated connection, for a loop on a simulated machine.
     Pipe(Pipe),
 }
 
 impl Stream {
-    /// Begins to connect to this address.
+    /// Begins to connect to this address, as a node does to reach a peer.
     pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
         let piped = with(|machine| {
             let from = ([127, 0, 0, 1], 1).into();
@@ -48,7 +48,7 @@ impl Stream {
         }
     }
 
-    /// Returns the TCP socket; `None` for a pipe.
+    /// Returns the TCP socket, for calls that only the system offers; `None` for a pipe.
     pub(crate) const fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Self::Tcp(stream) => Some(stream),
@@ -56,12 +56,12 @@ impl Stream {
         }
     }
 
-    /// Sets TCP_NODELAY; a pipe has no such delay.
+    /// Sets TCP_NODELAY on a TCP socket. A pipe delays no bytes, so the call does nothing there.
     pub(crate) fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.tcp().map_or(Ok(()), |stream| stream.set_nodelay(on))
     }
 
-    /// Copies the first bytes without taking them.
+    /// Copies the first bytes that have arrived into `buf`, and leaves them in the socket.
     pub(crate) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.peek(buf),
@@ -72,7 +72,7 @@ impl Stream {
         }
     }
 
-    /// Ends the connection.
+    /// Ends the connection, so that the other side learns of the end.
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.shutdown(how),
@@ -86,12 +86,13 @@ impl Stream {
         }
     }
 
-    /// Returns the error with which the socket failed to connect; a pipe never fails later.
+    /// Returns the error with which a TCP socket failed to connect; a pipe fails only at once, in
+    /// [`Stream::connect`].
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
         self.tcp().map_or(Ok(None), TcpStream::take_error)
     }
 
-    /// Returns the address of the other side.
+    /// Returns the address of the other side of the connection.
     pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr(),
@@ -99,7 +100,7 @@ impl Stream {
         }
     }
 
-    /// Returns the address of this side.
+    /// Returns the address of this side of the connection.
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.local_addr(),
@@ -176,21 +177,21 @@ impl Source for Stream {
 /// A listener of the loop: a TCP listener, or a listener of the simulated network.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    /// A listener of the operating system.
+    /// A listener of the operating system, for a loop on the real machine.
     Tcp(TcpListener),
-    /// A listener of the simulated network, with its address.
+    /// A listener of the simulated network, with the address at which it listens.
     Simulated(SocketAddr),
 }
 
 impl Listener {
-    /// Listens in the simulated network, for the server that starts.
+    /// Opens a listener in the simulated network, for the server that starts.
     pub(crate) fn simulated(host: &str, port: u16) -> io::Result<(Self, SocketAddr)> {
         let ip = host.parse().map_err(io::Error::other)?;
         let address = on(|machine| machine.listen(ip, port))?;
         Ok((Self::Simulated(address), address))
     }
 
-    /// Accepts the next connection that waits.
+    /// Accepts the next connection that waits at the listener.
     pub(crate) fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         match self {
             Self::Tcp(listener) => {

@@ -1,4 +1,4 @@
-//! The answers to questions as JSON, in nats-server's form.
+//! Makes the answers to questions of the system account's clients as JSON, in nats-server's form.
 
 use serde_json::{Value, json};
 use tidegate_nats::permissions::{Pattern, Permissions, Rules};
@@ -12,25 +12,26 @@ use crate::monitor::accounts;
 use crate::monitor::json::{self, Process, WallClock};
 use crate::sessions::system::{About, Asker, Page, Question};
 
-/// The answer to a question.
+/// The answer of the server to a question of a client of the system account.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// The data of the answer.
+    /// The server answers with this data, beside the facts about the server.
     Data(Value),
-    /// The server has done what the client asked for.
+    /// The server has carried out the client's request, so it answers without data.
     Nothing,
-    /// The server sends no answer.
+    /// The server sends no answer to the client, for example because it has nothing to list.
     Silence,
-    /// The server's figures, which have a form of their own.
+    /// The server answers with its figures, in the form of nats-server's STATSZ.
     Stats(Value),
-    /// A document without the facts about the server around it.
+    /// The server answers with this document alone, without the facts about the server around it.
     Bare(Value),
-    /// The error with this code and text.
+    /// The server answers with an error of this code and text.
     Error(u16, String),
 }
 
 impl Answer {
-    /// Returns the body of the answer of the server with these facts; `None` if the server sends none.
+    /// Makes the body of the answer, with `server`, the facts about the answering server; `None` if the
+    /// server sends no answer.
     pub(super) fn body(self, server: Value) -> Option<Value> {
         Some(match self {
             Self::Data(data) => json!({ "server": server, "data": data }),
@@ -45,7 +46,7 @@ impl Answer {
     }
 }
 
-/// Answers a question that only needs the report.
+/// Makes the answer to a question for which the thread needs only a report of the event loop.
 pub(super) fn answer(
     about: &About,
     question: &Question,
@@ -114,7 +115,7 @@ fn answer_page(page: Page, asked: &Asked, report: &Report, wall: &WallClock) -> 
     })
 }
 
-/// Returns the server's figures that STATSZ shows.
+/// Makes the figures of the server that the answer to STATSZ shows.
 pub(super) fn stats(r: &Report, wall: &WallClock) -> Value {
     let process = Process::now();
     let t = r.stats.traffic;
@@ -161,7 +162,7 @@ pub(super) fn stats(r: &Report, wall: &WallClock) -> Value {
     out
 }
 
-/// Returns the facts about the user that asks.
+/// Makes the facts about the client that asks: its user, account and permissions.
 fn user(account: Account, asker: Option<&Asker>, report: &Report) -> Value {
     let name = match account {
         Account::Global => ACCOUNT,

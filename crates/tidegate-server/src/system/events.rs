@@ -1,4 +1,4 @@
-//! The messages about connections, in nats-server's form.
+//! Makes the messages about clients' connections for the system account, in nats-server's form.
 
 use serde_json::{Value, json};
 use tidegate_nats::session::CloseReason;
@@ -10,12 +10,12 @@ use crate::event_loop::report::server::rfc3339;
 use crate::monitor::json::WallClock;
 use crate::sessions::system::{Connection, subject_of_connection, subject_of_server};
 
-/// Returns the subject of an event of this server.
+/// Returns the subject at which this server publishes an event of the kind `verb`.
 pub(super) fn subject(report: &Report, verb: &str) -> String {
     subject_of_server(&report.info.server_id, verb)
 }
 
-/// Returns the subject and the body of the message that a client has connected.
+/// Makes the subject and the body of the message that tells the system account's clients of a new connection.
 pub(super) fn connected(
     of: &Connection,
     server: Value,
@@ -35,7 +35,8 @@ pub(super) fn connected(
     (subject, body)
 }
 
-/// Returns the subject and the body of the message that a client's connection has ended.
+/// Makes the subject and the body of the message that tells the system account's clients of the end of a
+/// connection.
 pub(super) fn disconnected(
     of: &Connection,
     reason: CloseReason,
@@ -50,7 +51,7 @@ pub(super) fn disconnected(
     let mut client = client(of, report, wall);
     client["stop"] = wall.at(of.until.as_nanos()).into();
     body["client"] = client;
-    // The names are as the client sees it: it sent the messages that the server received.
+    // The names are from the view of the client: the client sent the messages that the server received.
     let t = of.traffic;
     body["sent"] = json!({ "msgs": t.in_msgs, "bytes": t.in_bytes });
     body["received"] = json!({ "msgs": t.out_msgs, "bytes": t.out_bytes });
@@ -59,7 +60,8 @@ pub(super) fn disconnected(
 }
 
 fn event(kind: &str, server: Value, seq: u64, wall: &WallClock, report: &Report) -> Value {
-    // The id is unique, because the server's id is, and no other event of the server has this number.
+    // The id is unique: only this server has the server's id in it, and no other event of this server has the
+    // number.
     let id: String = report.info.server_id.chars().take(12).collect();
     json!({
         "type": kind,

@@ -1,8 +1,8 @@
-//! The thread that answers the clients of the system account, and tells them of events.
+//! Runs the thread that answers the clients of the system account, and tells them of events.
 //!
 //! The event loop hands questions and events to this thread ([`Job`]). The thread asks the loop for the same
-//! reports as the monitor does, writes the answers as JSON, and hands them back. So no message waits for an
-//! answer to be written, and the questions that wait are bounded.
+//! reports as the monitor does, writes the answers as JSON, and hands them back. So no client's message waits
+//! while the thread writes an answer. The number of waiting questions is bounded.
 
 mod answers;
 mod events;
@@ -24,12 +24,14 @@ use crate::event_loop::report::server::ServerFacts;
 use crate::monitor::json::WallClock;
 use crate::sessions::system::{About, Happened, Job, Page, Question};
 
-/// The most questions and events that wait for the thread.
+/// The most questions and events that wait for the thread; the event loop drops further ones, so that they
+/// take bounded memory.
 const JOBS_MAX: usize = 1024;
-/// The longest time that the thread waits for the event loop.
+/// The longest time that the thread waits for a report of the event loop. After it the thread goes on without
+/// the report.
 const LOOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reads the server's configuration again, for a client of the system account that asks for it.
+/// The function that reads the server's configuration again when a client of the system account asks for it.
 pub type Load = Box<dyn Fn() -> Result<Settings, String> + Send>;
 
 /// Starts the thread that answers the clients of the system account, for the server behind `handle`. The
@@ -57,7 +59,7 @@ struct Service {
     handle: Handle,
     load: Load,
     started: SystemTime,
-    /// The number of the last message.
+    /// The number of the last message about an event, from which the next event gets its id.
     seq: u64,
 }
 
@@ -71,8 +73,8 @@ impl Service {
         }
     }
 
-    /// Returns a report of the server's event loop with all parts of its list of streams, and its clock;
-    /// `None` if the loop is too busy or has ended.
+    /// Gets a report of the server's event loop for an answer, with all parts of its list of streams, and its
+    /// clock; `None` if the loop is too busy or has ended.
     fn report(&self, query: &Query) -> Option<(Report, WallClock)> {
         let mut report = self.part(query.clone())?;
         while let Some(streams) = &mut report.streams
@@ -84,7 +86,7 @@ impl Service {
         Some((report, WallClock::new(self.started, SystemTime::now())))
     }
 
-    /// Returns one report of the server's event loop.
+    /// Gets one report of the server's event loop; `None` if the loop is too busy or has ended.
     fn part(&self, query: Query) -> Option<Report> {
         let (to, report) = sync_channel(1);
         self.handle.report(query, to).ok()?;
@@ -126,7 +128,8 @@ impl Service {
         }
     }
 
-    /// Does `f` to the connection with the number `cid`.
+    /// Calls `f`, a command about a connection such as closing it, for the connection with the number `cid`.
+    /// Returns the answer to the client.
     fn with_connection(
         &self,
         cid: u64,
@@ -178,7 +181,8 @@ fn facts(report: &Report) -> ServerFacts {
     }
 }
 
-/// Returns whether a page lists what the report holds only on request, and which list that is.
+/// Returns the list that the event loop must add to its report for this page, because the loop makes such
+/// lists only on request.
 const fn list_of(page: Page) -> List {
     match page {
         Page::Connections => List::Connections,

@@ -1,5 +1,5 @@
-//! Reads the bodies of questions: the servers that shall answer, and the parameters of the answer, with
-//! nats-server's names.
+//! Reads the bodies of questions that clients of the system account send: the servers that shall answer, and
+//! the parameters of the answer, with nats-server's names.
 
 use serde::Deserialize;
 use tidegate_nats::subject;
@@ -9,7 +9,7 @@ use crate::event_loop::report::Report;
 use crate::event_loop::report::query::{List, PAGE_MAX, Query, State};
 use crate::sessions::system::{About, Question};
 
-/// The parameters of a question.
+/// The parameters of a client's question, by which the thread makes the answer.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) query: Query,
@@ -19,7 +19,7 @@ pub(super) struct Asked {
     filter: Filter,
 }
 
-/// The servers that shall answer.
+/// The conditions by which a client chooses the servers that shall answer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Filter {
@@ -54,7 +54,7 @@ struct Body {
 }
 
 impl Asked {
-    /// Returns whether this server is among those that shall answer.
+    /// Returns whether the client wants an answer of this server, by the question's conditions.
     pub(super) fn is_for(&self, report: &Report) -> bool {
         let (f, info) = (&self.filter, &report.info);
         let follows = report
@@ -82,7 +82,7 @@ impl Asked {
     }
 }
 
-/// Reads the parameters of a question.
+/// Reads the parameters from the body of a client's question.
 ///
 /// # Errors
 /// The body is not JSON with the expected fields, or a value is impossible.
