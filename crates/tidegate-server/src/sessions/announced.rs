@@ -1,4 +1,4 @@
-//! The subjects of this node's streams that the node has announced to its peers. The node keeps the
+//! Keeps the subjects of this node's streams that the node has announced to its peers. The node keeps the
 //! announcements of each stream apart, so that a change of one stream costs the size of this stream,
 //! independently of the number of other streams.
 
@@ -11,8 +11,8 @@ use crate::streams::{InterestChanged, JetStream};
 use tidegate_cluster::groups::GroupId;
 use tidegate_stream::schema::number::StreamNumber;
 
-/// The announced patterns, by group and stream, each with the version that the stream's interest had then. If
-/// the interest now has another version, the patterns may be out of date.
+/// The announced patterns, by group and stream, each with the version that the stream's interest had at the
+/// announcement. If the interest now has another version, the node compares the patterns again.
 #[derive(Debug, Default)]
 pub(super) struct Announced(
     HashMap<GroupId, HashMap<StreamNumber, (u64, Patterns), RandomState>, RandomState>,
@@ -20,7 +20,8 @@ pub(super) struct Announced(
 
 type Patterns = Vec<Box<[u8]>>;
 
-/// The patterns that the node must announce to its peers now, and those that it must withdraw.
+/// The patterns that the node must announce to its peers now, and the patterns that it must withdraw, because
+/// the streams' subjects have changed.
 #[derive(Debug, Default)]
 pub(super) struct Changed {
     pub(super) wanted: Patterns,
@@ -29,7 +30,7 @@ pub(super) struct Changed {
 
 impl Announced {
     /// Compares the announced patterns of one group's streams with the streams' present interest, adds the
-    /// differences to `changed`, and notes them as announced. Looks only at the streams in `of`.
+    /// differences to `changed`, and records them as announced. Looks only at the streams in `of`.
     pub(super) fn compare(
         &mut self,
         streams: &JetStream,

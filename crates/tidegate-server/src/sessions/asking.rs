@@ -1,5 +1,5 @@
-//! Routes messages with subjects under `$JS.` (requests to the streams' API, pulls, acknowledgements): one
-//! node at a time has such a message, from its publication to its answer.
+//! Routes messages with subjects under `$JS.` (requests to the streams' API, pulls, acknowledgements): at any
+//! moment one node has such a message, from its publication to its answer.
 //!
 //! The node that serves a stream announces the stream's name to its peers, and the leader of the directory
 //! announces itself; the nodes announce no other subjects of the API. A node sends a message to the peer that
@@ -23,12 +23,13 @@ use crate::streams::context::Way;
 use crate::streams::subjects::{About, about, is_flow, is_pull};
 use crate::streams::{JetStream, Taken};
 
-/// The slot of the directory's group, which handles messages for streams that no group of this node keeps.
+/// The slot of the directory's group, to which the node gives messages for streams that no group of this node
+/// keeps.
 const DIRECTORY: GroupSlot = GroupSlot::DIRECTORY;
 
 impl Node {
-    /// Handles a message under `$JS.` that `from` published. Returns the slot of the streams that took the
-    /// message; the directory's slot if the message left the node.
+    /// Handles a message under `$JS.` that `from` published. Returns whether streams took the message, and
+    /// their slot; the directory's slot if the message left the node.
     pub(super) fn ask(
         &mut self,
         now: Time,
@@ -111,7 +112,8 @@ impl Node {
         (DIRECTORY, taken)
     }
 
-    /// Handles a message under `$JS.` that the peer in this slot handed to this node alone.
+    /// Handles a message under `$JS.` that the peer in this slot handed to this node alone, because the peer
+    /// takes this node for the stream's server or the directory's leader.
     pub(super) fn handle_handed(&mut self, now: Time, slot: PeerSlot, routed: &Routed<'_>) {
         let (from, message) = (Party::Peer(slot), &routed.message);
         if !message.subject.starts_with(JETSTREAM) {
@@ -132,8 +134,8 @@ impl Node {
         }
     }
 
-    /// Returns whether a message that another node sent with this subject goes to all subscribers, rather
-    /// than to one node.
+    /// Returns whether a message that another node sent with this subject goes to all subscribers, so that
+    /// each node delivers it, rather than to one node.
     pub(super) fn is_published(&self, subject: &[u8]) -> bool {
         !subject.starts_with(JETSTREAM) || about(subject, self.domain()) == About::None
     }
@@ -180,8 +182,8 @@ impl Node {
         true
     }
 
-    /// Hands a message to the leader of the directory: a message about all streams, or about a stream that no
-    /// known node serves.
+    /// Hands a message to the leader of the directory: for a message about all streams, or about a stream
+    /// that no known node serves.
     fn ask_directory(
         &mut self,
         now: Time,
@@ -216,8 +218,8 @@ impl Node {
         taken.unwrap_or(Taken::No)
     }
 
-    /// Returns the slot of the group that serves the stream of this name on this node; `None` if this node
-    /// does not serve the stream.
+    /// Finds the slot of the group that serves the stream of this name on this node, so that its streams
+    /// handle the message; `None` if this node does not serve the stream.
     fn open_at(&self, name: &str) -> Option<GroupSlot> {
         let directory = self.directory()?;
         let known = directory.applied();
@@ -230,8 +232,8 @@ impl Node {
         self.streams(at).is_some_and(open).then_some(at)
     }
 
-    /// Returns the home group of the stream of this name, by this node's copy of the directory; the
-    /// directory's own group for an unknown name.
+    /// Finds the home group of the stream of this name, to which a request for the stream belongs, by this
+    /// node's copy of the directory; the directory's own group for an unknown name.
     fn follows_at(&self, name: &str) -> Home {
         let known = self.directory().map(JetStream::applied);
         let entry = known.and_then(|known| known.get(known.by_name(name)?));

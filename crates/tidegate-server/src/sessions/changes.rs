@@ -1,5 +1,5 @@
-//! Changes that an operator makes while the node runs: lame duck mode, closing all connections, and new
-//! settings.
+//! Carries out changes that an operator makes while the node runs: lame duck mode, closing all connections,
+//! and new settings.
 
 use tidegate::Time;
 use tidegate_nats::connect::Info;
@@ -15,7 +15,7 @@ use crate::party::ClientKey;
 
 impl Node {
     /// Enters lame duck mode: tells clients to connect to other nodes, and after a grace period closes their
-    /// connections one after the other.
+    /// connections one after the other, so that the clients do not all reconnect at once.
     pub fn lame_duck(&mut self, now: Time) {
         if self.lame.is_some() {
             return;
@@ -37,7 +37,8 @@ impl Node {
         });
     }
 
-    /// Begins to close all connections. Each one ends once its outbox is written.
+    /// Begins to close all connections, because the server stops. Each connection ends once the driver has
+    /// written its outbox.
     pub fn close_all(&mut self, now: Time) {
         let keys: Vec<ClientKey> = self.entries.iter().map(|(key, _)| key).collect();
         for key in keys {
@@ -46,7 +47,7 @@ impl Node {
     }
 
     /// Adopts reloaded settings: closes connections that the settings no longer admit or that exceed the new
-    /// maximum, and ends subscriptions that are no longer permitted.
+    /// maximum, and ends subscriptions that the settings no longer permit.
     pub fn reload(&mut self, now: Time, settings: Settings, info: Info) {
         self.settings = settings;
         self.configured = now;
@@ -76,7 +77,8 @@ impl Node {
         self.inform_all();
     }
 
-    /// Closes the newest client connections beyond the maximum, which a reload may have lowered.
+    /// Closes the newest client connections beyond the maximum of connections, because a reload may have
+    /// lowered it.
     fn close_surplus(&mut self, now: Time) {
         let open = self.entries.iter().filter(|(_, e)| !e.session.is_closing());
         let mut open: Vec<(u64, ClientKey)> = open.map(|(key, e)| (e.session.cid, key)).collect();
@@ -86,8 +88,8 @@ impl Node {
         }
     }
 
-    /// Applies changed permissions to the subscriptions of a connection, and ends those that are no longer
-    /// permitted.
+    /// Applies changed permissions to the subscriptions of a connection, and ends the subscriptions that they
+    /// no longer permit.
     fn review_subscriptions(&mut self, key: ClientKey) {
         let session = &mut self.entries[key].session;
         let Some(permissions) = session.permissions().cloned() else {
@@ -109,7 +111,7 @@ impl Node {
         self.touch(key);
     }
 
-    /// Sends the client the INFO that confirms its CONNECT.
+    /// Sends the client the INFO that confirms its CONNECT and names its account.
     pub(super) fn confirm(&mut self, key: ClientKey) {
         let session = &mut self.entries[key].session;
         let is_system = session.account() == Account::System;
@@ -139,7 +141,7 @@ impl Node {
         }
     }
 
-    /// Closes the connections that are due in lame duck mode.
+    /// Closes the next connections in lame duck mode, once their time has come.
     pub(super) fn limp(&mut self, now: Time) {
         while let Some(lame) = self.lame.filter(|l| l.next <= now) {
             let Some((key, _)) = self.entries.iter().find(|(_, e)| !e.session.is_closing()) else {
@@ -176,7 +178,8 @@ mod tests {
         };
         let mut node = Node::new(settings(5), Info::default(), 1);
         let keys: Vec<ClientKey> = (0..4).map(|_| joined::client(&mut node, now)).collect();
-        // The node reuses a key: the newest connection does not have the highest one.
+        // The node reuses the key of a closed connection, so the newest connection does not have the highest
+        // key.
         node.handle_closed(now, keys[0], CloseReason::ClientClosed);
         while node.poll_closed().is_some() {}
         let newest = joined::client(&mut node, now);

@@ -1,4 +1,5 @@
-//! The client connections with bytes to write, in the order in which the event loop writes them. Pure.
+//! Keeps the client connections with bytes to write, in the order in which the event loop writes them. The
+//! code is pure.
 //!
 //! Writing a long outbox takes the loop milliseconds, and writing a thousand of them seconds. So connections
 //! with little to write go first, and a connection with a long outbox writes a part and then queues again
@@ -8,23 +9,24 @@ use std::collections::VecDeque;
 
 use crate::party::ClientKey;
 
-/// The greatest length of a short outbox, in bytes; an outbox with more bytes is long.
+/// The greatest length of a short outbox, in bytes. The event loop writes longer outboxes later.
 const LONG: usize = 4 * 1024;
-/// The number of connections in a row among which the list names at least one with a long outbox, as long as
-/// it has one. So short outboxes cannot starve long outboxes.
+/// Among this number of connections in a row, the list names at least one with a long outbox, as long as it
+/// has one. So short outboxes cannot starve long outboxes.
 const ONE_LONG_IN: u32 = 8;
 
-/// The client connections with bytes to write; the [module](self) describes their order.
+/// Keeps the client connections with bytes to write; the [module](self) describes their order.
 #[derive(Debug, Default)]
 pub(super) struct Dirty {
     short: VecDeque<ClientKey>,
     long: VecDeque<ClientKey>,
-    /// The number of connections with short outboxes taken since the last one with a long outbox.
+    /// The number of connections with short outboxes that the event loop has taken since the last long one,
+    /// by which a long outbox gets its turn.
     in_a_row: u32,
 }
 
 impl Dirty {
-    /// Adds a connection with `bytes` bytes to write.
+    /// Adds a connection with `bytes` bytes, which the event loop must write.
     #[inline]
     pub(super) fn push(&mut self, key: ClientKey, bytes: usize) {
         match bytes <= LONG {
@@ -51,12 +53,12 @@ impl Dirty {
         self.long.pop_front().or_else(|| self.short.pop_front())
     }
 
-    /// Returns whether no connection has bytes to write.
+    /// Returns whether no connection has bytes for the event loop to write.
     pub(super) fn is_empty(&self) -> bool {
         self.short.is_empty() && self.long.is_empty()
     }
 
-    /// Returns whether the connection `key` is in the list.
+    /// Returns whether the connection `key` is in the list, for the node's check of its invariants.
     pub(super) fn contains(&self, key: ClientKey) -> bool {
         self.short.contains(&key) || self.long.contains(&key)
     }
@@ -84,7 +86,8 @@ mod tests {
         assert!(dirty.is_empty());
     }
 
-    /// A subscriber's outbox was short and has grown since; another client got a `PONG` later.
+    /// The outbox of a subscriber was short and has grown since; another client got a `PONG` later and goes
+    /// first.
     #[test]
     fn outboxes_that_have_grown_long_let_short_ones_pass() {
         let mut dirty = Dirty::default();

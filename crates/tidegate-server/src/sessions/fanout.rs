@@ -19,26 +19,30 @@ use super::dirty::Dirty;
 use super::routes::Peers;
 use crate::party::{ClientKey, Party, PerClient};
 
-/// The node's state of one client connection.
+/// The node's state of one client connection, which outlives the session until the driver has dropped the
+/// socket.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) session: Session,
-    /// True if the connection is in the node's list of connections with bytes to write.
+    /// True if the connection is in the node's list of connections with bytes to write, so that the node
+    /// lists it only once.
     pub(super) dirty: bool,
-    /// The publishers that pause because this connection has a large backlog.
+    /// The publishers that the node has paused because this connection has a large backlog.
     pub(super) waiters: Vec<Party>,
-    /// The reason why the connection closes; meaningless while the connection is open.
+    /// The reason why the connection closes, which the driver logs and the monitor shows; meaningless while
+    /// the connection is open.
     pub(super) reason: CloseReason,
     /// True while a message from this client has reached only a part of its many receivers. The node then
     /// reads nothing from the client.
     pub(super) spreading: bool,
-    /// The number of the client's subscriptions when the connection began to close.
+    /// The number of the client's subscriptions when the connection began to close, for the monitor.
     pub(super) subscriptions: usize,
-    /// True while the node still removes subscriptions of the closed connection.
+    /// True while the node still removes subscriptions of the closed connection. The connection keeps its key
+    /// until then.
     pub(super) leaving: bool,
     /// True once the connection has ended. Its key stays in use until the driver has dropped the socket.
     pub(super) gone: bool,
-    /// True once the driver has dropped the connection's socket.
+    /// True once the driver has dropped the connection's socket, so that the node may reuse the key.
     pub(super) dropped: bool,
 }
 
@@ -57,13 +61,14 @@ impl Entry {
         }
     }
 
-    /// Returns whether the node handles input from the client now.
+    /// Returns whether the node handles input from the client now, so that the driver may read from its
+    /// socket.
     pub(super) fn reads(&self) -> bool {
         !self.spreading && self.session.reads()
     }
 }
 
-/// A subscription of a client or of a peer.
+/// A subscription of a client or of a peer, through which the node delivers messages.
 #[derive(Debug)]
 pub(super) struct Subscription {
     pub(super) owner: Party,
@@ -87,41 +92,42 @@ pub(super) struct Subscription {
     pub(super) max: u64,
 }
 
-/// The publisher of a message, and the answers that it wants.
+/// The publisher of a message, and the answers that the publisher wants from the node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sender {
-    /// The client or the peer that the message comes from; `None` for a message of the node itself.
+    /// The client or the peer from which the message comes; `None` for a message of the node itself.
     pub(super) from: Option<Party>,
-    /// True if the publisher also receives its own messages.
+    /// True if the publisher wants to receive its own messages, too.
     pub(super) echo: bool,
     /// True if the publisher wants the status `no responders` and another node may have to send it: a member
     /// of a queue group at a peer may get the message, and no stream takes the message.
     pub(super) asks: bool,
-    /// True if the publisher wants the status `no responders` in case its message has no receiver.
+    /// True if the publisher wants the status `no responders` if no receiver gets its message.
     pub(super) wants: bool,
 }
 
-/// The progress of a message's delivery, which the node may interrupt: the numbers of its matching
-/// subscriptions and queue groups that had their turn so far.
+/// The progress of a message's delivery, from which the node continues after an interruption: the numbers of
+/// matching subscriptions and queue groups that have had their turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reached {
-    /// The number of subscriptions outside of queue groups that had their turn.
+    /// The number of matching subscriptions outside of queue groups that have had their turn.
     plain: usize,
-    /// The number of queue groups that had their turn, and (`served`) the number of those that the message is
-    /// for: all of them for a client's message, those that the frame names for a peer's message.
+    /// The number of matching queue groups that have had their turn, and (`served`) the number of groups
+    /// among them to which the message goes: all of them for a client's message, the groups that the frame
+    /// names for a peer's message.
     groups: usize,
     served: usize,
-    /// True once a client or a peer got the message.
+    /// True once a client or a peer got the message, so that the publisher needs no `no responders`.
     pub(super) any: bool,
 }
 
-/// The delivery of one message: the message and its sender, the node's state that the delivery uses, and the
-/// results so far.
+/// The delivery of one message to its receivers: the message and its sender, the node's state that the
+/// delivery uses, and the results so far.
 pub(super) struct Fanout<'a, 'm> {
     pub(super) now: Time,
     pub(super) sender: Sender,
-    /// Only subscriptions with a number below this one get a copy, so that a subscription made after the
-    /// message gets none.
+    /// The node gives a copy only to subscriptions with a number below this one, so that a subscription made
+    /// after the message gets none.
     pub(super) before: u64,
     /// The subject against which the node matches subscriptions. For a consumer's delivery it is the subject
     /// of the delivery, and the message carries the stored message's subject; otherwise it is the message's
@@ -131,7 +137,7 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) max_pending: usize,
     pub(super) stall_bytes: usize,
     pub(super) whole: &'a mut Delivery,
-    /// The message without headers, prepared when the first receiver needs this form.
+    /// The message without headers. The node prepares this form when the first receiver needs it.
     pub(super) bare: &'a mut Delivery,
     pub(super) bare_ready: bool,
     /// True if the message matches more than one subscription outside of queue groups, so that outboxes may
@@ -147,9 +153,11 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) dirty: &'a mut Dirty,
     pub(super) ended: &'a mut Vec<SubKey>,
     pub(super) slow: &'a mut Vec<ClientKey>,
-    /// The number of copies of the message that this delivery has put into clients' outboxes so far.
+    /// The number of copies of the message that this delivery has put into clients' outboxes so far, for the
+    /// node's counts.
     pub(super) copies: u64,
-    /// The highest number of bytes that wait for any receiver of the message, with this message.
+    /// The backlog of the fullest receiver of the message in bytes, with this message. Streams decide by it
+    /// if they send more.
     pub(super) pending_bytes: usize,
     /// A receiver with a backlog above `stall_bytes`, for which the publisher must pause; `None` if there is
     /// no such receiver.
@@ -158,7 +166,7 @@ pub(super) struct Fanout<'a, 'm> {
 
 impl Fanout<'_, '_> {
     /// Delivers the message to at most `limit` further subscriptions or queue groups of `matches`. Returns
-    /// whether all of them have had their turn.
+    /// whether all of them have had their turn, so that the delivery is complete.
     #[inline]
     pub(super) fn deliver_part(
         &mut self,
@@ -193,7 +201,7 @@ impl Fanout<'_, '_> {
     }
 
     /// Delivers a copy to the client or the peer of this subscription. Returns false if the subscription may
-    /// not get the message.
+    /// not get the message, so that a queue group can choose another member.
     #[inline]
     pub(super) fn deliver(&mut self, key: SubKey) -> bool {
         let before = self.before;
@@ -271,8 +279,8 @@ impl Fanout<'_, '_> {
         true
     }
 
-    /// Returns the subscription with this key, if the node made it before the message was published and it is
-    /// still valid.
+    /// Returns the subscription with this key if it may get the message: the node made it before the message,
+    /// and it is still valid.
     pub(super) fn sub(&self, key: SubKey) -> Option<&Subscription> {
         let sub = self.subs.get(key as usize);
         let sub = sub.filter(|sub| sub.number < self.before)?;
@@ -284,8 +292,8 @@ impl Fanout<'_, '_> {
     }
 
     /// Chooses the peer in this slot as a receiver, for its subscription `key`. Passes a message that came
-    /// from another peer on only for a queue group, and at most [`PASSED_MAX`] times. Returns whether the
-    /// node chose the peer.
+    /// from another peer on only for a queue group, and at most [`PASSED_MAX`] times, so that no message
+    /// circles. Returns whether the node chose the peer.
     pub(super) fn choose(&mut self, slot: PeerSlot, key: SubKey, grouped: bool) -> bool {
         let may = self
             .came
@@ -303,7 +311,7 @@ impl Fanout<'_, '_> {
         true
     }
 
-    /// Sends the message to the peers that the delivery chose, and returns their number.
+    /// Sends the message once to each peer that the delivery chose, and returns the number of these peers.
     pub(super) fn send_to_peers(&mut self) -> u64 {
         let (asks, wants) = (self.sender.asks && self.copies == 0, self.sender.wants);
         let Some(peers) = &mut self.peers else {

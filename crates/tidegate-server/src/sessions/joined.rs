@@ -12,7 +12,7 @@ use crate::party::ClientKey;
 
 pub(crate) const ANY: Load = Load::new(u64::MAX, u64::MAX);
 
-/// Opens the channels from each node to each other node.
+/// Opens the channels from each node to each other node, as the driver does once the nodes are connected.
 pub(crate) fn join(nodes: &mut [Node]) {
     for i in 0..nodes.len() {
         let others = (0..nodes.len()).filter(|j| *j != i);
@@ -21,7 +21,8 @@ pub(crate) fn join(nodes: &mut [Node]) {
 }
 
 /// Hands over the bytes that wait for peers until no outbox holds any, except between the pairs of nodes for
-/// which `slow` returns true. Loses the messages for which `arrives` returns false.
+/// which `slow` returns true. Loses the messages for which `arrives` returns false, as a broken connection
+/// would.
 pub(crate) fn pump(
     nodes: &mut [Node],
     now: Time,
@@ -42,7 +43,7 @@ pub(crate) fn pump(
     }
 }
 
-/// Hands the node `to` all bytes that wait for it at the node `from`.
+/// Hands the node `to` all bytes that wait for it at the node `from`, as a connection would.
 pub(crate) fn hand_over(
     nodes: &mut [Node],
     now: Time,
@@ -77,7 +78,7 @@ pub(crate) fn hand_over(
     }
 }
 
-/// Connects a client to the node and returns the client's key.
+/// Connects a client to the node and returns the client's key, with which the test acts as the client.
 pub(crate) fn client(node: &mut Node, now: Time) -> ClientKey {
     let key = node.handle_accepted(now, ([127, 0, 0, 1], 1).into(), false, false);
     let connect = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n";
@@ -85,7 +86,7 @@ pub(crate) fn client(node: &mut Node, now: Time) -> ClientKey {
     key
 }
 
-/// Lets the node continue until each message has reached all its receivers.
+/// Lets the node continue until each message has reached all its receivers, as the driver does.
 fn spread(node: &mut Node, now: Time) {
     while node.is_spreading() {
         node.handle_timeouts(now);
@@ -109,7 +110,7 @@ pub(crate) fn say(node: &mut Node, now: Time, key: ClientKey, text: impl AsRef<[
     assert_eq!(used, text.len(), "{}", String::from_utf8_lossy(text));
 }
 
-/// Returns the text that the node has sent to a client since the last call.
+/// Takes the text that the node has sent to a client since the last call, as the driver would write it.
 pub(crate) fn heard(node: &mut Node, now: Time, key: ClientKey) -> String {
     while node.poll_dirty().is_some() {}
     let bytes = node.outbox(key).to_vec();

@@ -21,18 +21,20 @@ use crate::streams::directory::leader_message::{
 };
 
 impl Node {
-    /// Returns whether this subject is only for messages between leaders.
+    /// Returns whether only leaders may send and receive messages of this subject.
     pub(super) fn is_leaders_own(&self, subject: &[u8]) -> bool {
         subject.starts_with(PREFIX) && self.peers.is_some()
     }
 
-    /// Returns the slot of the peer that leads the group, as far as this node knows.
+    /// Finds the slot of the peer that leads the group, as far as this node knows, so that the node can send
+    /// it messages.
     pub(super) fn peer_that_leads(&mut self, group: GroupId) -> Option<PeerSlot> {
         let subject = subject_of_group(group);
         self.peers_at(subject.as_bytes()).last().copied()
     }
 
-    /// Returns the slot of the peer that serves the stream of this name, as far as this node knows.
+    /// Finds the slot of the peer that serves the stream of this name, as far as this node knows, so that the
+    /// node can hand it requests.
     pub(super) fn peer_that_serves(&mut self, name: &str) -> Option<PeerSlot> {
         self.name.clear();
         self.name.extend_from_slice(STREAM.as_bytes());
@@ -45,7 +47,8 @@ impl Node {
     }
 
     /// Announces to the peers that this node, which has the id `id`, has no disk space for messages, or
-    /// withdraws that announcement. Does nothing if `full` has not changed.
+    /// withdraws that announcement, so that directory leaders place no stream here. Does nothing if `full`
+    /// has not changed.
     pub(crate) fn announce_full(&mut self, id: u64, full: bool) {
         let full = full.then_some(id);
         if std::mem::replace(&mut self.full, full) == full {
@@ -58,13 +61,13 @@ impl Node {
         }
     }
 
-    /// Returns whether this node has no disk space for messages.
+    /// Returns whether this node has no disk space for messages, which it has announced to its peers.
     pub(crate) const fn has_no_room(&self) -> bool {
         self.full.is_some()
     }
 
-    /// Returns whether the node with this id has no disk space for messages, as far as this node knows. The
-    /// id may be this node's own.
+    /// Returns whether the node with this id has announced that it has no disk space for messages. The id may
+    /// be this node's own.
     pub(crate) fn is_full(&self, id: u64) -> bool {
         self.full == Some(id) || self.peer_at(subject_of_full(id).as_bytes()).is_some()
     }
@@ -88,7 +91,7 @@ impl Node {
         let mut to = self.peers_at(subject.as_bytes());
         if reply.is_some() {
             // The leader must answer this message. So the message goes to one peer only, even while this node
-            // also takes a former leader for the leader.
+            // still takes a former leader for the leader, too.
             to.drain(..to.len().saturating_sub(1));
         }
         let (Some(peers), Some(payload)) = (&mut self.peers, told.encode()) else {
@@ -116,7 +119,8 @@ impl Node {
         peers.send(routed, false);
     }
 
-    /// Handles a message that the leader of a group sent from another node.
+    /// Handles a message that the leader of a group sent from another node, by giving the message to the
+    /// streams of the addressed group.
     pub(super) fn handle_leader_message(&mut self, now: Time, message: &Publish<'_>) {
         let at = group_at(message.subject).and_then(|group| self.slot_of_group(group));
         let (Some(at), Some(told)) = (at, LeaderMessage::decode(message.payload)) else {
@@ -127,7 +131,8 @@ impl Node {
         });
     }
 
-    /// Returns the slot of this group if this node leads the group.
+    /// Returns the slot of this group if this node leads the group, so that messages for the leader stay
+    /// here.
     fn serving(&self, group: GroupId) -> Option<GroupSlot> {
         let at = self.slot_of_group(group)?;
         self.streams(at)
@@ -136,7 +141,7 @@ impl Node {
     }
 
     /// Returns the slot of a peer that subscribes to exactly this subject. If several peers do, prefers a
-    /// peer to which a channel is open.
+    /// peer to which this node has an open channel, so that it can send messages there.
     pub(super) fn peer_at(&self, subject: &[u8]) -> Option<PeerSlot> {
         let mut scratch = Matches::default();
         let plain = &self.sublist.find(subject, &mut scratch).plain;
@@ -146,13 +151,14 @@ impl Node {
         slots.max_by_key(|slot| self.has_channel_to(*slot))
     }
 
-    /// Returns whether a channel to the peer in this slot is open.
+    /// Returns whether this node has an open channel to the peer in this slot, on which it can send messages.
     pub(super) fn has_channel_to(&self, slot: PeerSlot) -> bool {
         let peers = self.peers.as_ref();
         peers.is_some_and(|peers| peers.pending(slot).is_some())
     }
 
-    /// Returns the slots of the peers that subscribe to exactly this subject.
+    /// Finds the slots of the peers that subscribe to exactly this subject, which a peer subscribes to as an
+    /// announcement.
     fn peers_at(&mut self, subject: &[u8]) -> Vec<PeerSlot> {
         let found = self.sublist.matches(subject);
         let subs = found.plain.iter().map(|key| &self.subs[*key as usize]);

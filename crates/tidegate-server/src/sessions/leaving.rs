@@ -1,4 +1,4 @@
-//! Removes the subscriptions of clients and peers that leave, a part at a time.
+//! Removes the subscriptions of clients and peers that leave, a part at a time, so that no turn takes long.
 //!
 //! A client or a peer may have a million subscriptions, and removing all of them at once would keep the event
 //! loop from the other clients. The node keeps the entry of a leaving client until it has removed the
@@ -20,11 +20,12 @@ use super::Node;
 use crate::cures::cures;
 use crate::party::ClientKey;
 
-/// The number of subscriptions that the node removes at once. Then it serves other clients before it removes
-/// the next part.
+/// The number of subscriptions that the node removes at once. Then the node serves other clients before it
+/// removes the next part.
 #[cfg(not(test))]
 const STEP: usize = 256;
-/// The number of subscriptions in one part in tests: low, so that a few subscriptions take several parts.
+/// The number of subscriptions that the node removes at once in tests: low, so that a few subscriptions take
+/// several parts.
 #[cfg(test)]
 const STEP: usize = 2;
 
@@ -55,7 +56,7 @@ impl Left {
 }
 
 impl Leaving {
-    /// Returns whether no client and no peer is leaving.
+    /// Returns whether the node has no subscriptions of a leaving client or peer to remove.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -66,7 +67,8 @@ impl Leaving {
     }
 }
 
-/// Returns the number of subscriptions that the node removes at once.
+/// Returns the number of subscriptions that the node removes at once: [`STEP`], or all if a simulation turns
+/// the division off.
 fn step() -> usize {
     match cures().leaving {
         true => STEP,
@@ -96,7 +98,8 @@ impl Node {
         self.go_on_leaving();
     }
 
-    /// Removes a part of the subscriptions of the clients and peers that have left, which take turns.
+    /// Removes a part of the subscriptions of the clients and peers that have left, which take turns, so that
+    /// none waits for another's million.
     pub(super) fn go_on_leaving(&mut self) {
         let Some(mut left) = self.leaving.0.pop_front() else {
             return;

@@ -1,12 +1,12 @@
-//! The node as a state machine: it takes the events of all connections, and fills outboxes and lists of
-//! actions for the driver. This module opens no socket and reads no clock.
+//! Implements the node as a state machine: the node takes the events of all connections, and fills outboxes
+//! and lists of actions for the driver. This module opens no socket and reads no clock.
 //!
 //! The node owns the sessions, the subscriptions, and the routing of messages between them. The driver (the
 //! event loop) owns the sockets.
 //!
 //! After any `handle_*`, the driver writes the outboxes that [`Node::poll_dirty`] names (and calls
 //! [`Node::handle_written`]), carries out [`Node::poll_verify`], reads again from the connections that
-//! [`Node::poll_resumed`] names, and drops those that [`Node::poll_closed`] names. It calls
+//! [`Node::poll_resumed`] names, and drops the connections that [`Node::poll_closed`] names. The driver calls
 //! [`Node::handle_timeouts`] at [`Node::deadline`]. The node reuses the key of a connection once
 //! [`Node::poll_closed`] has named it.
 //!
@@ -38,7 +38,8 @@ pub(crate) mod timers;
 mod traces;
 pub(crate) mod view;
 
-// `core::net` rather than `std::net`, because an address is plain data and this module uses no sockets.
+// The import is from `core::net` and not `std::net`, because an address is plain data and this module uses no
+// sockets.
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -80,8 +81,8 @@ use crate::streams::context::Outputs;
 use crate::streams::subject_pages::PageJob;
 use crate::streams::taking::Request;
 
-/// The backlog of a receiver, in bytes, at which its publishers pause; three quarters of `max_pending` if
-/// that is less.
+/// The backlog of a receiver, in bytes, at which the node pauses its publishers; three quarters of
+/// `max_pending` if that is less.
 pub(crate) const STALL_BYTES: usize = 8 * 1024 * 1024;
 /// The limit on the work of one call of the node: after this many operations of one connection, or once the
 /// outboxes have gathered this many further copies or bytes, the node returns to the driver, which then looks
@@ -90,9 +91,11 @@ const STEP: Load = Load {
     items: 128,
     bytes: 64 * 1024,
 };
-/// The greatest number of connections for which the node handles deadlines in one turn.
+/// The greatest number of connections for which the node handles deadlines in one turn, so that no turn takes
+/// long.
 const TIMEOUTS_AT_ONCE: usize = 256;
-/// The longest pause of a publisher for one receiver with a large backlog.
+/// The longest time for which the node pauses a publisher for one receiver with a large backlog, so that a
+/// slow receiver stops no publisher.
 const STALL: Duration = Duration::from_millis(10);
 
 /// A password that the driver must check against a bcrypt hash on another thread, because the check is slow
@@ -102,31 +105,32 @@ pub struct Verify {
     /// The key of the connection that sent the password; the driver passes it back to
     /// [`Node::handle_verified`].
     pub key: ClientKey,
-    /// The number of the connection, since a later connection may have the same key.
+    /// The number of the connection, by which the node recognises it, since a later connection may get its
+    /// key.
     pub cid: u64,
-    /// The password that the client sent.
+    /// The password that the client sent, which a thread compares with the hash.
     pub password: String,
     /// The configured bcrypt hash, which the password must match.
     pub hash: Arc<str>,
 }
 
-/// The part of its work that [`Node::handle_received`] has done.
+/// The part of the driver's input that [`Node::handle_received`] has handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The number of input bytes that the node has used.
+    /// The number of input bytes that the node has used, and that the driver drops.
     pub used: usize,
     /// True if the node stopped after a part of the work. The driver then writes the outboxes if enough has
-    /// gathered, and hands in the rest of the input.
+    /// gathered, and hands in the rest of the input later.
     pub full: bool,
 }
 
-/// The counts of a node since its start.
+/// The counts of a node since its start, which the monitor shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeStats {
     /// The messages and bytes that the clients of all connections so far have published (`in`) and received
     /// (`out`).
     pub traffic: Traffic,
-    /// The number of client connections that the node accepted.
+    /// The number of client connections that the node accepted since its start.
     pub total_connections: u64,
     /// The number of connections that the node closed because the client did not read its messages.
     pub slow_consumers: u64,
@@ -135,15 +139,15 @@ pub struct NodeStats {
     pub slow_pending: u64,
     /// The number of connections that the node closed because the client did not answer PINGs.
     pub stale_connections: u64,
-    /// The number of connections that the node refused because of their credentials.
+    /// The number of connections that the node refused because the client's credentials were wrong.
     pub auth_failures: u64,
     /// The number of times that the node paused a publisher because a receiver had a large backlog.
     pub stalls: u64,
-    /// The number of copies of messages that the node sent to peers.
+    /// The number of copies of messages that the node sent to peers, which `traffic` does not include.
     pub routed_out: u64,
 }
 
-/// The connections of one server, their subscriptions, its streams and its peers.
+/// The state machine of one server: its connections, their subscriptions, its streams and its peers.
 #[derive(Debug)]
 pub struct Node {
     settings: Settings,
@@ -160,7 +164,8 @@ pub struct Node {
     recently_closed: RecentlyClosed,
     resumed: Vec<ClientKey>,
     passwords: Passwords,
-    /// The subscriptions that reached their maximum during the current delivery. Empty between deliveries.
+    /// The subscriptions that reached their maximum during the current delivery. The node removes them after
+    /// the delivery, so the list is empty between deliveries.
     ended: Vec<SubKey>,
     slow: Vec<ClientKey>,
     gathered: Load,
@@ -173,22 +178,26 @@ pub struct Node {
     lame: Option<Lame>,
     leaving: Leaving,
     spreading: Spreading,
-    /// The state of the system account.
+    /// The state of the system account, by which the node answers the account's clients.
     system: System,
-    /// The time at which the node got its present settings.
+    /// The time at which the node got its present settings, which the monitor shows.
     configured: Time,
-    /// The number of subscriptions that the node has made so far, for clients and peers.
+    /// The number of subscriptions that the node has made so far, for clients and peers, from which the next
+    /// subscription gets its number.
     next_sub: u64,
     /// The number of connections that have ended and are still in `entries`, because their key is still in
-    /// use.
+    /// use; the node does not count them as clients.
     gone: usize,
     /// The streams of each group, by slot; `None` while the streams of the slot handle an event.
     streams: PerGroup<Option<Box<JetStream>>>,
-    /// The outputs of one event that streams handle. Empty between events.
+    /// The outputs of the event that streams handle now, which the node carries out next. Empty between
+    /// events.
     outputs: Outputs,
-    /// The places of the messages that the store must read, each with the slot of its group.
+    /// The places of the messages that the store must read, each with the slot of its group, until the driver
+    /// takes them.
     wanted: VecDeque<(GroupSlot, Place)>,
-    /// The pages of subjects that a thread of the pool must encode, each with the slot of its group.
+    /// The pages of subjects that a thread of the pool must encode, each with the slot of its group, until
+    /// the driver takes them.
     pages: VecDeque<(GroupSlot, Box<PageJob>)>,
     /// The requests for messages of origins in other clusters, which a thread must fetch.
     fetches: VecDeque<Box<Request>>,
@@ -196,18 +205,19 @@ pub struct Node {
     /// and that the other group's streams have not handled yet. The list is empty whenever the driver calls
     /// the node.
     inner: VecDeque<Inner>,
-    /// The id of the group in each slot.
+    /// The id of the group in each slot, by which the node finds the slot of a group.
     groups: PerGroup<GroupId>,
-    /// The subjects of this node's streams that the node has announced to its peers.
+    /// The subjects of this node's streams that the node has announced to its peers, so that it announces
+    /// only changes.
     announced: Announced,
     /// This node's id while its disk has no room for messages; otherwise `None`.
     full: Option<u64>,
-    /// The state towards the other nodes of the cluster; `None` if the server is no part of a cluster.
+    /// The node's state towards the other nodes of the cluster; `None` if the server is no part of a cluster.
     peers: Option<Box<Peers>>,
 }
 
-/// The state of lame duck mode: the time at which the node closes the next connection, and the interval
-/// between two of them.
+/// The state of lame duck mode, in which the node closes its connections one by one: the time of the next
+/// closing, and the interval between two.
 #[derive(Clone, Copy, Debug)]
 struct Lame {
     next: Time,
@@ -215,7 +225,8 @@ struct Lame {
 }
 
 impl Node {
-    /// Creates a node without connections. `seed` seeds the random choice among the members of queue groups.
+    /// Creates a node without connections. `seed` seeds the random numbers with which the node chooses among
+    /// the members of queue groups.
     #[must_use]
     pub fn new(settings: Settings, info: Info, seed: u64) -> Self {
         Self {
@@ -282,7 +293,7 @@ impl Node {
         key
     }
 
-    /// Sends INFO to the client.
+    /// Sends INFO to the client, so that the client can send CONNECT.
     pub fn handle_greet(&mut self, key: ClientKey) {
         let session = &mut self.entries[key].session;
         let info = Info {
@@ -303,8 +314,8 @@ impl Node {
         self.arm(key);
     }
 
-    /// Stops the client's time for the TLS handshake, because the handshake waits in the server's queue and
-    /// not for the client.
+    /// Stops the clock of the client's TLS handshake, because the handshake now waits in the server's queue
+    /// and not for the client.
     pub(crate) fn handle_queued(&mut self, now: Time, key: ClientKey) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.session.handle_queued(now);
@@ -312,7 +323,7 @@ impl Node {
         }
     }
 
-    /// Lets the client's time for the TLS handshake run again, because the server waits for the client again.
+    /// Starts the clock of the client's TLS handshake again, because the server waits for the client again.
     pub(crate) fn handle_unqueued(&mut self, now: Time, key: ClientKey) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.session.handle_unqueued(now);
@@ -321,8 +332,8 @@ impl Node {
     }
 
     /// Handles bytes that the driver read from a client: `input` is all of them that the node has not used
-    /// yet. Stops early once the copies that all outboxes have gathered reach the messages or bytes of
-    /// `limit`, and after `STEP` of further work at the latest.
+    /// yet. Stops early once the copies in all outboxes reach the messages or bytes of `limit`, so that the
+    /// driver writes them, and after `STEP` of further work at the latest.
     pub fn handle_received(
         &mut self,
         now: Time,
@@ -364,8 +375,8 @@ impl Node {
         Received { used, full }
     }
 
-    /// Closes the connection of a client that causes replies and does not read them: more than `max_pending`
-    /// bytes wait for the client.
+    /// Closes the connection of a client that causes replies and does not read them, once more than
+    /// `max_pending` bytes wait for the client, so that they do not fill the memory.
     fn bound_replies(&mut self, now: Time, key: ClientKey) {
         let entry = self.entries.get(key).filter(|e| !e.session.is_closing());
         if entry.is_some_and(|e| e.session.out.len() > self.settings.max_pending) {
@@ -373,14 +384,14 @@ impl Node {
         }
     }
 
-    /// Returns the number of input bytes that the driver must have before the node can handle more of the
+    /// Returns the number of input bytes that the driver must read before the node can handle more of the
     /// connection's input.
     #[must_use]
     pub fn need(&self, key: ClientKey) -> usize {
         self.entries[key].session.need()
     }
 
-    /// Returns whether the connection exists and has not ended.
+    /// Returns whether the connection with this key exists and has not ended.
     #[must_use]
     pub fn contains(&self, key: ClientKey) -> bool {
         self.entries.get(key).is_some_and(|entry| !entry.gone)
@@ -394,20 +405,20 @@ impl Node {
         }
     }
 
-    /// Returns whether the client waits for the check of its password.
+    /// Returns whether the client waits until a thread has checked its password.
     pub(crate) fn is_verifying(&self, key: ClientKey) -> bool {
         let entry = self.entries.get(key);
         entry.is_some_and(|entry| entry.session.is_verifying())
     }
 
-    /// Returns whether the driver may read from this connection.
+    /// Returns whether the driver may read from this connection: the node has not paused it.
     #[must_use]
     pub fn reads(&self, key: ClientKey) -> bool {
         self.entries[key].reads()
     }
 
     /// Handles the outcome of a password check that [`Node::poll_verify`] handed out: `good` is true if the
-    /// password is right.
+    /// password is right. The node then admits the client, and otherwise closes its connection.
     pub fn handle_verified(&mut self, now: Time, key: ClientKey, cid: u64, good: bool) {
         let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.cid == cid) else {
             return;
@@ -422,8 +433,8 @@ impl Node {
         self.arm(key);
     }
 
-    /// Records that the client's socket took `len` bytes. If the socket is full, these are fewer than the
-    /// outbox holds.
+    /// Records that the client's socket took `len` bytes. If the socket is full, these are fewer bytes than
+    /// the outbox holds, and the rest waits.
     pub fn handle_written(&mut self, now: Time, key: ClientKey, len: usize) {
         let entry = &mut self.entries[key];
         entry.dirty = false;
@@ -442,8 +453,8 @@ impl Node {
         }
     }
 
-    /// Handles the end of a connection for this reason: the client or an error closed it, or the node must
-    /// close it.
+    /// Closes a connection in the node for this reason: the client or an error has closed it, or the driver
+    /// wants to close it.
     pub fn handle_closed(&mut self, now: Time, key: ClientKey, reason: CloseReason) {
         self.close(now, key, reason);
     }
@@ -462,8 +473,8 @@ impl Node {
             let step = self.entries[key]
                 .session
                 .handle_timeout(now, &self.settings.sessions);
-            // The time for a closing connection's last bytes is over, and the client has not read them. So
-            // the connection ends now.
+            // The time for a closing connection's last bytes is over, and the client has not read them, so
+            // the node ends the connection now.
             let last_words_over = self.entries[key].session.is_closing();
             if last_words_over && matches!(step, Action::Close(_)) {
                 self.finish(now, key);
@@ -505,8 +516,8 @@ impl Node {
                 };
                 let displaced = self.passwords.push(session.address.ip(), verify);
                 if let Some(displaced) = displaced {
-                    // The queue of passwords was full and dropped this check, which would have come after the
-                    // client's timeout.
+                    // The queue of passwords is full and has dropped this check, so the node closes its
+                    // connection: the check would have come after the client's timeout.
                     self.close(now, displaced.key, CloseReason::AuthenticationTimeout);
                 }
             }
@@ -588,7 +599,8 @@ impl Node {
         if self.entries[key].session.account() == Account::System {
             return self.publish_system(now, key, message);
         }
-        // Only leaders may publish to the subjects of the messages between leaders.
+        // Only leaders may publish to the subjects of the messages between leaders, so the node does not
+        // deliver this message.
         let own = self.is_leaders_own(message.subject);
         let from = Party::Client(key);
         let delivered = !own
@@ -673,7 +685,8 @@ impl Node {
         reached.any.then_some(pending_bytes)
     }
 
-    /// Prepares the delivery of a message to those subscriptions that have a number below `before`.
+    /// Prepares the delivery of a message to the subscriptions with a number below `before`, which the node
+    /// made before the message.
     fn fanout<'a, 'm>(
         &'a mut self,
         now: Time,
@@ -711,7 +724,8 @@ impl Node {
         }
     }
 
-    /// Counts the copies of a message for clients (`copies`) and for peers (`routed`).
+    /// Counts the copies of a message for clients (`copies`) and for peers (`routed`), for the monitor and
+    /// for the decision when the driver writes.
     fn count_copies(&mut self, copies: u64, routed: u64, size: u64) {
         spend(Work::Copy, copies + routed);
         self.stats.traffic.out_msgs += copies;
@@ -738,8 +752,8 @@ impl Node {
         }
     }
 
-    /// Pauses the publisher `from` until the receiver `behind` has read part of its backlog, or until the
-    /// longest pause is over.
+    /// Pauses the publisher `from`, so that the receiver `behind` can catch up: until that receiver has read
+    /// part of its backlog, or until the longest pause is over.
     fn pause_for(&mut self, now: Time, behind: Party, from: Party) {
         if from.client().is_some_and(|key| !self.entries.contains(key)) {
             return;
@@ -828,8 +842,8 @@ impl Node {
         }
     }
 
-    /// Ends a closed connection: drops its unwritten bytes, and moves its facts to the recently closed
-    /// connections.
+    /// Ends a closed connection: drops its unwritten bytes, moves its facts to the recently closed
+    /// connections for the monitor, and tells the driver to drop the socket.
     fn finish(&mut self, now: Time, key: ClientKey) {
         self.tell_disconnected(now, key);
         let entry = &mut self.entries[key];
@@ -848,8 +862,8 @@ impl Node {
         self.gone += 1;
     }
 
-    /// Frees the key of an ended connection, once the driver has dropped the socket and the node has removed
-    /// all of the connection's subscriptions.
+    /// Frees the key of an ended connection for a new one, once the driver has dropped the socket and the
+    /// node has removed all of the connection's subscriptions.
     fn forget(&mut self, key: ClientKey) {
         let entry = &self.entries[key];
         if entry.dropped && !entry.leaving {
@@ -863,7 +877,8 @@ impl Node {
             (Party::Peer(slot), Some(peers)) => peers.resume(slot),
             (Party::Peer(_), None) => {}
             (Party::Client(key), _) => {
-                // The key may belong to a new connection by now, which is harmless to resume.
+                // The key may belong to a new connection by now, but it does no harm to resume that
+                // connection.
                 if let Some(entry) = self.entries.get_mut(key) {
                     entry.session.resume();
                     self.resumed.push(key);
@@ -872,7 +887,8 @@ impl Node {
         }
     }
 
-    /// Lists the connection for writing again, because its socket took only a part of the outbox.
+    /// Lists the connection for writing again, because its socket took only a part of the outbox, so that the
+    /// driver writes the rest.
     pub fn handle_more_to_write(&mut self, key: ClientKey) {
         self.touch(key);
     }

@@ -1,4 +1,4 @@
-//! The passwords that wait for a check against bcrypt hashes.
+//! Keeps the passwords that wait until a thread checks them against bcrypt hashes.
 //!
 //! A check takes some tenths of a second on purpose, and a client needs nothing but an invented password to
 //! cause one. So addresses take turns: wrong passwords from one address, however many, delay a user at
@@ -13,18 +13,19 @@ use std::collections::BTreeMap;
 use super::Verify;
 use crate::fair::{FairQueue, Source, Ticket};
 
-/// The greatest number of passwords that wait for a check. Beyond it, a new password displaces the oldest
-/// password of the address with the most passwords in the queue.
+/// The greatest number of passwords that wait for a check, so that they take bounded memory. Beyond it, a new
+/// password displaces the oldest password of the address with the most passwords in the queue.
 const WAITING_MAX: usize = 1024;
-/// The greatest number of passwords of one address that wait for a check. Beyond it, a new password displaces
-/// the oldest password of its own address.
+/// The greatest number of passwords of one address that wait for a check, so that no address fills the queue.
+/// Beyond it, a new password displaces the oldest password of its own address.
 const WAITING_OF_SOURCE_MAX: usize = 64;
 
-/// The passwords that wait for a check; the [module](self) describes their order.
+/// Keeps the passwords that wait for a check; the [module](self) describes their order.
 #[derive(Debug, Default)]
 pub(super) struct Passwords {
     waiting: FairQueue<Verify>,
-    /// The queue ticket of each waiting password, by the number of its connection.
+    /// The queue ticket of each waiting password, by the number of its connection, by which the node removes
+    /// the password of an ended connection.
     tickets: BTreeMap<u64, Ticket>,
 }
 
@@ -50,15 +51,15 @@ impl Passwords {
         displaced
     }
 
-    /// Drops the waiting password of a connection that has ended.
+    /// Drops the waiting password of a connection that has ended, so that no thread checks it in vain.
     pub(super) fn remove(&mut self, cid: u64) {
         if let Some(ticket) = self.tickets.remove(&cid) {
             self.waiting.remove(ticket);
         }
     }
 
-    /// Takes the next password to check, from an address for which `may` returns true; `None` if no password
-    /// of such an address waits.
+    /// Takes the next password for a thread to check, from an address for which `may` returns true; `None` if
+    /// no password of such an address waits.
     pub(super) fn pop(&mut self, may: impl Fn(Source) -> bool) -> Option<(Source, Verify)> {
         let (source, next) = self.waiting.pop_newest(may)?;
         self.tickets.remove(&next.cid);
@@ -107,7 +108,7 @@ mod tests {
             let displaced = passwords.push(address(cid), verify(cid));
             assert!(displaced.is_none());
         }
-        // The queue is full: the address with the most passwords makes room.
+        // The queue is full, so the address with the most passwords loses its oldest one.
         let displaced = passwords.push(address(2000), verify(2000));
         assert_eq!(displaced.map(|v| v.cid), Some(36));
         passwords.check_invariants();
@@ -121,8 +122,8 @@ mod tests {
     }
 
     proptest! {
-        /// The queue hands out each check once, unless its connection ended or had to make room;
-        /// within an address the newest first.
+        /// Checks that the queue hands out each password once, unless its connection ended or had to make
+        /// room, and within an address the newest first.
         #[test]
         fn checks_are_those_of_connections_that_wait(acts in prop::collection::vec(prop_oneof![
             5 => (0..3_u64).prop_map(Act::Push),

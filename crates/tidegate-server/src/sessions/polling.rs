@@ -1,4 +1,5 @@
-//! The questions of the driver to the node: the next deadline, and the connections with something to do.
+//! Answers the questions of the driver to the node: the next deadline, and the connections for which the
+//! driver has something to do.
 
 use tidegate::Time;
 use tidegate::controller::Load;
@@ -10,7 +11,8 @@ use crate::fair::Source;
 use crate::party::ClientKey;
 
 impl Node {
-    /// Returns the time at which the driver must call [`Node::handle_timeouts`] next.
+    /// Returns the time at which the driver must call [`Node::handle_timeouts`] next, so that the driver can
+    /// set its timer.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         if !self.leaving.is_empty() || !self.spreading.is_empty() {
@@ -22,13 +24,14 @@ impl Node {
         times.into_iter().flatten().min()
     }
 
-    /// Returns the next connection with bytes to write; the driver must then call [`Node::handle_written`].
+    /// Returns the next connection with bytes to write; the driver writes them and then calls
+    /// [`Node::handle_written`].
     pub fn poll_dirty(&mut self) -> Option<ClientKey> {
         loop {
             let entries = &self.entries;
             let bytes = |key| entries.get(key).map_or(0, |entry| entry.session.out.len());
             let key = self.dirty.pop(bytes)?;
-            // The listed connection may have ended meanwhile, and another connection may have got its key.
+            // The listed connection may have ended meanwhile, and another connection may now have its key.
             // The node skips a key without bytes to write.
             if self.entries.get(key).is_some_and(|entry| entry.dirty) {
                 return Some(key);
@@ -36,13 +39,14 @@ impl Node {
         }
     }
 
-    /// Returns whether a connection has bytes to write.
+    /// Returns whether a client connection has bytes for the driver to write.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    /// Returns whether a message has reached only a part of its many receivers so far.
+    /// Returns whether a message has reached only a part of its many receivers so far, so that the driver
+    /// calls the node again soon.
     #[must_use]
     pub fn is_spreading(&self) -> bool {
         !self.spreading.is_empty()
@@ -54,20 +58,21 @@ impl Node {
         !self.closed.is_empty()
     }
 
-    /// Returns the bytes that wait to be written to a client.
+    /// Returns the bytes that the driver has still to write to this client.
     #[must_use]
     pub fn outbox(&self, key: ClientKey) -> &Outbox {
         &self.entries[key].session.out
     }
 
-    /// Returns the next password to check. The driver calls this only when a thread can check the password
-    /// now, because until then passwords of other connections may move ahead, or the connection may end.
+    /// Takes the next password that the driver has a thread check. The driver calls this only when a thread
+    /// can check the password now, because until then passwords of other connections may move ahead, or the
+    /// connection may end.
     pub fn poll_verify(&mut self) -> Option<Verify> {
         self.poll_verify_of(|_| true).map(|(_, verify)| verify)
     }
 
-    /// Returns the next password to check among those from sources for which `may` returns true, with its
-    /// source.
+    /// Takes the next password to check among the passwords from sources for which `may` returns true, with
+    /// its source, so that the driver can bound the checks of each source.
     pub(crate) fn poll_verify_of(
         &mut self,
         may: impl Fn(Source) -> bool,
@@ -96,22 +101,22 @@ impl Node {
         Some((key, reason))
     }
 
-    /// Returns the number of messages and bytes that the node put into outboxes since the last call, and
-    /// resets the count.
+    /// Takes the number of messages and bytes that the node put into outboxes since the last call, from which
+    /// the driver learns the size of the next write, and resets the count.
     pub fn take_gathered(&mut self) -> Load {
         std::mem::take(&mut self.gathered)
     }
 
     /// Returns the number of messages and bytes that the node put into outboxes since the last
-    /// [`Node::take_gathered`].
+    /// [`Node::take_gathered`], from which the driver decides when to write.
     #[must_use]
     pub const fn gathered(&self) -> Load {
         self.gathered
     }
 
     /// Returns whether the copies that the outboxes have gathered since the last [`Node::take_gathered`]
-    /// reach the messages or the bytes of `limit`. The driver should then write before the node delivers
-    /// more.
+    /// reach the messages or the bytes of `limit`. The driver should then write the outboxes before the node
+    /// delivers more.
     pub(crate) const fn has_gathered(&self, limit: Load) -> bool {
         self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes
     }

@@ -1,8 +1,8 @@
-//! Chooses the member of a queue group that gets a message: any member in the cluster, each with the same
-//! probability. Members that subscribe to different patterns belong to one group if its name is the same, as
-//! in nats-server.
+//! Chooses the member of a queue group that gets a message: any member in the cluster, each with equal
+//! probability. Members that subscribe with different patterns and one group name belong to one group, as in
+//! nats-server.
 //!
-//! The publisher's node chooses among its own members and the peers that have members, weighted by their
+//! The publisher's node chooses among its own members and the peers that have members, weighted by the peers'
 //! numbers of members. A chosen peer delivers the message to one of its own members. If these members have
 //! all gone in the meantime, or none of them may have the message, the peer passes the message on, by its
 //! own, newer knowledge. If no member is left and the publisher asked for it, the peer sends the status `no
@@ -18,9 +18,9 @@ use super::fanout::Fanout;
 use crate::party::Party;
 
 impl Fanout<'_, '_> {
-    /// Delivers a copy to one member of a queue group. If the message came from a peer, does so only if the
-    /// peer's frame names the group. Counts a group that the message is for in `served`. Returns whether a
-    /// member got the message.
+    /// Delivers a copy to one member of a queue group. A message from a peer goes only to groups that the
+    /// peer's frame names. Counts each group to which the message goes in `served`. Returns whether a member
+    /// got the message.
     pub(super) fn deliver_to_group(&mut self, group: &Members<'_>, served: &mut usize) -> bool {
         if !self.serves(group) {
             return false;
@@ -31,8 +31,8 @@ impl Fanout<'_, '_> {
     }
 
     /// Delivers a peer's message to those queue groups that its frame names and that no longer have members
-    /// here under the named pattern. `served` is the number of groups that the delivery has found by their
-    /// members. Returns whether a member got the message.
+    /// here under the named pattern, so that the groups do not lose the message. `served` is the number of
+    /// groups that the delivery has found by their members. Returns whether a member got the message.
     pub(super) fn deliver_to_ended(&mut self, matches: &Matches, served: usize) -> bool {
         let mut delivered = false;
         let named = self.came.map_or(&[][..], |came| came.groups);
@@ -50,9 +50,9 @@ impl Fanout<'_, '_> {
         delivered
     }
 
-    /// Delivers a copy to one member of the queue group: a random one, or the next that may have the message.
-    /// A peer's message is for the members on this node; the node passes it on to another peer only if no
-    /// member here takes it.
+    /// Delivers a copy to one member of the queue group: a random member, or the next member that may have
+    /// the message. The node gives a peer's message to a member on this node, and passes it on to another
+    /// peer only if no member here takes it.
     fn deliver_to_one(&mut self, group: &Members<'_>, random: u64) -> bool {
         let random = random >> 16;
         let single = group.single.len() as u64;
@@ -73,7 +73,7 @@ impl Fanout<'_, '_> {
     }
 
     /// Sends the message to one of the peers that have members of a queue group: to the peer that has the
-    /// member with the number `at`, or to the next peer with an open channel.
+    /// member with the number `at`, or to the next peer with an open channel if that peer has none.
     fn choose_one(&mut self, many: &[SubKey], mut at: u64) -> bool {
         let mut first = 0;
         for (i, sub) in many.iter().enumerate() {
@@ -96,16 +96,16 @@ impl Fanout<'_, '_> {
         self.sub(sub).map_or(0, |sub| sub.members.into())
     }
 
-    /// Returns whether the message is for this queue group on this node, judging by the group's members here.
-    /// A peer's frame may name the group by any of its patterns.
+    /// Returns whether this node must deliver the message to this queue group, judging by the group's members
+    /// here. A peer's frame may name the group by any of its patterns.
     fn serves(&self, group: &Members<'_>) -> bool {
         let Some(came) = self.came else { return true };
         let mut here = group.firsts.iter().filter_map(|sub| self.sub(*sub));
         here.any(|sub| came.serves(sub.interest))
     }
 
-    /// Returns whether the peers knew this queue group by the id `id`, for a pattern that has no members here
-    /// any more.
+    /// Returns whether the peers knew this queue group by the id `id` for a pattern that has no members here
+    /// any more, so that a peer's frame with this id still means the group.
     fn has_ended(&self, id: u64, group: &Members<'_>) -> bool {
         let ended = self.peers.as_ref().and_then(|p| p.wanted.ended(id));
         let some = group.single.first().or_else(|| group.many.first());
@@ -117,7 +117,7 @@ impl Fanout<'_, '_> {
 }
 
 impl Node {
-    /// Returns whether the publisher wants the status `no responders`.
+    /// Returns whether the publisher wants the status `no responders` if no receiver gets its message.
     pub(super) fn wants_to_know(&self, from: Option<Party>, message: &Publish<'_>) -> bool {
         let client = from
             .and_then(Party::client)
@@ -126,8 +126,8 @@ impl Node {
         client.is_some_and(|entry| entry.session.options.no_responders)
     }
 
-    /// Returns whether another node may have to send `no responders` to the publisher, because a member of a
-    /// queue group there may get the message.
+    /// Returns whether this node must ask another node to send `no responders` to the publisher if need be,
+    /// because a member of a queue group there may get the message.
     pub(super) fn asks(&mut self, to: &[u8], message: &Publish<'_>) -> bool {
         // If the message is a request to a stream, the node to which this node hands the request sends `no
         // responders`, so this node does not ask for the status.
@@ -159,7 +159,7 @@ impl Node {
     }
 }
 
-/// Returns the next pseudo-random number (xorshift).
+/// Draws the next pseudo-random number (xorshift), with which the node chooses a member.
 const fn next(random: &mut u64) -> u64 {
     *random ^= *random << 13;
     *random ^= *random >> 7;

@@ -1,6 +1,8 @@
-//! The connections that ended last, for monitoring. Their number and the bytes of their texts are bounded.
+//! Keeps the facts about the connections that ended last, for the monitor. Their number and the bytes of
+//! their texts have bounds.
 
-// `core::net` rather than `std::net`, because an address is plain data and this module uses no sockets.
+// The import is from `core::net` and not `std::net`, because an address is plain data and this module uses no
+// sockets.
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 
@@ -11,10 +13,10 @@ use tidegate_nats::settings::Account;
 /// The greatest number of closed connections that the node remembers, as many as nats-server does.
 const CONNECTIONS_MAX: usize = 10_000;
 /// The greatest number of bytes of the texts that clients chose, such as their names, over all remembered
-/// connections.
+/// connections, so that they take bounded memory.
 const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// A client connection that has ended.
+/// The facts about a client connection that has ended, which the monitor shows.
 #[derive(Debug)]
 pub(crate) struct ClosedConnection {
     pub(crate) cid: u64,
@@ -35,7 +37,8 @@ pub(crate) struct ClosedConnection {
 }
 
 impl ClosedConnection {
-    /// Describes a connection that ends now. Takes the texts of the client's CONNECT out of the session.
+    /// Describes a connection that ends now. Takes the texts of the client's CONNECT out of the session, to
+    /// save a copy.
     pub(super) fn take(
         session: &mut Session,
         now: Time,
@@ -69,11 +72,11 @@ impl ClosedConnection {
     }
 }
 
-/// The client connections that ended last, the oldest first.
+/// The client connections that ended last, the oldest first, from which the monitor answers.
 #[derive(Debug, Default)]
 pub(crate) struct RecentlyClosed {
     connections: VecDeque<ClosedConnection>,
-    /// The bytes of the texts of all remembered connections.
+    /// The number of bytes of the texts of all remembered connections, which [`TEXT_BYTES_MAX`] bounds.
     text_bytes: usize,
 }
 
@@ -95,7 +98,7 @@ impl RecentlyClosed {
         self.connections.len()
     }
 
-    /// Iterates over the connections in the order in which they ended.
+    /// Iterates over the remembered connections in the order in which they ended.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &ClosedConnection> {
         self.connections.iter()
     }

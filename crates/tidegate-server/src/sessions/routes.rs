@@ -1,16 +1,16 @@
-//! The other nodes of the cluster as this node sees them: the subscriptions of their clients, and the bytes
-//! that wait to be sent to each of them.
+//! Keeps the other nodes of the cluster as this node sees them: the subscriptions of their clients, and the
+//! bytes that wait until the driver sends them to each of them.
 //!
-//! The patterns of a peer stand in the sublist beside those of the clients. The node sends a message to a
+//! The sublist holds the patterns of a peer beside the patterns of the clients. The node sends a message to a
 //! peer once, with the ids of the queue groups for which it chose the peer. The peer passes the message on
 //! only if such a queue group has no members there any more (`queue_groups`). A peer announces its
 //! subscriptions by the channel that the peer opened ([`Node::handle_interest`]); the node drops these
 //! subscriptions when that channel closes. The node sends its own frames by the channel that it opened
-//! itself. They wait in a separate outbox for each peer.
+//! itself. These frames wait in a separate outbox for each peer.
 //!
 //! As for connections, after any `handle_*` the driver writes the outboxes of the peers that
 //! [`Node::poll_dirty_peer`] names and calls [`Node::handle_peer_written`], reads again from the peers that
-//! [`Node::poll_resumed_peer`] names, and closes the channels to those that [`Node::poll_cut_off`] names.
+//! [`Node::poll_resumed_peer`] names, and closes the channels to the peers that [`Node::poll_cut_off`] names.
 
 use std::time::Duration;
 
@@ -32,36 +32,41 @@ use super::{Node, stall_bytes};
 use crate::cost::{Work, spend};
 use crate::party::Party;
 
-/// The greatest number of subscriptions that one peer may announce. A peer with more is faulty.
+/// The greatest number of subscriptions that one peer may announce. A peer with more is faulty, and the node
+/// closes its channel.
 const INTERESTS_MAX: usize = 1 << 22;
-/// The longest pause in reading from a peer after one of its messages met a receiver with a large backlog.
-/// The pause is shorter than that of a client, since a peer carries the messages of many publishers.
+/// The longest time for which the node stops reading from a peer after one of its messages met a receiver
+/// with a large backlog. The pause is shorter than that of a client, since a peer carries the messages of
+/// many publishers.
 pub(super) const PEER_STALL: Duration = Duration::from_millis(1);
-/// The longest pause of a publisher for a peer that has a large backlog but still takes bytes. The pause is
-/// long, because many clients publish through one channel, and a stream at its end may be as slow as a disk.
-/// Messages beyond the channel's bound are lost; messages that still wait in the clients are not.
+/// The longest time for which the node pauses a publisher for a peer that has a large backlog but still takes
+/// bytes. The pause is long, because many clients publish through one channel, and a stream at its end may be
+/// as slow as a disk. The node loses messages beyond the channel's bound, but not messages that still wait in
+/// the clients.
 pub(super) const TAKING_STALL: Duration = Duration::from_secs(1);
-/// The time for which a peer counts as taking bytes after it last took some. It equals the time for which the
-/// cluster counts a silent node as present.
+/// The node counts a peer as taking bytes for this time after the peer last took some. It equals the time for
+/// which the cluster counts a silent node as present.
 const TAKING: Duration = Duration::from_secs(2);
-/// The factor on `max_pending` that gives the bound on the outbox of a peer that keeps taking bytes. Such a
+/// The node bounds the outbox of a peer that keeps taking bytes by this factor times `max_pending`. Such a
 /// peer needs a higher bound, because each of its many publishers may add one more message before it pauses.
 const TAKING_FACTOR: usize = 4;
-/// The greatest number of publishers that resume at once after a peer has taken part of its backlog. If all
-/// resumed at once, they would fill the peer's outbox again.
+/// The greatest number of publishers that the node resumes at once after a peer has taken part of its
+/// backlog. If all resumed at once, they would fill the peer's outbox again.
 const RESUMED_AT_ONCE: usize = 64;
 
-/// The error for a peer that announced more than [`INTERESTS_MAX`] subscriptions.
+/// The error for a peer that announced more than [`INTERESTS_MAX`] subscriptions, after which the driver
+/// closes its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {INTERESTS_MAX} different subscriptions")]
 pub(crate) struct TooMuchInterest;
 
-/// The node's state towards all other nodes of its cluster.
+/// The node's state towards all other nodes of its cluster, by which it exchanges subscriptions and messages
+/// with them.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     /// The state towards each peer, indexed by the peer's slot.
     slots: Vec<Towards>,
-    /// The subscriptions of this node's clients, as the node announced them to the peers.
+    /// The subscriptions of this node's clients, as the node announced them to the peers, with their ids.
     pub(super) wanted: Wanted,
     envelope: Envelope,
     /// The peers that the node has chosen for the current message, one bit for each slot: because of
@@ -72,8 +77,7 @@ pub(super) struct Peers {
     dirty: Vec<PeerSlot>,
     cut_off: Vec<PeerSlot>,
     resumed: Vec<PeerSlot>,
-    /// The URLs at which clients connect to this node, and (`urls`) those at which clients connect to the
-    /// peers.
+    /// The URLs at which clients connect to this node, and (`urls`) to the peers; INFO names both.
     pub(super) own_urls: Vec<String>,
     pub(super) urls: Vec<String>,
 }
@@ -88,28 +92,31 @@ pub(super) struct Chosen {
     groups: Vec<(PeerSlot, Vec<u8>)>,
 }
 
-/// The node's state towards one other node of its cluster.
+/// The node's state towards one peer: the bytes for it, and the subscriptions that it announced.
 #[derive(Debug, Default)]
 struct Towards {
-    /// True if this node has an open channel to the peer.
+    /// True if this node has an open channel to the peer, on which it can send frames.
     reachable: bool,
     out: Outbox,
     dirty: bool,
-    /// The publishers that pause because the peer has a large backlog, the earliest first.
+    /// The publishers that the node has paused because the peer has a large backlog, the earliest first.
     waiters: Vec<Party>,
-    /// The last time at which the channel to the peer took bytes from `out`; `None` once the channel has
-    /// closed.
+    /// The last time at which the channel to the peer took bytes from `out`, by which the node knows if the
+    /// peer still takes bytes; `None` once the channel has closed.
     taken_at: Option<Time>,
-    /// The key of each subscription of the peer, by the id that the peer gave it.
+    /// The key of each subscription of the peer, by the id that the peer gave it and by which the peer
+    /// withdraws it.
     heard: HashMap<InterestId, SubKey, RandomState>,
-    /// The end of the current pause in reading from the peer; `None` without a pause.
+    /// The time at which the node reads from the peer again; `None` if the node has not paused reading.
     paused: Option<Time>,
-    /// True while a message from the peer has reached only a part of its many receivers.
+    /// True while a message from the peer has reached only a part of its many receivers. The node then reads
+    /// nothing from the peer.
     spreading: bool,
     /// The number of subscriptions that the node had made when the peer's channel last closed. The peer's
-    /// subscriptions up to this number are void.
+    /// subscriptions up to this number are void, and the node delivers nothing to them.
     void_to: u64,
-    /// The ids of the queue groups for which the node chose the peer as a receiver of the current message.
+    /// The ids of the queue groups for which the node chose the peer as a receiver of the current message;
+    /// the frame names them.
     groups: Vec<u8>,
     traffic: Traffic,
 }
@@ -120,12 +127,12 @@ impl Towards {
     }
 }
 
-/// The state of one peer for monitoring.
+/// The state of one peer, as the monitor shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PeerView {
     /// The messages and bytes that this node received from the peer and sent to it.
     pub traffic: Traffic,
-    /// The number of bytes that wait to be sent to the peer.
+    /// The number of bytes that wait until the driver sends them to the peer.
     pub pending_bytes: usize,
     /// The number of subscriptions that the peer has announced.
     pub interests: usize,
@@ -134,7 +141,7 @@ pub(crate) struct PeerView {
 impl Peers {
     /// Chooses the peer in this slot as a receiver of the current message of `bytes` bytes: for the queue
     /// group with the id `group`, or for subscribers outside of queue groups if `group` is `None`. Cuts the
-    /// peer off if its backlog exceeds `max`, or four times that if the peer keeps taking bytes. Returns the
+    /// peer off if its backlog exceeds `max`, or four times `max` if the peer keeps taking bytes. Returns the
     /// peer's backlog in bytes; `None` without an open channel to the peer.
     pub(super) fn choose(
         &mut self,
@@ -181,7 +188,7 @@ impl Peers {
     }
 
     /// Restores the choice of peers for a message, so that the node can continue its delivery. Leaves out the
-    /// peers to which no channel is open any more.
+    /// peers to which the node has no open channel any more.
     pub(super) fn choose_again(&mut self, chosen: Chosen) {
         let all = PeerSlot::all(self.slots.len()).zip(&self.slots);
         let reachable = all.filter(|(_, to)| to.reachable);
@@ -242,8 +249,8 @@ impl Peers {
         copies
     }
 
-    /// Sends a frame to each peer to which a channel is open. Cuts off a peer with a backlog above four times
-    /// `max`.
+    /// Queues a frame, such as an announcement, for each peer to which the node has an open channel. Cuts off
+    /// a peer with a backlog above four times `max`.
     fn tell(&mut self, frame: &Frame<'_>, max: usize) {
         for slot in PeerSlot::all(self.slots.len()) {
             let to = &mut self.slots[slot.index()];
@@ -265,8 +272,8 @@ impl Peers {
         }
     }
 
-    /// Announces to the peers how many members each queue group now has on this node. Sends only the latest
-    /// of several changes to a group.
+    /// Announces to the peers the number of members that each queue group now has on this node, by which the
+    /// peers weigh their choice. Sends only the latest of several changes to a group.
     fn tell_members(&mut self, max: usize) {
         if !self.wanted.is_changed() {
             return;
@@ -278,53 +285,57 @@ impl Peers {
         self.wanted = wanted;
     }
 
-    /// Returns the backlog of the peer in bytes; `None` without an open channel to the peer.
+    /// Returns the backlog of the peer in bytes, by which the node pauses publishers; `None` without an open
+    /// channel to the peer.
     pub(super) fn pending(&self, slot: PeerSlot) -> Option<usize> {
         let to = &self.slots[slot.index()];
         to.reachable.then(|| to.out.len())
     }
 
     /// Returns whether the peer's channel has closed since the node made the subscription with this number.
-    /// Such a subscription is void, and only waits for its removal.
+    /// The subscription is then void, and the node delivers nothing to it until it removes it.
     #[inline]
     pub(super) fn is_void(&self, slot: PeerSlot, number: u64) -> bool {
         number <= self.slots[slot.index()].void_to
     }
 
-    /// Returns the slot of the peer that made this subscription, unless the subscription is void.
+    /// Returns the slot of the peer that made this subscription, unless the subscription is void, so that the
+    /// node sends nothing to a peer that lost it.
     pub(super) fn valid(&self, sub: &Subscription) -> Option<PeerSlot> {
         let slot = sub.owner.peer()?;
         (!self.is_void(slot, sub.number)).then_some(slot)
     }
 
-    /// Returns the publishers that pause because this peer has a large backlog.
+    /// Returns the publishers that the node has paused because this peer has a large backlog.
     pub(super) fn waiters(&mut self, slot: PeerSlot) -> &mut Vec<Party> {
         &mut self.slots[slot.index()].waiters
     }
 
-    /// Returns whether the peer took bytes within the last two seconds.
+    /// Returns whether the peer took bytes within the last two seconds, so that publishers may wait for it
+    /// longer.
     pub(super) fn takes(&self, now: Time, slot: PeerSlot) -> bool {
         self.slots[slot.index()].takes(now)
     }
 
-    /// Stops reading from the peer until the time `until`.
+    /// Makes the driver stop reading from the peer until the time `until`, because a receiver has a large
+    /// backlog.
     pub(super) fn pause(&mut self, slot: PeerSlot, until: Time) {
         self.slots[slot.index()].paused = Some(until);
     }
 
-    /// Resumes reading from the peer.
+    /// Ends the pause in reading from the peer, if one runs, so that the driver reads again.
     pub(super) fn resume(&mut self, slot: PeerSlot) {
         if self.slots[slot.index()].paused.take().is_some() {
             self.resumed.push(slot);
         }
     }
 
-    /// Returns the end of the earliest pause in reading from a peer.
+    /// Returns the time at which the earliest pause in reading from a peer ends, for the driver's timer.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.slots.iter().filter_map(|to| to.paused).min()
     }
 
-    /// Resumes reading from the peers with a pause that is over.
+    /// Makes the driver read again from the peers with a pause that is over.
     pub(super) fn handle_timeouts(&mut self, now: Time) {
         for slot in PeerSlot::all(self.slots.len()) {
             if self.slots[slot.index()].paused.is_some_and(|at| at <= now) {
@@ -333,25 +344,26 @@ impl Peers {
         }
     }
 
-    /// Records that the node removed the peer's subscription `key` with this id from the sublist.
+    /// Forgets the peer's subscription `key` with this id, because the node removed it from the sublist.
     pub(super) fn forget(&mut self, slot: PeerSlot, id: &[u8], key: SubKey) {
         let heard = &mut self.slots[slot.index()].heard;
         let id = id.first_chunk().map(|id| u64::from_le_bytes(*id));
-        // The peer may have announced the same id again since its channel closed; then the id belongs to a
-        // later subscription.
+        // The peer may have announced the same id again since its channel closed; the id then belongs to a
+        // later subscription, which stays.
         if let Some(id) = id.filter(|id| heard.get(id) == Some(&key)) {
             heard.remove(&id);
         }
     }
 
-    /// Returns the number of subscriptions of all peers together.
+    /// Returns the number of subscriptions that all peers together have announced.
     pub(super) fn interests(&self) -> usize {
         self.slots.iter().map(|to| to.heard.len()).sum()
     }
 }
 
 impl Node {
-    /// Makes the node a part of a cluster. `own_urls` are the URLs at which clients connect to this node.
+    /// Makes the node a part of a cluster. `own_urls` are the URLs at which clients connect to this node,
+    /// which INFO names.
     pub fn join_cluster(&mut self, own_urls: Vec<String>) {
         let mut peers = Peers::default();
         peers.slots.resize_with(PEERS_MAX, Towards::default);
@@ -362,7 +374,7 @@ impl Node {
     }
 
     /// Handles the opening of a channel to the peer: announces all subscriptions of this node to the peer at
-    /// once.
+    /// once, so that the peer sends it messages.
     pub fn handle_peer_up(&mut self, slot: PeerSlot) {
         let Some(peers) = &mut self.peers else { return };
         let to = &mut peers.slots[slot.index()];
@@ -387,8 +399,8 @@ impl Node {
         }
     }
 
-    /// Sends a frame to the peer, if a channel to it is open. The frame must neither carry a message nor
-    /// announce a subscription.
+    /// Queues a frame of the driver for the peer, if a channel to it is open. The frame must neither carry a
+    /// message nor announce a subscription.
     pub fn tell_peer(&mut self, slot: PeerSlot, frame: &Frame<'_>) {
         if let Some(peers) = &mut self.peers
             && peers.slots[slot.index()].reachable
@@ -398,7 +410,7 @@ impl Node {
         }
     }
 
-    /// Adds a subscription that the peer announces.
+    /// Adds a subscription that the peer announces, so that the node sends the peer matching messages.
     ///
     /// # Errors
     /// The peer has announced more subscriptions than the node allows. The driver then closes the peer's
@@ -441,7 +453,8 @@ impl Node {
         Ok(())
     }
 
-    /// Updates the number of members that a queue group has at the peer, after the peer announced it.
+    /// Updates the number of members that a queue group has at the peer, because the peer announced a change.
+    /// The node weighs its choice among members by it.
     pub fn handle_interest_members(&mut self, slot: PeerSlot, id: InterestId, members: u32) {
         let heard = self.peers.as_ref().map(|p| &p.slots[slot.index()].heard);
         if let Some(sub) = heard.and_then(|heard| heard.get(&id)).copied() {
@@ -457,8 +470,8 @@ impl Node {
         }
     }
 
-    /// Handles the end of the channel that the peer opened: makes the peer's subscriptions void, and removes
-    /// them.
+    /// Handles the end of the channel that the peer opened: makes the peer's subscriptions void, so that they
+    /// get no message, and removes them.
     pub fn handle_peer_lost(&mut self, slot: PeerSlot) {
         let Some(peers) = &mut self.peers else { return };
         let peer = &mut peers.slots[slot.index()];
@@ -488,7 +501,8 @@ impl Node {
         traffic.in_msgs += 1;
         traffic.in_bytes += message.message.size() as u64;
         if message.to.is_none() && is_inner(message.message.subject) {
-            // No client may name a subject of the system account.
+            // The node drops a message to a subject in the system account's inner form, because no client may
+            // publish there.
             return false;
         }
         if self.is_leaders_own(message.message.subject) {
@@ -524,7 +538,8 @@ impl Node {
         self.has_gathered(limit)
     }
 
-    /// Returns whether the driver may read from the peer.
+    /// Returns whether the driver may read from the peer: neither a pause nor an unfinished delivery stops
+    /// it.
     #[must_use]
     pub fn reads_peer(&self, slot: PeerSlot) -> bool {
         let peers = self.peers.as_ref();
@@ -544,13 +559,14 @@ impl Node {
         Some(slot)
     }
 
-    /// Returns the bytes that wait to be sent to the peer; `None` without a cluster.
+    /// Returns the bytes that the driver has still to send to the peer; `None` without a cluster.
     #[must_use]
     pub fn peer_outbox(&self, slot: PeerSlot) -> Option<&Outbox> {
         self.peers.as_ref().map(|p| &p.slots[slot.index()].out)
     }
 
-    /// Records that the channel to the peer took `len` bytes.
+    /// Records that the channel to the peer took `len` bytes, and resumes publishers if the backlog has
+    /// fallen.
     pub fn handle_peer_written(&mut self, now: Time, slot: PeerSlot, len: usize) {
         let Some(peers) = &mut self.peers else { return };
         let to = &mut peers.slots[slot.index()];
@@ -560,7 +576,7 @@ impl Node {
         to.out.take(len, &mut self.pool);
         if to.out.len() <= stall_bytes(&self.settings) / 2 && !to.waiters.is_empty() {
             // The node resumes a part of the publishers now, and the others once the peer has taken more. If
-            // the outbox is empty, all resume, because no later write would resume the others.
+            // the outbox is empty, the node resumes all, because no later write would resume the others.
             let go_on = match to.out.is_empty() {
                 true => to.waiters.len(),
                 false => to.waiters.len().min(RESUMED_AT_ONCE),
@@ -578,21 +594,23 @@ impl Node {
         self.peers.as_mut()?.resumed.pop()
     }
 
-    /// Returns the next peer with a backlog above the bound. The driver must close the channel to that peer.
+    /// Takes the next peer that the node cuts off because its backlog is above the bound. The driver must
+    /// close the channel to that peer.
     pub fn poll_cut_off(&mut self) -> Option<PeerSlot> {
         self.peers.as_mut()?.cut_off.pop()
     }
 
     /// Announces these patterns to the peers as subscriptions of this node. Peers then send this node the
-    /// messages with matching subjects, which its streams take. The node counts the announcements: a pattern
-    /// announced twice must be withdrawn twice.
+    /// messages with matching subjects, which its streams take. The node counts the announcements: the caller
+    /// must withdraw a pattern twice that it announced twice.
     pub fn announce<'a>(&mut self, patterns: impl IntoIterator<Item = &'a [u8]>) {
         for pattern in patterns {
             self.want(pattern, None);
         }
     }
 
-    /// Withdraws announcements that [`Node::announce`] made of these patterns.
+    /// Withdraws announcements that [`Node::announce`] made of these patterns, because no stream of this node
+    /// has them any more.
     pub fn withdraw<'a>(&mut self, patterns: impl IntoIterator<Item = &'a [u8]>) {
         for pattern in patterns {
             self.unwant(pattern, None);
@@ -600,7 +618,7 @@ impl Node {
     }
 
     /// Sets the URLs at which clients can connect to the peers. If the URLs have changed, sends INFO to this
-    /// node's clients.
+    /// node's clients, so that they know where they can reconnect.
     pub fn set_peer_urls(&mut self, urls: Vec<String>) {
         if let Some(peers) = &mut self.peers
             && peers.urls != urls
@@ -612,7 +630,8 @@ impl Node {
         }
     }
 
-    /// Updates the URLs in this node's INFO. Returns whether the URLs changed.
+    /// Updates the URLs in this node's INFO. Returns whether the URLs changed, so that the caller sends INFO
+    /// to clients.
     pub(super) fn tell_urls(&mut self) -> bool {
         let Some(peers) = &self.peers else {
             return false;
@@ -638,8 +657,8 @@ impl Node {
     }
 
     /// Counts a subscription of a client on this node. Announces the first subscription with this pattern and
-    /// queue group to the peers. Returns the id by which peers know the pattern and queue group; 0 without a
-    /// cluster.
+    /// queue group to the peers, so that they send matching messages. Returns the id by which peers know the
+    /// pattern and queue group; 0 without a cluster.
     pub(super) fn want(&mut self, pattern: &[u8], queue: Option<&[u8]>) -> InterestId {
         let Some(peers) = &mut self.peers else {
             return 0;
@@ -657,8 +676,8 @@ impl Node {
         id
     }
 
-    /// Removes a subscription of a client from the count. After the last one with this pattern and queue
-    /// group, withdraws the announcement.
+    /// Removes a subscription of a client from the count. Withdraws the announcement after the last
+    /// subscription with this pattern and queue group, so that peers send no messages in vain.
     pub(super) fn unwant(&mut self, pattern: &[u8], queue: Option<&[u8]>) {
         if let Some(peers) = &mut self.peers
             && let Some(id) = peers.wanted.remove(pattern, queue)

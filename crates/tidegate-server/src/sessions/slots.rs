@@ -33,11 +33,12 @@ use crate::streams::subject_pages::PageJob;
 use crate::streams::taking::Request;
 use crate::streams::{JetStream, Messages, StreamStats, Taken};
 
-/// The prefix of the subjects of the streams' API, of acknowledgements and of flow control.
+/// The prefix of the subjects at which clients reach the streams' API, acknowledge messages and answer flow
+/// control.
 pub(super) const JETSTREAM: &[u8] = b"$JS.";
 
 impl Node {
-    /// Adds the streams of a group, in the next free slot.
+    /// Adds the streams of a group to the node, in the next free slot.
     pub(crate) fn attach_streams(&mut self, streams: JetStream) {
         self.groups.push(streams.group());
         self.streams.push(Some(Box::new(streams)));
@@ -49,19 +50,20 @@ impl Node {
         self.streams.get(at)?.as_deref()
     }
 
-    /// Returns the streams in slot `at` for changes, such as new places of messages.
+    /// Returns the streams in slot `at`, mutable, so that the driver can note new places of messages.
     pub(crate) fn streams_mut(&mut self, at: GroupSlot) -> Option<&mut JetStream> {
         self.streams.get_mut(at)?.as_deref_mut()
     }
 
-    /// Returns the streams of the group that also keeps the directory of all streams; `None` if this node has
-    /// no streams.
+    /// Returns the streams of the group of all nodes, which also keeps the directory of all streams; `None`
+    /// if this node has no streams.
     #[must_use]
     pub(crate) fn directory(&self) -> Option<&JetStream> {
         self.streams(GroupSlot::DIRECTORY)
     }
 
-    /// Returns the streams of the group that also keeps the directory, for changes.
+    /// Returns the streams of the group that also keeps the directory, mutable, so that the driver can change
+    /// their state.
     pub(crate) fn directory_mut(&mut self) -> Option<&mut JetStream> {
         self.streams_mut(GroupSlot::DIRECTORY)
     }
@@ -71,7 +73,7 @@ impl Node {
         self.streams.slots()
     }
 
-    /// Iterates over the streams of all groups on this node.
+    /// Iterates over the streams of all groups on this node, for figures of the whole node.
     pub(crate) fn all_streams(&self) -> impl Iterator<Item = &JetStream> {
         self.streams.iter().flatten().map(|s| &**s)
     }
@@ -80,27 +82,29 @@ impl Node {
         self.streams.iter_mut().flatten().map(|s| &mut **s)
     }
 
-    /// Returns the sum of the counts of the streams of all groups.
+    /// Returns the sum of the counts of the streams of all groups, for the monitor.
     #[must_use]
     pub(crate) fn stream_stats(&self) -> StreamStats {
         let all = self.all_streams().map(JetStream::stats);
         all.fold(StreamStats::default(), StreamStats::and)
     }
 
-    /// Sets the streams' wall clock to `us` microseconds after the Unix epoch, at the monotonic time `now`.
+    /// Sets the streams' wall clock to `us` microseconds after the Unix epoch, at the monotonic time `now`,
+    /// because the node reads no clock itself.
     pub fn set_wall_clock(&mut self, now: Time, us: u64) {
         self.all_streams_mut()
             .for_each(|s| s.set_wall_clock(now, us));
     }
 
-    /// Tells the streams whether the disk has space for more messages.
+    /// Tells the streams whether the disk has space for more messages, by which they accept or refuse
+    /// messages.
     pub fn set_space(&mut self, space: Space) {
         self.all_streams_mut().for_each(|s| s.set_space(space));
     }
 
     /// Returns the next entry to propose to the group in slot `at`, and the number of clients that wait for
     /// its outcome. The driver must call [`Node::handle_proposed`] or [`Node::handle_refused`] before it
-    /// takes the next entry; until then this function returns the same entry again.
+    /// takes the next entry; until then this function returns this entry again.
     pub fn poll_proposal(&mut self, at: GroupSlot, now: Time) -> Option<(Bytes, u64)> {
         self.streams_mut(at)?.poll_proposal(now)
     }
@@ -125,7 +129,7 @@ impl Node {
     }
 
     /// Applies a committed entry of the group in slot `at`, and answers the clients that wait for it. Returns
-    /// the changes that the store must make.
+    /// the effects of the entry, by which the driver tells the store of new and removed messages.
     ///
     /// # Errors
     /// The entry holds data unknown to this version, so the node must stop.
@@ -154,8 +158,8 @@ impl Node {
         messages: &dyn Messages,
     ) -> Result<(), EntryError> {
         if at == GroupSlot::DIRECTORY && self.streams.len() > 1 {
-            // The node adds up the bytes of all groups only once a turn, so within a turn the groups together
-            // may exceed the operator's limits.
+            // The node adds up the bytes of all groups only once a turn, to save time. Within a turn the
+            // groups together may therefore exceed the operator's limits.
             let held = self.all_streams().map(|s| s.applied().held());
             let all = held.fold(Held::default(), Held::and);
             self.all_streams_mut().for_each(|s| s.set_held(all));
@@ -180,7 +184,7 @@ impl Node {
         }
         let ended = self.with_streams(now, at, |streams, cx| streams.end_turn(cx, now));
         ended.transpose()?;
-        // Messages that waited to be published again may have held publishers back.
+        // The node lets publishers go on that messages to publish again have held back.
         let resumed = self.streams_mut(at).map(JetStream::take_resumed);
         for publisher in resumed.into_iter().flatten() {
             self.resume(publisher);
@@ -188,12 +192,13 @@ impl Node {
         Ok(())
     }
 
-    /// Returns the place of the next message that the store must read, and the slot of the message's group.
+    /// Returns the place of the next message that the store must read, and the slot of the message's group,
+    /// so that the driver starts the read.
     pub fn poll_wanted(&mut self) -> Option<(GroupSlot, Place)> {
         self.wanted.pop_front()
     }
 
-    /// Returns whether a page of subjects waits for a thread.
+    /// Returns whether a page of subjects waits until a thread of the pool encodes it.
     #[cfg(test)]
     pub(crate) fn has_page(&self) -> bool {
         !self.pages.is_empty()
@@ -220,14 +225,14 @@ impl Node {
         });
     }
 
-    /// Returns the next page of subjects that a thread must encode, and the slot of its group. The driver
-    /// must pass the encoded answer to [`Node::handle_page`].
+    /// Takes the next page of subjects, for a thread of the pool to encode, and the slot of its group. The
+    /// driver must pass the encoded answer to [`Node::handle_page`].
     pub(crate) fn poll_page(&mut self) -> Option<(GroupSlot, Box<PageJob>)> {
         self.pages.pop_front()
     }
 
-    /// Sends the encoded answer to the client at `reply` that asked the streams in slot `at`. Without an
-    /// answer, because its encoding failed, refuses the request.
+    /// Sends the encoded answer to the client at `reply` that asked the streams in slot `at`. Refuses the
+    /// client's request if there is no answer because the encoding failed.
     pub(crate) fn handle_page(
         &mut self,
         now: Time,
@@ -260,21 +265,23 @@ impl Node {
         self.announce_streams();
     }
 
-    /// Ends the pulls of all consumers and proposes the consumers' state, because the node stops.
+    /// Ends the pulls of all consumers and proposes the consumers' state, because the node stops, so that
+    /// clients do not wait and the next leader knows the state.
     pub fn stop_streams(&mut self, now: Time) {
         for at in self.streams.slots() {
             self.with_streams(now, at, |streams, cx| streams.handle_stopping(cx, now));
         }
     }
 
-    /// Tells the streams of all groups that a client or a peer has subscribed to `pattern`.
+    /// Tells the streams of all groups that a client or a peer has subscribed to `pattern`, so that consumers
+    /// with waiting messages deliver them.
     pub(super) fn subscribed(&mut self, pattern: &[u8]) {
         self.all_streams_mut()
             .for_each(|s| s.handle_subscribed(pattern));
     }
 
     /// Records that the driver wrote `copies` copies of messages to sockets in `cost_ns` nanoseconds. The
-    /// controllers of flow acknowledgements get their share of this cost.
+    /// controllers of flow acknowledgements learn their share of this cost.
     pub fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
         self.all_streams_mut()
             .for_each(|s| s.handle_flushed(now, copies, cost_ns));
@@ -288,15 +295,15 @@ impl Node {
         self.all_streams().filter_map(|s| s.deadline(current)).min()
     }
 
-    /// Returns whether the streams of this node have no unfinished work: no command waits to be applied, and
-    /// no API request waits for a change.
+    /// Returns whether the streams of this node have no unfinished work, so that the node may stop: no
+    /// command waits to be applied, and no API request waits for a change.
     #[must_use]
     pub fn streams_idle(&self) -> bool {
         self.all_streams().all(JetStream::is_idle)
     }
 
     /// Offers a message that `from` published to the streams of this node. Returns whether a stream takes the
-    /// message.
+    /// message, so that its publisher gets no `no responders`.
     pub(super) fn capture(&mut self, now: Time, from: Party, message: &Publish<'_>) -> bool {
         if self.streams.is_empty() && self.peers.is_none() {
             return false;
@@ -318,9 +325,9 @@ impl Node {
         }
     }
 
-    /// Offers a message outside the streams' API to the stream that has its subject, in any group of this
-    /// node. Returns the slot of that stream's group; the directory's slot if no stream on this node has the
-    /// subject.
+    /// Offers a published message outside of the streams' API to the stream that has its subject, in any
+    /// group of this node. Returns the slot of that stream's group; the directory's slot if no stream on this
+    /// node has the subject.
     pub(super) fn publish_into(&mut self, now: Time, message: &Publish<'_>) -> (GroupSlot, Taken) {
         let Some(directory) = self.directory_mut() else {
             return (GroupSlot::DIRECTORY, Taken::No);
@@ -339,8 +346,8 @@ impl Node {
         (at, of_group.map_or(Taken::No, |s| s.publish(now, message)))
     }
 
-    /// Answers the publisher of a message that subscribers received and no stream took, if a stream should
-    /// have taken it.
+    /// Answers the publisher of a message that subscribers received and no stream took with an error, if a
+    /// stream should have taken the message.
     pub(super) fn answer_unserved(&mut self, now: Time, message: &Publish<'_>) {
         if message.reply.is_some() && !message.subject.starts_with(JETSTREAM) {
             self.with_streams(now, GroupSlot::DIRECTORY, |streams, cx| {
@@ -350,7 +357,7 @@ impl Node {
     }
 
     /// Returns whether the stream with this subject is frozen on this node, in the group that keeps the
-    /// stream by this node's copy of the directory.
+    /// stream by this node's copy of the directory. No group takes messages for such a stream.
     pub(super) fn has_frozen(&mut self, subject: &[u8]) -> bool {
         let Some(directory) = self.directory_mut() else {
             return false;
@@ -368,8 +375,8 @@ impl Node {
         self.groups.position(|g| *g == group)
     }
 
-    /// Announces the subjects of this node's streams to the peers, and withdraws old ones, if they have
-    /// changed.
+    /// Announces the subjects of this node's streams to the peers, and withdraws subjects that these streams
+    /// no longer have, if the subjects have changed.
     pub fn announce_streams(&mut self) {
         let mut announced = std::mem::take(&mut self.announced);
         let mut changed = Changed::default();
@@ -445,7 +452,8 @@ impl Node {
     }
 
     /// Carries out the outputs of the streams in slot `from`. These streams are still taken out of the node,
-    /// so they do not receive the messages that they themselves publish: they know these already.
+    /// so they do not receive the messages that they themselves publish: because they took these messages in
+    /// already.
     fn carry_out_all(&mut self, now: Time, from: GroupSlot, outputs: &mut Outputs) {
         let (list, bytes) = outputs.parts();
         for output in list {
@@ -561,16 +569,19 @@ impl Surroundings for Node {
     }
 }
 
-/// An event for the streams of one group on this node, caused by the streams of another group on this node.
+/// An event that the streams of one group cause for the streams of another group on this node. The node keeps
+/// it until the first streams have finished.
 #[derive(Debug)]
 pub(super) enum Inner {
-    /// A message to the leader of this group from the leader of another group. This node leads both groups.
+    /// A message to the leader of this group from the leader of another group. This node leads both groups,
+    /// so the message need not leave the node.
     LeaderMessage {
         group: GroupId,
         reply: Option<Box<[u8]>>,
         told: LeaderMessage,
     },
-    /// A message with a subject under `$JS.` for a group on this node.
+    /// Another group's streams hand a message with a subject under `$JS.` on to this group, which is on this
+    /// node, too.
     Asked(GroupId, Asked),
 }
 

@@ -1,4 +1,5 @@
-//! Delivers messages with very many receivers a part at a time.
+//! Delivers messages with very many receivers a part at a time, so that no message keeps the event loop from
+//! its clients.
 //!
 //! A copy costs a fraction of a microsecond, and a message may have a million receivers. So the node delivers
 //! such a message to [`PART`] receivers at a time, and several such messages take turns. Until the last part
@@ -28,14 +29,15 @@ use crate::party::Party;
 pub(super) const AT_ONCE: usize = 512;
 #[cfg(test)]
 pub(super) const AT_ONCE: usize = 2;
-/// The number of receivers that a part of a divided delivery reaches.
+/// The number of receivers to which the node delivers a part of a divided message.
 const PART: usize = AT_ONCE / 2;
-/// The greatest number of parts, of all divided deliveries together, that the node delivers in one turn.
+/// The greatest number of parts, of all divided deliveries together, that the node delivers in one turn, so
+/// that no turn takes long.
 const PARTS: usize = 4;
 
-/// The messages that have reached only a part of their many receivers and await their next part. Each
-/// publisher has at most one of them, because the node reads nothing from a publisher until all receivers of
-/// its message have had their turn.
+/// The messages that the node has delivered to only a part of their many receivers so far. Each publisher has
+/// at most one of them, because the node reads nothing from a publisher until all receivers of its message
+/// have had their turn.
 #[derive(Debug, Default)]
 pub(super) struct Spreading(VecDeque<Spread>);
 
@@ -45,8 +47,8 @@ struct Spread {
     message: Owned,
     came: Option<Came>,
     matches: Matches,
-    /// The number of the first subscription that the node made after the message. Subscriptions from this
-    /// number on get no copy.
+    /// The number of the first subscription that the node made after the message. The node gives
+    /// subscriptions from this number on no copy.
     before: u64,
     reached: Reached,
     copies: u64,
@@ -56,12 +58,13 @@ struct Spread {
     unheard: bool,
 }
 
-/// A copy, in one buffer, of a message and of the subject that the subscriptions match.
+/// A copy of a message and of the subject that the subscriptions match, in one buffer. The node keeps it
+/// because the publisher's bytes are gone before the last part.
 #[derive(Debug)]
 struct Owned {
     bytes: Box<[u8]>,
     /// The lengths of the message's subject, reply, headers and payload, which follow one another in `bytes`;
-    /// behind them `to`, the subject that the subscriptions match, if it is not the message's own.
+    /// behind them `to`, the subject that the subscriptions match, if the message's own subject differs.
     subject: usize,
     reply: Option<usize>,
     headers: Option<usize>,
@@ -69,8 +72,8 @@ struct Owned {
     to: Option<usize>,
 }
 
-/// The parts of a peer's frame besides the message itself, kept until the message has reached all its
-/// receivers.
+/// The parts of a peer's frame besides the message itself, which the node keeps until it has delivered the
+/// message to all receivers.
 #[derive(Debug)]
 struct Came {
     plain: bool,
@@ -99,7 +102,7 @@ impl Owned {
         }
     }
 
-    /// Returns the message, and the subject that the subscriptions match.
+    /// Reads the message, and the subject that the subscriptions match, from the copy.
     fn read(&self) -> (Publish<'_>, &[u8]) {
         let (subject, rest) = self.bytes.split_at(self.subject);
         let (reply, rest) = rest.split_at(self.reply.unwrap_or(0));
@@ -115,7 +118,8 @@ impl Owned {
     }
 }
 
-/// Returns the most receivers that a message reaches within one call of the node.
+/// Returns the most receivers that a message reaches within one call of the node: [`AT_ONCE`], or all if a
+/// simulation turns the division off.
 pub(super) fn at_once() -> usize {
     match cures().spreading {
         true => AT_ONCE,
@@ -124,12 +128,13 @@ pub(super) fn at_once() -> usize {
 }
 
 impl Spreading {
-    /// Returns whether no message is on its way: each has reached all its receivers.
+    /// Returns whether the node has no message to deliver further: each has reached all its receivers.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Removes the publisher from the messages on their way, because its key may get another owner.
+    /// Removes a publisher that has gone from its messages on their way, because a new connection may get its
+    /// key.
     pub(super) fn forget(&mut self, from: Party) {
         let all = self.0.iter_mut();
         for spread in all.filter(|spread| spread.sender.from == Some(from)) {
@@ -149,9 +154,9 @@ impl Spreading {
 }
 
 impl Node {
-    /// Delivers a message to the first of its receivers, and stops reading from its publisher until the
-    /// others have it, too. Returns the backlog of the fullest receiver so far in bytes; `None` if all
-    /// receivers had their turn and none got the message.
+    /// Delivers a message to the first of its receivers, and stops reading from its publisher until the other
+    /// receivers have it, too, so that the messages keep their order. Returns the backlog of the fullest
+    /// receiver so far in bytes; `None` if all receivers had their turn and none got the message.
     pub(super) fn spread(
         &mut self,
         now: Time,
@@ -186,7 +191,8 @@ impl Node {
         Some(pending)
     }
 
-    /// Delivers further parts of the messages on their way, which take turns.
+    /// Delivers further parts of the messages on their way. The messages take turns, so that none waits for
+    /// another.
     pub(super) fn go_on_spreading(&mut self, now: Time) {
         for _ in 0..PARTS {
             let Some(mut spread) = self.spreading.0.pop_front() else {
@@ -209,8 +215,8 @@ impl Node {
         }
     }
 
-    /// Delivers one part of a message. Returns whether this was the last part, and the backlog of its fullest
-    /// receiver in bytes.
+    /// Delivers one part of a message. Returns whether this part was the last one, and the backlog of its
+    /// fullest receiver in bytes.
     fn deliver_part(&mut self, now: Time, spread: &mut Spread, limit: usize) -> (bool, usize) {
         let (message, to) = spread.message.read();
         let came = spread.came.as_ref().map(|came| Routed {

@@ -1,13 +1,14 @@
-//! The system account: the messages of its clients, the questions that they ask servers, and the events of
-//! which servers tell them.
+//! Serves the system account: the messages of its clients, the questions that its clients ask servers, and
+//! the events about which servers tell its clients.
 //!
-//! Subjects of the system account carry a token of their own inside the server
-//! ([`tidegate_nats::system`]), so its messages take the same ways as all others, between nodes too. A node
-//! that has users of the system account announces the subjects of its questions to its peers. The node only
-//! recognises questions and events ([`Job`]); the driver hands them to a thread that writes the answers as
-//! JSON, and brings the answers back ([`Node::say_system`]).
+//! Subjects of the system account carry a token of their own inside the server ([`tidegate_nats::system`]),
+//! so the account's messages take the ways of all other messages, between nodes too. A node that has users of
+//! the system account announces the subjects of its questions to its peers. The node only recognises
+//! questions and events ([`Job`]); the driver hands them to a thread that writes the answers as JSON, and
+//! brings the answers back ([`Node::say_system`]).
 
-// `core::net` rather than `std::net`, because an address is plain data and this module uses no sockets.
+// The import is from `core::net` and not `std::net`, because an address is plain data and this module uses no
+// sockets.
 use core::net::SocketAddr;
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -24,70 +25,75 @@ use tidegate_nats::system::inner;
 use super::Node;
 use crate::party::{ClientKey, Party};
 
-/// The most questions and events that wait for the driver. A client gets no answer to a question beyond them.
+/// The most questions and events that wait until the driver takes them, so that they take bounded memory. A
+/// client gets no answer to a question beyond them.
 const JOBS_MAX: usize = 1024;
-/// The beginning of the subjects of questions.
+/// The beginning of the subjects of questions at which clients of the system account ask servers.
 const QUESTIONS: &[u8] = b"$SYS.REQ.";
-/// The requests at the streams' API that belong to the system account: about the leaders of all streams.
+/// The beginning of the requests at the streams' API that only the system account may send: requests about
+/// the leaders of all streams.
 const META: &[u8] = b"$JS.API.META.";
 
-/// The state of the system account on this node.
+/// The state of the system account on this node, by which the node knows if its events have listeners.
 #[derive(Debug, Default)]
 pub(super) struct System {
-    /// The number of subscriptions of the account's clients, here and at peers.
+    /// The number of subscriptions of the account's clients, here and at peers. Without any, the node makes
+    /// no events.
     pub(super) subscriptions: usize,
     jobs: VecDeque<Job>,
-    /// The subjects of questions that the node has announced to its peers; empty before that.
+    /// The subjects of questions that the node has announced to its peers; empty before that. The node
+    /// withdraws them if the account's users go.
     announced: Vec<Vec<u8>>,
 }
 
-/// Work for the thread that answers the clients of the system account.
+/// Work that the node gives to the thread that answers the clients of the system account.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// A client asks this server a question.
+    /// A client asks this server a question, which the thread answers.
     Answer(Box<Question>),
-    /// Something has happened of which this server tells the clients of the system account.
+    /// Something has happened on this server about which the thread tells the clients of the system account.
     Tell(Happened),
 }
 
-/// A question of a client to this server.
+/// A question of a client to this server, which the thread answers.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) about: About,
-    /// The account of the client, and the subject of the answer.
+    /// The account in which the client hears the answer, and (`reply`) the subject of the answer.
     pub(crate) account: Account,
     pub(crate) reply: Box<[u8]>,
     pub(crate) payload: Box<[u8]>,
-    /// The client that asks; `None` for a client of another node.
+    /// The client that asks, for an answer about its user; `None` for a client of another node.
     pub(crate) asker: Option<Asker>,
 }
 
-/// The client that asks a question.
+/// The client that asks a question, as the answer shows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
     pub(crate) user: Option<String>,
     pub(crate) permissions: Option<Permissions>,
 }
 
-/// The subject of a question.
+/// The subject of a client's question to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum About {
-    /// The page of the monitor with this name, such as `VARZ`.
+    /// The client asks for the page of the monitor with this name, such as `VARZ`.
     Page(Page),
-    /// The page of the monitor about one account.
+    /// The client asks for the page of the monitor about one account.
     PageOf(Page, String),
-    /// The account with this name.
+    /// The client asks about the account with this name.
     Account(String),
-    /// The user that asks.
+    /// The client asks about its own user.
     User,
-    /// The server shall read its configuration again.
+    /// The client asks the server to read its configuration again.
     Reload,
-    /// The server shall close a connection, or (`LameDuck`) ask its client to connect elsewhere.
+    /// The client asks the server to close a connection, or (`LameDuck`) to tell its client to connect
+    /// elsewhere.
     Kick,
     LameDuck,
 }
 
-/// A page of the monitor.
+/// A page of the monitor, which clients of the system account may ask for, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
     Id,
@@ -105,17 +111,17 @@ pub(crate) enum Page {
     Raft,
 }
 
-/// An event of which a server tells the clients of the system account.
+/// An event about which a server tells the clients of the system account.
 #[derive(Clone, Debug)]
 pub(crate) enum Happened {
     Connected(Box<Connection>),
     Disconnected(Box<Connection>, CloseReason),
     LameDuck,
-    /// The time for the figures that a server sends at intervals.
+    /// The interval is over after which a server sends its figures.
     Stats,
 }
 
-/// The facts about a client's connection in an event.
+/// The facts about a client's connection that the message about an event shows.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) cid: u64,
@@ -185,7 +191,8 @@ impl About {
     }
 }
 
-/// Returns the form in which the server keeps a subject or pattern of a client in this account.
+/// Returns the form in which the server keeps a subject or pattern of a client in this account, so that the
+/// subjects of the two accounts never match.
 pub(super) fn kept(account: Account, subject: &[u8]) -> Cow<'_, [u8]> {
     match account {
         Account::Global => subject.into(),
@@ -193,19 +200,20 @@ pub(super) fn kept(account: Account, subject: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Returns the subject of the event that a client of the account with this name has connected, or (`verb` is
-/// `DISCONNECT`) disconnected.
+/// Returns the subject at which the server publishes that a client of the account with this name has
+/// connected, or (`verb` is `DISCONNECT`) disconnected.
 pub(crate) fn subject_of_connection(account: &str, verb: &str) -> String {
     format!("$SYS.ACCOUNT.{account}.{verb}")
 }
 
-/// Returns the subject of an event of the server with this id, such as `STATSZ`.
+/// Returns the subject at which the server with this id publishes an event, such as `STATSZ`.
 pub(crate) fn subject_of_server(id: &str, verb: &str) -> String {
     format!("$SYS.SERVER.{id}.{verb}")
 }
 
 impl Node {
-    /// Delivers a message of a client of the system account, and takes it if it is a question to this server.
+    /// Delivers a message of a client of the system account, and answers the message if it is a question to
+    /// this server.
     pub(super) fn publish_system(&mut self, now: Time, key: ClientKey, message: &Publish<'_>) {
         let (from, to) = (Party::Client(key), inner(message.subject));
         let delivered = self.route(now, Some(from), &to, message, None).is_some();
@@ -228,8 +236,8 @@ impl Node {
         self.capture(now, from, &message)
     }
 
-    /// Takes a message as a question to this server, if it is one. `key` is the client that asks, which is in
-    /// its account; `None` for a client of the system account at another node.
+    /// Recognises a question to this server in a message, and queues the question for the thread that
+    /// answers. `key` is the client that asks; `None` for a client of the system account at another node.
     pub(super) fn ask_system(&mut self, key: Option<ClientKey>, message: &Publish<'_>) -> bool {
         if !message.subject.starts_with(QUESTIONS) {
             return false;
@@ -241,7 +249,7 @@ impl Node {
             return false;
         };
         if session.is_none() && about == About::User {
-            // The node of the client answers, because it knows the client.
+            // The client's own node answers a question about the client's user, because it knows the client.
             return false;
         }
         let stats = about == About::Page(Page::Stats);
@@ -256,7 +264,8 @@ impl Node {
                     permissions: session.permissions().cloned(),
                 }),
             })),
-            // Without a reply subject, the server tells all clients of the system account.
+            // The client gave no reply subject, so the server sends its figures to all clients of the system
+            // account.
             None if stats => Job::Tell(Happened::Stats),
             None => return true,
         };
@@ -264,8 +273,8 @@ impl Node {
         true
     }
 
-    /// Announces to the peers the subjects of questions that this node answers, if the settings have users of
-    /// the system account, or withdraws them.
+    /// Announces to the peers the subjects of questions that this node answers, so that peers send the
+    /// questions here. Withdraws the subjects if the settings have no users of the system account.
     pub(super) fn announce_system(&mut self) {
         let users = &self.settings.sessions.users;
         let wanted = users.iter().any(|u| u.account == Account::System);
@@ -294,7 +303,7 @@ impl Node {
     }
 
     /// Tells the clients of the system account that the server has admitted this client, if the server has
-    /// just done so and a client wants to know.
+    /// just admitted it and a client listens to these events.
     pub(super) fn tell_connected(&mut self, key: ClientKey) {
         let Some(entry) = self.entries.get_mut(key) else {
             return;
@@ -308,7 +317,8 @@ impl Node {
         }
     }
 
-    /// Tells the clients of the system account that a connection has ended, if a client wants to know.
+    /// Tells the clients of the system account that a connection has ended, if a client listens to these
+    /// events.
     pub(super) fn tell_disconnected(&mut self, now: Time, key: ClientKey) {
         if self.entries[key].session.admitted && self.wants_connection(key, "DISCONNECT") {
             let entry = &self.entries[key];
@@ -327,27 +337,31 @@ impl Node {
         self.is_wanted(subject.as_bytes())
     }
 
-    /// Returns whether a client of the system account, here or at a peer, subscribes to this subject.
+    /// Returns whether a client of the system account, here or at a peer, subscribes to this subject, so that
+    /// the server need not make an event for no listener.
     fn is_wanted(&self, subject: &[u8]) -> bool {
         let mut scratch = Matches::default();
         let found = self.sublist.find(&inner(subject), &mut scratch);
         !found.is_empty()
     }
 
-    /// Returns whether a client of the system account, here or at a peer, subscribes to anything.
+    /// Returns whether a client of the system account, here or at a peer, has any subscription, so that
+    /// events may have a listener.
     #[must_use]
     pub(crate) const fn listens_to_system(&self) -> bool {
         self.system.subscriptions > 0
     }
 
-    /// Returns whether a client of the system account wants the figures that a server sends at intervals.
+    /// Returns whether a client of the system account listens for the figures that a server sends at
+    /// intervals.
     #[must_use]
     pub(crate) fn wants_stats(&self) -> bool {
         let subject = subject_of_server(&self.info.server_id, "STATSZ");
         self.system.subscriptions > 0 && self.is_wanted(subject.as_bytes())
     }
 
-    /// Tells the clients of the system account of an event of this server.
+    /// Queues an event of this server for the thread that tells the clients of the system account, if they
+    /// have subscriptions.
     pub(crate) fn tell_of_server(&mut self, happened: Happened) {
         if self.system.subscriptions > 0 {
             self.push_job(Job::Tell(happened));
@@ -360,12 +374,13 @@ impl Node {
         }
     }
 
-    /// Returns the next question or event for the thread that writes answers.
+    /// Takes the next question or event, which the driver gives to the thread that writes answers.
     pub(crate) fn poll_job(&mut self) -> Option<Job> {
         self.system.jobs.pop_front()
     }
 
-    /// Delivers the answer to a question, or the message about an event, to the clients of `account`.
+    /// Delivers the answer to a question, or the message about an event, as the thread wrote it, to the
+    /// clients of `account`.
     pub(crate) fn say_system(&mut self, now: Time, account: Account, subject: &[u8], body: &[u8]) {
         let message = Publish {
             subject,
@@ -379,7 +394,8 @@ impl Node {
         };
     }
 
-    /// Closes the connection with this number on behalf of an operator. Returns whether there is one.
+    /// Closes the connection with this number on behalf of an operator. Returns whether the connection
+    /// exists.
     pub(crate) fn kick(&mut self, now: Time, cid: u64) -> bool {
         let Some(key) = self.client_with(cid) else {
             return false;

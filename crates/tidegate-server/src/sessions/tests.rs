@@ -37,7 +37,7 @@ fn accept(node: &mut Node) -> ClientKey {
     )
 }
 
-/// Generates whole operations of a client, some of them malformed.
+/// Draws whole operations that a client sends, some of them malformed.
 fn operations() -> impl Strategy<Value = String> {
     let subject = || prop::sample::select(vec!["a", "b", "a.b", "a.*", ">", "a..b", "*.b"]);
     let one = prop_oneof![
@@ -142,7 +142,7 @@ fn a_message_reaches_many_receivers_in_parts() {
     assert!(node.is_spreading() && !node.reads(publisher) && used < text.len());
     assert_eq!(reached(&node), spreading::AT_ONCE);
     assert_eq!(node.deadline(), Some(Time::ZERO));
-    // The last receiver leaves, and a new receiver gets its key.
+    // The last receiver leaves, and a new receiver gets its key, but no copy of the message.
     let last = receivers[11];
     node.handle_closed(now, last, CloseReason::ClientClosed);
     assert_eq!(node.poll_closed().map(|(key, _)| key), Some(last));
@@ -221,7 +221,7 @@ fn a_client_leaves_in_parts() {
 proptest! {
     #[test]
     fn where_bytes_are_cut_changes_nothing(text in operations(), piece in 1..50_usize) {
-        // Both outboxes stay within `max_pending`, so that the node closes no slow receiver in either case.
+        // Both outboxes stay within `max_pending`, so that the node closes no slow receiver in either run.
         let whole = talk(text.as_bytes(), 50);
         prop_assert_eq!(talk(text.as_bytes(), piece), whole);
     }
@@ -243,7 +243,7 @@ proptest! {
                 node.handle_closed(now, key, CloseReason::ClientClosed);
             }
             node.check_invariants();
-            // The first client never reads, and the others read everything.
+            // The first client never reads, and the other clients read everything.
             let dirty: Vec<ClientKey> = std::iter::from_fn(|| node.poll_dirty()).collect();
             for key in dirty {
                 let len = if Some(key) == keys[0] { 0 } else { node.outbox(key).len() };

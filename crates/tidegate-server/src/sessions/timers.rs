@@ -1,5 +1,5 @@
-//! The deadlines of client connections in order, at most one for each connection. A changed deadline replaces
-//! the old one, so that an idle node wakes up only for a deadline that still holds.
+//! Keeps the deadlines of client connections in order, at most one for each connection. A changed deadline
+//! replaces the old one, so that an idle node wakes up only for a deadline that still holds.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,18 @@ use tidegate::Time;
 
 use crate::party::ClientKey;
 
-/// The deadline of each client connection, by the connection's key.
+/// Keeps the deadline of each client connection, by the connection's key, so that the node finds the earliest
+/// one.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     order: BTreeSet<(Time, ClientKey)>,
-    /// The deadline of each key in `order`, indexed by key; `Time::NEVER` for a key without a deadline.
+    /// The deadline of each key in `order`, indexed by key; `Time::NEVER` for a key without a deadline. With
+    /// it the node finds the old deadline to replace.
     armed: Vec<Time>,
 }
 
 impl Timers {
-    /// Sets the deadline of `key`.
+    /// Sets the deadline of the connection `key`, in place of its old one.
     pub(crate) fn arm(&mut self, key: ClientKey, at: Time) {
         if self.armed.len() <= key.index() {
             self.armed.resize(key.index() + 1, Time::NEVER);
@@ -33,12 +35,14 @@ impl Timers {
         }
     }
 
-    /// Returns the earliest deadline of all connections; `None` if no connection has a deadline.
+    /// Returns the earliest deadline of all connections; `None` if no connection has a deadline. The driver
+    /// sleeps until then.
     pub(crate) fn next(&self) -> Option<Time> {
         self.order.first().map(|(at, _)| *at)
     }
 
-    /// Takes the key with the earliest deadline; `None` if no deadline is at or before `now`.
+    /// Takes the key of the connection with the earliest deadline, so that the node handles it; `None` if no
+    /// deadline is at or before `now`.
     pub(crate) fn pop(&mut self, now: Time) -> Option<ClientKey> {
         let (at, key) = *self.order.first()?;
         if at > now {

@@ -11,13 +11,13 @@ use tidegate_stream::schema::error::ApiError;
 
 use super::Node;
 
-/// The headers of the refusal. By them even a client that does not expect a stream's PubAck recognises the
+/// The headers of the refusal. By them even a publisher that does not expect a stream's PubAck recognises the
 /// error.
 const REFUSED: &[u8] = b"NATS/1.0 400 Message Tracing Not Supported\r\n\r\n";
 
 impl Node {
-    /// Refuses a message that only asks for a trace. Answers the publisher with an error if the message has a
-    /// reply subject.
+    /// Refuses a client's message that only asks for a trace of its path. Answers the publisher with an error
+    /// if the message has a reply subject.
     pub(super) fn refuse_trace(&mut self, now: Time, message: &Publish<'_>) {
         let Some(reply) = message.reply else {
             return;

@@ -13,10 +13,10 @@ use super::{Node, NodeStats};
 use crate::config::Settings;
 use crate::party::Party;
 
-/// A client's subscription, for monitoring.
+/// A client's subscription, as the monitor shows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientSubscription<'a> {
-    /// The number of the client's connection.
+    /// The number of the client's connection, by which an operator finds the client.
     pub(crate) cid: u64,
     pub(crate) account: Account,
     pub(crate) pattern: &'a [u8],
@@ -28,43 +28,43 @@ pub(crate) struct ClientSubscription<'a> {
 }
 
 impl Node {
-    /// Returns the settings in force.
+    /// Returns the node's present settings.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Returns the time at which the node got its present settings.
+    /// Returns the time at which the node got its present settings, for the monitor.
     #[must_use]
     pub(crate) const fn configured(&self) -> Time {
         self.configured
     }
 
-    /// Returns the content of the node's INFO.
+    /// Returns the content of the INFO that the node sends to clients.
     #[must_use]
     pub const fn info(&self) -> &Info {
         &self.info
     }
 
-    /// Returns the node's counts since its start.
+    /// Returns the node's counts since its start, for the monitor.
     #[must_use]
     pub const fn stats(&self) -> NodeStats {
         self.stats
     }
 
-    /// Returns the counts of the node's subscriptions.
+    /// Returns the counts of the node's subscriptions, for the monitor.
     #[must_use]
     pub const fn sublist_stats(&self) -> SublistStats {
         self.sublist.stats()
     }
 
-    /// Returns the number of client connections.
+    /// Returns the number of open client connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len() - self.gone
     }
 
-    /// Returns whether the node has no client connections.
+    /// Returns whether the node has no open client connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// Checks the invariants of the node that hold between any two events; for tests.
+    /// Checks the invariants of the node that hold between any two events. Tests call this after each event.
     ///
     /// # Panics
     /// If an invariant does not hold.
