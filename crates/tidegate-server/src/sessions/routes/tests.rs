@@ -1,5 +1,5 @@
-//! Tests of the messages and subscriptions that nodes exchange without sockets, and of the clients that
-//! receive the messages.
+//! Tests the messages and subscriptions that nodes exchange without sockets, and the clients that receive the
+//! messages.
 
 use proptest::prelude::*;
 use tidegate_nats::connect::Info;
@@ -122,7 +122,8 @@ fn a_peer_that_is_behind_makes_publishers_pause_and_is_cut_off_in_the_end() {
     c.pump();
     assert!(c.nodes[0].reads(a));
     assert_eq!(c.nodes[0].poll_resumed(), Some(a));
-    // The node's own answers go out without a check for room, and are bounded, too.
+    // The node sends its own answers without a check for room, so the bound on the outbox must hold for them,
+    // too.
     let payload = [0; 1000];
     let message = tidegate_nats::parse::Publish {
         subject: b"x",
@@ -293,7 +294,7 @@ fn each_member_gets_its_share_wherever_it_is() {
     publish(&mut c, a, 4000);
     let got = shares(&mut c, &members);
     assert_eq!(got.iter().sum::<usize>(), 4000);
-    // Five standard deviations of a binomial distribution are 127 and 155.
+    // The test allows five standard deviations of a binomial distribution, which are 127 and 155.
     for (got, share) in got.iter().zip([800, 800, 800, 1600]) {
         assert!(got.abs_diff(share) < 160, "{got} of {share}");
     }
@@ -337,7 +338,7 @@ fn members_with_overlapping_patterns_are_one_group() {
     publish(&mut c, 4000);
     let got = shares(&mut c, &members);
     assert_eq!(got.iter().sum::<usize>(), 4000);
-    // Five standard deviations of a binomial distribution are 127 and 155.
+    // The test allows five standard deviations of a binomial distribution, which are 127 and 155.
     for (got, share) in got.iter().zip([800, 800, 800, 1600]) {
         assert!(got.abs_diff(share) < 160, "{got} of {share}");
     }
@@ -462,7 +463,7 @@ fn a_peers_account_of_a_message_is_taken_over() {
     // on.
     c.nodes[1].handle_routed(NOW, PeerSlot::new(0), &routed(b"work", false), ANY);
     assert_eq!(c.heard(1, b), "MSG work 1 reply 1\r\nx\r\n");
-    // A handed-on message counts towards the limit, too: its answer is written here.
+    // A message that a peer hands on also counts towards the limit, because this node writes the answer.
     c.nodes[1].take_gathered();
     let handed = routed(b"$JS.ACK.S.C.1.1.1.1.0", true);
     let enough = Load::new(2, u64::MAX);
@@ -477,7 +478,7 @@ enum Act {
     Subscribe(usize, &'static str, Option<&'static str>),
     Unsubscribe(usize),
     Publish(usize, &'static str),
-    /// The channel from the first of these nodes to the second closes and opens again.
+    /// The channel from the first of these nodes to the second node closes and opens again.
     Reconnect(usize, usize),
 }
 
@@ -498,8 +499,8 @@ type Sub = (usize, &'static str, Option<&'static str>);
 
 proptest! {
     /// Compares the nodes with a plain model of the rules, as if all clients were connected to one node: each
-    /// plain subscription receives a message once, and one member of each queue group does, at any node and
-    /// by any pattern.
+    /// plain subscription receives a message once, and one member of each queue group receives it, at any
+    /// node and by any pattern.
     #[test]
     fn three_nodes_are_as_one(acts in prop::collection::vec(act(), 1..60)) {
         let mut c = Cluster::of(3, 1 << 20);

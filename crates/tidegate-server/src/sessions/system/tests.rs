@@ -1,4 +1,4 @@
-//! Tests of the two accounts, on one node and between nodes.
+//! Tests the two accounts, on one node and between nodes.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn node(id: &str) -> Node {
     Node::new(settings(), info, 1)
 }
 
-/// Connects a client of the system account.
+/// Connects a client of the system account to the node, and returns the client's key.
 fn system(node: &mut Node) -> ClientKey {
     let key = node.handle_accepted(NOW, ([127, 0, 0, 1], 2).into(), false, false);
     let connect = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true,\"user\":\"s\",\"pass\":\"p\"}\r\n";
@@ -168,7 +168,7 @@ fn all_nodes_hear_a_ping_and_answer_across_nodes() {
     pump(&mut nodes);
     assert_eq!(heard(&mut nodes[0], NOW, s), "MSG r 1 4\r\npong\r\n");
     assert_eq!(heard(&mut nodes[1], NOW, a), "");
-    // A message that names a subject of the other account, as no client of this version can send it.
+    // A peer sends a message with a subject of the other account, as no client of this version can cause it.
     let message = Publish {
         subject: &inner(b"r"),
         reply: None,
