@@ -1,12 +1,13 @@
-//! The connections between nodes: dials, accepts, reads, writes and drops them, as other modules decide.
+//! Handles the connections between nodes: dials, accepts, reads, writes and drops them, as other modules
+//! decide.
 //!
-//! This module decides only the order of the work. [`Roster`] decides which nodes are admitted, [`Redial`]
-//! when to dial a route, [`Channel`] what a connection may carry, and the node (`crate::sessions`) the effect
-//! of a message.
+//! This module decides only the order of the work. [`Roster`] decides which nodes this node admits,
+//! [`Redial`] when this node dials a route, [`Channel`] which frames a connection may carry, and the node
+//! (`crate::sessions`) the effect of a message.
 //!
 //! Raft groups send and receive with [`Peers::send_raft`] and [`Peers::poll_raft`], and with similar methods
 //! for fetches. A message for a peer waits in the outbox of the peer's channel; if too many bytes wait there,
-//! the message is dropped. Received messages wait up to a bound, beyond which the loop does not read the
+//! the loop drops the message. Received messages wait up to a bound, beyond which the loop does not read the
 //! channels. The loop sends messages at the end of the turn, or in [`Peers::flush`].
 
 mod dial;
@@ -52,12 +53,14 @@ use crate::event_loop::socket::Socket;
 use crate::event_loop::tls::PeerTls;
 use crate::event_loop::tokens::ChannelKey;
 
-/// The greatest number of bytes of Raft messages and fetches that may wait for one peer.
+/// The greatest number of bytes of Raft messages and fetches that may wait for one peer; the loop drops
+/// further messages.
 const SEND_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// The greatest number of events that may wait for [`Peers::poll_event`].
+/// The greatest number of events that may wait for [`Peers::poll_event`]; the loop drops the oldest ones
+/// beyond.
 const EVENTS_MAX: usize = 1024;
 
-/// A change of a peer's connection for Raft messages.
+/// A change of a peer's connection for Raft messages, which the loop tells the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerEvent {
     /// From now on the peer with this id can receive Raft messages.
@@ -72,7 +75,8 @@ pub(crate) enum PeerEvent {
 #[error("too many bytes wait for the node, or it is not connected: send the message again later")]
 pub(crate) struct NotSent;
 
-/// The connections of this node with the other nodes of its cluster.
+/// The connections of this node with the other nodes of its cluster, and the state by which the loop dials
+/// and accepts them.
 #[derive(Debug)]
 pub(crate) struct Peers {
     registry: Registry,
@@ -82,21 +86,23 @@ pub(crate) struct Peers {
     resolving: Resolving,
     roster: Roster,
     redial: Redial,
-    /// The members' file, with the directory that holds it; `None` without streams.
+    /// The members' file, with the directory that holds it; `None` without streams, because only nodes with
+    /// streams are members.
     identity: Option<(Disk, MembersFile)>,
-    /// The latest term that this node has been in, in any of its groups. It reports this term to a node that
-    /// lost its disk. `None` until its groups are open, and while it has not recovered from the loss of its
-    /// own disk.
+    /// The latest term in which this node has been, in any of its groups. This node reports the term to a
+    /// node that lost its disk. It is `None` until this node has opened its groups, and while it has not
+    /// recovered from the loss of its own disk.
     vouched_term: Option<u64>,
     conns: Slab<Conn>,
     /// For each peer, by slot and kind: the connection on which this node sends frames, and (`heard`) the
     /// connection on which it receives frames.
     told: Vec<[Option<ChannelKey>; 2]>,
     heard: Vec<[Option<ChannelKey>; 2]>,
-    /// The connections that the loop reads in this turn.
+    /// The connections that the loop reads in this turn, because their sockets may have bytes.
     ready: Vec<ChannelKey>,
     /// The connections with bytes in the outbox of the channel itself: greetings, pings and pongs, Raft
-    /// messages and fetches. The node's outbox for a peer, with subscriptions and messages, does not count.
+    /// messages and fetches. The loop writes them in [`Peers::flush`]. The node's outbox for a peer, with
+    /// subscriptions and messages, does not count.
     dirty: Vec<ChannelKey>,
     /// The places in the queue of TLS handshakes that connections had when they ended. The loop removes these
     /// handshakes from the queue.
@@ -104,7 +110,7 @@ pub(crate) struct Peers {
     raft: Inbox,
     fetches: Inbox,
     events: VecDeque<PeerEvent>,
-    /// The time at which this node next announces the members and sends pings.
+    /// The time at which this node next announces the members and sends pings to its peers.
     next_ping: Time,
     pings: u64,
     pool: Pool,
@@ -112,7 +118,8 @@ pub(crate) struct Peers {
     tls: Option<PeerTls>,
     write_deadline: std::time::Duration,
     random: SystemRandom,
-    /// The rate limit of log lines about connections that end before a peer has identified itself.
+    /// The rate limit of log lines about connections that end before a peer has identified itself, which any
+    /// program can cause.
     strangers: LogLimit,
 }
 
@@ -122,24 +129,28 @@ struct Conn {
     address: SocketAddr,
     channel: Channel,
     side: Side,
-    /// The kind of the channel: the kind that this node dialled for, or that the dialling node named.
+    /// The kind of the channel: the kind for which this node dialled, or that the dialling node named.
     kind: Kind,
-    /// The index of the route that this node dialled; `None` if the other node dialled.
+    /// The index of the route that this node dialled, and dials again after the end; `None` if the other node
+    /// dialled.
     route: Option<usize>,
     /// The slot of the peer; `None` until the channel is open.
     slot: Option<PeerSlot>,
-    /// True while the TCP connection is not established.
+    /// True while the operating system has not established the TCP connection.
     connecting: bool,
     securing: Securing,
     input: Vec<u8>,
-    /// The number of bytes that must have arrived before the next frame is complete.
+    /// The number of bytes that must have arrived before the next frame is complete and the loop can handle
+    /// it.
     need: usize,
     readable: bool,
     writable: bool,
     ended: bool,
-    /// True if the list of connections to read contains this connection.
+    /// True if the list of connections to read contains this connection, so that the loop does not list it
+    /// twice.
     listed: bool,
-    /// True if the list of connections to write contains this connection.
+    /// True if the list of connections to write contains this connection, so that the loop does not list it
+    /// twice.
     dirty: bool,
     /// The place of the connection's TLS handshake in the queue; `None` if no handshake waits. The loop does
     /// not read a connection with a place.
@@ -159,26 +170,26 @@ impl Peers {
         self.roster.me().id
     }
 
-    /// Returns the members of the cluster; `None` until they are fixed and in the members' file.
+    /// Returns the members of the cluster; `None` until this node has fixed them in the members' file.
     #[must_use]
     pub(crate) const fn formed(&self) -> Option<&Members> {
         self.roster.formation().formed()
     }
 
-    /// Returns the configured addresses of the cluster's nodes.
+    /// Returns the addresses of the cluster's nodes that the operator configured.
     #[must_use]
     pub(crate) fn routes(&self) -> &[RouteAddress] {
         &self.routes
     }
 
-    /// Returns the peers that are connected or have been.
+    /// Returns the list of the peers that are or were connected to this node.
     #[must_use]
     pub(crate) const fn roster(&self) -> &Roster {
         &self.roster
     }
 
     /// Sends a Raft message of `group` to the node with the id `to`. The parts of `payload` follow one
-    /// another in the message.
+    /// another in the message. Raft sends a lost message again.
     ///
     /// # Errors
     /// The node dropped the message.
@@ -204,7 +215,8 @@ impl Peers {
         self.send(to, |out| Frame::Fetch { group, payload }.write(out))
     }
 
-    /// Records that a peer connected or disconnected. If too many events wait, drops the oldest event.
+    /// Records that a peer connected or disconnected. If too many events wait, drops the oldest event, so
+    /// that they take bounded memory.
     fn note(&mut self, event: PeerEvent) {
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
@@ -212,7 +224,7 @@ impl Peers {
         self.events.push_back(event);
     }
 
-    /// Returns the next event of a peer; `None` if no event waits.
+    /// Takes the next event of a peer, for the store; `None` if no event waits.
     pub(crate) fn poll_event(&mut self) -> Option<PeerEvent> {
         self.events.pop_front()
     }
@@ -258,7 +270,8 @@ impl Conn {
         }
     }
 
-    /// Returns whether this node sends frames of this kind to a peer on this connection.
+    /// Returns whether this node sends its frames of this kind to a peer on this connection, because it
+    /// opened the channel.
     fn is_told(&self, kind: Kind) -> bool {
         self.side == Side::Dialer && self.kind == kind && self.slot.is_some()
     }

@@ -1,41 +1,42 @@
 //! Decides which thread writes and syncs the log: the log thread, or the loop's own thread.
 //!
-//! The log thread works while the loop reads the next messages, but a batch must wake the log thread, and
-//! the sync must wake the loop. On the loop's thread a sync costs no wake-up, but the loop does nothing
-//! else meanwhile. So the loop's thread syncs where the two wake-ups take longer than the work that the
-//! loop does during a sync of the log thread. Both are measured while the log thread syncs. While the
-//! loop's thread does, nothing can overlap, so the log thread syncs again for a moment now and then, and at
-//! once if the loop's work between two syncs has grown.
+//! The log thread works while the loop reads the next messages, but a batch must wake the log thread, and the
+//! sync must wake the loop. On the loop's thread a sync costs no wake-up, but the loop does nothing else
+//! meanwhile. So the loop's thread syncs where the two wake-ups take longer than the work that the loop does
+//! during a sync of the log thread. The loop measures both while the log thread syncs. While the loop's
+//! thread syncs, nothing can overlap, so the log thread syncs again for a moment now and then, and at once if
+//! the loop's work between two syncs has grown.
 
 use std::time::Duration;
 
 use tidegate::Time;
 
-/// The thread that writes and syncs the log.
+/// The thread that writes and syncs the log at a given moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The log's own thread.
+    /// The log's own thread writes and syncs, while the loop works.
     LogThread,
-    /// The loop's thread, between two turns.
+    /// The loop's thread writes and syncs between two turns, which saves wake-ups.
     Loop,
 }
 
-/// The longest median of syncs with which the loop's thread syncs: well below the bound on a turn of the
-/// loop.
+/// The loop's thread syncs only if the median of the syncs is at most this long, which is well below the
+/// bound on a turn of the loop.
 const SYNC_MAX: Duration = Duration::from_micros(500);
-/// The share of the measured wake-ups that the overlapping work must stay below before the loop's thread
-/// begins to sync. The rest makes up for errors of the measurement.
+/// The loop's thread begins to sync only if the overlapping work is below this share of the measured
+/// wake-ups. The rest makes up for errors of the measurement.
 const BEGIN_BELOW: (u64, u64) = (3, 4);
-/// The number of measurements of each kind from which the medians are taken.
+/// The number of measurements of each kind from which the loop takes the medians.
 const MEASURED: usize = 15;
-/// The time for which the loop's thread syncs before the log thread does so again to measure the wake-ups.
+/// The time for which the loop's thread syncs before the log thread syncs again, so that the loop measures
+/// the wake-ups.
 const MEASURE_AGAIN: Duration = Duration::from_secs(5);
 /// The time for which the log thread keeps the duty after a late sync on the loop's thread: at first, and at
-/// most. A further late sync doubles it, unless the one before is long past.
+/// most. A further late sync doubles the time, unless the late sync before is long past.
 const AFTER_LATE: Duration = Duration::from_secs(10);
 const AFTER_LATE_MAX: Duration = Duration::from_secs(640);
 
-/// The last measurements of one kind, in nanoseconds.
+/// The last measurements of one kind, in nanoseconds, from which the loop takes the median.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     ns: [u64; MEASURED],
@@ -55,7 +56,7 @@ impl Last {
         self.taken += 1;
     }
 
-    /// Returns the median, or `None` with too few measurements.
+    /// Returns the median of the measurements, or `None` as long as there are too few.
     fn median(&self) -> Option<u64> {
         let mut sorted = self.ns;
         sorted.sort_unstable();
@@ -63,49 +64,52 @@ impl Last {
     }
 }
 
-/// A sync of the log thread from the append of its batch on, which found the log at rest.
+/// A sync of the log thread that the loop measures, from the append of its batch on. The append found the log
+/// at rest.
 #[derive(Clone, Copy, Debug)]
 struct Watched {
     since: Time,
-    /// The log's counts of syncs and of their nanoseconds at the append.
+    /// The log's counts of syncs and of their nanoseconds at the append, by which the loop sees the sync's
+    /// end and cost.
     syncs: u64,
     sync_ns: u64,
-    /// The time that the loop has worked since the append.
+    /// The time that the loop has worked since the append, which overlaps with the sync.
     worked: Duration,
 }
 
-/// See the [module](self).
+/// Decides which thread writes and syncs the log, from the loop's measurements; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Placing {
     place: Place,
     wakeups: Last,
     syncs: Last,
-    /// The loop's work during a sync of the log thread.
+    /// The measurements of the loop's work during a sync of the log thread.
     overlap: Last,
-    /// The loop's work between the ends of two syncs, and its median when the loop's thread began to sync.
+    /// The measurements of the loop's work between the ends of two syncs, and (`work_before`) their median
+    /// when the loop's thread began to sync.
     work: Last,
     work_before: u64,
-    /// The loop's work since the last sync ended.
+    /// The time that the loop has worked since the last sync ended.
     worked: Duration,
     watched: Option<Watched>,
-    /// The number of measurements since the last decision.
+    /// The number of measurements since the last decision; the loop decides again only after some.
     fresh: usize,
-    /// The time at which the log thread measures the wake-ups again.
+    /// The time at which the log thread syncs again, so that the loop measures the wake-ups.
     again: Time,
-    /// The time before which the loop's thread does not sync again after a late sync, and (`after_late`) how
-    /// long it keeps away after the next one.
+    /// The time before which the loop's thread does not sync again after a late sync, and (`after_late`) the
+    /// time for which it leaves syncs to the log thread after the next late sync.
     not_before: Time,
     after_late: Duration,
 }
 
-/// The log's counts, as far as the decision needs them.
+/// The log's counts that the decision needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) syncs: u64,
     pub(super) sync_ns: u64,
-    /// True if all batches were durable when the turn handed its own to the log.
+    /// True if all batches were durable when the turn handed its own batches to the log.
     pub(super) was_at_rest: bool,
-    /// True if the log has accepted batches that are not durable yet.
+    /// True if the log has accepted batches that no sync has made durable yet.
     pub(super) is_pending: bool,
 }
 
@@ -127,13 +131,13 @@ impl Placing {
         }
     }
 
-    /// Returns the thread that should write and sync the log.
+    /// Returns the thread that should write and sync the log from now on.
     pub(super) const fn place(&self) -> Place {
         self.place
     }
 
-    /// Handles the end of a turn of the loop that began at `begun`, with the counts of the log at its end.
-    /// Only called while the log thread has the duty.
+    /// Takes measurements at the end of a turn of the loop that began at `begun`, from the counts of the log
+    /// at its end. The loop calls this only while the log thread has the duty of writing.
     pub(super) fn handle_turn(&mut self, begun: Time, now: Time, log: Counts) {
         let turn = now - begun;
         if let Some(watched) = &mut self.watched {
@@ -167,12 +171,12 @@ impl Placing {
         }
     }
 
-    /// Handles a turn that began at `begun`, while the loop's thread has the duty.
+    /// Counts the work of a turn that began at `begun`, while the loop's thread has the duty of writing.
     pub(super) fn handle_turn_with_duty(&mut self, begun: Time, now: Time) {
         self.worked += now - begun;
     }
 
-    /// Handles a sync on the loop's thread that took this long.
+    /// Takes the measurement of a sync on the loop's thread that took this long, and decides about the duty.
     pub(super) fn handle_synced(&mut self, now: Time, took: Duration) {
         self.syncs.push(took.as_nanos() as u64);
         self.work.push(self.worked.as_nanos() as u64);
@@ -181,11 +185,12 @@ impl Placing {
         self.decide(now);
     }
 
-    /// Handles a sync on the loop's thread that took so long that another thread runs the loop now.
+    /// Gives the duty back to the log thread for a while, because a sync on the loop's thread took so long
+    /// that another thread runs the loop now.
     pub(super) fn handle_late(&mut self, now: Time) {
         let wait = match now < self.not_before + AFTER_LATE_MAX {
             true => self.after_late,
-            // The last late sync is long past.
+            // The last late sync is long past, so the log thread keeps the duty only for the shortest time.
             false => AFTER_LATE,
         };
         *self = Self {
@@ -217,7 +222,8 @@ impl Placing {
                 self.work_before = work;
                 Place::Loop
             }
-            // More work between two syncs may be work that would overlap with a sync of the log thread.
+            // The loop's work between two syncs has grown and could overlap with syncs of the log thread, so
+            // the log thread syncs again to measure that.
             Place::Loop if !fits || work > self.work_before + wakeups || now >= self.again => {
                 self.watched = None;
                 self.overlap = Last::new();
@@ -232,7 +238,7 @@ impl Placing {
 mod tests {
     use super::*;
 
-    /// A loop, a log thread and one closed loop of callers in virtual time.
+    /// Plays a loop, a log thread and one closed loop of callers in virtual time.
     struct World {
         placing: Placing,
         now: Time,
@@ -249,8 +255,8 @@ mod tests {
         }
 
         /// Plays a round: the loop works, the log syncs, and the wake-ups take their time where the log
-        /// thread syncs. `overlap` is the part of the work that the loop can do during a sync. All times in
-        /// microseconds.
+        /// thread syncs. `overlap` is the part of the work that the loop can do during a sync. All times are
+        /// in microseconds.
         fn round(&mut self, (work, overlap): (u64, u64), sync: u64, wakeups: u64) {
             let begun = self.now;
             let overlap = match self.placing.place() {

@@ -1,10 +1,11 @@
-//! A pool of threads for work that keeps a processor busy: checks of passwords, which are slow on purpose,
-//! steps of TLS handshakes, and pages of the subjects of large streams. A step of a handshake takes from
-//! 0.1 ms with a P-256 key to 6 ms with RSA-4096, and a page of a million subjects 0.2 s.
+//! Runs a pool of threads for work that keeps a processor busy and would keep the event loop from its
+//! clients: checks of passwords, which are slow on purpose, steps of TLS handshakes, and pages of the
+//! subjects of large streams. A step of a handshake takes from 0.1 ms with a P-256 key to 6 ms with RSA-4096,
+//! and a page of a million subjects 0.2 s.
 //!
 //! The threads run at a lower priority than the event loop. The loop chooses a job only at the moment at
 //! which a thread is free, because before that connections may end, and newer ones may arrive. An address has
-//! at most [`OF_SOURCE_MAX`] jobs at a time, so that one address alone cannot occupy all threads.
+//! at most [`OF_SOURCE_MAX`] jobs at the same moment, so that one address alone cannot occupy all threads.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,89 +24,91 @@ use crate::party::ClientKey;
 use crate::sessions::Verify;
 use crate::streams::subject_pages::PageJob;
 
-/// The greatest number of threads of the pool.
+/// The greatest number of threads of the pool, however many processors the machine has.
 const THREADS_MAX: usize = 4;
-/// The greatest number of jobs of one address that run at the same time.
+/// The greatest number of jobs of one address that run at the same time, so that no address occupies all
+/// threads.
 pub(super) const OF_SOURCE_MAX: usize = 2;
-/// The nice value of the pool's threads: the lowest priority, so that the event loop goes before them.
+/// The nice value of the pool's threads: the lowest priority, so that the kernel prefers the event loop.
 const NICE: i32 = 19;
 
-/// A job for a thread of the pool.
+/// A job that the loop gives to a thread of the pool.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// Compares a client's password with a bcrypt hash.
+    /// The thread compares a client's password with a bcrypt hash.
     Password(Verify),
-    /// Lets TLS process the handshake bytes that it has read.
+    /// The thread lets TLS process the handshake bytes that the loop has read.
     Handshake(Step),
-    /// Encodes a page of a stream's subjects for the group in this slot.
+    /// The thread encodes a page of a stream's subjects for the group in this slot.
     Page(GroupSlot, Box<PageJob>),
 }
 
-/// A step of a connection's TLS handshake.
+/// A step of a connection's TLS handshake, which a thread carries out.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// The connection to which the handshake belongs.
+    /// The connection to which the handshake belongs, and to which the loop returns the session.
     pub(super) of: Waiting,
-    /// The number of the step, since another connection may have the same key by the time at which the step
-    /// is over.
+    /// The number of the step, by which the loop recognises the connection: another connection may have its
+    /// key by the time at which the step is over.
     pub(super) number: u64,
-    /// The TLS session of the connection.
+    /// The TLS session of the connection, which the thread works on.
     pub(super) tls: Box<Connection>,
 }
 
-/// The outcome of a job that a thread of the pool has done.
+/// The outcome of a job, which a thread of the pool sends back to the loop.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// The check of a client's password is over.
+    /// A thread has checked a client's password.
     Password {
         /// The connection that sent the password.
         key: ClientKey,
-        /// The connection's number.
+        /// The connection's number, by which the node recognises it.
         cid: u64,
-        /// True if the password is right.
+        /// True if the password matches the hash.
         good: bool,
     },
-    /// A step of a TLS handshake is over, with the error if the handshake failed.
+    /// A thread has done a step of a TLS handshake, with this error if the handshake failed.
     Handshake(Step, Option<Error>),
-    /// A page of a stream's subjects is encoded.
+    /// A thread has encoded a page of a stream's subjects.
     Page {
-        /// The slot of the stream's group.
+        /// The slot of the stream's group, which sends the answer.
         at: GroupSlot,
-        /// The reply subject of the client that asked.
+        /// The reply subject of the client that gets the page.
         reply: Box<[u8]>,
         /// The whole answer; `None` if the encoding failed.
         body: Option<Vec<u8>>,
     },
 }
 
-/// The pool's threads, and the channels to them and back.
+/// The pool as the loop sees it: the threads, and the channels to them and back.
 #[derive(Debug)]
 pub(super) struct Pool {
     /// The channel on which the loop sends jobs to the threads; `None` once the threads must end.
     sender: Option<SyncSender<Job>>,
     outcomes: Receiver<Outcome>,
     threads: Vec<JoinHandle<()>>,
-    /// The most jobs at a time: one for each thread.
+    /// The most jobs that the pool has at the same moment: one for each thread.
     size: usize,
-    /// The outcomes of jobs on a simulated machine, which has no threads.
+    /// The outcomes of jobs on a simulated machine, which plays the pool's threads.
     #[cfg(feature = "sim")]
     simulated: Option<crate::event_loop::simulation::Threads>,
-    /// The jobs that have not ended, each with the address of its connection. A page has no connection.
+    /// The jobs that have not ended, each with the address of its connection. With it the loop bounds the
+    /// jobs of an address. A page has no connection.
     running: Vec<(Running, Option<Source>)>,
     /// The number of the latest handshake step. The next step gets the next number.
     steps: u64,
-    /// True while the pool takes no job. Only tests set it.
+    /// True while the pool takes no job. Only tests set it, to let jobs wait.
     #[cfg(test)]
     pub(super) paused: bool,
 }
 
-/// The key of a job that has not ended: a connection's number for the check of a password, or the step's
-/// number for a handshake.
+/// The key by which the pool finds a job that has not ended: a connection's number for the check of a
+/// password, or the step's number for a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Running {
     Password(u64),
     Handshake(u64),
-    /// A page of subjects: the pool has at most one at a time.
+    /// A page of subjects; the pool encodes at most one at the same moment.
     Page,
 }
 
@@ -118,7 +121,7 @@ impl Pool {
             return Ok(Self::simulated());
         }
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        // A malformed hash in the configuration admits no client.
+        // A malformed hash in the configuration counts as a wrong password, so it admits no client.
         let threads = processors.clamp(2, THREADS_MAX);
         Self::start_with(handle, threads, |password, hash| {
             bcrypt::verify(password, hash).unwrap_or(false)
@@ -160,7 +163,8 @@ impl Pool {
         })
     }
 
-    /// Creates the pool of a simulated machine: as many jobs at a time, and no threads.
+    /// Creates the pool of a simulated machine, which has no threads, and as many jobs as a pool with
+    /// threads.
     #[cfg(feature = "sim")]
     fn simulated() -> Self {
         let (_, outcomes) = sync_channel(0);
@@ -177,7 +181,7 @@ impl Pool {
         }
     }
 
-    /// Returns whether a thread of the pool is free.
+    /// Returns whether a thread of the pool is free for a job.
     pub(super) fn has_room(&self) -> bool {
         #[cfg(test)]
         if self.paused {
@@ -186,18 +190,18 @@ impl Pool {
         self.running.len() < self.size || !cures().pool
     }
 
-    /// Returns whether the pool has no job.
+    /// Returns whether the pool has no job, so that a draining server may end.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// Returns whether this address may have one more job.
+    /// Returns whether this address may have one more job, so that no address occupies all threads.
     pub(super) fn may_run(&self, source: Source) -> bool {
         let of = self.running.iter().filter(|(_, of)| *of == Some(source));
         of.count() < OF_SOURCE_MAX || !cures().pool
     }
 
-    /// Returns whether a thread may check a password. If the pool has several threads, one is left for
+    /// Returns whether a thread may check a password. If the pool has several threads, it leaves one for
     /// handshakes, because with a costly hash a check takes a second or more, and nodes may wait for each
     /// other's handshakes.
     pub(super) fn may_check(&self) -> bool {
@@ -207,25 +211,26 @@ impl Pool {
         checks < self.size.saturating_sub(1).max(1) || !cures().pool
     }
 
-    /// Counts a step of a handshake, and returns its number.
+    /// Counts a step of a handshake, and returns the number by which the loop recognises the step's outcome.
     pub(super) fn next_step(&mut self) -> u64 {
         self.steps += 1;
         self.steps
     }
 
-    /// Returns the number of handshake steps so far.
+    /// Returns the number of handshake steps so far, for tests.
     #[cfg(test)]
     pub(super) const fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Returns whether a thread is free to encode a page of subjects.
+    /// Returns whether a thread is free to encode a page of subjects and no other thread encodes one.
     pub(super) fn may_encode(&self) -> bool {
         let is_page = |(running, _): &(Running, Option<Source>)| *running == Running::Page;
         self.has_room() && !self.running.iter().any(is_page)
     }
 
-    /// Hands a job to a free thread; `source` is the address of the job's connection, if it has one.
+    /// Hands a job to a free thread; `source` is the address of the job's connection, if it has one, so that
+    /// the pool counts the jobs of each address.
     pub(super) fn send(&mut self, source: Option<Source>, job: Job) {
         let key = match &job {
             Job::Password(verify) => Running::Password(verify.cid),
@@ -237,7 +242,7 @@ impl Pool {
             threads.run(job);
             return self.running.push((key, source));
         }
-        // If the pool has no threads left, the job is lost, and the client's timeout closes the connection.
+        // If the pool has no threads left, it loses the job, and the client's timeout closes the connection.
         if self
             .sender
             .as_ref()
@@ -247,7 +252,7 @@ impl Pool {
         }
     }
 
-    /// Takes the outcome of a job that has ended; `None` if none has.
+    /// Takes the outcome of a job that has ended, for the loop; `None` if no job has ended.
     pub(super) fn poll(&mut self) -> Option<Outcome> {
         #[cfg(feature = "sim")]
         let simulated = self.simulated.as_mut().and_then(|t| t.poll());
@@ -264,7 +269,7 @@ impl Pool {
     }
 }
 
-/// Does jobs until the pool's owner drops the channel of jobs.
+/// Does jobs on a thread of the pool until the pool's owner drops the channel of jobs.
 fn work(
     jobs: &Mutex<Receiver<Job>>,
     answer: &SyncSender<Outcome>,
@@ -272,19 +277,19 @@ fn work(
     check: impl Fn(&str, &str) -> bool,
 ) {
     loop {
-        // The lock is usable even if a thread panicked while it waited, because such a thread has taken no
-        // job.
+        // The thread can use the lock even if another thread panicked while it waited, because that thread
+        // has taken no job.
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = next else { return };
         let outcome = done(job, &check);
-        // The sending of an outcome fails only if the event loop has ended.
+        // The thread fails to send an outcome only if the event loop has ended and needs no outcome.
         let _ = answer.send(outcome);
         handle.wake();
     }
 }
 
-/// Does a job. A panic in the job is its failure: the pool keeps the thread, and the loop learns the outcome,
-/// so that the job's place in the pool is free again.
+/// Does a job on the calling thread. A panic in the job counts as a failure of the job: the pool keeps the
+/// thread, and the loop learns the outcome, so that the job's place in the pool is free again.
 pub(super) fn done(job: Job, check: &impl Fn(&str, &str) -> bool) -> Outcome {
     match job {
         Job::Password(verify) => {
@@ -309,10 +314,10 @@ pub(super) fn done(job: Job, check: &impl Fn(&str, &str) -> bool) -> Outcome {
     }
 }
 
-/// Runs a part of a job; `None` after a panic.
+/// Runs a part of a job; returns `None` after a panic, so that the thread goes on.
 fn caught<T>(part: impl FnOnce() -> T) -> Option<T> {
     // After a panic the loop uses none of the values that the part may have left half changed: it closes the
-    // connection of the handshake, and the others are gone.
+    // connection of the handshake, and the other values are gone.
     let outcome = catch_unwind(AssertUnwindSafe(part)).ok();
     if outcome.is_none() {
         tracing::error!(
@@ -326,7 +331,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.sender = None;
         for thread in self.threads.drain(..) {
-            // The jobs' panics end no thread. If a thread panicked elsewhere, `join` returns an error, which
+            // A panic in a job ends no thread. If a thread panicked elsewhere, `join` returns an error, which
             // needs no report: the panic has already printed its message.
             let _ = thread.join();
         }
@@ -373,7 +378,8 @@ mod tests {
         key
     }
 
-    /// Writes the last bytes to closing connections.
+    /// Lets the node finish closing connections: takes the last bytes for their clients, as a driver would
+    /// write them.
     fn write(node: &mut Node) {
         while let Some(key) = node.poll_dirty() {
             let len = node.outbox(key).len();
@@ -382,7 +388,7 @@ mod tests {
         while node.poll_closed().is_some() {}
     }
 
-    /// Takes the outcomes, and hands the thread the next password.
+    /// Does a turn's work of the loop: takes the outcomes, and hands the thread the next password.
     fn turn(pool: &mut Pool, node: &mut Node) {
         while let Some(Outcome::Password { key, cid, good }) = pool.poll() {
             node.handle_verified(NOW, key, cid, good);
@@ -395,8 +401,8 @@ mod tests {
         }
     }
 
-    /// 40 clients give a wrong password and hang up. The thread finishes only the check that had
-    /// begun by then, and the next one is for the user who is still connected.
+    /// 40 clients give a wrong password and hang up. The thread finishes only the check that it had begun by
+    /// then. Its next check is for the user who is still connected.
     #[test]
     fn passwords_of_connections_that_are_over_are_never_checked() {
         let (begun, begins) = sync_channel(64);
@@ -424,7 +430,8 @@ mod tests {
         let user = log_in(&mut node, 1, "right");
         let mut computed = vec![first];
         while !node.reads(user) {
-            // One is enough, if the thread has not taken the last one yet.
+            // One permission is enough if the thread has not taken the last one yet, so the test does not
+            // wait here.
             let _ = go.try_send(());
             turn(&mut pool, &mut node);
             while let Ok(next) = begins.try_recv() {
@@ -436,7 +443,7 @@ mod tests {
         assert_eq!(computed[1..], ["right"]);
     }
 
-    /// A check occupies one of two threads. The other stays free for handshakes.
+    /// A check occupies one of two threads. The pool keeps the other thread free for handshakes.
     #[test]
     fn checks_leave_one_thread_to_handshakes() {
         let (go, goes) = sync_channel(1);
@@ -459,7 +466,7 @@ mod tests {
         assert!(pool.may_check());
     }
 
-    /// A check of a password panics. The client is refused, and the only thread serves the next one.
+    /// A check of a password panics. The node refuses the client, and the only thread serves the next client.
     #[test]
     fn a_panic_in_a_job_frees_its_place() {
         let poll = mio::Poll::new().unwrap();
@@ -487,7 +494,7 @@ mod tests {
         }
     }
 
-    /// One address sends many wrong passwords. A user at another address waits for one of them.
+    /// One address sends many wrong passwords. A user at another address waits for only one of their checks.
     #[test]
     fn addresses_take_turns() {
         let mut node = node();

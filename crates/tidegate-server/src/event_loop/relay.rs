@@ -1,10 +1,10 @@
-//! The thread that runs the event loop, and the thread that stands by.
+//! Runs the event loop on one thread, while another thread stands by.
 //!
-//! Where a sync is short, the loop's thread writes and syncs the log itself (`place`), because to wake the
-//! log thread and to be woken takes longer. A disk may hang in any sync, and the loop must not hang with
-//! it. So before such a sync the thread lends the loop to the relay. If the sync takes longer than
-//! [`LATE`], the thread that stands by takes the loop and runs it from then on. The first thread returns
-//! the duty of writing to the log thread once its sync ends, and stands by in turn.
+//! Where a sync is short, the loop's thread writes and syncs the log itself (`place`), because two wake-ups
+//! between the threads take longer. A disk may hang in any sync, and the loop must not hang with it. So
+//! before such a sync the thread lends the loop to the relay. If the sync takes longer than [`LATE`], the
+//! thread that stands by takes the loop and runs it from then on. The first thread returns the duty of
+//! writing to the log thread once its sync ends, and stands by in turn.
 
 use std::ops::ControlFlow;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,10 +16,10 @@ use tidegate_log::Duty;
 
 use super::{EVENTS_LEN, RunError, Server};
 
-/// The time after which a sync on the loop's thread is late, so that the other thread takes the loop.
+/// The time after which a sync on the loop's thread counts as late, so that the other thread takes the loop.
 const LATE: Duration = Duration::from_millis(2);
 
-/// The event loop between two turns.
+/// The event loop between two turns, which one thread can hand to the other.
 struct Loop {
     server: Box<Server>,
     events: Events,
@@ -27,22 +27,24 @@ struct Loop {
     wait: Option<Duration>,
 }
 
-/// The state that the two threads share.
+/// The state that the two threads share under a lock.
 #[derive(Default)]
 struct State {
-    /// The loop while its thread syncs the log, and the time at which the sync began.
+    /// The loop, which its thread lends while it syncs the log, and the time at which the sync began. The
+    /// other thread takes the loop if the sync is late.
     lent: Option<(Loop, Instant)>,
-    /// The number of times that a thread lent the loop.
+    /// The number of times that a thread lent the loop, by which the other thread sees a new sync.
     lends: u64,
-    /// True if the thread that stands by waits until it is woken; false while it looks for a late sync.
+    /// True if the thread that stands by sleeps until the loop's thread wakes it; false while it looks for a
+    /// late sync.
     asleep: bool,
     /// True if the server has a thread that stands by.
     has_partner: bool,
-    /// The result of the loop once it has ended.
+    /// The result with which the loop has ended; `None` while it runs.
     result: Option<Result<(), RunError>>,
 }
 
-/// See the [module](self).
+/// The state by which the two threads hand the loop to each other, see the [module](self).
 #[derive(Default)]
 struct Relay {
     state: Mutex<State>,
@@ -71,9 +73,10 @@ impl Relay {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the loop whenever this thread has it, and stands by otherwise, until the loop has ended.
+    /// Runs the loop on this thread whenever the thread has it, and stands by otherwise, until the loop has
+    /// ended.
     fn serve<'s>(&'s self, scope: &'s Scope<'s, '_>, mut of: Option<Loop>) {
-        // A panic in the loop must also end the thread that stands by.
+        // The guard also ends the thread that stands by if the loop panics.
         let _end = End(self);
         loop {
             match of.take().or_else(|| self.stand_by()) {
@@ -89,7 +92,8 @@ impl Relay {
         }
     }
 
-    /// Runs the loop until it ends, or until the other thread has taken it; returns `None` then.
+    /// Runs the loop until it ends, or returns `None` once the other thread has taken the loop because of a
+    /// late sync.
     fn drive<'s>(&'s self, scope: &'s Scope<'s, '_>, mut of: Loop) -> Option<Result<(), RunError>> {
         let mut duty: Option<Duty> = None;
         loop {
@@ -116,7 +120,8 @@ impl Relay {
             let took = begun.elapsed();
             match self.take_back() {
                 Some(mine) => of = mine,
-                // The other thread runs the loop. The drop of the duty lets the log thread go on.
+                // The other thread runs the loop now. This thread drops the duty, so that the log thread goes
+                // on.
                 None => return None,
             }
             of.server.handle_committed_here(took, committed);
@@ -124,7 +129,8 @@ impl Relay {
         }
     }
 
-    /// Starts the thread that stands by, unless it runs. Returns whether it runs.
+    /// Starts the thread that stands by, unless the thread runs already. Returns whether the thread runs,
+    /// because the loop must not be lent otherwise.
     fn has_partner<'s>(&'s self, scope: &'s Scope<'s, '_>) -> bool {
         if std::mem::replace(&mut self.lock().has_partner, true) {
             return true;
@@ -166,7 +172,8 @@ impl Relay {
             if let Some((mut of, since)) = state.lent.take() {
                 let late = since.elapsed();
                 if late >= LATE {
-                    // The first thread takes this lock after its sync, so the log line must not hold it.
+                    // The first thread takes this lock after its sync, so this thread releases the lock
+                    // before it logs.
                     drop(state);
                     of.server.handle_late_sync();
                     of.wait = Some(Duration::ZERO);
@@ -186,14 +193,15 @@ impl Relay {
     }
 }
 
-/// Ends the thread that stands by once the other thread leaves [`Relay::serve`].
+/// A guard that ends the thread that stands by once the other thread leaves [`Relay::serve`].
 struct End<'a>(&'a Relay);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         if std::thread::panicking() && state.result.is_none() {
-            // The panic goes on in the thread that waits for both, so this result reaches no caller.
+            // The panic goes on in the thread that waits for both threads, so this result reaches no caller
+            // and only ends the other thread.
             state.result = Some(Ok(()));
         }
         drop(state);

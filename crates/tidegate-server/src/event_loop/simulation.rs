@@ -1,10 +1,11 @@
-//! The simulation of servers in virtual time: it runs the turns of real event loops on a simulated machine
+//! Simulates servers in virtual time: runs the turns of real event loops on a simulated machine
 //! (`crate::simulated`), in the order of their times.
 //!
-//! The loop is the product's own, with its node, its streams, its store and its peers; only what surrounds it
-//! is simulated: sockets, disks, the pool's threads, clocks and random numbers. A turn takes as long as the
-//! works in it cost (`crate::cost`). While a server's turn lasts, events for that server wait, as they do
-//! while a real loop is busy. So a seed finds starved clients, late timers, and elections by a busy loop.
+//! The loop is the product's own, with its node, its streams, its store and its peers; the simulation
+//! replaces only the loop's surroundings: sockets, disks, the pool's threads, clocks and random numbers. A
+//! turn takes as long as the works in it cost (`crate::cost`). While a server's turn lasts, events for that
+//! server wait, as they do while a real loop is busy. So a simulation finds starved clients, late timers, and
+//! elections that a busy loop causes.
 //!
 //! Two things are simpler than in a real server: the log's thread begins to write at the end of the turn that
 //! queued a batch, and the other threads of the store do their work between two turns.
@@ -30,10 +31,11 @@ use crate::simulated::costs::Costs;
 use crate::simulated::net::{self, connect_client};
 use crate::simulated::{self, Machine, Notice, Owner};
 
-/// The time after which the loop learns of work that another thread of its store has done.
+/// The time after which the loop learns of work that another thread of its store has done, as a wake-up takes
+/// time on a real machine.
 const WOKEN_AFTER: Duration = Duration::from_micros(50);
 
-/// Servers in virtual time; the module describes them.
+/// Servers that run in virtual time on one simulated machine; the module describes them.
 #[derive(Debug)]
 pub struct Simulation {
     servers: Vec<Simulated>,
@@ -41,57 +43,60 @@ pub struct Simulation {
     sync: (Duration, Duration),
 }
 
-/// One server of a simulation.
+/// One server of a simulation, with the times at which the simulation must run it.
 #[derive(Debug)]
 struct Simulated {
     server: Server,
-    /// The end of the server's last turn.
+    /// The virtual time at which the server's last turn ends. Events before it wait.
     busy_until: Time,
-    /// The time at which the server takes a turn even without an event.
+    /// The time at which the server takes a turn even without an event, because of its own timers.
     due: Option<Time>,
-    /// The events that wait for the next turn, one for each token, and the time of the first.
+    /// The events that the server's next turn takes, one for each token, and (`event_at`) the time of the
+    /// first.
     events: Vec<Ready>,
     event_at: Option<Time>,
-    /// The time at which the log's thread goes on: the end of a sync, or a wait of its controller.
+    /// The time at which the server's log thread goes on: at the end of a sync, or of a wait of its
+    /// controller.
     log_at: Option<Time>,
     syncing: bool,
 }
 
-/// A client's end of a connection.
+/// A client's end of a connection, by which the simulation's user sends and receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientEnd(usize);
 
-/// An event of a simulation that its user may want to see.
+/// An event that the simulation reports to its user.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Happened {
-    /// A server took a turn.
+    /// A server took a turn, which the user may check.
     Turn(Box<TurnTaken>),
-    /// The socket of the client with this index has changed: it may have bytes, or room, or has ended.
+    /// The socket of the client with this index has changed: the socket may have bytes or room, or has ended.
+    /// The client's code should then act.
     Client(usize),
 }
 
-/// A turn that a server took.
+/// A turn that a server took, as the simulation reports it to its user.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TurnTaken {
-    /// The index of the server.
+    /// The index of the server that took the turn.
     pub server: usize,
     /// The time at which the turn began.
     pub begun: Time,
-    /// The virtual CPU time of the turn.
+    /// The virtual CPU time that the turn took.
     pub took: Duration,
-    /// How often each work was done, in the order of [`Work::ALL`].
+    /// The number of times that the turn did each work, in the order of [`Work::ALL`].
     pub done: [u64; Work::ALL.len()],
 }
 
-/// A Raft group as one server sees it.
+/// A Raft group as one server sees it, by which a test checks the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Group {
     /// The number of the group.
     pub number: u32,
-    /// The term.
+    /// The term in which the server is.
     pub term: u64,
     /// True if the server leads the group and serves its clients.
     pub leads: bool,
@@ -100,8 +105,9 @@ pub struct Group {
 }
 
 impl Simulation {
-    /// Creates a simulation without servers. All of its random numbers come from `seed`. Bytes take `latency`
-    /// from one end of a connection to the other, and a sync of a log takes a time between those in `sync`.
+    /// Creates a simulation without servers. All random numbers of the simulation come from `seed`, so that
+    /// each run with a seed is equal. Bytes take `latency` from one end of a connection to the other, and a
+    /// sync of a log takes a time between the two in `sync`.
     #[must_use]
     pub fn new(
         seed: u64,
@@ -119,7 +125,7 @@ impl Simulation {
         }
     }
 
-    /// Starts a server now, and returns its index.
+    /// Starts a server at the present virtual time, and returns its index.
     ///
     /// # Errors
     /// The server cannot start with these settings.
@@ -140,19 +146,19 @@ impl Simulation {
         Ok(at)
     }
 
-    /// Turns cures off, or on again.
+    /// Turns cures of the loop off or on again, so that a test can see the effect of each cure.
     pub fn set_cures(&mut self, cures: Cures) {
         simulated::set_cures(cures);
     }
 
-    /// Returns the virtual time.
+    /// Returns the virtual time, up to which the simulation has run.
     #[must_use]
     pub const fn now(&self) -> Time {
         self.now
     }
 
-    /// Goes on to the next event that the user may want to see, at `until` at the latest. Returns `None` if
-    /// it is `until`.
+    /// Runs the simulation to the next event that the user may want to see, at most to the time `until`.
+    /// Returns `None` once it has reached `until`.
     ///
     /// # Errors
     /// A server has ended.
@@ -191,7 +197,8 @@ impl Simulation {
         }
     }
 
-    /// Returns the time at which a server takes its next turn; `None` if it waits for an event.
+    /// Returns the time at which a server takes its next turn, by which the simulation chooses the next
+    /// server; `None` if the server waits for an event.
     fn turn_at(&self, at: usize) -> Option<Time> {
         let server = &self.servers[at];
         let first = [server.due, server.event_at].into_iter().flatten().min()?;
@@ -238,7 +245,7 @@ impl Simulation {
         })
     }
 
-    /// Lets the log's thread go on: ends its sync, or its wait.
+    /// Runs the log thread of a server further: ends its sync, or its wait.
     fn go_on_with_log(&mut self, at: usize) {
         let now = self.now;
         let syncing = std::mem::take(&mut self.servers[at].syncing);
@@ -269,7 +276,7 @@ impl Simulation {
     }
 
     /// Connects a client, which has this index in [`Happened::Client`], from the address `from` to a server.
-    /// Returns its end; `None` if the server listens no longer.
+    /// Returns the client's end; `None` if the server listens no longer.
     pub fn connect(&mut self, client: usize, from: IpAddr, server: usize) -> Option<ClientEnd> {
         simulated::begin(self.now, server);
         let from = SocketAddr::new(from, 1 + (client % 60_000) as u16);
@@ -288,22 +295,24 @@ impl Simulation {
         net::receive(end.0, most)
     }
 
-    /// Bounds the bytes that wait at a client or are on their way to it.
+    /// Sets the most bytes that may wait at a client or be on their way to it, so that a test can play a slow
+    /// reader.
     pub fn set_room(&mut self, end: ClientEnd, room: usize) {
         net::set_room(end.0, room);
     }
 
-    /// Bounds the bytes that wait at the server's end of a client's connection or are on their way to it.
+    /// Sets the most bytes that may wait at the server's end of a client's connection or be on their way to
+    /// it.
     pub fn set_room_of_server(&mut self, end: ClientEnd, room: usize) {
         net::set_room_of_peer(end.0, room);
     }
 
-    /// Closes a client's connection.
+    /// Closes a client's connection, as a client that goes does.
     pub fn close(&mut self, end: ClientEnd) {
         net::close(end.0);
     }
 
-    /// Returns the Raft groups of a server; none before its cluster is formed.
+    /// Returns the Raft groups of a server, for a test's checks; none before the server's cluster is formed.
     #[must_use]
     pub fn groups(&self, server: usize) -> Vec<Group> {
         let Some(store) = &self.servers[server].server.store else {
@@ -318,8 +327,8 @@ impl Simulation {
         store.slots().map(group).collect()
     }
 
-    /// Returns the number of messages and the last sequence number of a stream on a server; `None` if the
-    /// server does not have the stream.
+    /// Returns the number of messages and the last sequence of a stream on a server, for a test's checks;
+    /// `None` if the server does not have the stream.
     #[must_use]
     pub fn stream(&self, server: usize, name: &str) -> Option<(u64, u64)> {
         let mut groups = self.servers[server].server.node.all_streams();
@@ -331,7 +340,8 @@ impl Simulation {
         })
     }
 
-    /// Returns the bytes that wait in the outboxes of a server's clients.
+    /// Returns the number of bytes that wait in the outboxes of a server's clients, by which a test checks
+    /// the bounds.
     #[must_use]
     pub fn outbox_bytes(&self, server: usize) -> usize {
         let server = &self.servers[server].server;
@@ -341,7 +351,7 @@ impl Simulation {
     }
 
     /// Returns the longest CPU time of a turn since the server's start, as the monitor shows it, and the
-    /// number of times that the loop was late.
+    /// number of times that the server's loop was late.
     #[must_use]
     pub fn turn_stats(&self, server: usize) -> (Duration, u64) {
         let TurnStats { cpu_ns, late, .. } = self.servers[server].server.turns.stats();
@@ -351,14 +361,15 @@ impl Simulation {
 
 impl Drop for Simulation {
     fn drop(&mut self) {
-        // The sockets of the servers are ends in the machine's network, so they go first.
+        // The sockets of the servers are ends in the machine's network, so the simulation drops the servers
+        // before the machine.
         self.servers.clear();
         Machine::remove();
     }
 }
 
 impl Simulated {
-    /// Adds a notice to the events of the next turn.
+    /// Adds a notice of the machine to the events of the server's next turn.
     fn take(&mut self, notice: &Notice) {
         let at = self.event_at.unwrap_or(notice.at);
         self.event_at = Some(at.min(notice.at));
@@ -382,15 +393,16 @@ impl Simulated {
     }
 }
 
-/// The threads of the pool of a simulated machine: their jobs take virtual time.
+/// Plays the threads of the pool on a simulated machine: their jobs take virtual time.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    /// The outcomes of the jobs that run, each with the time at which the job ends.
+    /// The outcomes of the jobs that run, each with the virtual time at which the job ends and the loop may
+    /// take it.
     running: Vec<(Time, Outcome)>,
 }
 
 impl Threads {
-    /// Runs a job on a free thread; without the cure, on the loop.
+    /// Runs a job on a free thread; without the cure, on the loop itself, which then loses that time.
     pub(super) fn run(&mut self, job: Job) {
         let work = match &job {
             Job::Password(_) => Work::Password,
@@ -408,13 +420,14 @@ impl Threads {
                 now()
             }
         };
-        // A hash ends with its password, because a real one would cost the simulation's own time.
+        // In a simulation a hash ends with its password, because the check of a real hash would cost the
+        // simulation's own time.
         let outcome = done(job, &|password, hash| hash.ends_with(password));
         self.running.push((end, outcome));
         simulated::wake(end, WAKER.0);
     }
 
-    /// Takes the outcome of a job that has ended.
+    /// Takes the outcome of a job that has ended by now, for the loop.
     pub(super) fn poll(&mut self) -> Option<Outcome> {
         let now = now();
         let at = self.running.iter().position(|(end, _)| *end <= now)?;
@@ -422,7 +435,7 @@ impl Threads {
     }
 }
 
-/// Returns the virtual time; zero outside of a simulation, which has no such threads.
+/// Returns the virtual time; zero outside of a simulation, where no such threads exist.
 fn now() -> Time {
     simulated::now().unwrap_or_default()
 }

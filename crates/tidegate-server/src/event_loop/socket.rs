@@ -1,5 +1,5 @@
-//! The socket of a client or of another node, plain or under TLS. It reads into a buffer, and writes from an
-//! outbox. No call blocks.
+//! Reads and writes the socket of a client or of another node, plain or under TLS, for the event loop: reads
+//! into a buffer, and writes from an outbox. No call blocks.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
@@ -13,7 +13,8 @@ use super::net::Stream;
 /// The greatest number of slices of one vectored write: with more slices, the kernel's work on them
 /// dominates.
 const SLICES_MAX: usize = 64;
-/// The bytes after which a vectored write takes no further slice: the kernel copies this many in 0.1 ms.
+/// The number of bytes after which the loop adds no further slice to a vectored write, so that no write takes
+/// long: the kernel copies this many bytes in 0.1 ms.
 const WRITE_BYTES_MAX: usize = 256 * 1024;
 /// The greatest number of bytes that a client's socket keeps unsent in the kernel: as many as the loop writes
 /// in one turn to a reader that keeps up. Without this bound the kernel takes up to 4 MiB for each client
@@ -21,19 +22,19 @@ const WRITE_BYTES_MAX: usize = 256 * 1024;
 /// drops the packets of other clients.
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES_MAX: u32 = 256 * 1024;
-/// The number of bytes that TLS reads at a time into its own buffer.
+/// The number of bytes that TLS reads at once into its own buffer.
 const TLS_READ_BYTES: usize = 4096;
 
-/// The socket of a client or of another node; the [module](self) describes its use.
+/// The socket of a client or of another node, as the event loop uses it; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) stream: Stream,
-    /// The state of TLS on the socket.
+    /// The state of TLS on the socket, which decides how the loop reads and writes.
     tls: Tls,
     drained: bool,
 }
 
-/// The state of TLS on a socket.
+/// The state of TLS on a socket: none, a session, or a session with a thread.
 #[derive(Debug)]
 enum Tls {
     /// The socket carries plain text, at least for now.
@@ -46,17 +47,17 @@ enum Tls {
     Away(u64),
 }
 
-/// The result of a write to a socket.
+/// The result of a write to a socket, by which the loop knows if it may write again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// The number of bytes that the write took from the outbox.
+    /// The number of bytes that the write took from the outbox, and that the caller removes.
     pub(crate) len: usize,
-    /// True if the socket takes no more bytes for now.
+    /// True if the socket takes no more bytes for now, so that the loop waits until it is writable.
     pub(crate) blocked: bool,
 }
 
 impl Socket {
-    /// Creates a socket, without TLS for now.
+    /// Creates a socket for the loop, without TLS for now.
     pub(crate) const fn new(stream: Stream) -> Self {
         Self {
             stream,
@@ -65,10 +66,10 @@ impl Socket {
         }
     }
 
-    /// Reads plain text into `buf`, at most its length, and returns the number of bytes. 0 means that the
-    /// other side has closed; the error `WouldBlock` means that no plain text has arrived.
-    /// [`Socket::is_drained`] then says whether the socket is empty. Bytes of a TLS handshake go to the TLS
-    /// session, where they wait for [`Socket::take_step`].
+    /// Reads plain text into `buf`, at most its length, and returns the number of bytes. Returns 0 if the
+    /// other side has closed, and the error `WouldBlock` if no plain text has arrived. [`Socket::is_drained`]
+    /// then says whether the socket is empty. The call gives bytes of a TLS handshake to the TLS session,
+    /// where they wait for [`Socket::take_step`].
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let (got, drained) = match &mut self.tls {
             Tls::Session { tls, read } if tls.is_handshaking() => {
@@ -95,12 +96,14 @@ impl Socket {
         self.drained
     }
 
-    /// Copies the first bytes of the socket without taking them, to see whether a client begins with TLS.
+    /// Copies the first bytes of the socket without taking them, so that the loop sees whether a client
+    /// begins with TLS.
     pub(crate) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         uninterrupted(|| self.stream.peek(buf))
     }
 
-    /// Returns whether the TLS handshake has begun and not ended.
+    /// Returns whether the TLS handshake of the socket has begun and not ended, also while a thread works on
+    /// it.
     pub(crate) fn is_handshaking(&self) -> bool {
         match &self.tls {
             Tls::Session { tls, .. } => tls.is_handshaking(),
@@ -115,7 +118,8 @@ impl Socket {
         matches!(&self.tls, Tls::Session { tls, .. } if tls.wants_write())
     }
 
-    /// Returns keying material that only the two ends of this TLS session know.
+    /// Returns keying material that only the two ends of this TLS session know, by which nodes bind their
+    /// greeting to the session.
     pub(crate) fn binding(&self) -> Result<Binding, rustls::Error> {
         match &self.tls {
             Tls::Session { tls, .. } => tls.export_keying_material([0; 32], BINDING_LABEL, None),
@@ -123,12 +127,13 @@ impl Socket {
         }
     }
 
-    /// Begins TLS on the socket, with this session.
+    /// Begins TLS on the socket with this session, so that all further bytes pass through it.
     pub(crate) fn begin_tls(&mut self, tls: Box<Connection>) {
         self.tls = Tls::Session { tls, read: false };
     }
 
-    /// Takes the TLS session out for a step of its handshake, if the session has bytes to process.
+    /// Takes the TLS session out, so that a thread does a step of its handshake, if the session has bytes to
+    /// process.
     pub(crate) fn take_step(&mut self, number: u64) -> Option<Box<Connection>> {
         match std::mem::replace(&mut self.tls, Tls::Away(number)) {
             Tls::Session { tls, read: true } => Some(tls),
@@ -139,18 +144,19 @@ impl Socket {
         }
     }
 
-    /// Returns whether a thread of the pool has the TLS session.
+    /// Returns whether a thread of the pool has the TLS session, so that the loop must not use the socket.
     pub(crate) const fn is_away(&self) -> bool {
         matches!(self.tls, Tls::Away(_))
     }
 
-    /// Returns whether a thread of the pool has the TLS session for the step with this number.
+    /// Returns whether a thread of the pool has the TLS session for the step with this number, and not for a
+    /// step of an earlier connection.
     pub(crate) fn is_at_step(&self, number: u64) -> bool {
         matches!(self.tls, Tls::Away(at) if at == number)
     }
 
-    /// Puts the TLS session back after a step, and writes its answers. Returns the error if the handshake
-    /// failed.
+    /// Puts the TLS session back after a thread's step, and writes its answers. Returns the error if the
+    /// handshake failed.
     pub(crate) fn end_step(
         &mut self,
         mut tls: Box<Connection>,
@@ -164,7 +170,7 @@ impl Socket {
         }
     }
 
-    /// Writes bytes from the front of `out`, in one write.
+    /// Writes bytes from the front of `out` to the socket, in one write.
     pub(crate) fn write(&mut self, out: &Outbox) -> io::Result<Written> {
         let tls = match &mut self.tls {
             Tls::Session { tls, .. } => tls,
@@ -195,12 +201,13 @@ impl Socket {
         Ok(Written { len, blocked })
     }
 
-    /// Sends TLS's close notification, as far as the socket takes it, and shuts the socket down.
+    /// Sends TLS's close notification, as far as the socket takes it, so that the other side knows that
+    /// nothing is missing, and shuts the socket down.
     pub(crate) fn close(&mut self) {
         if let Tls::Session { tls, .. } = &mut self.tls {
             tls.send_close_notify();
-            // A failed write is harmless, because the server closes the socket even if the close notification
-            // does not arrive.
+            // A failed write does no harm, because the server closes the socket even if the close
+            // notification does not arrive.
             let _ = tls.write_tls(&mut self.stream);
         }
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
@@ -238,7 +245,7 @@ fn read_secured(
         let mut at = 0;
         while at < end {
             at += match tls.read_tls(&mut &buf[at..end])? {
-                // The other side has ended the TLS session, so all later bytes are ignored.
+                // The other side has ended the TLS session, so the loop ignores all later bytes.
                 0 => end - at,
                 used => used,
             };
@@ -247,12 +254,12 @@ fn read_secured(
         }
         over = over || take_plain(tls, buf, &mut filled)?;
     }
-    // If the session has ended or plain text fills `buf`, the socket does not count as drained, so that the
-    // loop reads the rest at once.
+    // If the session has ended or plain text fills `buf`, the call does not report the socket as drained, so
+    // that the loop reads the rest at once.
     Ok((filled, drained && !over && filled < buf.len()))
 }
 
-/// Lets TLS process the bytes that it has read, and writes its answers to the socket.
+/// Lets TLS process the bytes that it has read, and writes its answers, such as alerts, to the socket.
 fn process(tls: &mut Connection, stream: &mut impl Write) -> io::Result<()> {
     let state = tls.process_new_packets();
     write_answers(tls, stream)?;
@@ -270,8 +277,8 @@ fn write_answers(tls: &mut Connection, stream: &mut impl Write) -> io::Result<()
     Ok(())
 }
 
-/// Moves plain text that TLS has decrypted to `buf`. Returns whether the other side has ended the TLS
-/// session.
+/// Moves plain text that TLS has decrypted to `buf`, for the caller. Returns whether the other side has ended
+/// the TLS session.
 fn take_plain(tls: &mut Connection, buf: &mut [u8], filled: &mut usize) -> io::Result<bool> {
     while *filled < buf.len() {
         match tls.reader().read(&mut buf[*filled..]) {
@@ -315,9 +322,9 @@ fn write_plain(stream: &mut Stream, out: &Outbox) -> io::Result<Written> {
     }
 }
 
-/// Bounds the bytes that a client's socket keeps unsent in the kernel.
+/// Bounds the bytes that a client's socket keeps unsent in the kernel, see [`UNSENT_BYTES_MAX`].
 pub(crate) fn bound_unsent(stream: &Stream) {
-    // A kernel without this option keeps its own bound.
+    // A kernel without this option keeps its own bound, so the server ignores the error.
     #[cfg(target_os = "linux")]
     if let Some(stream) = super::net::tcp(stream) {
         let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
@@ -346,7 +353,8 @@ mod tests {
 
     use super::*;
 
-    /// The bytes that one side has sent and the other has not read.
+    /// The bytes that one side has sent and the other side has not read, and (`answers`) the bytes in the
+    /// other direction.
     #[derive(Default)]
     struct Wire {
         bytes: VecDeque<u8>,
@@ -373,7 +381,7 @@ mod tests {
         }
     }
 
-    /// Returns the two ends of one session, and the wire from the first to the second.
+    /// Creates the two ends of one TLS session, and the wire from the first end to the second.
     fn session() -> (Connection, Connection, Wire) {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(vec!["localhost".into()]).unwrap();
@@ -423,7 +431,7 @@ mod tests {
         }
     }
 
-    /// A reader that reads until the socket is drained gets all plain text, with any size of
+    /// Checks that a reader that reads until the socket is drained gets all plain text, with any size of
     /// buffer, and reads from the socket no more often than necessary.
     #[test]
     fn buffered_tls_data_is_read_to_the_end() {
@@ -439,7 +447,7 @@ mod tests {
                     send(&mut from, &mut wire);
                     sent.extend_from_slice(&bytes);
                 }
-                // Part of the bytes on the wire arrives later.
+                // The test delivers a part of the bytes on the wire later.
                 let late = wire.bytes.split_off(wire.bytes.len() * (round % 3 + 1) / 3);
                 let mut buf = vec![0; room];
                 loop {
@@ -458,7 +466,7 @@ mod tests {
                     }
                 }
                 assert!(wire.bytes.is_empty());
-                // TLS keeps no plain text that it would return without reading.
+                // TLS must keep no plain text that it would return without a read of the socket.
                 let mut over = [0; 1];
                 let kept = to.reader().read(&mut over);
                 assert!(kept.is_err(), "{room} {round}: {kept:?}");

@@ -1,5 +1,5 @@
-//! Dials the routes to other nodes. A separate thread looks up a route's host name, since that may take long,
-//! and the event loop then dials one of the addresses that the thread found.
+//! Dials the routes to other nodes. A separate thread looks up a route's host name, because that may take
+//! long, and the event loop then dials one of the addresses that the thread found.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -18,14 +18,14 @@ use crate::event_loop::net::Stream;
 
 type Outcome = io::Result<SocketAddr>;
 
-/// The lookups of host names in progress, at most one at a time for each route and kind of channel.
+/// The lookups of host names in progress, at most one for each route and kind of channel.
 #[derive(Debug)]
 pub(super) struct Resolving {
     sender: SyncSender<(usize, Kind, Outcome)>,
     receiver: Receiver<(usize, Kind, Outcome)>,
     handle: Handle,
-    /// The number of lookups so far. It chooses the address to dial, so that each attempt dials another
-    /// address of a name that has several.
+    /// The number of lookups so far. By it the node dials another address at each attempt, if a name has
+    /// several.
     attempts: usize,
 }
 
@@ -40,7 +40,8 @@ impl Resolving {
         }
     }
 
-    /// Returns the outcome of a lookup that has ended; `None` if none has.
+    /// Takes the outcome of a lookup that has ended, so that the loop dials the address; `None` if no lookup
+    /// has ended.
     pub(super) fn poll(&self) -> Option<(usize, Kind, Outcome)> {
         self.receiver.try_recv().ok()
     }
@@ -57,7 +58,7 @@ impl Resolving {
                 let one = all.get(attempt % all.len().max(1)).copied();
                 one.ok_or_else(|| io::Error::other("the name has no address"))
             });
-            // The thread fails to send the outcome only if the event loop has ended, which is harmless.
+            // The thread fails to send the outcome only if the event loop has ended and needs no outcome.
             let _ = sender.send((route, kind, outcome));
             handle.wake();
         };

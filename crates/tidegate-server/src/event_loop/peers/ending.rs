@@ -14,7 +14,7 @@ use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 use crate::sessions::routes::TooMuchInterest;
 
-/// The reason why a connection between nodes ends.
+/// The reason why a connection between nodes ends, which the log states.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Why {
     #[error(transparent)]
@@ -38,13 +38,13 @@ pub(super) enum Why {
 }
 
 impl Peers {
-    /// Closes a connection and removes its state, for the reason `why`.
+    /// Closes a connection and removes its state, for the reason `why`, which it logs.
     pub(super) fn end(&mut self, now: Time, key: ChannelKey, node: &mut Node, why: &Why) {
         let Some(mut conn) = self.conns.try_remove(key.index()) else {
             return;
         };
-        // The other node must receive the refusal in the channel's outbox. A single write suffices, because a
-        // new socket takes so few bytes.
+        // The other node must receive the refusal in the channel's outbox. This node tries a single write,
+        // which suffices because a new socket has room for so few bytes.
         if matches!(why, Why::Channel(_)) && !conn.channel.out.is_empty() && !conn.connecting {
             let _ = conn.socket.write(&conn.channel.out);
         }
@@ -61,8 +61,8 @@ impl Peers {
             self.leave(slot, &conn, node);
         }
         if let Some(route) = conn.route {
-            // A failure of certificates counts as a lasting refusal, because only an operator can remove its
-            // cause.
+            // This node takes a failure of certificates for a lasting refusal and dials less often, because
+            // only an operator can remove the cause.
             let stays = refusal.as_ref().is_some_and(|r| !r.is_passing());
             let refused = stays || matches!(why, Why::Tls(_));
             self.redial.handle_down(now, route, conn.kind, refused);
@@ -71,7 +71,8 @@ impl Peers {
         self.tell_why(now, &conn, why);
     }
 
-    /// Removes the ended channel of the peer in this slot from the tables, the roster and the node.
+    /// Removes the ended channel of the peer in this slot from the tables, the roster and the node, so that
+    /// the node no longer uses it.
     fn leave(&mut self, slot: PeerSlot, conn: &Conn, node: &mut Node) {
         let kind = conn.kind.index();
         match conn.side {
@@ -119,8 +120,8 @@ impl Peers {
                 let line = match side {
                     Side::Dialer => format!("this node cannot join the node at {at}: {why}"),
                     // The log line names the refused node's IP address without the port: each connection has
-                    // another port, and the lines about one node should be equal, so that the roster
-                    // recognises repeated lines.
+                    // another port, and the roster recognises repeated lines about one node only if they are
+                    // equal.
                     Side::Dialled => {
                         format!("this node refused a node from {}: {why}", conn.address.ip())
                     }

@@ -1,4 +1,4 @@
-//! Passes frames of peers to the modules that they concern, and does the work at the opening of a channel.
+//! Passes frames of peers to the modules that they concern, and does the node's work when a channel opens.
 
 use bytes::Bytes;
 use tidegate::Time;
@@ -24,8 +24,8 @@ use crate::sessions::Node;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Next,
-    /// The loop must stop reading this connection for now, because enough messages have gathered for a write,
-    /// or because the node has paused the peer.
+    /// The loop stops reading this connection for now, because enough messages have gathered for a write, or
+    /// because the node has paused the peer.
     Stop,
 }
 
@@ -78,13 +78,14 @@ impl Peers {
             }
             Frame::Raft { group, payload } => self.raft.push(received(*group, payload)),
             Frame::Fetch { group, payload } => self.fetches.push(received(*group, payload)),
-            // No other frame reaches this place, because the channel refuses other frames.
+            // No other frame reaches this place, because the channel has already refused all other frames.
             _ => {}
         }
         After::Next
     }
 
-    /// Handles the opening of a channel: both nodes have completed the greeting.
+    /// Handles the opening of a channel, after both nodes have completed the greeting: records the peer, and
+    /// lets frames pass.
     pub(super) fn open(
         &mut self,
         now: Time,
@@ -129,7 +130,8 @@ impl Peers {
                 );
             }
             (Side::Dialer, Kind::Raft) => self.note(PeerEvent::Up(theirs.id)),
-            // The node that dialled is reachable, so this node dials its routes at once.
+            // The node that dialled is reachable, so this node dials its routes at once and does not wait for
+            // their time.
             (Side::Dialled, _) => {
                 (0..self.routes.len()).for_each(|route| self.redial.hurry(now, route));
             }
@@ -140,7 +142,8 @@ impl Peers {
         self.form(node);
     }
 
-    /// Records which node a failed route leads to, if the other node's refusal shows that.
+    /// Records to which node a failed route leads, if that node's refusal shows it, because the cluster forms
+    /// only once the node of each route is known.
     pub(super) fn meet_again(&mut self, route: usize, refusal: Option<&Refusal>, node: &mut Node) {
         let me = self.roster.me();
         let met = match refusal {
@@ -162,7 +165,8 @@ impl Peers {
         }
     }
 
-    /// Sends each peer the list of members, as far as this node knows it.
+    /// Sends each peer the list of members, as far as this node knows it, so that all nodes agree on the
+    /// members.
     fn tell_members(&self, node: &mut Node) {
         if self.identity.is_none() {
             return;
@@ -180,7 +184,7 @@ impl Peers {
     }
 
     /// Fixes the members of the cluster in the members' file, if
-    /// [`Formation`](tidegate_cluster::formation::Formation) allows that now.
+    /// [`Formation`](tidegate_cluster::formation::Formation) allows that now, so that the groups can begin.
     fn form(&mut self, node: &mut Node) {
         let Some((disk, file)) = &mut self.identity else {
             return;

@@ -1,5 +1,5 @@
-//! The received Raft messages and fetches that wait until the groups take them. Beyond a bound of bytes the
-//! loop does not read the channels.
+//! Keeps the received Raft messages and fetches until the groups take them. Beyond a bound of bytes the loop
+//! does not read the channels.
 
 use std::collections::VecDeque;
 
@@ -10,17 +10,18 @@ use tidegate_cluster::groups::GroupId;
 use super::Peers;
 use crate::event_loop::tokens::ChannelKey;
 
-/// The number of bytes of waiting messages above which the loop does not read the channels.
+/// The number of bytes of waiting messages above which the loop does not read the channels, so that they take
+/// bounded memory.
 const RECEIVED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// A Raft message, or a request or answer of a fetch, that this node has received.
+/// A Raft message, or a request or answer of a fetch, that this node has received from another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// The id of the node that sent the message.
+    /// The id of the node that sent the message, which Raft needs.
     pub from: u64,
-    /// The group to which the message belongs.
+    /// The group to which the message belongs, and which takes it.
     pub group: GroupId,
-    /// The message.
+    /// The message, as the other node encoded it.
     pub payload: Bytes,
 }
 
@@ -29,7 +30,8 @@ pub(crate) struct Received {
 pub(super) struct Inbox {
     waiting: VecDeque<Received>,
     bytes: usize,
-    /// True if the loop left a channel unread because too many bytes wait in this list.
+    /// True if the loop left a channel unread because too many bytes wait in this list. The loop reads it
+    /// again once the list is shorter.
     pub(super) held_back: bool,
 }
 
@@ -51,21 +53,22 @@ impl Inbox {
 }
 
 impl Peers {
-    /// Takes the next received Raft message.
+    /// Takes the next received Raft message, for its group.
     pub(crate) fn poll_raft(&mut self) -> Option<Received> {
         let received = self.raft.pop();
         self.let_in();
         received
     }
 
-    /// Takes the next received request or answer of a fetch.
+    /// Takes the next received request or answer of a fetch, for its group.
     pub(crate) fn poll_fetch(&mut self) -> Option<Received> {
         let received = self.fetches.pop();
         self.let_in();
         received
     }
 
-    /// Lists the channels that the loop left unread for reading again, once few enough bytes wait.
+    /// Lists the channels that the loop left unread for reading again, once the groups have taken enough
+    /// messages.
     fn let_in(&mut self) {
         let full = self.raft.is_full() || self.fetches.is_full();
         if !full && (self.raft.held_back || self.fetches.held_back) {

@@ -1,5 +1,5 @@
-//! Starts a node in a cluster: reads its identity, listens for other nodes, and prepares the routes. Also
-//! accepts the connections of other nodes.
+//! Starts a node in a cluster: reads the node's identity, listens for other nodes, and prepares the routes.
+//! Also accepts the connections of other nodes.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -30,11 +30,11 @@ use crate::event_loop::tls;
 use crate::event_loop::tokens::PEER_LISTENER;
 use crate::event_loop::{Handle, StartError};
 
-/// The greatest number of connections from and to other nodes. Connections that have not completed the
-/// greeting count too.
+/// The greatest number of connections from and to other nodes. The node refuses more, so that strangers do
+/// not use up its memory. Connections that have not completed the greeting count too.
 const CONNS_MAX: usize = 4 * (PEERS_MAX + 1) + 32;
 /// The greatest number of log lines in ten seconds about connections that end before a peer has identified
-/// itself.
+/// itself, because any program can cause them.
 const STRANGERS_LOGGED: u32 = 16;
 
 impl Peers {
@@ -145,7 +145,7 @@ impl Peers {
         }))
     }
 
-    /// Accepts all connections that wait at the port for nodes.
+    /// Accepts all connections of other nodes that wait at the port for nodes.
     pub(crate) fn accept(&mut self, now: Time) {
         loop {
             match self.listener.accept() {
@@ -165,8 +165,8 @@ impl Peers {
                         ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                     ) => {}
                 Err(e) => {
-                    // If this node cannot accept a connection, the other node dials again later, and this
-                    // node then accepts again.
+                    // If this node cannot accept a connection, it only logs that, because the other node
+                    // dials again later.
                     let line = format!("this node cannot accept connections of other nodes: {e}");
                     if self.roster.is_news(now, &line) {
                         tracing::error!("{line}");
@@ -194,7 +194,8 @@ impl Peers {
 }
 
 /// Returns the URL at which clients connect to this node; `None` if neither the settings nor the address give
-/// a host. Keeps a host name from the settings and does not replace it by an address.
+/// a host. Keeps a host name from the settings and does not replace it by an address, because certificates
+/// are for names.
 pub(crate) fn client_url(settings: &Settings, clients: SocketAddr) -> Option<String> {
     match &settings.client_advertise {
         Some(advertised) => {
@@ -205,7 +206,7 @@ pub(crate) fn client_url(settings: &Settings, clients: SocketAddr) -> Option<Str
     }
 }
 
-/// Draws a random id other than 0.
+/// Draws a random id for this node or this process, other than 0.
 fn id(random: &SystemRandom) -> io::Result<u64> {
     loop {
         let bytes = nonce(random)?;

@@ -1,4 +1,4 @@
-//! Reads bytes from other nodes, as many as the turn allows, and gathers them into whole frames.
+//! Reads bytes from other nodes, as many as the turn's bounds allow, and gathers them into whole frames.
 
 use std::io::ErrorKind;
 
@@ -15,10 +15,10 @@ use crate::event_loop::READ_BYTES;
 use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
-/// The most frames of one channel that the loop handles in a row. The rest of the bytes waits for the next
-/// turn.
+/// The most frames of one channel that the loop handles in a row, so that a peer does not keep it from its
+/// clients. The rest of the bytes waits for the next turn.
 const FRAMES_MAX: u32 = 256;
-/// The greatest number of reads in a row for one large frame, together 1 MiB.
+/// The greatest number of times that the loop reads in a row for one large frame, together 1 MiB.
 const GATHERS_MAX: usize = 16;
 
 impl Peers {
@@ -31,8 +31,8 @@ impl Peers {
         ready
     }
 
-    /// Reads a connection once, and handles its frames. Returns whether enough messages have gathered in
-    /// outboxes; then the loop writes, and calls this function again.
+    /// Reads a connection once, and hands its frames to the modules that they concern. Returns whether enough
+    /// messages have gathered in outboxes; the loop then writes, and calls this function again.
     pub(crate) fn read(
         &mut self,
         now: Time,
@@ -48,8 +48,8 @@ impl Peers {
             return false;
         };
         let kept = std::mem::take(&mut conn.input);
-        // The loop handles the bytes of an earlier read before it reads further ones. It kept them because
-        // enough messages had gathered for a write.
+        // The loop handles the bytes of an earlier read before it reads further bytes. The loop kept them
+        // because enough messages had gathered for a write.
         if !kept.is_empty() && kept.len() >= conn.need {
             return self.consume(now, key, &kept, node, limit);
         }
@@ -68,7 +68,7 @@ impl Peers {
         }
     }
 
-    /// Reads more bytes of a frame that is larger than one read.
+    /// Reads more bytes of a frame that is larger than one read, until the frame is complete.
     fn gather(
         &mut self,
         now: Time,
@@ -79,8 +79,8 @@ impl Peers {
         limit: Load,
     ) -> bool {
         let need = self.conns[key.index()].need;
-        // The loop reads several times, since a part of a frame is of no use, but not without a bound, since
-        // other connections wait.
+        // The loop reads several times, because a part of a frame is of no use, but not without a bound,
+        // because other connections wait.
         for _ in 0..GATHERS_MAX {
             let Some(got) = self.read_some(now, key, node, scratch) else {
                 return false;
@@ -104,8 +104,8 @@ impl Peers {
         false
     }
 
-    /// Reads the socket once. Returns the number of bytes, which is 0 for an empty socket; `None` if the
-    /// connection has ended.
+    /// Reads the socket once. Returns the number of bytes, which is 0 for an empty socket; `None` if the loop
+    /// has ended the connection.
     fn read_some(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
 //! Lets a node rejoin its cluster after it lost its disk: the node asks for its former place, and the other
-//! members report to it the latest terms that they have been in.
+//! members report to it the latest terms in which they have been.
 
 use tidegate::Time;
 use tidegate_cluster::Kind;
@@ -12,8 +12,8 @@ use crate::event_loop::members::{self, IdentityError};
 use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
-/// Makes the node ask for its former place, if the operator wants that. A data directory that already belongs
-/// to a member of the cluster needs no former place, so the node then ignores the operator's wish.
+/// Makes the node ask for its former place, if the operator wants that. If the data directory already belongs
+/// to a member of the cluster, the node needs no former place and ignores the operator's wish.
 pub(super) fn begin(roster: &mut Roster, rejoins: bool) {
     if !rejoins || !roster.me().streams {
         return;
@@ -34,8 +34,8 @@ impl Peers {
         self.identity.as_ref().and_then(|(_, file)| file.rejoined)
     }
 
-    /// Returns whether the data directory already had a log in an earlier run. If it has none now, the log
-    /// was lost.
+    /// Returns whether the data directory already had a log in an earlier run. If the directory has no log
+    /// now, the node knows that the log was lost.
     pub(crate) fn log_begun(&self) -> bool {
         self.identity
             .as_ref()
@@ -51,7 +51,7 @@ impl Peers {
         }
     }
 
-    /// Sets the latest term that this node has been in, which it reports to nodes that lost their disks.
+    /// Sets the latest term in which this node has been, which it reports to nodes that lost their disks.
     pub(crate) const fn set_vouched_term(&mut self, term: Option<u64>) {
         self.vouched_term = term;
     }
@@ -65,7 +65,7 @@ impl Peers {
         let rejoined = file.rejoined.take();
         if let Err(e) = members::save(disk, file) {
             // The node could not write the members' file, so the file still has the mark of the lost disk.
-            // The loop then calls this function again.
+            // The loop calls this function again later.
             file.rejoined = rejoined;
             return tracing::error!(
                 "after the loss of its disk, this node has all entries again, but cannot write its file `members` ({e}): it tries again, and does not vote until the write succeeds"
@@ -76,8 +76,8 @@ impl Peers {
         );
     }
 
-    /// Reports the latest term that this node has been in to the peer in this slot, if the peer lost its
-    /// disk.
+    /// Reports the latest term in which this node has been to the peer in this slot, if the peer lost its
+    /// disk, so that the peer breaks no vote of its earlier life.
     pub(super) fn vouch(&self, slot: PeerSlot, node: &mut Node) {
         let rejoins = self
             .roster
@@ -92,7 +92,7 @@ impl Peers {
         }
     }
 
-    /// Takes this node's former place among the members, if the formation allows that now.
+    /// Takes this node's former place among the members, once the formation allows that.
     pub(super) fn rejoin(&mut self, now: Time, node: &mut Node) {
         let Some((disk, file)) = &mut self.identity else {
             return;

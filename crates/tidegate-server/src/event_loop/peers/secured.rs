@@ -1,5 +1,5 @@
-//! TLS between nodes: the node that dials begins TLS, and both nodes show a certificate. The texts about
-//! failures name the remedy.
+//! Secures connections between nodes with TLS: the node that dials begins TLS, and both nodes show a
+//! certificate. The texts about failures name the remedy.
 //!
 //! The listening node looks at the first bytes of a connection, so that it can send a dialer without TLS a
 //! refusal in plain text.
@@ -22,20 +22,21 @@ use crate::event_loop::tls::PeerTls;
 use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
-/// The stage of TLS on a connection between nodes.
+/// The stage of TLS on a connection between nodes, which tells the loop how to treat the connection's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Securing {
-    /// The TLS handshake is over, or the connection uses no TLS.
+    /// The TLS handshake is over, or the connection uses no TLS, so the channel may read.
     Done,
     /// The listening node waits for the first bytes, which show whether the dialer begins with TLS.
     FirstBytes,
-    /// The dialer has begun with TLS, and this node has not begun the handshake.
+    /// The dialer has begun with TLS, and this node has not begun the handshake, which waits for a free
+    /// thread.
     Hello,
-    /// The handshake is going on.
+    /// The two nodes are in the TLS handshake.
     Handshake,
 }
 
-/// Begins TLS with the node that this node dials as `host`. The other node's certificate must be for that
+/// Begins TLS with the node that this node dials as `host`. This node accepts only a certificate for that
 /// host.
 pub(super) fn dial(tls: &PeerTls, host: &str) -> io::Result<Box<Connection>> {
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
@@ -45,12 +46,13 @@ pub(super) fn dial(tls: &PeerTls, host: &str) -> io::Result<Box<Connection>> {
 }
 
 impl Peers {
-    /// Uses this configuration for new connections from now on. Open connections stay as they are.
+    /// Makes the node use this TLS configuration for new connections from now on, after a reload. Open
+    /// connections stay as they are.
     pub(crate) fn set_tls(&mut self, tls: Option<PeerTls>) {
         self.tls = tls;
     }
 
-    /// Returns whether the nodes use TLS with each other.
+    /// Returns whether this node uses TLS with the other nodes.
     #[must_use]
     pub(crate) const fn is_secured(&self) -> bool {
         self.tls.is_some()
@@ -93,7 +95,7 @@ impl Peers {
     }
 
     /// Looks at the first bytes of a connection to see whether the dialer begins with TLS. Returns whether
-    /// enough bytes have arrived to tell.
+    /// enough bytes have arrived to see that.
     fn look_at_first_bytes(&mut self, key: ChannelKey) -> bool {
         let conn = &mut self.conns[key.index()];
         if conn.securing != Securing::FirstBytes {
@@ -112,8 +114,8 @@ impl Peers {
             }
             _ => false,
         };
-        // If only one of the nodes uses TLS, the connection continues without TLS, so that the channel can
-        // refuse the greeting.
+        // If only one of the nodes uses TLS, this node continues the connection without TLS, so that the
+        // channel can refuse the greeting.
         conn.securing = match spoken && self.tls.is_some() {
             true => Securing::Hello,
             false => Securing::Done,
@@ -121,8 +123,8 @@ impl Peers {
         true
     }
 
-    /// Prepares a TLS handshake that the queue has chosen, and begins TLS if the handshake is new. Returns
-    /// whether the loop can read the connection.
+    /// Prepares a TLS handshake that the queue has chosen for a free thread, and begins TLS if the handshake
+    /// is new. Returns whether the loop can read the connection.
     pub(crate) fn begin_tls(&mut self, now: Time, key: ChannelKey, node: &mut Node) -> bool {
         let Some(conn) = self.conns.get_mut(key.index()) else {
             return false;
@@ -147,14 +149,15 @@ impl Peers {
         false
     }
 
-    /// Takes the TLS session of a connection for a step of its handshake, if the session has bytes to
-    /// process.
+    /// Takes the TLS session of a connection, so that a thread does a step of its handshake, if the session
+    /// has bytes to process.
     pub(crate) fn take_step(&mut self, key: ChannelKey, number: u64) -> Option<Box<Connection>> {
         let conn = self.conns.get_mut(key.index())?;
         conn.socket.take_step(number)
     }
 
-    /// Returns a TLS session to its connection after a step, unless the connection has ended in the meantime.
+    /// Puts a TLS session back into its connection after a step of a thread, unless the connection has ended
+    /// in the meantime.
     pub(crate) fn end_step(
         &mut self,
         now: Time,
@@ -183,8 +186,8 @@ impl Peers {
     }
 
     /// Continues a connection after its socket has processed bytes of TLS. If the handshake is now over,
-    /// hands the connection to the channel. Lists the connection so that TLS's own bytes are written. Returns
-    /// whether the connection continues.
+    /// hands the connection to the channel. Lists the connection, so that the loop writes TLS's own bytes.
+    /// Returns whether the connection continues.
     pub(super) fn go_on_with_tls(&mut self, now: Time, key: ChannelKey, node: &mut Node) -> bool {
         let conn = &mut self.conns[key.index()];
         if conn.securing == Securing::Handshake && !conn.socket.is_handshaking() {
@@ -207,8 +210,8 @@ impl Conn {
     pub(super) fn failure(&self, e: io::Error) -> Why {
         let inner = e.get_ref().and_then(|e| e.downcast_ref::<Error>());
         match inner {
-            // The dialled node answered with bytes that cannot begin TLS, so it has no TLS or refuses it in
-            // plain text.
+            // The dialled node answered with bytes that cannot begin TLS, so that node has no TLS or refuses
+            // the connection in plain text.
             Some(Error::InvalidMessage(_))
                 if self.side == Side::Dialer && self.securing == Securing::Handshake =>
             {
@@ -221,7 +224,7 @@ impl Conn {
     }
 }
 
-/// Returns the text of a TLS error for log lines, with the remedy.
+/// Returns the text of a TLS error for log lines, with the remedy for the operator.
 fn reason(e: &Error) -> String {
     use AlertDescription as Alert;
     match e {

@@ -1,5 +1,5 @@
-//! The sockets of connections between nodes: registers them with the event loop, lists them for reading, and
-//! writes as many bytes as they take.
+//! Handles the sockets of connections between nodes: registers them with the event loop, lists them for
+//! reading, and writes as many bytes as they take.
 
 use std::io::ErrorKind;
 
@@ -14,8 +14,8 @@ use crate::event_loop::tokens::{ChannelKey, Owner, Ready};
 use crate::sessions::Node;
 
 impl Peers {
-    /// Registers a connection with the event loop, and returns its key; `None` if the operating system
-    /// refuses.
+    /// Registers a connection with the event loop's poller, so that the loop gets its events. Returns the
+    /// connection's key; `None` if the operating system refuses.
     pub(super) fn register(&mut self, mut conn: Conn) -> Option<ChannelKey> {
         // The node sets TCP_NODELAY on the socket, because otherwise small frames may wait in the kernel for
         // more bytes.
@@ -38,7 +38,7 @@ impl Peers {
         Some(key)
     }
 
-    /// Handles a socket event of a connection.
+    /// Handles a socket event of a connection: the connection is established, readable, writable, or over.
     pub(crate) fn take_event(&mut self, now: Time, key: ChannelKey, event: Ready, node: &mut Node) {
         let Some(conn) = self.conns.get_mut(key.index()) else {
             return;
@@ -48,7 +48,8 @@ impl Peers {
             let outcome = match stream.take_error() {
                 Ok(None) => stream.peer_addr().and_then(|peer| {
                     // If the dialled port is on this machine and has no listener, the system may give the
-                    // dialer that very port, so that the socket connects to itself.
+                    // dialer that very port, so that the socket connects to itself. The node takes that for a
+                    // refused connection.
                     match stream.local_addr()? == peer {
                         true => Err(ErrorKind::ConnectionRefused.into()),
                         false => Ok(()),
@@ -83,7 +84,7 @@ impl Peers {
         }
     }
 
-    /// Lists the channel of the peer in this slot for reading again, after a pause.
+    /// Lists the channel of the peer in this slot for reading again, because a pause of the node is over.
     pub(crate) fn resume(&mut self, slot: PeerSlot) {
         if let Some(key) = self.heard[slot.index()][Kind::Route.index()] {
             self.conns[key.index()].readable = true;
@@ -99,8 +100,8 @@ impl Peers {
         }
     }
 
-    /// Writes the frames in the channels' own outboxes: greetings, pings and pongs, Raft messages and
-    /// fetches.
+    /// Writes the frames in the channels' own outboxes to the sockets: greetings, pings and pongs, Raft
+    /// messages and fetches.
     pub(crate) fn flush(&mut self, now: Time, node: &mut Node) {
         while let Some(key) = self.dirty.pop() {
             if let Some(conn) = self.conns.get_mut(key.index()) {
@@ -110,14 +111,15 @@ impl Peers {
         }
     }
 
-    /// Writes the node's outbox for a peer, which holds subscriptions and messages.
+    /// Writes the node's outbox for a peer, which holds subscriptions and messages, to the peer's socket.
     pub(crate) fn write_route(&mut self, now: Time, slot: PeerSlot, node: &mut Node) {
         if let Some(key) = self.told[slot.index()][Kind::Route.index()] {
             self.write(now, key, node);
         }
     }
 
-    /// Returns whether the sockets have taken all of the node's messages for peers.
+    /// Returns whether the sockets have taken all of the node's messages for peers, so that a stopping server
+    /// may end.
     pub(crate) fn is_written(&self, node: &Node) -> bool {
         let told = PeerSlot::all(self.told.len()).zip(&self.told);
         let mut routes = told.filter_map(|(slot, conns)| Some((slot, conns[Kind::Route.index()]?)));
@@ -127,7 +129,8 @@ impl Peers {
         })
     }
 
-    /// Closes the channel to a peer for which too many bytes wait.
+    /// Closes the channel to a peer for which too many bytes wait, so that they do not fill the node's
+    /// memory.
     pub(crate) fn cut_off(&mut self, now: Time, slot: PeerSlot, node: &mut Node) {
         if let Some(key) = self.told[slot.index()][Kind::Route.index()] {
             self.end(now, key, node, &Why::Behind);
@@ -142,7 +145,7 @@ impl Peers {
             };
             let route = conn.slot.filter(|_| conn.is_told(Kind::Route));
             // The loop writes the channel's own frames, such as greetings and pongs, before the frames of the
-            // node.
+            // node, so that a long backlog does not delay them.
             let own = !conn.channel.out.is_empty();
             let theirs = route
                 .filter(|_| !own)

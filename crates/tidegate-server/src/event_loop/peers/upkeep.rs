@@ -1,4 +1,4 @@
-//! The timed work on connections between nodes: dials routes that are due, sends pings, and ends dead
+//! Does the timed work on connections between nodes: dials routes that are due, sends pings, and ends dead
 //! connections.
 
 use tidegate::Time;
@@ -14,7 +14,7 @@ use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
 impl Peers {
-    /// Returns the time at which the loop must call [`Peers::handle_timeouts`].
+    /// Returns the time at which the loop must next call [`Peers::handle_timeouts`].
     pub(crate) fn deadline(&self) -> Option<Time> {
         let pings = (!self.conns.is_empty()).then_some(self.next_ping);
         let channels = self.conns.iter().map(|(_, c)| c.channel.deadline());
@@ -22,7 +22,8 @@ impl Peers {
         all.into_iter().flatten().chain(channels).min()
     }
 
-    /// Dials the routes that are due, sends pings, and ends dead connections.
+    /// Dials the routes that are due, sends pings to peers, and ends connections to peers that have been
+    /// silent for too long.
     pub(crate) fn handle_timeouts(&mut self, now: Time, node: &mut Node) {
         for (_, conn) in &mut self.conns {
             // Bytes that this node has not read yet prove that the peer is alive, so the node does not count
@@ -72,7 +73,8 @@ impl Peers {
         }
     }
 
-    /// Logs the reason why the node cannot open its streams yet, or the members to which no route leads.
+    /// Logs the reason why the node cannot open its streams yet, or the members to which no route leads, for
+    /// the operator.
     fn say_what_is_missing(&mut self, now: Time) {
         let formation = self.roster.formation();
         let line = if let Some(why) = formation.waiting_for() {
