@@ -1,9 +1,9 @@
-//! The event loop's part in streams: once a turn it carries entries from the streams to the Raft groups, and
-//! committed entries back.
+//! Does the event loop's part in streams: once a turn, carries entries from the streams to the Raft groups,
+//! and committed entries back.
 //!
-//! It decides only the order. First it hands the gathered entries to the log, so that the log thread can
-//! begin the next sync. Then it applies the entries that the last sync made durable, and answers the clients
-//! that wait for them.
+//! This module decides only the order. First the loop hands the gathered entries to the log, so that the log
+//! thread can begin the next sync. Then the loop applies the entries that the last sync made durable, and
+//! answers the clients that wait for them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -33,16 +33,17 @@ use crate::event_loop::handle::Handle;
 use crate::sessions::Node;
 use crate::streams::{JetStream, Messages};
 
-/// The interval at which the loop checks if a full disk has space again.
+/// The interval at which the loop checks whether a full disk has space again, so that it accepts messages
+/// again.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);
 
-/// The limit on the cost of the streams that the loop copies for a checkpoint in one turn. A stream costs 1,
-/// and its consumers and messages add to that ([`Streams::go_on_snapshot`]).
+/// The limit on the cost of the streams that the loop copies for a checkpoint in one turn, so that no turn
+/// takes long. A stream costs 1, and its consumers and messages add to that ([`Streams::go_on_snapshot`]).
 const COPIED_A_TURN: usize = 256;
 
-/// The messages of one group in the store, from which the group's streams read.
+/// Gives the streams of one group the stored messages of the group, from the store.
 struct InStore<'a> {
-    /// The slot of the group in the store.
+    /// The slot of the group, by which the store finds the group's messages.
     at: GroupSlot,
     store: &'a Store,
     mends: bool,
@@ -64,13 +65,14 @@ impl Messages for InStore<'_> {
     }
 }
 
-/// Returns whether another node may have the damaged record at `place`, so that the streams wait for it.
+/// Returns whether another node may still send the messages of the damaged record at `place`, so that the
+/// streams wait for them.
 fn is_mended(mends: bool, lost: &BTreeSet<u64>, place: Place) -> bool {
     mends && !lost.contains(&place.lsn)
 }
 
-/// The settings of streams that the node has not opened yet, and the lock of their data directory, which this
-/// process holds in the meantime.
+/// The settings of the streams that the loop has not opened yet, and the lock of their data directory, which
+/// this process holds in the meantime.
 #[derive(Debug)]
 pub(super) struct Waiting {
     kept: StreamSettings,
@@ -78,7 +80,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Locks the data directory for this process.
+    /// Locks the data directory for this process, so that no other server uses it until the streams open.
     pub(super) fn claim(kept: StreamSettings) -> Result<Self, StartError> {
         let failed = |source| StartError::Streams {
             directory: kept.directory.clone(),
@@ -89,8 +91,8 @@ impl Waiting {
     }
 }
 
-/// Opens the data directory and gives the node the streams in it. `among` holds this node's groups and the
-/// other nodes; `None` means that the node is alone.
+/// Opens the store in the data directory and gives the node the streams in it, so that it can serve them.
+/// `among` holds this node's groups and the other nodes; `None` means that the node is alone.
 fn open(
     node: &mut Node,
     now: Time,
@@ -100,8 +102,8 @@ fn open(
     decisions: Option<&DecisionLog>,
 ) -> Result<Store, StartError> {
     // The loop reads the wall clock before it opens the streams, because the reading must belong to the
-    // moment `now` and the opening may take long. With a later reading the streams' time would run ahead by
-    // the time of the opening.
+    // moment `now`, and the opening may take long. After a later reading the streams' time would run ahead by
+    // that time.
     let wall_us = wall_clock_us();
     let directory = kept.directory.clone();
     let clustered = among.is_some();
@@ -206,7 +208,8 @@ fn open(
     Ok(store)
 }
 
-/// Begins to open the store in this directory; on a simulated machine, on the simulated disks.
+/// Begins to open the store in this directory, or on the simulated disks if the loop runs on a simulated
+/// machine.
 fn begin(
     directory: &Path,
     options: Options,
@@ -219,7 +222,7 @@ fn begin(
     Opening::begin(directory, options, wake)
 }
 
-/// Returns the limits on the streams that the operator has set.
+/// Converts the operator's settings into the limits that the streams enforce.
 fn limits(kept: &StreamSettings, replicated: bool) -> AccountLimits {
     let bound = |n: Option<u64>| n.unwrap_or(u64::MAX);
     AccountLimits {
@@ -230,7 +233,7 @@ fn limits(kept: &StreamSettings, replicated: bool) -> AccountLimits {
     }
 }
 
-/// Logs how the recovery found the end of the log, unless the log ended cleanly.
+/// Logs for the operator how the recovery found the end of the log, unless the log ended cleanly.
 fn tell_verdict(opening: &Opening) {
     match &opening.recovery().verdict {
         Verdict::Clean => {}
@@ -246,7 +249,8 @@ fn tell_verdict(opening: &Opening) {
 }
 
 impl Server {
-    /// Opens the streams once the members of the cluster are fixed, or at once without a cluster.
+    /// Opens the streams once the members of the cluster are fixed, because the groups depend on them, or at
+    /// once without a cluster.
     pub(super) fn open_streams(&mut self, now: Time) -> Result<(), StartError> {
         let ready = |_: &mut Waiting| match &self.peers {
             Some(peers) => peers.formed().is_some(),
@@ -278,14 +282,15 @@ impl Server {
         }
     }
 
-    /// Does one turn's work for the streams of all groups.
+    /// Does one turn's work for the streams of all groups: proposes and applies entries, serves the streams,
+    /// and sends messages to other nodes.
     pub(super) fn turn_streams(&mut self, now: Time) -> Result<(), RunError> {
         let Some(store) = self.store.as_mut() else {
             return Ok(());
         };
         let node = &mut self.node;
-        // The loop reads the wall clock first and the monotonic clock second. A pause between the two then
-        // makes the streams' time lag behind, and never run ahead.
+        // The loop reads the wall clock first and the monotonic clock second. If the thread pauses between
+        // the two, the streams' time then lags behind, and never runs ahead.
         let wall_us = wall_clock_us();
         node.set_wall_clock(self.clock.now(), wall_us);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
@@ -364,7 +369,7 @@ impl Server {
         Ok(())
     }
 
-    /// Lets the scrub read a part of the log again, and asks other nodes for the messages in damaged ranges.
+    /// Makes the scrub read a part of the log again, and asks other nodes for the messages in damaged ranges.
     fn look_for_damage(&mut self, now: Time) {
         let Some(store) = self.store.as_mut() else {
             return;
@@ -408,7 +413,7 @@ impl Server {
     }
 }
 
-/// Proposes the gathered entries to their groups, as far as the groups accept them.
+/// Proposes the gathered entries of all groups, as far as the groups accept them.
 fn propose(node: &mut Node, store: &mut Store, clock: &LoopClock) {
     for at in store.slots() {
         propose_in(at, node, store, clock);
@@ -442,8 +447,8 @@ fn propose_in(at: GroupSlot, node: &mut Node, store: &mut Store, clock: &LoopClo
     }
 }
 
-/// Continues the checkpoints that are due. Also answers the store's question about the messages that streams
-/// still need in a segment.
+/// Does the store's work on checkpoints that are due: copies streams into them. Also answers the store's
+/// question about the messages that streams still need in a segment.
 fn checkpoint(node: &mut Node, store: &mut Store) {
     for (at, streams) in node.slots().zip(node.all_streams_mut()) {
         if store.wants_checkpoint(at) {

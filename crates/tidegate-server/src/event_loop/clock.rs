@@ -1,4 +1,5 @@
-//! The clocks of the event loop: the monotonic clock, the wall clock, and the CPU clock of the loop's thread.
+//! Reads the clocks of the event loop: the monotonic clock, the wall clock, and the CPU clock of the loop's
+//! thread.
 //!
 //! On a simulated machine all three show the virtual time, which the works of the loop advance. The product
 //! has no simulated machine.
@@ -8,17 +9,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 use tidegate::{Clock, Time};
 
-/// The monotonic clock of the event loop.
+/// The monotonic clock by which the event loop measures time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoopClock(Clock);
 
 impl LoopClock {
-    /// Starts the clock at zero, or at the virtual time of the simulated machine.
+    /// Starts the loop's clock at zero, or at the virtual time of the simulated machine.
     pub(super) fn start() -> Self {
         Self(Clock::start())
     }
 
-    /// Returns the time since the start.
+    /// Returns the time since the clock's start, or the virtual time of the simulated machine.
     #[inline]
     pub(super) fn now(&self) -> Time {
         #[cfg(feature = "sim")]
@@ -29,7 +30,7 @@ impl LoopClock {
     }
 }
 
-/// Returns the time of the machine's clock, in microseconds since the Unix epoch.
+/// Returns the wall-clock time of the machine, for the streams, in microseconds since the Unix epoch.
 pub(super) fn wall_clock_us() -> u64 {
     #[cfg(feature = "sim")]
     if let Some(us) = crate::simulated::wall_clock_us() {
@@ -39,7 +40,7 @@ pub(super) fn wall_clock_us() -> u64 {
     since.map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// Returns the CPU time that this thread has used so far.
+/// Returns the CPU time that the calling thread has used so far, by which the loop measures its turns.
 pub(super) fn cpu_time() -> Duration {
     #[cfg(feature = "sim")]
     if let Some(now) = crate::simulated::now() {

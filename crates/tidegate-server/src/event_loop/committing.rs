@@ -1,5 +1,5 @@
-//! The loop's part in the syncs of the log: which thread has the duty of writing, and whether a batch waits
-//! for a sync on the loop's thread.
+//! Does the loop's part in the syncs of the log: decides which thread has the duty of writing, and whether
+//! the loop's thread must commit a batch.
 
 use std::time::Duration;
 
@@ -10,19 +10,21 @@ use tidegate_raft::store::Store;
 use super::Server;
 use super::place::{Counts, Place, Placing};
 
-/// See the [module](self).
+/// The state by which the loop decides about the duty of writing, see the [module](self).
 #[derive(Debug)]
 pub(super) struct Committing {
     placing: Placing,
-    /// True if the loop has asked the log thread for the duty and does not have it yet.
+    /// True if the loop has asked the log thread for the duty of writing and does not have it yet.
     wants: bool,
-    /// True if all batches were durable when this turn began to hand batches to the log.
+    /// True if all batches were durable when this turn began to hand batches to the log, so that the loop can
+    /// measure a sync.
     was_at_rest: bool,
-    /// The log's segment of the last batch when this turn began to hand batches to the log.
+    /// The log's segment of the last batch when this turn began to hand batches to the log, by which the loop
+    /// sees that a sync would seal a segment.
     segment: u64,
     /// The log position up to which the loop's thread has offered batches to the log's controller.
     offered: Lsn,
-    /// The time at which the loop's thread must commit again.
+    /// The time at which the loop's thread must commit again, because the controller lets a batch wait.
     again: Option<Time>,
 }
 
@@ -40,21 +42,23 @@ impl Default for Committing {
 }
 
 impl Committing {
-    /// Notes whether the log is at rest, before this turn hands batches to it.
+    /// Records whether the log is at rest before this turn hands batches to it, for the measurement of the
+    /// next sync.
     pub(super) fn note_rest(&mut self, store: &Store) {
         self.segment = store.segment();
         self.was_at_rest = store.log().progress().pending_batches == 0;
     }
 
-    /// Returns the time at which the loop's thread must commit again; `None` if no time is set.
+    /// Returns the time at which the loop's thread must commit again; `None` if the log's controller has set
+    /// no time.
     pub(super) const fn deadline(&self) -> Option<Time> {
         self.again
     }
 }
 
 impl Server {
-    /// Notes the turn that has ended, and returns the duty if the loop's thread should have it: takes it from
-    /// the log thread, or returns it to the log thread.
+    /// Measures the turn that has ended, and decides which thread has the duty of writing: takes the duty
+    /// from the log thread, or gives it back. Returns the duty if the loop's thread should have it.
     pub(super) fn hold_duty(&mut self, duty: Option<Duty>) -> Option<Duty> {
         let Some(store) = &self.store else {
             return None;
@@ -74,7 +78,7 @@ impl Server {
             committing.placing.handle_turn(begun, ended, counts);
         }
         let duty = match (committing.placing.place(), duty) {
-            // The sync would also seal a segment, which takes long. The log thread does that.
+            // The sync would also seal a segment, which takes long, so the loop leaves it to the log thread.
             (Place::Loop, Some(_)) if store.segment() != committing.segment => None,
             (Place::Loop, Some(duty)) => Some(duty),
             (Place::Loop, None) => {
@@ -92,7 +96,7 @@ impl Server {
                 if std::mem::take(&mut committing.wants) {
                     store.want_duty(false);
                 }
-                // The drop of the duty returns it to the log thread.
+                // The loop drops the duty, which gives it back to the log thread.
                 drop(duty);
                 None
             }
@@ -116,7 +120,7 @@ impl Server {
         new || committing.again.is_some_and(|at| at <= ended)
     }
 
-    /// Handles a commit on the loop's thread that took this long.
+    /// Measures a commit on the loop's thread that took this long, and sets the time of the next commit.
     pub(super) fn handle_committed_here(&mut self, took: Duration, committed: Committed) {
         let now = self.clock.now();
         let again = match committed {
@@ -126,19 +130,20 @@ impl Server {
                 again
             }
             Committed::Nothing { again } => again,
-            // The next turn asks the store, which reports the failure.
+            // The store reports the failure when the next turn asks it, so the loop does nothing here.
             _ => None,
         };
         self.committing.again = again.map(|after| now + after);
     }
 
-    /// Handles the lack of a thread that stands by: the log thread syncs from now on.
+    /// Gives the duty of writing to the log thread from now on, because no thread could stand by.
     pub(super) fn handle_no_partner(&mut self) {
         self.committing.placing.handle_late(self.clock.now());
         self.committing.again = None;
     }
 
-    /// Handles a sync on the loop's thread that is late: another thread, which calls this, runs the loop now.
+    /// Gives the duty of writing to the log thread, because a sync on the loop's thread is late: the thread
+    /// that stood by calls this and runs the loop now.
     pub(super) fn handle_late_sync(&mut self) {
         let now = self.clock.now();
         self.turns.handle_other_thread();

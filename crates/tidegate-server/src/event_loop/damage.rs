@@ -1,5 +1,6 @@
 //! Handles damage that the scrub finds in the log: looks up the messages in the damaged range, asks other
-//! nodes for them, and logs the outcome. Each turn of the loop does a bounded part of that.
+//! nodes for them, and logs the outcome. Each turn of the loop does a bounded part of that, so that clients
+//! do not wait.
 //!
 //! A damaged range without any message that a stream still has needs no repair. A node without a cluster
 //! cannot ask other nodes: it logs the lost messages, and serves all other messages.
@@ -16,8 +17,8 @@ use tidegate_stream::schema::sequence::StreamSeq;
 
 use tidegate_stream::stream::Streams;
 
-/// The greatest number of damaged ranges that the loop handles at a time. The scrub finds further ranges
-/// again in its next round.
+/// The greatest number of damaged ranges that the loop handles at the same moment, so that they take bounded
+/// memory. The scrub finds further ranges again in its next round.
 const RANGES_MAX: usize = 256;
 /// The time after which the loop searches a damaged range again for messages that other nodes have not sent
 /// yet.
@@ -28,9 +29,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 struct Found {
     range: Range<u64>,
     at: Time,
-    /// The group, and the message of the group, at which the next turn continues the search.
+    /// The group, and the message of the group, at which the loop continues the search in the next turn.
     from: (GroupSlot, (StreamNumber, StreamSeq)),
-    /// The number of messages that the first search found in the damaged range.
+    /// The number of messages that the loop's first search found in the damaged range, for the log line.
     messages: u64,
     /// The result of the current search so far: the number of messages that other nodes may still send; then
     /// (`lost`, `example`) the number of messages that no node has, and one of these.
@@ -40,14 +41,14 @@ struct Found {
     first: bool,
 }
 
-/// The damaged ranges that the loop handles; the [module](self) says how.
+/// Keeps the damaged ranges that the loop handles, see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Damage {
     ranges: VecDeque<Found>,
 }
 
 impl Damage {
-    /// Records a range of the log that the scrub found damaged.
+    /// Records a range of the log that the scrub found damaged, so that the loop searches it for messages.
     pub(super) fn handle_found(&mut self, now: Time, range: &Range<Lsn>) {
         let range = range.start.get()..range.end.get();
         let known = self.ranges.iter().any(|f| f.range == range);
@@ -66,14 +67,15 @@ impl Damage {
         });
     }
 
-    /// Returns the time at which the loop must call [`turn`](Self::turn) next.
+    /// Returns the time at which the loop must next call [`turn`](Self::turn) to search a range.
     pub(super) fn deadline(&self) -> Time {
         let times = self.ranges.iter().map(|f| f.at);
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// Searches one range for a bounded number of messages. `ask` asks other nodes for a message, given its
-    /// group, stream and number, and returns whether a node may send the message.
+    /// Searches one range for messages that streams still need, a bounded number in a turn. `ask` asks other
+    /// nodes for a message, given its group, stream and number, and returns whether a node may send the
+    /// message.
     pub(super) fn turn(
         &mut self,
         now: Time,
@@ -121,7 +123,7 @@ impl Damage {
 }
 
 impl Found {
-    /// Logs the result of a search through the whole range.
+    /// Logs the result of the search through the whole range, for the operator.
     fn tell(&mut self, groups: &PerGroup<&Streams>) {
         let Range { start, end } = self.range;
         if self.first {
@@ -158,7 +160,7 @@ mod tests {
 
     const CONFIG: &[u8] = br#"{"name":"S","subjects":["s"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":1,"duplicate_window":0}"#;
 
-    /// Returns a stream with message n at 100 n.
+    /// Creates a stream with message n at the log position 100 n.
     fn streams() -> Streams {
         let mut streams = Streams::new(AccountLimits::NONE);
         for n in 0..=20u64 {

@@ -29,7 +29,8 @@ pub(super) fn bound_clients(settings: &mut Settings) {
     }
 }
 
-/// Returns the greatest number of clients that a process with at most `limit` descriptors may have.
+/// Returns the greatest number of clients that a process with at most `limit` descriptors may have, with the
+/// reserved descriptors left free.
 fn clients_max(limit: u64, clustered: bool) -> usize {
     let nodes = if clustered { NODES } else { 0 };
     let kept = limit / LOG_SHARE + OTHERS + nodes;

@@ -1,4 +1,4 @@
-//! The reasons why a server cannot start or continue.
+//! Defines the errors with which a server fails to start or cannot continue.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::tls::TlsError;
 use crate::config::ClusterSettingsError;
 use crate::config::ExposureError;
 
-/// The reason why a server cannot start.
+/// The reason why a server cannot start, as the operator reads it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -21,7 +21,7 @@ pub enum StartError {
         host: String,
         /// The port on which the server should listen.
         port: u16,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The server cannot write the file for the decisions of controllers.
@@ -29,7 +29,7 @@ pub enum StartError {
     Record {
         /// The path of the file for the controllers' decisions.
         file: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The operating system refused to create the event loop's poller or a thread.
@@ -44,15 +44,15 @@ pub enum StartError {
     /// The data directory lacks this node's identity in the cluster, or belongs to another node.
     #[error("{}: {source}", directory.display())]
     Identity {
-        /// The data directory.
+        /// The data directory that the operator configured.
         directory: PathBuf,
-        /// The cause.
+        /// The reason why the server cannot take the identity from the directory.
         source: IdentityError,
     },
-    /// The server cannot offer TLS.
+    /// The server cannot offer TLS with the configured files.
     #[error("tls: {0}")]
     Tls(#[from] TlsError),
-    /// The node cannot use TLS with other nodes.
+    /// The node cannot use TLS with other nodes with the configured files.
     #[error("cluster.tls: {0}")]
     ClusterTls(TlsError),
     /// The settings describe no controller that the engine has.
@@ -61,9 +61,9 @@ pub enum StartError {
     /// The server cannot open the data directory.
     #[error("{}: {source}", directory.display())]
     Streams {
-        /// The data directory.
+        /// The data directory that the operator configured.
         directory: PathBuf,
-        /// The cause.
+        /// The error of the store.
         source: tidegate_raft::store::OpenError,
     },
     /// The data directory of a member of a cluster is damaged, so the node must rejoin with an empty one.
@@ -72,45 +72,46 @@ pub enum StartError {
         directory.display()
     )]
     Member {
-        /// The data directory.
+        /// The data directory that the operator configured.
         directory: PathBuf,
-        /// The cause.
+        /// The error of the store, which describes the damage.
         source: tidegate_raft::store::OpenError,
     },
-    /// The data directory holds data that this version of the server cannot read.
+    /// The data directory holds data that this version of the server cannot read, perhaps of a later version.
     #[error("{}: the streams cannot be read: {what}", directory.display())]
     State {
-        /// The data directory.
+        /// The data directory that the operator configured.
         directory: PathBuf,
-        /// A description of the unreadable data.
+        /// A description of the unreadable data, for the operator.
         what: String,
     },
 }
 
-/// The reason why a server cannot continue.
+/// The reason why a running server cannot continue, as the operator reads it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// The operating system refused to wait for socket events.
     #[error("the system refuses to wait for sockets: {0}")]
     Loop(io::Error),
-    /// A write or a sync of the log failed. Acknowledged messages are durable, but all other data may be
-    /// lost.
+    /// A write or a sync of the log failed, so the server accepts nothing more. Acknowledged messages are
+    /// durable, but all other data may be lost.
     #[error(
         "the log failed: {0}; every acknowledgement that was sent is of something durable, nothing that was not acknowledged may be relied on"
     )]
     Log(#[from] tidegate_log::Failure),
-    /// This node has lost log entries that other nodes count on.
+    /// This node has lost log entries that other nodes count on, so it must not take part in the cluster.
     #[error(
         "{0}: empty the data directory and start the node with --rejoin: the other nodes have everything"
     )]
     Forgotten(tidegate_raft::replica::StepError),
-    /// The node cannot apply a committed entry of the log.
+    /// The node cannot apply a committed entry of the log, so its state would differ from that of other
+    /// nodes.
     #[error(
         "an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one"
     )]
     Entry(#[from] tidegate_stream::stream::EntryError),
-    /// The members of the cluster have become fixed, and now the node cannot open the streams.
+    /// The node cannot open the streams, which it tries once the members of the cluster are fixed.
     #[error(transparent)]
     Start(#[from] StartError),
 }

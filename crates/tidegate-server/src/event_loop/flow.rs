@@ -11,8 +11,8 @@ use tidegate::Time;
 use tidegate::boundary::{Boundary, BoundaryError, Cut, DecisionLog, Step};
 use tidegate::controller::{BatchId, Bounds, Choice, ChoiceError, Load, Reason, Snapshot};
 
-/// The greatest number of copies of messages that the controller may allow in one batch, which is one round
-/// of socket writes.
+/// The bounds of the controller's choice: the greatest and (`ITEMS_MIN`) the least number of copies of
+/// messages that it may allow in one batch, which is one round of socket writes.
 const ITEMS_MAX: u64 = 65_536;
 const ITEMS_MIN: u64 = 16;
 /// The greatest number of bytes that the loop gathers in the clients' outboxes for one round of writes: with
@@ -23,14 +23,16 @@ const BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// writes, with any objective of the controller.
 const AGE_MAX: Duration = Duration::from_millis(100);
 
-/// The boundary at which the loop cuts the batches of its socket writes.
+/// The boundary at which the loop cuts the batches of its socket writes, with the controller that decides
+/// about them.
 #[derive(Debug)]
 pub(crate) struct Flow {
     boundary: Boundary,
-    /// The time at which the loop found the oldest copy of a message that still waits for a round of writes;
-    /// `None` if the loop has found none since the last round began.
+    /// The time at which the loop found the oldest copy of a message that still waits for a round of writes,
+    /// from which its wait counts; `None` if the loop has found none since the last round began.
     oldest: Option<Time>,
-    /// The id that the controller gave the round of writes in progress; `None` between two rounds.
+    /// The id that the controller gave the round of writes in progress; `None` between two rounds. With it
+    /// the loop reports the end of the round.
     writing: Option<BatchId>,
 }
 
@@ -50,7 +52,8 @@ impl Flow {
         })
     }
 
-    /// Makes the controller write its decisions into `log`, under the name `sockets`.
+    /// Makes the controller write its decisions into `log`, under the name `sockets`, so that an operator can
+    /// read them.
     pub(crate) fn log_to(&mut self, log: &DecisionLog) {
         self.boundary.log_to(log, "sockets");
     }
@@ -61,7 +64,7 @@ impl Flow {
         self.boundary.limit()
     }
 
-    /// Returns the controller's reason for the current limit.
+    /// Returns the controller's reason for the current limit, which the record of decisions shows.
     pub(crate) const fn reason(&self) -> Reason {
         self.boundary.reason()
     }
@@ -84,8 +87,8 @@ impl Flow {
         }
     }
 
-    /// Records that a round of writes begins, with the copies of messages and the bytes in `batch`. The loop
-    /// began it for this `reason`.
+    /// Tells the controller that the loop begins a round of writes for this `reason`, with the copies of
+    /// messages and the bytes in `batch`.
     pub(crate) fn started(&mut self, now: Time, batch: Load, reason: Reason) {
         self.oldest = None;
         let (now, left) = (self.boundary.at(now), Load::default());
@@ -94,7 +97,8 @@ impl Flow {
         self.writing = Some(started.unwrap_or_else(impossible));
     }
 
-    /// Records that the round of writes has ended, and that its writes took `cost_ns` nanoseconds.
+    /// Tells the controller that the round of writes has ended and that its writes took `cost_ns`
+    /// nanoseconds, from which it learns the cost of rounds.
     pub(crate) fn done(&mut self, now: Time, cost_ns: u64) {
         if let Some(id) = self.writing.take() {
             let now = self.boundary.at(now);
@@ -109,8 +113,8 @@ impl Flow {
     }
 }
 
-/// Panics. The boundary returns an error only if this module calls its functions in a wrong order, which is a
-/// programming error.
+/// Panics, because the boundary returns an error only if this module calls its functions in a wrong order,
+/// which is a programming error.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("the loop keeps to the order of calls: {error}")

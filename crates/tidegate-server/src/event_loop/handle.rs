@@ -13,34 +13,37 @@ use super::report::query::Query;
 use crate::config::Settings;
 use crate::sessions::system::Job;
 
-/// The greatest number of commands that may wait for the event loop.
+/// The greatest number of commands that may wait for the event loop; the handle refuses more, so that they
+/// take bounded memory.
 const COMMANDS_MAX: usize = 1024;
 
-/// A command of another thread to the event loop.
+/// A command that another thread sends to the event loop.
 #[derive(Debug)]
 pub(super) enum Command {
     Drain,
     LameDuck,
     Reload(Box<Settings>),
     Report(Box<Query>, SyncSender<Report>),
-    /// The thread that answers the clients of the system account wants their questions.
+    /// Makes the loop give the questions of the system account's clients to this thread, which answers them.
     ServeSystem(SyncSender<Job>),
-    /// Delivers an answer to a client, or a message about an event to all clients, of an account.
+    /// Makes the loop deliver an answer to a client, or a message about an event to all clients, of an
+    /// account.
     Say(Account, Box<[u8]>, Vec<u8>),
-    /// Closes the connection with this number, or (`SendAway`) asks its client to connect elsewhere. Reports
-    /// whether the connection exists.
+    /// Makes the loop close the connection with this number, or (`SendAway`) ask its client to connect
+    /// elsewhere. The loop reports whether the connection exists.
     Kick(u64, SyncSender<bool>),
     SendAway(u64, SyncSender<bool>),
 }
 
-/// A handle with which other threads send commands to a running server. All clones control the same server.
+/// A handle with which other threads send commands to a running server. All clones control one server.
 #[derive(Clone, Debug)]
 pub struct Handle {
     commands: Arc<Mutex<VecDeque<Command>>>,
     waker: Arc<Waker>,
 }
 
-/// The error for a command that the server does not get, because too many commands wait already.
+/// The error for a command that the handle does not send, because too many commands already wait for the
+/// server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server has {COMMANDS_MAX} commands waiting already: ask again later")]
 pub struct Busy;
@@ -53,8 +56,8 @@ impl Handle {
         }
     }
 
-    /// Drains the server: it accepts no more clients, finishes the input that it has received, writes its
-    /// outboxes, closes all connections, and ends.
+    /// Drains the server, so that it ends without loss: it accepts no more clients, finishes the input that
+    /// it has received, writes its outboxes, closes all connections, and ends.
     ///
     /// # Errors
     /// Too many commands wait for the server.
@@ -80,8 +83,8 @@ impl Handle {
         self.send(Command::Reload(Box::new(settings)))
     }
 
-    /// Asks the event loop for a report on the server's state. The loop sends the report through `to`. If the
-    /// loop ends before that, it drops `to`.
+    /// Asks the event loop for a report on the server's state, for the monitor. The loop sends the report
+    /// through `to`. If the loop ends before that, it drops `to`.
     pub(crate) fn report(&self, query: Query, to: SyncSender<Report>) -> Result<(), Busy> {
         self.send(Command::Report(Box::new(query), to))
     }
@@ -91,18 +94,20 @@ impl Handle {
         self.send(Command::ServeSystem(to))
     }
 
-    /// Delivers a message of this server to the clients of `account` that subscribe to `subject`.
+    /// Makes the event loop deliver a message of this server to the clients of `account` that subscribe to
+    /// `subject`.
     pub(crate) fn say(&self, account: Account, subject: &[u8], body: Vec<u8>) -> Result<(), Busy> {
         self.send(Command::Say(account, subject.into(), body))
     }
 
-    /// Closes the connection with the number `cid`. The loop sends through `to` whether there is one.
+    /// Makes the event loop close the connection with the number `cid`, for an operator. The loop sends
+    /// through `to` whether the connection exists.
     pub(crate) fn kick(&self, cid: u64, to: SyncSender<bool>) -> Result<(), Busy> {
         self.send(Command::Kick(cid, to))
     }
 
-    /// Asks the client of the connection with the number `cid` to connect to another server. The loop sends
-    /// through `to` whether there is such a connection.
+    /// Makes the event loop ask the client of the connection with the number `cid` to connect to another
+    /// server, for an operator. The loop sends through `to` whether the connection exists.
     pub(crate) fn send_away(&self, cid: u64, to: SyncSender<bool>) -> Result<(), Busy> {
         self.send(Command::SendAway(cid, to))
     }
@@ -118,9 +123,9 @@ impl Handle {
         Ok(())
     }
 
-    /// Wakes the event loop, so that it takes a turn.
+    /// Wakes the event loop, so that it takes a turn and sees new commands and outcomes.
     pub(super) fn wake(&self) {
-        // The wake-up fails only if the event loop has ended, which is harmless.
+        // The thread fails to wake the event loop only if the loop has ended, which does no harm.
         let _ = self.waker.wake();
     }
 

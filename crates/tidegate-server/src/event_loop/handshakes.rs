@@ -1,16 +1,17 @@
-//! Chooses which TLS handshake the pool's threads advance next. Pure.
+//! Chooses the TLS handshake that the pool's threads advance next. The code is pure.
 //!
-//! A step of a handshake costs a private-key operation, and the other side needs nothing but a hello to cause
-//! one. So handshakes wait in a queue until a thread is free. Other nodes go before clients. Clients with an
-//! answered hello go before new clients, so that the work on the answers is not lost. No class is passed over
-//! more than twice in a row. Within a class addresses take turns, and within an address the newest handshake
-//! goes first: its client has waited least, and is the least likely to have given up.
+//! A step of a handshake costs a private-key operation, and the other side needs only a hello to cause one.
+//! So handshakes wait in a queue until a thread is free. Other nodes go before clients. Clients with an
+//! answered hello go before new clients, so that the work on the answers is not lost. The queue passes over
+//! no class more than twice in a row. Within a class addresses take turns, and within an address the newest
+//! handshake goes first: its client has waited least, and is the least likely to have given up.
 
 use super::tokens::ChannelKey;
 use crate::fair::{FairQueue, Source, Ticket};
 use crate::party::ClientKey;
 
-/// The classes of connections with a waiting handshake, in order of precedence.
+/// The classes of connections with a waiting handshake, in order of precedence, from which the queue chooses
+/// the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     /// A connection to or from another node, which has precedence over clients.
@@ -29,14 +30,14 @@ impl Class {
     }
 }
 
-/// A connection with a waiting handshake.
+/// A connection with a handshake that waits for a free thread, and the class of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiting {
-    /// A connection to or from another node.
+    /// A connection to or from another node, which the queue prefers to clients.
     Peer(ChannelKey),
-    /// A client with a ClientHello that the server has answered.
+    /// A client with a ClientHello that the server has answered, which the queue prefers to new clients.
     Begun(ClientKey),
-    /// A client with a ClientHello that still waits for the server's answer.
+    /// A client with a ClientHello that still waits for the server's answer, the last in precedence.
     New(ClientKey),
 }
 
@@ -50,7 +51,8 @@ impl Waiting {
     }
 }
 
-/// The place of a handshake in the queue. The connection keeps it, so that the handshake can leave the queue.
+/// The place of a handshake in the queue. The connection keeps its place, so that the loop can remove the
+/// handshake from the queue.
 #[derive(Debug)]
 pub(crate) struct Place {
     class: Class,
@@ -60,36 +62,39 @@ pub(crate) struct Place {
 /// The queue of TLS handshakes that wait for a thread of the pool.
 #[derive(Debug, Default)]
 pub(super) struct Handshakes {
-    /// The waiting handshakes, by class and source.
+    /// The waiting handshakes, by class and source, so that classes and sources take turns.
     waiting: [FairQueue<Waiting>; 3],
     /// For each class, the number of choices in a row that passed the class over although a handshake of it
-    /// waited.
+    /// waited. The queue then chooses that class.
     passed: [u32; 3],
 }
 
 impl Handshakes {
-    /// Returns whether no handshake waits.
+    /// Returns whether no handshake waits for a thread.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.iter().all(FairQueue::is_empty)
     }
 
-    /// Queues the handshake of a connection that has bytes to read. Returns its place in the queue.
+    /// Queues the handshake of a connection that has bytes to read. Returns its place in the queue, which the
+    /// connection keeps.
     pub(super) fn wait(&mut self, waiting: Waiting, source: Source) -> Place {
         let class = waiting.class();
         let ticket = self.waiting[class.index()].push(source, waiting);
         Place { class, ticket }
     }
 
-    /// Removes the waiting handshake of a connection that has ended.
+    /// Removes the waiting handshake of a connection that has ended, so that no thread works on it.
     pub(super) fn withdraw(&mut self, place: &Place) {
         self.waiting[place.class.index()].remove(place.ticket);
     }
 
-    /// Takes the next handshake to advance, from a source for which `may` returns true. Chooses the class
-    /// that was passed over the most times in a row; among equal classes, the class with precedence.
+    /// Takes the next handshake for a free thread, from a source for which `may` returns true. Chooses the
+    /// class that the queue has passed over the most times in a row; among equal classes, the class with
+    /// precedence.
     pub(super) fn poll(&mut self, may: impl Fn(Source) -> bool) -> Option<(Source, Waiting)> {
         let mut classes = Class::ALL;
-        // The sort is stable, so equal classes keep their order of precedence.
+        // The sort is stable, so classes that the queue has passed over equally often keep their order of
+        // precedence.
         classes.sort_by_key(|class| std::cmp::Reverse(self.passed[class.index()]));
         let found = classes.into_iter().find_map(|class| {
             let next = self.waiting[class.index()].pop_newest(&may)?;
@@ -163,7 +168,7 @@ mod tests {
         handshakes.wait(waiting(Class::New, 1000), source(2));
         let first = [next(&mut handshakes), next(&mut handshakes)];
         assert_eq!(first, [999, 1000].map(|key| Some(waiting(Class::New, key))));
-        // An address with as many jobs as it may have must wait, and the others go on.
+        // An address with as many jobs as it may have must wait, and the queue goes on with the others.
         handshakes.wait(waiting(Class::New, 1001), source(2));
         let other = handshakes.poll(|from| from != source(1));
         assert_eq!(other, Some((source(2), waiting(Class::New, 1001))));
@@ -186,8 +191,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each waiting connection is served once or withdrawn, and no kind is passed over more than twice in
-        /// a row.
+        /// Checks that the queue serves each waiting connection once or withdraws it, and passes over no kind
+        /// more than twice in a row.
         #[test]
         fn none_is_lost_and_none_starves(acts in prop::collection::vec(act(), 1..150)) {
             let mut handshakes = Handshakes::default();

@@ -1,9 +1,9 @@
-//! The event loop's part in TLS handshakes and in checks of passwords: it queues the handshakes, sends the
+//! Does the event loop's part in TLS handshakes and in checks of passwords: queues the handshakes, sends the
 //! pool's threads their next jobs, and takes the outcomes.
 //!
-//! It decides nothing: [`Handshakes`] and the node choose the connections. While a thread has the TLS session
-//! of a connection, the loop neither reads nor writes that connection. The time that a client has for its
-//! handshake runs only while the server waits for the client.
+//! This module decides nothing: [`Handshakes`] and the node choose the connections. While a thread has the
+//! TLS session of a connection, the loop neither reads nor writes that connection. The time that a client has
+//! for its handshake runs only while the server waits for the client.
 //!
 //! [`Handshakes`]: crate::event_loop::handshakes::Handshakes
 
@@ -19,7 +19,8 @@ use crate::event_loop::tokens::ChannelKey;
 use crate::party::ClientKey;
 
 impl Server {
-    /// Puts a client's TLS handshake into the queue, unless it is there or with a thread of the pool.
+    /// Puts a client's TLS handshake into the queue, unless the handshake is there or with a thread of the
+    /// pool.
     pub(super) fn postpone(&mut self, key: ClientKey) {
         let Some(conn) = self.conns[key.index()].as_mut() else {
             return;
@@ -50,7 +51,7 @@ impl Server {
     }
 
     /// Takes the outcomes of the pool's jobs, and sends the next jobs to free threads. If both passwords and
-    /// handshakes wait, they take turns.
+    /// handshakes wait, they take turns, so that neither starves.
     pub(super) fn turn_pool(&mut self) {
         while let Some(outcome) = self.pool.poll() {
             let now = self.clock.now();
@@ -91,7 +92,7 @@ impl Server {
         }
     }
 
-    /// Sends the next password to the pool. Returns whether a password could be sent.
+    /// Sends the next password to the pool for a check. Returns whether the loop could send one.
     fn check_password(&mut self) -> bool {
         let pool = &mut self.pool;
         if !pool.may_check() {
@@ -105,7 +106,7 @@ impl Server {
         true
     }
 
-    /// Sends the next step of a handshake to the pool. Returns whether a step could be sent.
+    /// Sends the next step of a handshake to the pool. Returns whether the loop could send one.
     fn begin_step(&mut self) -> bool {
         loop {
             let pool = &self.pool;
@@ -130,8 +131,8 @@ impl Server {
         }
     }
 
-    /// Reads the bytes that a client has sent for its TLS handshake. Returns the connection's TLS session if
-    /// it has bytes to process.
+    /// Reads the bytes that a client has sent for its TLS handshake. Returns the connection's TLS session for
+    /// a thread, if the session has bytes to process.
     fn begin_step_of_client(
         &mut self,
         now: Time,
@@ -170,7 +171,7 @@ impl Server {
     }
 
     /// Reads the bytes that another node has sent for its TLS handshake. Returns the connection's TLS session
-    /// if it has bytes to process.
+    /// for a thread, if the session has bytes to process.
     fn begin_step_of_peer(
         &mut self,
         now: Time,
@@ -185,7 +186,8 @@ impl Server {
         self.peers.as_mut()?.take_step(key, number)
     }
 
-    /// Returns a TLS session to its connection after a step, unless the connection has ended in the meantime.
+    /// Puts a TLS session back into its connection after a step of a thread, unless the connection has ended
+    /// in the meantime.
     fn end_step(&mut self, now: Time, step: Step, failed: Option<Error>) {
         let Step { of, number, tls } = step;
         match of {

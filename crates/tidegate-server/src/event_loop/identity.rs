@@ -1,4 +1,4 @@
-//! The identity of a starting server: its id, its random seed, and the INFO for its clients.
+//! Makes the identity of a starting server: its id, its random seed, and the INFO for its clients.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use super::peers::client_url;
 use crate::PROTOCOL_VERSION;
 use crate::config::Settings;
 
-/// Returns the INFO that the server sends to each client first.
+/// Makes the INFO that the server sends to each client first.
 pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
-    // INFO names the host as the settings name it, not the address behind the name, because a certificate is
-    // for the name that clients use.
+    // INFO names the host as the settings name it, not the address behind the name, because clients check the
+    // certificate against the name.
     let (host, port) = match &settings.client_advertise {
         Some(advertised) => (advertised.host(), advertised.port_or(address.port())),
         None => (settings.host.as_str(), address.port()),
@@ -43,16 +43,16 @@ pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) ->
             None if settings.client_advertise.is_some() => {
                 client_url(settings, address).into_iter().collect()
             }
-            // Without that setting a server alone names no address beside the host: clients would take it for
-            // another server.
+            // A server alone names no address beside the host, because clients would take it for another
+            // server.
             None => Vec::new(),
         },
         ..Info::default()
     }
 }
 
-/// Returns a seed that an attacker cannot cheaply foresee, derived from the random keys of the standard
-/// library's hash function.
+/// Returns a seed for the node's random numbers that an attacker cannot cheaply foresee. The seed comes from
+/// the random keys of the standard library's hash function.
 pub(super) fn seed() -> u64 {
     #[cfg(feature = "sim")]
     if let Some(drawn) = crate::simulated::random() {
@@ -61,7 +61,8 @@ pub(super) fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// Draws a random server id in nats-server's form: 56 characters of base 32, the first of which is an N.
+/// Draws the random id of a server in nats-server's form: 56 characters of base 32, the first of which is an
+/// N.
 pub(super) fn server_id() -> String {
     const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let words: Vec<u64> = (0..5).map(|_| seed()).collect();

@@ -1,23 +1,23 @@
-//! Rate-limits log lines about events that clients or peers can cause as often as they like. Each line gives
-//! the number of events since the last line.
+//! Rate-limits log lines about events that clients or peers can cause as often as they like. So the log does
+//! not fill. Each line gives the number of events since the last line.
 
 use std::time::Duration;
 
 use tidegate::Time;
 
-/// The default of the shortest time between two log lines.
+/// The default of the shortest time between two log lines of one kind.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The rate limit of one kind of log line.
+/// The rate limit of one kind of log line, which the loop asks before it logs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogLimit {
     pause: Duration,
-    /// The greatest number of lines in one `pause`, and (`lines`) the number of lines in the current pause so
-    /// far.
+    /// The greatest number of lines that the loop logs in one `pause`, and (`lines`) the number of lines in
+    /// the current pause so far.
     lines_max: u32,
     lines: u32,
     next: Time,
-    /// The number of events since the last line.
+    /// The number of events since the last log line, which the next line states.
     missed: u64,
 }
 
@@ -28,13 +28,13 @@ impl Default for LogLimit {
 }
 
 impl LogLimit {
-    /// Creates a limit of one log line in each `pause`.
+    /// Creates a limit of one log line in each `pause`, for events that all look alike.
     pub(super) const fn every(pause: Duration) -> Self {
         Self::lines(1, pause)
     }
 
     /// Creates a limit of `lines_max` log lines in ten seconds, for a kind of line that names a client or a
-    /// node: a single line would name only one of many.
+    /// node, because a single line would name only one of many.
     pub(super) const fn of_lines(lines_max: u32) -> Self {
         Self::lines(lines_max, PAUSE)
     }
@@ -50,7 +50,7 @@ impl LogLimit {
     }
 
     /// Counts an event. If a log line is due now, returns the line's suffix, with the number of events since
-    /// the last line; otherwise `None`.
+    /// the last line; otherwise `None`, and the caller logs nothing.
     pub(super) fn due(&mut self, now: Time) -> Option<String> {
         if self.is_spent(now) {
             self.missed += 1;
@@ -67,7 +67,7 @@ impl LogLimit {
         })
     }
 
-    /// Returns whether the limit forbids a log line now.
+    /// Returns whether the limit forbids a log line now, without counting an event.
     pub(super) fn is_spent(&self, now: Time) -> bool {
         now < self.next && self.lines >= self.lines_max
     }

@@ -1,6 +1,6 @@
-//! The members' file in the data directory, which holds a node's identity in its cluster. The server reads
-//! the file at its start, and rewrites it when its content changes: when the server draws its id, when the
-//! cluster is formed, when the log begins, and when the node rejoins.
+//! Reads and writes the members' file in the data directory, which holds a node's identity in its cluster.
+//! The server reads the file at its start, and rewrites it when its content changes: when the server draws
+//! its id, when the cluster is formed, when the log begins, and when the node rejoins.
 //!
 //! The server writes a new file beside the old one, syncs it, renames it, and syncs the directory, so that a
 //! crash leaves either the old file or the new one.
@@ -15,7 +15,7 @@ use tidegate_raft::store::{MEMBERS_FILE as FILE, VERSION_FILE};
 
 const NEW: &str = "members-new";
 
-/// The reason why a node cannot take its identity from the data directory.
+/// The reason why a node cannot take its identity from the data directory, as the operator reads it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
@@ -31,20 +31,22 @@ pub enum IdentityError {
         "the data directory belongs to a node of cluster `{0}`: say --cluster and --routes, or use another directory"
     )]
     Clustered(String),
-    /// The data directory belongs to a server that ran alone, but the operator started the server in a
-    /// cluster.
+    /// The data directory belongs to a server that ran alone, or has lost its members' file, but the operator
+    /// started the server in a cluster.
     #[error(
         "the data directory is of a server that ran alone, or has lost its file `members`; the nodes of a cluster begin with empty ones: use another directory, and --rejoin if this was a member's"
     )]
     Alone,
 }
 
-/// Opens the directory that holds the members' file, within the data directory `data`.
+/// Opens the directory that holds the members' file, which is the folder `tidegate` in the data directory
+/// `data`.
 pub(super) fn storage(data: &Path) -> Result<Disk, IdentityError> {
     Ok(Disk::open(data.join("tidegate"))?)
 }
 
-/// Reads the members' file; `None` if the directory has none.
+/// Reads the members' file, from which the node learns its identity; `None` if the directory has no such
+/// file.
 pub(super) fn load(storage: &dyn Storage) -> Result<Option<MembersFile>, IdentityError> {
     let file = match storage.open(FILE) {
         Ok(file) => file,
@@ -59,7 +61,7 @@ pub(super) fn load(storage: &dyn Storage) -> Result<Option<MembersFile>, Identit
     Ok(Some(MembersFile::decode(&text)?))
 }
 
-/// Replaces the members' file durably.
+/// Replaces the members' file durably, so that a crash leaves the old file or the new one.
 pub(super) fn save(storage: &dyn Storage, file: &MembersFile) -> io::Result<()> {
     let to = storage.create(NEW)?;
     to.write_at(&[IoSlice::new(file.encode().as_bytes())], 0)?;
@@ -114,7 +116,7 @@ pub(super) fn begin_log(storage: &dyn Storage, file: &mut MembersFile) -> io::Re
     Ok(())
 }
 
-/// Checks that the directory does not belong to a node of a cluster.
+/// Checks that the directory does not belong to a node of a cluster, before a server runs alone with it.
 pub(super) fn check_alone(storage: &dyn Storage) -> Result<(), IdentityError> {
     match load(storage)? {
         Some(file) => Err(IdentityError::Clustered(file.cluster)),

@@ -1,5 +1,5 @@
-//! The event loop, on one thread: it waits for sockets, hands received bytes to the node, writes the
-//! outboxes, and sleeps until the earliest deadline.
+//! Runs the event loop, on one thread: the loop waits for sockets, hands received bytes to the node, writes
+//! the outboxes, and sleeps until the earliest deadline.
 //!
 //! The loop owns the sockets and decides only the order of work: take the events, act once, then write. In
 //! each turn it reads ready connections for a bounded time and in equal shares (`ReadQueue`), so that no
@@ -86,26 +86,28 @@ use crate::cures::{cures, openings_a_turn};
 use crate::party::ClientKey;
 use crate::sessions::Node;
 
-/// The greatest number of bytes that the loop reads from a connection at a time: about as many as a client
-/// library writes at a time, and a small part of a core's cache.
+/// The greatest number of bytes that the loop reads from a connection at once: about as many as a client
+/// library writes at once, and a small part of a core's cache.
 const READ_BYTES: usize = 64 * 1024;
-/// The longest time for which one turn writes outboxes, and (`WRITES_A_LOOK`) the number of writes after
-/// which the loop reads the clock to check that time.
+/// The longest time for which one turn writes outboxes, so that reads and timers do not wait longer, and
+/// (`WRITES_A_LOOK`) the number of writes after which the loop reads the clock to check that time.
 const WRITE_BUDGET: Duration = Duration::from_micros(500);
 const WRITES_A_LOOK: usize = 4;
 /// The greatest number of sockets that the loop closes in one turn, so that many connections that end at once
 /// do not keep the loop long.
 const CLOSES_A_TURN: usize = 64;
-/// The greatest number of events that the loop takes from the poller at a time.
+/// The greatest number of events that the loop takes from the poller in one turn.
 const EVENTS_LEN: usize = 1024;
-/// The longest time for which a draining server reads the messages that clients have already sent.
+/// The longest time for which a draining server still reads the messages that clients have already sent,
+/// before it closes their connections.
 const DRAIN_READS: Duration = Duration::from_secs(1);
-/// The longest time for which a stopping server without clients still writes to its peers.
+/// The longest time for which a stopping server without clients still writes to its peers, so that its
+/// clients' last messages arrive.
 const PARTING: Duration = Duration::from_secs(2);
-/// The greatest number of log lines about failed logins in ten seconds.
+/// The greatest number of log lines about failed logins in ten seconds, so that a client cannot fill the log.
 const FAILED_LOGINS_LOGGED: u32 = 5;
 
-/// A server that listens for clients; [`Server::run`] serves them.
+/// A server that listens for clients, with its sockets and its node; [`Server::run`] serves the clients.
 #[derive(Debug)]
 pub struct Server {
     poll: Poll,
@@ -118,23 +120,23 @@ pub struct Server {
     /// The client connections with something to read, in the order in which the loop reads them.
     ready: ReadQueue,
     flow: Flow,
-    /// The thread that records the controllers' decisions; `None` without a file for them.
+    /// The thread that records the controllers' decisions; `None` if the operator wants no recording.
     recording: Option<Recording>,
     tls: Option<Arc<ServerConfig>>,
     handle: Handle,
     pool: Pool,
     system: SystemLink,
     outside: Outside,
-    /// True if the pool's next free thread must check a password and not advance a handshake, while jobs of
-    /// both kinds wait.
+    /// True if the loop gives the pool's next free thread a password and not a handshake, while jobs of both
+    /// kinds wait, so that they take turns.
     password_next: bool,
     scratch: Vec<u8>,
     accept_again: Option<Time>,
-    /// The rate limit of the log line that says that the server cannot accept connections.
+    /// The rate limit of the log line with which the server says that it cannot accept connections.
     not_accepted: LogLimit,
-    /// The rate limit of the log line that says that the server has its maximum of connections.
+    /// The rate limit of the log line with which the server says that it has its maximum of connections.
     not_admitted: LogLimit,
-    /// The rate limit of the log line that says that a client's login failed.
+    /// The rate limit of the log line with which the server says that a client's login failed.
     failed_logins: LogLimit,
     /// The clients to which the server sends INFO at the given time, unless they have begun TLS before; in
     /// the order of these times.
@@ -142,18 +144,21 @@ pub struct Server {
     tls_rate: TlsRate,
     /// The TLS handshakes that wait for a free thread of the pool.
     handshakes: Handshakes,
-    /// The log and the checkpoints of the streams; `None` without streams, and until they are open.
+    /// The store of the streams, with their log and checkpoints; `None` without streams, and until the loop
+    /// has opened it.
     store: Option<Store>,
     /// The streams' settings and the lock of their directory, until the members of the cluster are fixed and
-    /// the streams can open.
+    /// the loop can open the streams.
     waiting: Option<Waiting>,
     /// The Raft groups that this node shares with other nodes; `None` without a cluster.
     replication: Option<Replication>,
-    /// The log positions of damaged records that no other node has.
+    /// The log positions of damaged records that no other node can send, so that streams do not wait for
+    /// them.
     lost: BTreeSet<u64>,
-    /// The damaged ranges of the log that the scrub has found.
+    /// The damaged ranges of the log that the scrub has found, in which the loop looks for lost messages.
     damage: Damage,
-    /// The time at which the loop next checks if a full disk has space again.
+    /// The time at which the loop next checks whether a full disk has space again; `None` while the disk has
+    /// space.
     look_for_space: Option<Time>,
     /// The connections with the other nodes of the cluster; `None` without a cluster.
     peers: Option<Box<Peers>>,
@@ -165,20 +170,23 @@ pub struct Server {
     draining: Option<Time>,
     stopping: bool,
     turns: Turns,
-    /// The time for which this turn has written outboxes so far.
+    /// The time for which the loop has written outboxes in this turn, which [`WRITE_BUDGET`] bounds.
     writing: Duration,
     /// The round of writes that did not end in the last turn and that this turn continues.
     round: Option<Round>,
-    /// The loop's part in the syncs of the log.
+    /// The loop's part in the syncs of the log: the thread with the duty of writing, and the next commit.
     committing: Committing,
 }
 
-/// A round of socket writes that has begun and not ended.
+/// A round of socket writes that the loop has begun and not ended, because it took longer than a turn may
+/// write.
 #[derive(Clone, Copy, Debug)]
 struct Round {
-    /// The number of copies of messages that waited in the outboxes when the round began.
+    /// The number of copies of messages that waited in the outboxes when the round began, from which the
+    /// streams compute their share of the round's cost.
     items: u64,
-    /// The time that the round's writes have taken so far, in nanoseconds.
+    /// The time that the round's writes have taken so far, in nanoseconds, which the controller learns at the
+    /// end.
     spent_ns: u64,
 }
 
@@ -186,22 +194,24 @@ struct Round {
 struct Conn {
     socket: Socket,
     address: SocketAddr,
-    /// The bytes received from the client, of which the node has used the first `used`.
+    /// The bytes that the loop has received from the client. The node has used the first `used` of them.
     input: Vec<u8>,
-    /// The number of bytes of `input` that the node has used; 0 unless the connection's time in a turn ended
-    /// within `input`.
+    /// The number of bytes of `input` that the node has used; 0 unless the loop ended the connection's time
+    /// in a turn within `input`.
     used: usize,
-    /// True if the client's socket may have bytes to read.
+    /// True if the client's socket may have bytes to read, as the poller reported and no read has shown
+    /// otherwise.
     readable: bool,
-    /// True if the client's socket takes more bytes.
+    /// True if the client's socket takes more bytes, so that the loop may write the outbox.
     writable: bool,
-    /// True if the client has closed its end of the connection.
+    /// True if the client has closed its end of the connection, so that it sends no more bytes.
     ended: bool,
-    /// True if the loop's list of connections to read contains this connection.
+    /// True if the loop's list of connections to read contains this connection, so that the loop does not
+    /// list it twice.
     listed: bool,
     share: Share,
-    /// True if the connection's time in its last turn ended before the node had used all whole operations in
-    /// `input`. The loop then reads no more bytes before the node has used these.
+    /// True if the loop ended the connection's time in its last turn before the node had used all whole
+    /// operations in `input`. The loop then reads no more bytes before the node has used these.
     cut: bool,
     opening: Opening,
     /// The place of the connection in the queue of TLS handshakes; `None` if no handshake of the connection
@@ -210,8 +220,8 @@ struct Conn {
 }
 
 impl Conn {
-    /// Keeps received bytes that the node has not used. If no bytes remain, frees a buffer that is larger
-    /// than an ordinary read needs.
+    /// Keeps received bytes that the node has not used, for the next turn. If no bytes remain, frees a buffer
+    /// that is larger than an ordinary read needs.
     fn keep(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         if self.input.is_empty() && self.input.capacity() > READ_BYTES {
@@ -222,7 +232,7 @@ impl Conn {
 
 impl Server {
     /// Checks the certificates and the controller in the settings, as a start does. Opens no port and writes
-    /// no file.
+    /// no file, so that an operator can check a configuration beside a running server.
     ///
     /// # Errors
     /// A file of certificates or keys that a server cannot use, or bounds that no controller can satisfy.
@@ -232,7 +242,7 @@ impl Server {
         Ok(())
     }
 
-    /// Listens at the address in the settings.
+    /// Creates a server that listens at the address in the settings, for [`Server::run`].
     ///
     /// # Errors
     /// The server cannot apply the settings: for example, the address is in use, or a certificate is
@@ -323,7 +333,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Returns the address at which the server listens for clients.
+    /// Returns the address at which the server listens for clients, which has the real port if the settings
+    /// ask for any free one.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -336,7 +347,7 @@ impl Server {
         self.peers.as_ref().map(|p| p.address())
     }
 
-    /// Returns a handle with which other threads send commands to the server.
+    /// Returns a handle with which other threads send commands to the server, such as a drain.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
@@ -350,7 +361,7 @@ impl Server {
         relay::run(self)
     }
 
-    /// Ends the server after its last turn: closes the streams and all sockets.
+    /// Ends the server after its last turn: closes the streams and all sockets, and finishes the recording.
     fn end(mut self) -> Result<(), RunError> {
         let closed = self.close_streams();
         let recording = self.recording.take();
@@ -375,7 +386,7 @@ impl Server {
         self.turn_with(events.iter().map(Ready::from))
     }
 
-    /// Runs one turn with these events, and returns the same as [`turn`](Self::turn).
+    /// Runs one turn with these events of the poller, with the result of [`turn`](Self::turn).
     fn turn_with(
         &mut self,
         events: impl Iterator<Item = Ready>,
@@ -392,8 +403,8 @@ impl Server {
         let now = self.clock.now();
         self.node.handle_timeouts(now);
         self.turn_peers(now);
-        // The pool gets its jobs after the timeouts, so that no thread works on a handshake that is past its
-        // time.
+        // The loop gives the pool its jobs after the timeouts, so that no thread works on a handshake that is
+        // past its time.
         self.turn_pool();
         let now = self.clock.now();
         self.open_streams(now)?;
@@ -404,7 +415,8 @@ impl Server {
         self.go_on(now);
         let hold = match self.round {
             None => self.flow.wait(now, self.node.gathered()),
-            // The last turn's round of writes has not ended, so this turn continues it without a wait.
+            // The loop has not ended the last turn's round of writes, so it continues the round in this turn
+            // without a wait.
             Some(_) => None,
         };
         if hold.is_none() {
@@ -455,7 +467,7 @@ impl Server {
 
     fn take_event(&mut self, now: Time, event: Ready) {
         match Owner::of(event.token) {
-            // Once a turn the loop accepts connections that wait, so two reasons accept no more than one.
+            // The loop only notes that connections wait, and accepts them once in the turn.
             Owner::Listener => self.accept_again = Some(now),
             Owner::Waker => self.take_commands(now),
             Owner::PeerListener => {
@@ -476,12 +488,14 @@ impl Server {
                 conn.ended |= event.ended;
                 let waits = conn.place.is_some() || conn.socket.is_away();
                 if conn.ended && (waits || self.node.is_verifying(key)) {
-                    // The client has gone and needs neither the handshake nor the check of its password.
+                    // The client has gone and needs neither the handshake nor the check of its password, so
+                    // the loop closes the connection.
                     return self.node.handle_closed(now, key, CloseReason::ClientClosed);
                 }
                 if event.writable && !std::mem::replace(&mut conn.writable, true) {
-                    // The loop writes the outbox with the others, because a thousand sockets may take bytes
-                    // again in one turn. The node does not know the bytes that TLS holds back.
+                    // The loop writes the outbox later with the other outboxes, because a thousand sockets
+                    // may take bytes again in one turn. But it writes bytes that TLS holds back now, because
+                    // the node does not know of them.
                     match conn.socket.holds_back() {
                         true => self.write(now, key),
                         false => self.node.handle_more_to_write(key),
@@ -492,8 +506,8 @@ impl Server {
         }
     }
 
-    /// Lists a connection for reading, if its socket may have bytes, and its handshake neither waits in the
-    /// queue nor is with a thread of the pool.
+    /// Lists a connection for reading, if the connection's socket may have bytes, and its handshake neither
+    /// waits in the queue nor is with a thread of the pool.
     fn list(&mut self, key: ClientKey) {
         if let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut)
             && conn.readable
@@ -521,7 +535,8 @@ impl Server {
                         streams,
                         self.peers.as_ref().map(|p| Cluster::take(&self.node, p)),
                     );
-                    // The sending fails if the thread that asked for the report has ended, which is harmless.
+                    // The loop fails to send the report only if the thread that asked for it has ended, which
+                    // does no harm.
                     let _ = to.try_send(report);
                 }
                 Command::Drain if !self.stopping => {
@@ -551,7 +566,8 @@ impl Server {
                 Command::Say(account, subject, body) => {
                     self.node.say_system(now, account, &subject, &body);
                 }
-                // The sending fails if the thread that asked has ended, which is harmless.
+                // The loop fails to send the answer only if the thread that asked has ended, which does no
+                // harm.
                 Command::Kick(cid, to) => drop(to.try_send(self.node.kick(now, cid))),
                 Command::SendAway(cid, to) => drop(to.try_send(self.node.send_away(cid))),
             }
@@ -562,13 +578,13 @@ impl Server {
         self.stopping = true;
         self.accept_again = None;
         if let Some(mut listener) = self.listener.take() {
-            // A failed deregistration is harmless, since the server drops the listener in any case.
+            // A failed deregistration does no harm, since the server drops the listener in any case.
             let _ = self.poll.registry().deregister(&mut listener);
         }
     }
 
     /// Reads the listed connections as long as the turn's time for reading lasts. A connection with more to
-    /// read stays listed.
+    /// read stays listed for the next turn.
     fn read_ready(&mut self, now: Time) {
         let mut scratch = std::mem::take(&mut self.scratch);
         self.ready.begin_turn();
@@ -603,7 +619,8 @@ impl Server {
         }
     }
 
-    /// Reads a connection once, for its TLS handshake or for operations of the client.
+    /// Reads a connection once, and hands the bytes to the TLS handshake or, as the client's operations, to
+    /// the node.
     fn read_open(&mut self, now: Time, key: ClientKey, scratch: &mut [u8]) {
         let need = self.node.need(key);
         let Some(conn) = self.conns[key.index()].as_mut() else {
@@ -612,8 +629,8 @@ impl Server {
         if conn.cut {
             return self.go_on_after_cut(now, key);
         }
-        // The unused rest of the last read comes first in the buffer. A message larger than the buffer is
-        // gathered in the connection's own buffer instead.
+        // The loop puts the unused rest of the last read first into the buffer. It gathers a message larger
+        // than the buffer in the connection's own buffer instead.
         let gathers = need > scratch.len();
         let kept = if gathers { 0 } else { conn.input.len() };
         scratch[..kept].copy_from_slice(&conn.input[..kept]);
@@ -660,8 +677,8 @@ impl Server {
         }
     }
 
-    /// Lets the node use the bytes that were left when the connection's time in its last turn ended, before
-    /// the loop reads the socket again.
+    /// Hands the node the bytes that were left when the loop ended the connection's time in its last turn,
+    /// before the loop reads the socket again.
     fn go_on_after_cut(&mut self, now: Time, key: ClientKey) {
         let Some(conn) = self.conns[key.index()].as_mut() else {
             return;
@@ -744,7 +761,7 @@ impl Server {
         used
     }
 
-    /// Ends the connection's time in this turn: the rest of its input waits for a later turn.
+    /// Ends the connection's time in this turn, so that the rest of its input waits for a later turn.
     fn cut(&mut self, key: ClientKey) {
         if let Some(conn) = self.conns[key.index()].as_mut() {
             conn.cut = true;
@@ -777,14 +794,15 @@ impl Server {
         }
     }
 
-    /// Handles the deadlines of the channels with peers, once a turn.
+    /// Handles the deadlines of the channels with peers, such as pings and dials, once a turn.
     fn turn_peers(&mut self, now: Time) {
         if let Some(peers) = &mut self.peers {
             peers.handle_timeouts(now, &mut self.node);
         }
     }
 
-    /// Sends the INFO that is due to silent clients, and lists the connections that the node reads again.
+    /// Sends the INFO that is due to silent clients, and lists the connections from which the node reads
+    /// again after a pause.
     fn go_on(&mut self, now: Time) {
         self.greet_late(now);
         while let Some(peers) = &mut self.peers
@@ -794,16 +812,16 @@ impl Server {
         }
         while let Some(key) = self.node.poll_resumed() {
             if let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) {
-                // Even with an empty socket the connection may have work: bytes that the loop received
-                // earlier and the node has not used.
+                // The loop lists the connection even if its socket is empty, because the loop may hold bytes
+                // that it received earlier and the node has not used.
                 conn.readable = true;
                 self.list(key);
             }
         }
     }
 
-    /// Writes outboxes for the rest of the turn's [`WRITE_BUDGET`]. The next turn continues a round of writes
-    /// that takes longer.
+    /// Writes outboxes for the rest of the turn's [`WRITE_BUDGET`]. The loop continues a longer round of
+    /// writes in the next turn, so that no turn takes long.
     fn flush(&mut self, now: Time, reason: Reason) {
         if self.round.is_none() {
             let batch = self.node.take_gathered();
@@ -849,7 +867,7 @@ impl Server {
     }
 
     /// Writes the outbox of one connection once, as far as its socket takes bytes. The rest of a long outbox
-    /// waits until other connections have written.
+    /// waits until the loop has written the outboxes of other connections.
     fn write(&mut self, now: Time, key: ClientKey) {
         let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) else {
             return;
@@ -910,8 +928,8 @@ impl Server {
         }
     }
 
-    /// Once a drain is over, stops the streams and closes all connections. Returns whether the server has
-    /// finished.
+    /// Once a drain is over, stops the streams and closes all connections, as the operator asked. Returns
+    /// whether the server has finished.
     fn is_over(&mut self, now: Time) -> bool {
         if let Some(until) = self.draining
             && ((self.has_read_all() && self.node.streams_idle() && self.has_handed_over(now))
@@ -928,22 +946,23 @@ impl Server {
         self.stopping && self.draining.is_none() && closed && self.has_parted(now)
     }
 
-    /// Returns whether the server has handled all received input: no connection waits to be read, no TLS
-    /// handshake waits or runs, and every message has reached all of its receivers' outboxes.
+    /// Returns whether a draining server has handled all received input: no connection waits to be read, no
+    /// TLS handshake waits or runs, and every message has reached all of its receivers' outboxes.
     fn has_read_all(&self) -> bool {
         let opening = !self.handshakes.is_empty() || !self.pool.is_idle();
         self.ready.is_empty() && !opening && !self.node.is_spreading()
     }
 
-    /// Returns whether this node no longer leads any of its groups. A group that no other node can lead
-    /// counts once the other nodes have had time to learn that this node leaves.
+    /// Returns whether this node, which stops, has handed over the leadership of all its groups. A group that
+    /// no other node can lead counts as handed over once the other nodes have had time to learn that this
+    /// node leaves.
     fn has_handed_over(&self, now: Time) -> bool {
         let mut all = self.node.all_streams();
         self.replication.is_none() || all.all(|s| s.has_handed_over(now))
     }
 
-    /// Returns whether the clients' last messages have been written to the peers, or the time for that is
-    /// over.
+    /// Returns whether a stopping server may end: the loop has written the clients' last messages to the
+    /// peers, or the time for that is over.
     fn has_parted(&mut self, now: Time) -> bool {
         let written = |peers: &Peers| peers.is_written(&self.node);
         if self.peers.as_deref().is_none_or(written) {
@@ -953,14 +972,14 @@ impl Server {
     }
 }
 
-/// Logs a warning that the network can read the credentials of clients.
+/// Logs a warning for the operator that other machines on the network can read the credentials of clients.
 fn warn_of_shown_credentials() {
     tracing::warn!(
         "clients send their passwords and tokens without TLS, and other machines on the network can read them: configure tls"
     );
 }
 
-/// Reads the certificates of the client port and of the port for nodes from their files.
+/// Reads the certificates of the client port and of the port for nodes from their files, and checks them.
 fn certificates(
     settings: &Settings,
 ) -> Result<(Option<Arc<ServerConfig>>, Option<PeerTls>), StartError> {

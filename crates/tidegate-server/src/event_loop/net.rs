@@ -1,7 +1,7 @@
-//! The sockets of the event loop, and the listeners on which they arrive.
+//! Provides the sockets of the event loop, and the listeners on which they arrive.
 //!
 //! The product has TCP sockets and nothing else. With the feature `sim` a socket is either a TCP socket or a
-//! pipe of the simulated network (`simulated/sockets`), so that the simulation drives this very loop.
+//! pipe of the simulated network (`simulated/sockets`), so that the simulation drives the product's own loop.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,8 @@ pub(super) use mio::net::{TcpListener as Listener, TcpStream as Stream};
 #[cfg(feature = "sim")]
 pub(crate) use crate::simulated::sockets::{Listener, Stream};
 
-/// Listens on this address. Returns the listener, which never blocks, and its address.
+/// Listens on this address for connections. Returns the listener, which never blocks the loop, and its
+/// address.
 pub(super) fn listen(host: &str, port: u16) -> io::Result<(Listener, SocketAddr)> {
     #[cfg(feature = "sim")]
     if crate::simulated::is_on() {
@@ -27,7 +28,8 @@ pub(super) fn listen(host: &str, port: u16) -> io::Result<(Listener, SocketAddr)
     Ok((listener, address))
 }
 
-/// Returns the TCP socket behind a stream; `None` for a pipe of the simulated network.
+/// Returns the TCP socket behind a stream, for options that only TCP has; `None` for a pipe of the simulated
+/// network.
 #[cfg(target_os = "linux")]
 pub(super) const fn tcp(stream: &Stream) -> Option<&mio::net::TcpStream> {
     #[cfg(feature = "sim")]

@@ -1,5 +1,5 @@
-//! The opening of client connections: the server accepts or refuses a connection, sends INFO, and completes
-//! the TLS handshake if TLS is configured.
+//! Opens client connections: the server accepts or refuses a connection, sends INFO, and completes the TLS
+//! handshake if TLS is configured.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -19,24 +19,26 @@ use crate::event_loop::socket::{Socket, bound_unsent};
 use crate::event_loop::tokens::Owner;
 use crate::party::ClientKey;
 
-/// The pause after an error in accepting connections. Usually the process has no file descriptors left.
+/// The time for which the loop accepts no connections after an error in accepting. Usually the process then
+/// has no file descriptors left.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// The greatest number of client connections that the loop accepts in one turn.
+/// The greatest number of client connections that the loop accepts in one turn, so that no turn takes long.
 const ACCEPTS_A_TURN: usize = 64;
 
-/// The stage of a client connection's opening.
+/// The stage of a client connection's opening, which tells the loop how to treat the client's next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// The opening is over, or the server offers no TLS.
+    /// The opening is over, or the server offers no TLS. The loop reads operations.
     Done,
     /// The server waits for the client's first byte, which shows whether the client begins with TLS. The
     /// server has sent INFO (`info_at` is `None`), or sends it at `info_at` if the client stays silent.
     FirstByte { info_at: Option<Time> },
-    /// The client begins with TLS, and the server has not begun the handshake. If `info_after` is true, INFO
-    /// follows the handshake.
+    /// The client begins with TLS, and the server has not begun the handshake. If `info_after` is true, the
+    /// server sends INFO after the handshake.
     Hello { info_after: bool },
-    /// The TLS handshake is in progress. If `info_after` is true, INFO follows the handshake.
+    /// The client and the server are in the TLS handshake. If `info_after` is true, the server sends INFO
+    /// after it.
     Handshake { info_after: bool },
 }
 
@@ -84,8 +86,8 @@ impl Server {
                 );
             }
             // The server tells a refused client the error in a single write, which suffices because a new
-            // socket takes so few bytes. A client that expects TLS could not read plain text, so it gets no
-            // error.
+            // socket has room for so few bytes. A client that expects TLS could not read plain text, so it
+            // gets no error.
             if self.tls.is_none() {
                 let _ = io::Write::write(
                     &mut stream,
@@ -154,8 +156,8 @@ impl Server {
         });
     }
 
-    /// Advances the opening of a connection as far as that needs no TLS computation. Returns whether the loop
-    /// can read operations from the connection. A handshake goes into the queue of handshakes.
+    /// Advances the opening of a connection as far as that needs no TLS computation. Puts a TLS handshake
+    /// into the queue of handshakes. Returns whether the loop can read operations from the connection.
     pub(super) fn open(&mut self, now: Time, key: ClientKey, scratch: &mut [u8]) -> bool {
         let Some(conn) = self.conns[key.index()].as_mut() else {
             return false;
@@ -169,13 +171,14 @@ impl Server {
             }
         };
         match conn.socket.peek(&mut scratch[..1]) {
-            // The client's first byte is the type of a TLS handshake record, so the client begins with TLS.
+            // The client's first byte is the type of a TLS handshake record, so the server takes it that the
+            // client begins with TLS.
             Ok(1..) if scratch[0] == 0x16 => {
                 let tls = self.node.settings().tls.as_ref();
                 let limit = tls.map_or(0, |tls| tls.connection_rate_limit);
                 if !self.tls_rate.admits(now, limit) {
-                    // The server sends the error, that too many clients begin TLS, in plain text before the
-                    // handshake, as nats-server does.
+                    // Too many clients begin TLS at the moment. The server sends this error in plain text
+                    // before the handshake, as nats-server does.
                     self.node.handle_closed(now, key, CloseReason::Throttled);
                     return false;
                 }
@@ -204,7 +207,8 @@ impl Server {
         }
     }
 
-    /// Completes the opening of a connection once its TLS handshake is over.
+    /// Completes the opening of a connection once its TLS handshake is over, so that the loop reads
+    /// operations from it.
     pub(super) fn secured(&mut self, now: Time, key: ClientKey) {
         let Some(conn) = self.conns[key.index()].as_mut() else {
             return;
@@ -220,7 +224,8 @@ impl Server {
         }
     }
 
-    /// Sends INFO to the clients that have not begun TLS within the configured time.
+    /// Sends INFO to the clients that have not begun TLS within the configured time, because these clients
+    /// may expect INFO first.
     pub(super) fn greet_late(&mut self, now: Time) {
         while let Some((at, key)) = self.hellos.front().copied().filter(|(at, _)| *at <= now) {
             self.hellos.pop_front();

@@ -1,5 +1,6 @@
 //! Chooses the client connections that one turn of the event loop reads, and how long each of them may keep
-//! the loop: start-time fair queueing by the time of the loop (P. Goyal, H. Vin and H. Cheng, 1996).
+//! the loop, so that none starves: start-time fair queueing by the time of the loop (P. Goyal, H. Vin and H.
+//! Cheng, 1996).
 //!
 //! The work of one connection can take long: a read of 64 KiB holds thousands of publishes, each with any
 //! number of receivers. A connection therefore keeps the loop for one [`SLICE`], and for the step within
@@ -18,11 +19,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// The longest time for which one turn reads client connections. Only the step within which this time ends
-/// may exceed it.
+/// The longest time for which one turn reads client connections. Timers and writes wait no longer. Only the
+/// step within which this time ends may exceed it.
 pub(super) const BUDGET: Duration = Duration::from_micros(500);
-/// The longest time for which one connection may keep the loop while others wait. Only the step within which
-/// this time ends may exceed it.
+/// The longest time for which one connection may keep the loop while other connections wait. Only the step
+/// within which this time ends may exceed it.
 const SLICE: Duration = Duration::from_micros(100);
 /// The advantage of a connection that was idle. *Served time* is the virtual clock of fair queueing: a
 /// connection moves ahead on it by the time for which it keeps the loop. The next slice of an idle connection
@@ -35,30 +36,33 @@ const HEAD_START: Duration = SLICE;
 #[derive(Debug, Default)]
 pub(super) struct ReadQueue {
     /// The waiting connections, each with the start of its next slice on the clock of served time in
-    /// nanoseconds, the number of its arrival in the queue, and its key. The first connection in this order
-    /// is the next that the loop reads.
+    /// nanoseconds, the number of its arrival in the queue, and its key. The loop reads the first connection
+    /// in this order next.
     waiting: BinaryHeap<Reverse<(u64, u64, ClientKey)>>,
-    /// The latest start so far of a slice that the loop read, in nanoseconds on the clock of served time.
+    /// The latest start so far of a slice that the loop read, in nanoseconds on the clock of served time. A
+    /// connection that was idle joins the queue by it.
     clock: u64,
-    /// The start of the slice that the loop read last, in nanoseconds on the clock of served time. It need
-    /// not be the latest start so far.
+    /// The start of the slice that the loop read last, in nanoseconds on the clock of served time. From it
+    /// the queue computes the connection's next start. It need not be the latest start so far.
     start: u64,
     arrivals: u64,
     spent: Duration,
 }
 
 /// The account of one connection: the earliest start of its next slice, in nanoseconds on the clock of served
-/// time. That is the start of its last slice, plus the time for which the connection then kept the loop.
+/// time. The queue computes it as the start of the last slice plus the time for which the connection then
+/// kept the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share(u64);
 
 impl ReadQueue {
-    /// Returns whether no connection waits to be read.
+    /// Returns whether no connection waits until the loop reads it.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Queues a connection with its account. The connection must not be in the queue yet.
+    /// Queues a connection with its account, so that the loop reads it. The connection must not be in the
+    /// queue yet.
     pub(super) fn push(&mut self, key: ClientKey, share: Share) {
         self.arrivals += 1;
         let start = share
@@ -72,8 +76,8 @@ impl ReadQueue {
         self.spent = Duration::ZERO;
     }
 
-    /// Returns the connection to read next, for one slice; `None` if no connection waits, or if the turn has
-    /// used up its time for reading. The caller must then call [`handle_read`](Self::handle_read).
+    /// Takes the connection that the loop reads next, for one slice; `None` if no connection waits, or if the
+    /// turn has used up its time for reading. The caller must then call [`handle_read`](Self::handle_read).
     pub(super) fn next(&mut self) -> Option<ClientKey> {
         if self.spent >= BUDGET && cures().read_slices {
             return None;
@@ -98,7 +102,7 @@ impl ReadQueue {
     /// connection's new account.
     pub(super) fn handle_read(&mut self, took: Duration) -> Share {
         self.spent += took;
-        // The cast loses nothing, because a `u64` holds five hundred years in nanoseconds.
+        // The cast loses nothing, because a `u64` holds more than five hundred years in nanoseconds.
         Share(self.start + took.as_nanos() as u64)
     }
 }
@@ -113,7 +117,8 @@ mod tests {
 
     const MICRO: Duration = Duration::from_micros(1);
 
-    /// Runs one turn over connections that all have more to read; each reading costs `cost(key)`.
+    /// Plays one turn of the loop over connections that all have more to read; each reading costs
+    /// `cost(key)`.
     fn turn(
         queue: &mut ReadQueue,
         served: &mut BTreeMap<ClientKey, Duration>,
@@ -128,7 +133,8 @@ mod tests {
         }
     }
 
-    /// Each operation of ten publishers takes 3 ms, and another connection has a ping now and then.
+    /// Ten publishers have operations of 3 ms each, and another connection has a ping now and then, which
+    /// must not wait for all of them.
     #[test]
     fn a_light_connection_goes_before_heavy_ones() {
         let (mut queue, mut served) = (ReadQueue::default(), BTreeMap::new());
@@ -158,8 +164,8 @@ mod tests {
     }
 
     proptest! {
-        /// Connections that always have more to read get the same time, within one operation and one slice;
-        /// a turn spends its budget and one operation more at most.
+        /// Checks that connections that always have more to read get equal time, within one operation and one
+        /// slice; a turn spends its budget and one operation more at most.
         #[test]
         fn shares_are_equal(costs in prop::collection::vec(1_u64..2000, 1..12), turns in 50_usize..200) {
             let mut queue = ReadQueue::default();

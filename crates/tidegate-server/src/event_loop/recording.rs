@@ -1,4 +1,4 @@
-//! Writes the decisions of all controllers to a file, on a separate thread.
+//! Writes the decisions of all controllers to a file for an analysis, on a separate thread.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
@@ -24,13 +24,13 @@ const LINES_MAX: usize = 65_536;
 #[derive(Debug)]
 pub(super) struct Recording {
     log: DecisionLog,
-    /// The decisions for the thread; `None` once the thread runs.
+    /// The decisions for the thread, until the recording hands them to the thread at its start.
     lines: Option<DecisionLines>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Recording {
-    /// Begins to keep decisions in memory. Leaves the file alone.
+    /// Begins to keep decisions in memory, because the file is not open yet.
     pub(super) fn new() -> Self {
         let (log, lines) = DecisionLog::new(LINES_MAX);
         Self {
@@ -71,8 +71,8 @@ impl Recording {
     }
 
     /// Waits until the thread has written all decisions to the file and has ended. The caller must have
-    /// dropped the boundary of each controller that writes decisions, because the thread waits for the
-    /// decisions of the others.
+    /// dropped the boundary of each controller that writes decisions, because the thread waits until no
+    /// boundary is left.
     pub(super) fn finish(self) {
         drop(self.log);
         if self.thread.is_some_and(|thread| thread.join().is_err()) {
@@ -83,12 +83,13 @@ impl Recording {
     }
 }
 
-/// Opens the file empty, with a lock. Fails if another server has the lock. A device or a pipe gets no lock,
-/// because it has no content that a second server could empty.
+/// Opens the file empty for the thread, with a lock. Fails if another server has the lock. A device or a pipe
+/// gets no lock, because it has no content that a second server could empty.
 fn create(path: &Path) -> io::Result<File> {
     let is_pipe = |m: fs::Metadata| m.file_type().is_fifo();
     if fs::metadata(path).is_ok_and(is_pipe) {
-        // The open would wait for a reader of the pipe, and the server would not start until then.
+        // The server refuses a pipe, because the open would wait for a reader of the pipe and delay the
+        // server's start.
         return Err(io::Error::other("the path is a pipe: give a file"));
     }
     let mut options = File::options();

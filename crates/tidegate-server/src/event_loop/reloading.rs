@@ -1,5 +1,5 @@
-//! The loop's part in a reload: which settings a running server changes, and which it keeps until its next
-//! start.
+//! Does the loop's part in a reload: decides which settings a running server changes, and which it keeps
+//! until its next start.
 
 use tidegate::Time;
 
@@ -25,7 +25,8 @@ impl Server {
             );
         }
         if self.peers.is_some() && settings.streams.is_none() && settings.server_name.is_none() {
-            // A node without a name and without streams has its id for a name.
+            // A node without a configured name and without streams has taken its id for a name, so the loop
+            // keeps that name.
             settings.server_name.clone_from(&old.server_name);
         }
         if self.peers.is_some() && settings.server_name != old.server_name {
@@ -64,8 +65,8 @@ impl Server {
     }
 }
 
-/// Restores the cluster settings that a running server cannot change. Returns whether the reload left them as
-/// they were.
+/// Restores the cluster settings that a running server cannot change. Returns whether the reload changed none
+/// of them, so that the loop can warn the operator otherwise.
 fn keep_cluster(settings: &mut Settings, old: &Settings) -> bool {
     let tls = settings.cluster.as_mut().and_then(|c| c.tls.take());
     let mut kept = old.cluster.clone();

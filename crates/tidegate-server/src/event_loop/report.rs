@@ -1,5 +1,5 @@
-//! The figures of a running server as plain data, for the monitor. The event loop gathers them between two
-//! turns.
+//! Gathers the figures of a running server as plain data, for the monitor and the system account. The event
+//! loop does that between two turns.
 
 pub(crate) mod details;
 pub(crate) mod lists;
@@ -32,7 +32,7 @@ use crate::sessions::routes::PeerView;
 use crate::sessions::{Node, NodeStats};
 use crate::streams::StreamStats;
 
-/// The figures of a running server at one moment.
+/// The figures of a running server at one moment, which the event loop gathers for the monitor.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) info: Info,
@@ -53,9 +53,9 @@ pub(crate) struct Report {
     pub(crate) system_account: String,
     pub(crate) tags: Vec<String>,
     pub(crate) metadata: BTreeMap<String, String>,
-    /// The JetStream domain of the server.
+    /// The JetStream domain of the server, as the operator set it.
     pub(crate) domain: Option<String>,
-    /// The time, in nanoseconds since the server's start, at which it last read its configuration.
+    /// The time, in nanoseconds since the server's start, at which the server last read its configuration.
     pub(crate) configured_ns: u64,
     pub(crate) auth_required: bool,
     pub(crate) stats: NodeStats,
@@ -64,28 +64,28 @@ pub(crate) struct Report {
     pub(crate) flow: Snapshot,
     pub(crate) connections_listed: Page<Connection>,
     pub(crate) subscriptions_listed: Page<Subscription>,
-    /// The figures of the accounts; empty if the request does not ask for them.
+    /// The figures of the accounts; empty if the reader does not ask for them.
     pub(crate) accounts: Vec<AccountFigures>,
     pub(crate) streams: Option<Streams>,
     pub(crate) cluster: Option<Cluster>,
 }
 
-/// The figures of the cluster and of the other nodes.
+/// The figures of the cluster and of the other nodes, as the monitor shows them.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
     pub(crate) routes: Vec<String>,
-    /// The names of the cluster's members; empty until the members are fixed.
+    /// The names of the cluster's members; empty until the node knows the members.
     pub(crate) members: Vec<String>,
-    /// True until the cluster's members are fixed. Until then the node serves no streams.
+    /// True until the node has fixed the cluster's members. Until then it serves no streams.
     pub(crate) forming: bool,
-    /// True if the nodes use TLS between each other.
+    /// True if this node uses TLS with the other nodes.
     pub(crate) tls: bool,
     pub(crate) peers: Vec<Peer>,
 }
 
-/// The figures of one connected peer.
+/// The figures of one connected peer, as the monitor shows them.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) slot: PeerSlot,
@@ -100,7 +100,7 @@ pub(crate) struct Peer {
 }
 
 impl Cluster {
-    /// Gathers the figures of the cluster from the node and its connections with peers.
+    /// Gathers the figures of the cluster from the node and its connections with peers, for a report.
     pub(crate) fn take(node: &Node, peers: &Peers) -> Self {
         let roster = peers.roster();
         let connected = roster.peers().iter().enumerate();
@@ -129,7 +129,7 @@ impl Cluster {
     }
 }
 
-/// The figures of a server's streams.
+/// The figures of a server's streams, as the monitor shows them.
 #[derive(Clone, Debug)]
 pub(crate) struct Streams {
     pub(crate) settings: StreamSettings,
@@ -141,11 +141,11 @@ pub(crate) struct Streams {
     pub(crate) file: Usage,
     pub(crate) memory: Usage,
     pub(crate) waiting_bytes: usize,
-    /// The state of the controller that decides how many commands go into one log entry, and (`fast_acks`) of
-    /// the controller that decides when flow acknowledgements leave.
+    /// The state of the controller that decides how many commands the node puts into one log entry, and
+    /// (`fast_acks`) of the controller that decides when the node sends flow acknowledgements.
     pub(crate) proposals: Snapshot,
     pub(crate) fast_acks: Snapshot,
-    /// The counts of the log: its syncs and bytes.
+    /// The counts of the log since the server's start: its syncs and bytes.
     pub(crate) log: LogStats,
     /// The number of syncs of the file to which a measurement makes the store write each message a second
     /// time; 0 without such a measurement.
@@ -160,13 +160,13 @@ pub(crate) struct Streams {
     pub(crate) cluster: ClusterInfo,
     pub(crate) nodes: usize,
     pub(crate) behind: Option<String>,
-    /// A part of the streams on the requested page, with their consumers if the request asks for these;
-    /// empty if the request does not ask for streams.
+    /// A part of the streams on the page that the reader asks for, with their consumers if the reader wants
+    /// these; empty if the reader wants no streams.
     pub(crate) details: Part,
 }
 
 impl Streams {
-    /// Gathers the figures of the node's streams, which the node keeps in `store`.
+    /// Gathers the figures of the node's streams, which the node keeps in `store`, for a report.
     pub(crate) fn take(node: &Node, store: &Store, query: &Query, now: Time) -> Option<Self> {
         let first = node.directory()?;
         let all = || node.all_streams();
@@ -209,7 +209,7 @@ impl Streams {
 }
 
 impl Report {
-    /// Gathers the figures that `query` asks for from the node.
+    /// Gathers the figures that `query` asks for from the node, for the reader of the report.
     pub(crate) fn take(
         node: &Node,
         query: &Query,

@@ -1,5 +1,5 @@
-//! The loop's part in the system account: hands questions and events to the thread that writes answers, and
-//! carries out the commands of that thread.
+//! Does the loop's part in the system account: hands questions and events to the thread that writes answers,
+//! and carries out the commands of that thread.
 
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime};
@@ -11,20 +11,20 @@ use super::Server;
 use super::report::server::ServerFacts;
 use crate::sessions::system::{Happened, Job, subject_of_server};
 
-/// The time between two messages with this server's figures, while a client wants them.
+/// The interval at which the server publishes its figures, while a client of the system account wants them.
 const STATS_EVERY: Duration = Duration::from_secs(10);
 
-/// The way to the thread that writes answers.
+/// The loop's way to the thread that writes answers.
 #[derive(Debug, Default)]
 pub(super) struct SystemLink {
-    /// The thread's queue; `None` if no such thread runs.
+    /// The queue of the thread that writes answers; `None` if the server runs no such thread.
     to: Option<SyncSender<Job>>,
-    /// The time of the next message with the server's figures.
+    /// The time at which the server next publishes its figures.
     stats_due: Time,
 }
 
 impl SystemLink {
-    /// Sets the queue of the thread that writes answers.
+    /// Sets the queue through which the loop reaches the thread that writes answers.
     pub(super) fn connect(&mut self, to: SyncSender<Job>) {
         self.to = Some(to);
     }
@@ -32,7 +32,7 @@ impl SystemLink {
 
 impl Server {
     /// Hands the questions and events that wait to the thread that writes answers. If the thread is behind,
-    /// they are lost, and clients ask again.
+    /// the loop drops them, and clients ask again.
     pub(super) fn send_jobs(&mut self, now: Time) {
         if self.system.to.is_some() && self.node.listens_to_system() && self.system.stats_due <= now
         {
@@ -48,13 +48,14 @@ impl Server {
         }
     }
 
-    /// Returns the time of the next message with the server's figures; `None` if no client may want them.
+    /// Returns the time at which the server next publishes its figures, for the loop's timer; `None` if no
+    /// client may want them.
     pub(super) fn stats_deadline(&self) -> Option<Time> {
         let due = self.system.to.is_some() && self.node.listens_to_system();
         due.then_some(self.system.stats_due)
     }
 
-    /// Tells the clients of the system account that this server stops.
+    /// Tells the clients of the system account that this server stops, before it closes their connections.
     pub(super) fn say_that_it_stops(&mut self, now: Time) {
         if !self.node.listens_to_system() {
             return;

@@ -1,5 +1,5 @@
-//! Transfers a group's state from and to other nodes: carries requests and answers between
-//! [`tidegate_raft::catchup`], the store and the peers.
+//! Transfers a group's state from other nodes to this node, and from this node to others: carries requests
+//! and answers between [`tidegate_raft::catchup`], the store and the peers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,11 +21,12 @@ use crate::sessions::Node;
 
 /// The least time between two lookups of the messages in the same damaged record, because a lookup is slow.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// The greatest number of answers about this group's state that the node sends to other nodes in one turn.
+/// The greatest number of answers about this group's state that the node sends to other nodes in one turn, so
+/// that no turn takes long.
 const ANSWERS_MAX: usize = 4;
 
 /// The transfers of one group's state between this node and others: this node fetches the whole state or
-/// single damaged messages from other nodes, and answers other nodes that fetch these.
+/// single damaged messages from other nodes, and answers other nodes that fetch them.
 #[derive(Debug)]
 pub(super) struct TakingOver {
     /// The slot of the group, by which the store and the node find the group's state.
@@ -35,7 +36,7 @@ pub(super) struct TakingOver {
     /// The damaged records of which the node has looked up the messages, by log position. Each has the time
     /// until which the node does not look up the record's messages again.
     damaged: BTreeMap<u64, Time>,
-    /// The rate limit of the log line that says that the node has repaired a message.
+    /// The rate limit of the log line with which the node says that it has repaired a message.
     mended: LogLimit,
     limits: AccountLimits,
     taking: Option<Taking>,
@@ -48,7 +49,7 @@ enum Taking {
         taker: Box<Taker>,
         /// The fetched messages that this node has not appended to its log yet.
         fetched: Vec<Fetched>,
-        /// The number of fetched messages that are in the log and not yet known to be durable.
+        /// The number of fetched messages that the log has and that are not yet known to be durable.
         undurable: usize,
     },
     /// The fetched state is complete, and the store writes a checkpoint of it.
@@ -57,12 +58,12 @@ enum Taking {
 
 #[derive(Debug)]
 struct Whole {
-    /// The last log entry of the group that the state contains.
+    /// The last log entry of the group that the fetched state contains.
     entry: EntryId,
     streams: Streams,
     live: Live,
-    /// True from the time at which the store has accepted the state for a checkpoint. False again if the
-    /// store could not write that checkpoint.
+    /// True from the time at which the store has accepted the state for a checkpoint. The node sets it to
+    /// false again if the store could not write that checkpoint.
     handed_over: bool,
 }
 
@@ -128,8 +129,8 @@ impl TakingOver {
         }
     }
 
-    /// Returns the time at which the transfers next have work to do, if no message of another node arrives
-    /// before.
+    /// Returns the time at which the node must next work on the transfers, if no message of another node
+    /// arrives before.
     pub(super) fn deadline(&self) -> Time {
         match &self.taking {
             _ if !self.giver.is_idle() => Time::ZERO,
@@ -140,7 +141,7 @@ impl TakingOver {
         }
     }
 
-    /// Does one turn's work of the transfers, from this node and to it.
+    /// Does one turn's work of the transfers: asks, answers, and puts the fetched state in place.
     pub(super) fn turn(
         &mut self,
         now: Time,
@@ -160,7 +161,7 @@ impl TakingOver {
                 let Some((to, answer)) = self.giver.poll(&mut given) else {
                     break;
                 };
-                // A failed send is harmless, because a node that gets no answer asks again.
+                // A failed send does no harm, because a node that gets no answer asks again.
                 let _ = peers.send_fetch(to, group, &answer);
             }
         }
@@ -182,8 +183,8 @@ impl TakingOver {
         self.finish(now, node, store);
     }
 
-    /// Returns the number of messages of the fetched state that are durable on this node so far; `None` if
-    /// this node fetches no state.
+    /// Returns the number of messages of the fetched state that are durable on this node so far, for the
+    /// monitor; `None` if this node fetches no state.
     pub(super) fn fetched(&self) -> Option<u64> {
         match &self.taking {
             Some(Taking::Coming { taker, .. }) => Some(taker.placed()),
@@ -192,7 +193,7 @@ impl TakingOver {
     }
 
     /// Asks other nodes for the messages in the damaged record at log position `lsn`. Returns whether another
-    /// node may still send at least one of them.
+    /// node may still send at least one of them, so that the streams wait for it.
     pub(super) fn mend(&mut self, now: Time, streams: &Streams, lsn: u64) -> bool {
         if self.damaged.get(&lsn).is_some_and(|until| *until > now) {
             return true;
@@ -212,7 +213,7 @@ impl TakingOver {
     }
 
     /// Asks other nodes for one message that this node cannot read. Returns false if no other node can send
-    /// it, because all other members lack it or there are none.
+    /// it, because all other members lack it or the group has no other members.
     pub(super) fn mend_one(&mut self, now: Time, stream: StreamNumber, seq: StreamSeq) -> bool {
         self.mender.handle_damaged(now, stream, seq)
     }
@@ -283,8 +284,8 @@ impl TakingOver {
                 });
             }
             (Some(wanted), Some(Taking::Coming { taker, .. })) => taker.ask(wanted.from),
-            // The store may stop needing the state, even before this node has begun to fetch it, for example
-            // because the leader has sent the missing entries after all. This node then gives the fetch up.
+            // The store no longer needs the state, for example because the leader has sent the missing
+            // entries after all. This node gives the fetch up, even before it has begun.
             (None, None | Some(Taking::Coming { .. })) => {
                 store.abandon_catch_up(self.at);
                 self.taking = None;
@@ -293,7 +294,8 @@ impl TakingOver {
         }
     }
 
-    /// Appends the fetched messages to the log, and records the log places of those that are durable.
+    /// Appends the fetched messages to the log, and records the log places of the durable ones, from which
+    /// the streams later read them.
     fn place(&mut self, store: &mut Store) {
         let Some(Taking::Coming {
             taker,

@@ -1,4 +1,5 @@
-//! TLS for clients and between nodes: turns the configured certificate files into configurations of `rustls`.
+//! Prepares TLS for clients and between nodes: turns the configured certificate files into configurations of
+//! `rustls`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::config::TlsSettings;
 const CERTIFICATES: &str = "certificates (cert_file)";
 const AUTHORITIES: &str = "authorities (ca_file)";
 
-/// The reason why the server cannot offer TLS.
+/// The reason why the server cannot offer TLS, as the operator reads it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -29,30 +30,31 @@ pub enum TlsError {
         /// The content that the file should have, and the setting that names the file, as the error message
         /// states them.
         what: &'static str,
-        /// The path of the file.
+        /// The path of the file, for the operator.
         path: PathBuf,
-        /// The cause.
+        /// The error of the parser or of the operating system.
         source: rustls::pki_types::pem::Error,
     },
-    /// A certificate file has no certificate.
+    /// A certificate file of the operator has no certificate.
     #[error("cannot read {what} from {}: the file holds no certificate: expected PEM", path.display())]
     Empty {
         /// The content that the file should have, and the setting that names the file, as the error message
         /// states them.
         what: &'static str,
-        /// The file.
+        /// The path of the file, for the operator.
         path: PathBuf,
     },
-    /// The private key in one file belongs to another certificate than the one in the other file.
+    /// The private key in one file does not belong to the certificate in the other file, so clients could not
+    /// trust the server.
     #[error(
         "the private key in {} (key_file) does not belong to the certificate in {} (cert_file): give the key of this certificate",
         key.display(),
         certificate.display()
     )]
     KeyMismatch {
-        /// The file of the certificate.
+        /// The path of the certificate's file, for the operator.
         certificate: PathBuf,
-        /// The file of the private key.
+        /// The path of the private key's file, for the operator.
         key: PathBuf,
     },
     /// `rustls` does not support the kind of the certificate or of the key.
@@ -62,11 +64,11 @@ pub enum TlsError {
         key.display()
     )]
     Unusable {
-        /// The file of the certificate.
+        /// The path of the certificate's file, for the operator.
         certificate: PathBuf,
-        /// The file of the private key.
+        /// The path of the private key's file, for the operator.
         key: PathBuf,
-        /// The cause.
+        /// The error of `rustls`, which names the cause.
         source: rustls::Error,
     },
     /// `rustls` offers none of the versions of TLS that the server needs.
@@ -77,7 +79,7 @@ pub enum TlsError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// Builds the TLS configuration for clients from the configured files.
+/// Builds the TLS configuration with which the server accepts clients, from the configured files.
 pub(super) fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
     let certificates = certificates(CERTIFICATES, &settings.cert_file)?;
     let key = key(&settings.key_file)?;
@@ -110,14 +112,14 @@ pub(super) fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>,
     Ok(Arc::new(config))
 }
 
-/// The TLS configurations for both ends of a connection between nodes.
+/// The TLS configurations for both ends of a connection between nodes, because each node dials and accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerTls {
-    /// The TLS configuration of the node that accepts the connection.
+    /// The TLS configuration with which this node accepts connections.
     pub(super) dialled: Arc<ServerConfig>,
-    /// The TLS configuration of the node that dials.
+    /// The TLS configuration with which this node dials other nodes.
     pub(super) dialer: Arc<ClientConfig>,
-    /// The longest time that a TLS handshake between nodes may take.
+    /// The longest time that a TLS handshake between nodes may take. After it the node closes the connection.
     pub(super) timeout: Duration,
 }
 
@@ -151,7 +153,8 @@ pub(super) fn peer_tls(settings: &ClusterTls) -> Result<PeerTls, TlsError> {
     })
 }
 
-/// Returns a function that names the files of a certificate and a key in an error about them.
+/// Returns a function that turns an error of `rustls` about a certificate and a key into an error that names
+/// their files, for the operator.
 fn unusable(certificate: &Path, key: &Path) -> impl FnOnce(rustls::Error) -> TlsError {
     let (certificate, key) = (certificate.to_owned(), key.to_owned());
     |error| match error {

@@ -1,21 +1,23 @@
-//! Limits the number of TLS handshakes that the server begins in a second (`connection_rate_limit`). Pure.
+//! Limits the number of TLS handshakes that the server begins in a second (`connection_rate_limit`). The code
+//! is pure.
 
 use std::time::Duration;
 
 use tidegate::Time;
 
-/// Counts the connections that begin TLS within one second, to limit their number.
+/// Counts the connections that begin TLS within one second, so that the loop can refuse those beyond the
+/// limit.
 #[derive(Debug, Default)]
 pub(super) struct TlsRate {
-    /// The end of the second for which `count` counts. The first connection after this time begins the next
-    /// second.
+    /// The end of the second in which `count` counts connections. The first connection after this time begins
+    /// the next second.
     until: Time,
     count: u64,
 }
 
 impl TlsRate {
-    /// Counts a connection that begins TLS. Returns whether the connection is within the `limit` of this
-    /// second; a `limit` of 0 admits all.
+    /// Counts a connection that begins TLS. Returns whether the loop may begin the handshake: the connection
+    /// is within the `limit` of this second, or `limit` is 0, which admits all.
     pub(super) fn admits(&mut self, now: Time, limit: u64) -> bool {
         if now >= self.until {
             *self = Self {

@@ -1,52 +1,54 @@
-//! The tokens by which the poller (mio) names the sockets of the event loop, and its events. Pure.
+//! Defines the tokens by which the poller (mio) names the sockets of the event loop, and the poller's events.
+//! The code is pure.
 
 use mio::Token;
 use mio::event::Event;
 
 use crate::party::ClientKey;
 
-/// The token of the socket on which clients connect.
+/// The token of the socket on which clients connect to the server.
 pub(super) const LISTENER: Token = Token(usize::MAX);
 /// The token of the waker with which other threads wake the loop.
 pub(super) const WAKER: Token = Token(usize::MAX - 1);
-/// The token of the socket on which other nodes connect.
+/// The token of the socket on which other nodes connect to this node.
 pub(super) const PEER_LISTENER: Token = Token(usize::MAX - 2);
-/// The token of the first connection with another node. The tokens of clients are smaller.
+/// The token of the first connection with another node. The tokens of clients are smaller, so that the loop
+/// can tell the two apart.
 const CHANNELS: usize = usize::MAX / 2;
 
-/// The key of a connection with another node. A later connection may get the same key.
+/// The key by which the loop finds a connection with another node. A later connection may get the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ChannelKey(usize);
 
 impl ChannelKey {
-    /// Returns the key with this index in the table of connections with other nodes.
+    /// Makes the key of the connection at this index in the table of connections with other nodes.
     pub(super) const fn new(index: usize) -> Self {
         Self(index)
     }
 
-    /// Returns the index of the key.
+    /// Returns the index of the connection with this key in the table.
     pub(super) const fn index(self) -> usize {
         self.0
     }
 }
 
-/// The socket or the waker to which a token belongs.
+/// The socket or the waker to which a token belongs, by which the loop handles an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The socket on which clients connect.
+    /// The event belongs to the socket on which clients connect.
     Listener,
-    /// The waker, with which another thread has announced commands for the loop.
+    /// The event belongs to the waker: another thread has commands or outcomes for the loop.
     Waker,
-    /// The socket on which other nodes connect.
+    /// The event belongs to the socket on which other nodes connect.
     PeerListener,
-    /// The connection of a client.
+    /// The event belongs to the connection of a client.
     Client(ClientKey),
-    /// A connection from or to another node.
+    /// The event belongs to a connection from or to another node.
     Channel(ChannelKey),
 }
 
 impl Owner {
-    /// Returns the socket or the waker to which a token belongs.
+    /// Finds the socket or the waker to which a token of an event belongs.
     pub(super) const fn of(token: Token) -> Self {
         match token {
             LISTENER => Self::Listener,
@@ -57,7 +59,7 @@ impl Owner {
         }
     }
 
-    /// Returns the token of this socket or waker.
+    /// Returns the token with which the loop registers this socket or waker.
     pub(super) const fn token(self) -> Token {
         match self {
             Self::Listener => LISTENER,
@@ -69,14 +71,14 @@ impl Owner {
     }
 }
 
-/// An event of the poller: the changes of one socket.
+/// An event of the poller for the loop: the changes of one socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready {
-    /// The token with which the loop registered the socket.
+    /// The token with which the loop registered the socket, and by which it finds the socket.
     pub(crate) token: Token,
     /// True if the socket has bytes to read, or has ended.
     pub(crate) readable: bool,
-    /// True if the socket takes bytes.
+    /// True if the socket takes bytes, so that the loop may write.
     pub(crate) writable: bool,
     /// True if the other side has closed the connection, or the connection has failed.
     pub(crate) ended: bool,

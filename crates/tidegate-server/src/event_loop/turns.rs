@@ -1,9 +1,10 @@
-//! Counts the event loop's turns, and measures the CPU time of each turn and how often the loop was late.
+//! Counts the event loop's turns, and measures the CPU time of each turn and how often the loop was late, for
+//! the monitor.
 //!
-//! The CPU time is that of the loop's own thread, so it excludes the time for which other processes had the
-//! core. Reading it takes a system call, so the loop reads it only after turns have taken [`READ_EVERY`] in
-//! all. Until then a turn counts with its wall-clock time, which is at least as long. The turn with the
-//! reading counts with at most the CPU time since the last reading.
+//! The loop measures the CPU time of its own thread, which excludes the time for which other processes had
+//! the core. A reading takes a system call, so the loop reads the CPU clock only after turns have taken
+//! [`READ_EVERY`] in all. Until then the loop counts a turn with its wall-clock time, which is at least as
+//! long. It counts the turn with the reading with at most the CPU time since the last reading.
 
 use std::time::Duration;
 
@@ -13,28 +14,30 @@ use tidegate::Time;
 use super::clock::cpu_time;
 use super::log_limit::LogLimit;
 
-/// The delay, of a timer or in a turn, from which on the loop counts as late.
+/// The loop counts as late if a timer or a turn is delayed by at least this time.
 const LATE: Duration = Duration::from_millis(100);
-/// The least time between two log lines about a late loop.
+/// The least time between two log lines about a late loop, so that the log does not fill.
 const LOGGED: Duration = Duration::from_secs(60);
-/// The time of turns after which the loop reads its thread's CPU time again.
+/// The loop reads its thread's CPU time again after turns have taken this time in all, because a reading
+/// costs a system call.
 const READ_EVERY: Duration = Duration::from_millis(1);
 /// The longest time that the histogram records; a longer turn counts as this long.
 const LONGEST: Duration = Duration::from_secs(100);
 
-/// The measurements of the loop's turns; the [module](self) describes them.
+/// Keeps the measurements of the loop's turns; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// The histogram of the turns' CPU times, in nanoseconds.
+    /// The histogram of the turns' CPU times in nanoseconds, from which the monitor shows quantiles.
     cpu: Histogram<u64>,
-    /// The loop thread's CPU time at the last reading.
+    /// The CPU time of the loop's thread at the last reading; `None` before a reading on this thread.
     used: Option<Duration>,
-    /// The wall-clock time of all turns since the last reading of the CPU time.
+    /// The wall-clock time of all turns since the last reading of the CPU time, after which the loop decides
+    /// to read again.
     unread: Duration,
     begun: Time,
     ended: Time,
     /// The time by which the next turn should begin; `None` if the loop has no deadline. The loop counts as
-    /// late if the turn begins well after it.
+    /// late if the turn begins [`LATE`] after it.
     due: Option<Time>,
     within: [u64; TURN_BOUNDS_US.len() + 1],
     total_ns: u64,
@@ -48,18 +51,18 @@ pub(crate) const TURN_BOUNDS_US: [u64; 10] = [
     30, 100, 300, 500, 1000, 2000, 4000, 10_000, 100_000, 1_000_000,
 ];
 
-/// The figures of the event loop's turns so far.
+/// The figures of the event loop's turns so far, as the monitor shows them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnStats {
-    /// The number of turns so far.
+    /// The number of turns that the loop has run so far.
     pub(crate) turns: u64,
     /// The CPU times, in nanoseconds, that 50, 99 and 99.9 per cent of the turns did not exceed, and the
     /// longest CPU time of a turn.
     pub(crate) cpu_ns: [u64; 4],
-    /// For each of [`TURN_BOUNDS_US`] the number of turns up to this bound and above the one before; last,
-    /// the number of longer turns.
+    /// For each of [`TURN_BOUNDS_US`], the number of turns up to this bound and above the bound before it;
+    /// last, the number of longer turns. The monitor shows them as a histogram.
     pub(crate) within: [u64; TURN_BOUNDS_US.len() + 1],
-    /// The CPU time of all turns together, in nanoseconds.
+    /// The CPU time of all turns together, in nanoseconds, for the monitor.
     pub(crate) total_ns: u64,
     /// The number of times that the event loop was late by 100 ms or more.
     pub(crate) late: u64,
@@ -68,14 +71,14 @@ pub(crate) struct TurnStats {
 }
 
 impl Turns {
-    /// Creates an account without turns. The histogram's creation never fails, because its bounds are valid
-    /// constants.
+    /// Creates the measurements of a loop that has run no turn. The creation of the histogram never fails,
+    /// because its bounds are valid constants.
     pub(super) fn new() -> Self {
         let cpu = Histogram::new_with_max(LONGEST.as_nanos() as u64, 2);
         Self {
             cpu: cpu.unwrap_or_else(|e| unreachable!("the bounds of the histogram fit: {e}")),
-            // The account starts without a reading of the CPU time: the loop's own thread must read it, and
-            // that thread does not exist before the first turn.
+            // The measurements start without a reading of the CPU time, because the loop's own thread must
+            // read it, and that thread does not exist before the first turn.
             used: None,
             unread: Duration::ZERO,
             begun: Time::ZERO,
@@ -89,7 +92,8 @@ impl Turns {
         }
     }
 
-    /// Records that a turn begins now.
+    /// Records that a turn of the loop begins now, and counts the loop as late if it begins well after its
+    /// deadline.
     pub(super) fn begin(&mut self, now: Time) {
         self.begun = now;
         if let Some(due) = self.due.take() {
@@ -97,8 +101,8 @@ impl Turns {
         }
     }
 
-    /// Records that the turn ends now. The next turn should begin at `due` at the latest, if the loop has a
-    /// deadline.
+    /// Records that the turn of the loop ends now, and measures it. The next turn should begin at `due` at
+    /// the latest, if the loop has a deadline.
     pub(super) fn end(&mut self, now: Time, due: Option<Time>) {
         self.ended = now;
         let mut took = now - self.begun;
@@ -118,17 +122,18 @@ impl Turns {
         self.due = due;
     }
 
-    /// Counts a sync of the log on the loop's thread.
+    /// Counts a sync of the log on the loop's thread, for the monitor.
     pub(super) const fn count_sync(&mut self) {
         self.syncs += 1;
     }
 
-    /// Returns the times at which the last turn began and ended.
+    /// Returns the times at which the last turn began and ended, from which the loop measures its work.
     pub(super) const fn last(&self) -> (Time, Time) {
         (self.begun, self.ended)
     }
 
-    /// Notes that another thread runs the loop from now on, which has a CPU clock of its own.
+    /// Forgets the last reading of the CPU clock, because another thread with a clock of its own runs the
+    /// loop from now on.
     pub(super) const fn handle_other_thread(&mut self) {
         self.used = None;
     }
@@ -146,7 +151,7 @@ impl Turns {
         }
     }
 
-    /// Returns the figures of the event loop's turns so far.
+    /// Returns the figures of the event loop's turns so far, for the monitor.
     pub(super) fn stats(&self) -> TurnStats {
         TurnStats {
             turns: self.cpu.len(),

@@ -1,5 +1,5 @@
-//! Tests of the TLS handshakes of many clients with a real server. The tests run the server's turns one by
-//! one, and pause its pool of threads.
+//! Tests the TLS handshakes of many clients with a real server. The tests run the server's turns one by one,
+//! and pause its pool of threads.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// Connects `count` more clients, and lets each send its hello.
+    /// Connects `count` more clients to the server, and lets each client send its TLS hello.
     fn say_hello(&mut self, count: usize) {
         for _ in 0..count {
             let socket = TcpStream::connect(self.server.address()).unwrap();
@@ -114,7 +114,8 @@ impl World {
 }
 
 impl Client {
-    /// Reads and writes as far as the socket allows. Returns whether the client's handshake is over.
+    /// Lets the client read and write as far as its socket allows. Returns whether the client's handshake is
+    /// over.
     fn go_on(&mut self) -> bool {
         match self.tls.read_tls(&mut self.socket) {
             Ok(_) => drop(self.tls.process_new_packets().unwrap()),
@@ -135,8 +136,8 @@ impl Client {
     }
 }
 
-/// Many clients say hello at once: the pool answers all, at most [`OF_SOURCE_MAX`] of one address at a time,
-/// and the server answers the clients' next messages.
+/// Many clients say hello at once. The pool answers all of them, at most [`OF_SOURCE_MAX`] of one address at
+/// the same moment, and the server answers the clients' next messages.
 #[test]
 fn clients_that_waited_are_served() {
     let mut world = World::new();
@@ -200,7 +201,7 @@ fn a_session_of_a_connection_that_ended_is_dropped() {
     }
 }
 
-/// The time of a client's handshake runs only while the server waits for the client.
+/// Checks that the time of a client's handshake runs only while the server waits for the client.
 #[test]
 fn waiting_for_the_pool_does_not_count() {
     let mut world = World::new();

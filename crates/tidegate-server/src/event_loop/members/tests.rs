@@ -1,4 +1,4 @@
-//! Tests of a node's identity, which its data directory holds, and of the check that the node's log exists.
+//! Tests a node's identity, which its data directory holds, and the check that the node's log exists.
 
 use std::sync::{Arc, Mutex};
 
@@ -32,13 +32,14 @@ fn an_identity_is_drawn_once_and_stays() {
     assert!(alone.contains("cluster `tide`"), "{alone}");
 }
 
-/// The images that a crash can leave of a node's two directories, after each step and in the middle of it.
+/// Records the images that a crash can leave of a node's two directories, after each step and in the middle
+/// of it.
 #[derive(Clone, Default)]
 struct Film {
     state: SimDisk,
     log: SimDisk,
     images: Arc<Mutex<Vec<(SimDisk, SimDisk)>>>,
-    /// True if the film takes images after each step.
+    /// True if the film takes images after each step of the node.
     runs: bool,
 }
 
@@ -51,7 +52,7 @@ impl Film {
         }
     }
 
-    /// Returns a film that takes an image after each step.
+    /// Creates a film that takes an image after each step of a node that starts from `image`.
     fn running(image: &(SimDisk, SimDisk)) -> Self {
         Self {
             runs: true,
@@ -85,7 +86,7 @@ impl Film {
     }
 }
 
-/// One of the node's two directories; each change of it adds images to the film.
+/// One of the node's two directories. Each change that the node makes there adds images to the film.
 struct Filmed {
     disk: SimDisk,
     film: Film,
@@ -181,7 +182,7 @@ fn three_groups() -> Vec<GroupOf> {
 }
 
 /// Starts a node as the event loop does: its identity, the members, its log, and its first promise, a vote
-/// for itself in a group that it is alone in. Returns the result of the last step.
+/// for itself in a group without other members. Returns the result of the last step.
 fn start(film: &Film) -> Result<Term, OpenError> {
     let (state, log) = film.storages();
     let mut file = identify(&*state, "tide", "n1", 7).unwrap();
@@ -242,7 +243,7 @@ fn a_first_start_may_end_between_any_two_steps_and_a_log_that_was_begun_must_be_
         assert!(is_marked || !has_promised, "a promise without the mark");
         promised += usize::from(has_promised);
         begun += usize::from(is_marked);
-        // The test also starts the node after a loss of everything but the file `members`.
+        // The test also starts the node from an image that has lost everything but the file `members`.
         let members = image.0.content(FILE);
         if members.is_empty() {
             continue;
@@ -255,7 +256,7 @@ fn a_first_start_may_end_between_any_two_steps_and_a_log_that_was_begun_must_be_
         }
     }
     assert!(promised > 0 && promised < begun && begun < images.len());
-    // The second start crashes at any step, too, and the third one goes on.
+    // The test crashes the second start at any step, too, and the third start goes on from there.
     println!("{} images, {begun} with a log that was begun", images.len());
     for image in images.iter().step_by(30) {
         let second = Film::running(image);

@@ -1,5 +1,5 @@
-//! This node's view of one of its Raft groups: whether this node leads, the commit index that a leader has
-//! announced, and the state that this node fetches.
+//! Keeps this node's view of one of its Raft groups: whether this node leads, the commit index that a leader
+//! has announced, and the state that this node fetches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use super::super::taking_over::TakingOver;
 use super::{GONE, Known, TOLD};
 use crate::sessions::Node;
 
-/// The greatest number of entries that a member may lack without counting as behind: the cluster's
-/// description then calls it current, and the leader may hand the leadership over to it.
+/// A member that lacks at most this number of entries does not count as behind: this node describes the
+/// member as current, and a leader may hand the leadership over to it.
 const CURRENT_ENTRIES: u64 = 256;
 /// The interval at which a leader without disk space tries to hand its leadership over. A handover ends
 /// within this time, with success or failure, so no two attempts overlap.
 const RELIEVE: Duration = Duration::from_secs(2);
 
-/// This node's view of one of its Raft groups.
+/// This node's view of one of its Raft groups, by which the loop does its part in the group.
 #[derive(Debug)]
 pub(super) struct InGroup {
     /// The slot of the group, by which the store and the node find the group's state.
@@ -34,7 +34,7 @@ pub(super) struct InGroup {
     /// The term in which this node leads, and the time at which it began to lead; `None` if another node
     /// leads.
     leads: Option<(Term, Timestamp)>,
-    /// The highest commit index that a leader has announced.
+    /// The highest commit index that a leader has announced, which this node must reach to be current.
     told_committed: Index,
     /// The time from which on this node takes `told_committed` for the group's commit index. An append of the
     /// leader names that index at once. A heartbeat names no index beyond the entries that this node has, so
@@ -44,10 +44,9 @@ pub(super) struct InGroup {
     /// The handover that this node carries out at the end of the turn, if it leads then: `Some(Some(id))` to
     /// the member with this id, `Some(None)` to the most advanced member, `None` if no handover is due.
     hands_over: Option<Option<u64>>,
-    /// The time from which on this node may try to hand its leadership over again if it leads without disk
-    /// space.
+    /// If this node leads without disk space, it may try to hand its leadership over again from this time on.
     relieve_at: Time,
-    /// The ids of the other members that have no disk space.
+    /// The ids of the other members that have announced that they have no disk space.
     full: Vec<u64>,
 }
 
@@ -68,7 +67,8 @@ impl InGroup {
         }
     }
 
-    /// Records the commit index that a message of another member names.
+    /// Records the commit index that a message of another member names, and the time from which on this node
+    /// counts on it.
     pub(super) fn hear(&mut self, now: Time, message: &Message) {
         self.told_committed = self.told_committed.max(Index::new(message.commit));
         match message.get_msg_type() {
@@ -80,7 +80,7 @@ impl InGroup {
 
     /// Begins a handover of leadership if a client has asked for it or this node has no disk space. Then
     /// tells the group's streams whether this node leads. Returns whether that has changed since the last
-    /// call.
+    /// call, so that the caller announces it.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -133,7 +133,7 @@ impl InGroup {
     }
 
     /// Tells the group's streams whether so many members lack disk space that the group could not commit a
-    /// message. A leader that has space itself would not notice otherwise that its followers have none.
+    /// message. A leader that has space itself would otherwise not notice that its followers have none.
     pub(super) fn look_for_room(&self, now: Time, node: &mut Node, known: &Known) {
         let members = self.of.members.iter().map(|id| {
             let there = *id == known.me || known.is_there(now, *id);
@@ -179,8 +179,8 @@ impl InGroup {
         }
     }
 
-    /// Tells the group's streams, as soon as this is so, that this node has applied all entries that the
-    /// group's leader has committed. Does nothing once the streams know it.
+    /// Tells the group's streams once this node has applied all entries that the group's leader has
+    /// committed, so that the node may act by them. Does nothing once the streams know it.
     pub(super) fn look_whether_current(&self, now: Time, node: &mut Node, store: &Store) {
         let streams = node.streams_mut(self.at);
         if let Some(streams) = streams.filter(|s| !s.is_current())
@@ -190,9 +190,9 @@ impl InGroup {
         }
     }
 
-    /// Returns whether this node has applied all entries that the leader says are committed. The node's last
-    /// applied entry must be of the current term, because a new leader does not know the commit index before
-    /// it has committed an entry of its own.
+    /// Returns whether this node has applied all entries that, as the leader announced, are committed. The
+    /// node's last applied entry must be of the current term, because a new leader does not know the commit
+    /// index before it has committed an entry of its own.
     fn is_current(&self, now: Time, store: &Store) -> bool {
         let EntryId { index, term } = store.applied(self.at);
         let group = store.group(self.at);
@@ -201,7 +201,8 @@ impl InGroup {
         store.leads_settled(self.at) || (told && applied)
     }
 
-    /// Updates the description of the group that clients and the monitor see.
+    /// Updates the description of the group that clients and the monitor see, and the list of members without
+    /// space.
     pub(super) fn show(&mut self, now: Time, node: &mut Node, store: &Store, known: &Known) {
         self.look_who_is_full(node, store, known);
         let behind = self.behind(now, store, known);
@@ -225,7 +226,7 @@ impl InGroup {
     }
 
     /// Carries out the handover that [`begin_hand_over`](Self::begin_hand_over) requested, if this node still
-    /// leads.
+    /// leads, by telling Raft the next leader.
     pub(super) fn hand_over(
         &mut self,
         now: Time,
@@ -299,9 +300,9 @@ impl InGroup {
         (lag > CURRENT_ENTRIES).then(|| format!("{lag} entries behind {}", known.name(leader)))
     }
 
-    /// Updates the list of the other members without disk space, and logs the new ones. This node learns of a
-    /// full disk from the member's announcement to its peers, because a follower does not answer the messages
-    /// that wait for space.
+    /// Updates the list of the other members without disk space, and logs those that have joined the list,
+    /// for the operator. This node learns of a full disk from the member's announcement to its peers, because
+    /// a follower does not answer the messages that wait for space.
     fn look_who_is_full(&mut self, node: &mut Node, store: &Store, known: &Known) {
         let others = self.of.members.iter().copied();
         let full: Vec<u64> = others
@@ -331,14 +332,14 @@ impl InGroup {
                 name: known.name(id).to_owned(),
                 current: there && progress.is_some_and(|p| p.lag <= CURRENT_ENTRIES),
                 offline: !there,
-                // The least reported silence of a member is 1 ns, since 0 would mean that this node has never
-                // heard from the member.
+                // This node reports a silence of at least 1 ns, since 0 would mean that it has never heard
+                // from the member.
                 active: known.silent_for(now, id).map_or(0, |silent| silent.max(1)),
                 lag: progress.map_or(0, |p| p.lag),
                 peer: format!("{id:016x}"),
             }
         };
-        // Only the leader knows the progress of the other members.
+        // Only the leader knows the progress of the other members, so other nodes describe none.
         let leads = leader == Some(known.me);
         let others = self
             .of
@@ -365,10 +366,10 @@ impl InGroup {
     }
 }
 
-/// Returns whether at most half of a group's members can take messages. `members` holds for each member
-/// whether it lacks disk space, and whether it is connected. While a member lacks space, a disconnected
-/// member does not count as able: it may come back without space, and then no majority could take the
-/// messages that the leader has accepted in the meantime.
+/// Returns whether at most half of a group's members can take messages, so that the group must refuse
+/// messages. `members` holds for each member whether it lacks disk space, and whether it is connected. While
+/// a member lacks space, a disconnected member does not count as able: it may come back without space, and
+/// then no majority could take the messages that the leader has accepted in the meantime.
 fn is_crowded(members: Vec<(bool, bool)>) -> bool {
     let full = members.iter().any(|(full, _)| *full);
     let able = members.iter().filter(|(full, there)| !full && *there);
@@ -376,13 +377,14 @@ fn is_crowded(members: Vec<(bool, bool)>) -> bool {
 }
 
 impl Known {
-    /// Returns whether this node has heard from the node `id` within the last two seconds.
+    /// Returns whether this node has heard from the node `id` within the last two seconds, and so takes it
+    /// for present.
     fn is_there(&self, now: Time, id: u64) -> bool {
         self.heard.get(&id).is_some_and(|at| now < *at + GONE)
     }
 
     /// Returns the time since this node last heard from the node `id`, in nanoseconds; `None` if this node
-    /// has never heard from it.
+    /// has never heard from it, for the cluster's description.
     fn silent_for(&self, now: Time, id: u64) -> Option<u64> {
         self.heard.get(&id).map(|at| now.since(*at))
     }
@@ -397,9 +399,9 @@ mod tests {
         let (able, full, away) = ((false, true), (true, true), (false, false));
         assert!(!is_crowded(vec![able, able, full]));
         assert!(is_crowded(vec![able, full, full]));
-        // The full nodes restart one by one.
+        // The full nodes restart one by one, so one of them is away.
         assert!(is_crowded(vec![able, full, away]));
-        // If no member is full, Raft decides.
+        // If no member is full, Raft alone decides whether the group can commit.
         assert!(!is_crowded(vec![able, able, away]));
         assert!(!is_crowded(vec![able, away, away]));
         assert!(!is_crowded(vec![able, able, able, full, away]));

@@ -1,9 +1,9 @@
-//! The event loop's part in Raft groups: it hands received messages to the store, sends the groups' messages
-//! to other nodes, ticks the groups, and tells the streams whether this node leads.
+//! Does the event loop's part in Raft groups: hands received messages to the store, sends the groups'
+//! messages to other nodes, ticks the groups, and tells the streams whether this node leads.
 //!
-//! It decides only the moments of this work. Raft decides which node leads ([`tidegate_raft::replica`]), the
-//! streams act on that ([`crate::streams`]), and [`tidegate_raft::catchup`] decides which data a node fetches
-//! that is too far behind.
+//! This module decides only the moments of this work. Raft decides which node leads
+//! ([`tidegate_raft::replica`]), the streams act on that ([`crate::streams`]), and [`tidegate_raft::catchup`]
+//! decides which data a node fetches that is too far behind.
 
 mod in_group;
 
@@ -29,26 +29,27 @@ use crate::event_loop::errors::RunError;
 use crate::sessions::Node;
 use crate::streams::directory::tags::NodeTags;
 
-/// The interval of the groups' ticks, by which Raft measures time. An election begins after ten ticks without
-/// a leader.
+/// The interval of the groups' ticks, by which Raft measures time. A member stands for election after ten
+/// ticks without a leader.
 const TICK: Duration = Duration::from_millis(60);
-/// The interval between updates of the description of the cluster that clients see.
+/// The interval at which the loop updates the description of the cluster that clients see.
 const LOOK: Duration = Duration::from_millis(250);
 /// The time after a leader's heartbeat within which this node expects the entries that it lacks. Only after
 /// this time does this node take the commit index that the leader's messages name for the group's commit
 /// index.
 const TOLD: Duration = Duration::from_millis(500);
-/// The silence after which a node counts as absent. In this time a leader gets several answers to its
-/// heartbeats.
+/// The silence after which this node takes another node for absent. In this time a leader gets several
+/// answers to its heartbeats.
 const GONE: Duration = Duration::from_secs(2);
 
-/// The Raft groups of this node, and the other nodes as this node knows them.
+/// The Raft groups of this node, and the other nodes as this node knows them, by which the loop does its part
+/// in the groups.
 #[derive(Debug)]
 pub(super) struct Replication {
     known: Known,
-    /// All groups of the cluster, also those without this node.
+    /// All groups of the cluster, also groups without this node, for the directory.
     all: Vec<GroupOf>,
-    /// The groups of this node, by their slots in the store and the node.
+    /// The groups of which this node is a member, by their slots in the store and the node.
     groups: PerGroup<InGroup>,
     /// The Raft term in which this node began again after it lost its disk and with it the votes of earlier
     /// terms; `None` if it has not lost its disk. The node neither votes nor leads until it has committed an
@@ -58,16 +59,18 @@ pub(super) struct Replication {
     look_at: Time,
 }
 
-/// The nodes of the cluster, and the times at which this node last heard from them.
+/// The nodes of the cluster, and the times at which this node last heard from them, by which it sees which
+/// nodes are there.
 #[derive(Debug)]
 struct Known {
     members: Members,
     cluster: String,
     me: u64,
-    /// The time of the last message from each other node, by the node's id.
+    /// The time at which this node last got a message from each other node, by the node's id.
     heard: HashMap<u64, Time>,
     tags: Arc<NodeTags>,
-    /// The prefix of the tags of which the nodes of a stream must have different ones; empty for none.
+    /// The prefix of tags that the operator sets: the nodes of one stream must have different tags with this
+    /// prefix. Empty if the operator sets none.
     unique_tag: String,
 }
 
@@ -87,7 +90,7 @@ impl Known {
 
 impl Replication {
     /// Creates this node's part in the groups of the cluster; `None` until the cluster's members are fixed.
-    /// `shards` of the cluster's groups consist of all nodes.
+    /// `shards` is the number of groups of all nodes.
     pub(super) fn new(
         peers: &Peers,
         shards: u32,
@@ -119,7 +122,7 @@ impl Replication {
         })
     }
 
-    /// Returns this node's id.
+    /// Returns the id that this node has in its Raft groups.
     pub(super) const fn id(&self) -> u64 {
         self.known.me
     }
@@ -131,12 +134,12 @@ impl Replication {
         self.rejoined
     }
 
-    /// Returns the groups of which this node is a member.
+    /// Returns the groups of which this node is a member, so that the store opens them.
     pub(super) fn groups(&self) -> Vec<GroupOf> {
         self.groups.iter().map(|g| g.of.clone()).collect()
     }
 
-    /// Returns all groups of the cluster, also those without this node.
+    /// Returns all groups of the cluster, also groups without this node, for the directory.
     pub(super) fn all_groups(&self) -> Vec<GroupOf> {
         self.all.clone()
     }
@@ -147,7 +150,7 @@ impl Replication {
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// Hands the messages that other nodes sent to the groups, and ticks the groups when that is due.
+    /// Hands the messages of other nodes to the groups in the store, and ticks the groups when that is due.
     ///
     /// # Errors
     /// This node has lost log entries that other nodes count on.
@@ -178,8 +181,8 @@ impl Replication {
             }
         }
         if self.tick_at <= now {
-            // The loop ticks once, however late it is. A delayed loop has not read the other nodes' messages
-            // in the meantime, so their silence proves nothing.
+            // The loop ticks the groups once, however late it is. A delayed loop has not read the other
+            // nodes' messages in the meantime, so their silence proves nothing.
             self.tick_at = now + TICK;
             spend(Work::Tick, self.groups.len() as u64);
             store.tick();
@@ -262,7 +265,8 @@ impl Replication {
         group.is_some_and(|g| g.taking_over.mend_one(now, stream, seq))
     }
 
-    /// Does one turn's work of the transfers of state, from this node and to it, for all groups.
+    /// Does one turn's work of the transfers of state for all groups: to this node if it lacks state, and to
+    /// other nodes that ask.
     pub(super) fn take_over(
         &mut self,
         now: Time,
@@ -275,8 +279,8 @@ impl Replication {
         }
     }
 
-    /// Carries out the handovers of leadership that are due, and then sends the groups' messages to the other
-    /// nodes.
+    /// Carries out the handovers of leadership that are due, and then sends the groups' Raft messages to the
+    /// other nodes.
     pub(super) fn send(
         &mut self,
         now: Time,
@@ -296,9 +300,9 @@ impl Replication {
         }
     }
 
-    /// Returns the highest term that this node has been in, in any of its groups with other nodes. A node
-    /// that lost its disk asks for it. Returns `None` while this node cannot tell it, because it has itself
-    /// lost its disk.
+    /// Returns the highest term in which this node has been, in any of its groups with other nodes. A node
+    /// that lost its disk asks for this term. Returns `None` while this node does not know the term, because
+    /// it has itself lost its disk.
     fn vouched_term(&self, store: &Store) -> Option<Term> {
         let terms = self.among_others().map(|at| store.group(at).vouched_term());
         terms.collect::<Option<Vec<Term>>>()?.into_iter().max()
@@ -319,8 +323,8 @@ impl Replication {
         spend(Work::RaftMessage, 1);
         match wire::encode(group, message) {
             Ok(parts) => {
-                // A failed send is harmless: Raft takes the dropped message for one lost on the network, and
-                // sends it again.
+                // A failed send does no harm: Raft takes the dropped message for a message that the network
+                // lost, and sends it again.
                 let _ = peers.send_raft(to, group, &parts);
             }
             Err(error) => tracing::error!(
@@ -330,8 +334,8 @@ impl Replication {
         }
     }
 
-    /// Tells the streams of each group whether this node leads, and updates the description of the cluster
-    /// that clients see.
+    /// Tells the streams of each group whether this node leads, so that they serve or stop serving clients,
+    /// and updates the description of the cluster that clients see.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -362,8 +366,8 @@ impl Replication {
         node.announce_streams();
     }
 
-    /// Begins to hand the leadership of all groups to the most advanced other members. Makes the streams
-    /// propose the consumers' states first.
+    /// Begins to hand the leadership of all groups to the most advanced other members, because this node
+    /// stops. Makes the streams propose the consumers' states first.
     pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node) {
         for group in &mut self.groups {
             group.begin_hand_over(now, node, None);

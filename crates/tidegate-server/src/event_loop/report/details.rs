@@ -1,6 +1,7 @@
-//! Describes streams and consumers for a report, a part at a time: a description takes some microseconds, and
-//! a page may have a thousand streams with any number of consumers. The monitor and the thread of the system
-//! account ask for the next part in a report of its own, and put the parts together.
+//! Describes streams and consumers for a report, a part at a time, so that the loop is not kept long: a
+//! description takes some microseconds, and a page may have a thousand streams with any number of consumers.
+//! The monitor and the thread of the system account ask for the next part in another report, and put the
+//! parts together.
 
 use std::iter::Peekable;
 
@@ -11,22 +12,22 @@ use super::query::Query;
 use crate::sessions::Node;
 use crate::streams::JetStream;
 
-/// The most streams and consumers that one part describes.
+/// The most streams and consumers that the loop describes in one part.
 const DESCRIBED: usize = 64;
-/// The most streams that one part skips to reach the first stream of the page.
+/// The most streams that the loop skips in one part to reach the first stream of the page.
 const SKIPPED: usize = 4096;
 
-/// A part of the list of streams in a report.
+/// A part of the list of streams, as one report has it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
-    /// The described streams in the order of their names.
+    /// The described streams in the order of their names, for the monitor.
     pub(crate) streams: Vec<Described>,
-    /// The place at which the next part begins; `None` if this part is the last.
+    /// The place at which the loop begins the next part; `None` if this part is the last.
     pub(crate) next: Option<Place>,
 }
 
 impl Part {
-    /// Adds the next part of the list, which begins at [`Part::next`].
+    /// Adds the next part of the list, which begins at [`Part::next`], so that the reader gets one list.
     pub(crate) fn append(&mut self, more: Self) {
         for stream in more.streams {
             match self
@@ -35,7 +36,8 @@ impl Part {
                 .filter(|last| last.name == stream.name)
             {
                 Some(last) => last.consumers.extend(stream.consumers),
-                // A stream without a description was deleted and created again between two parts.
+                // A stream without a description was deleted and created again between two parts, so the list
+                // leaves it out.
                 None if stream.info.is_empty() => {}
                 None => self.streams.push(stream),
             }
@@ -44,7 +46,7 @@ impl Part {
     }
 }
 
-/// The description of a stream.
+/// The description of a stream, as the monitor shows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Described {
     pub(crate) name: String,
@@ -54,18 +56,19 @@ pub(crate) struct Described {
     pub(crate) consumers: Vec<Vec<u8>>,
 }
 
-/// A place in the list of streams and their consumers.
+/// A place in the list of streams and their consumers, at which the loop continues the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The name of the last stream before the place; `None` at the beginning of the list.
     after: Option<String>,
-    /// The name of the last described consumer of that stream, if the stream has further consumers.
+    /// The name of the last described consumer of that stream, if the stream has further consumers to
+    /// describe.
     consumer: Option<String>,
-    /// The number of streams that the list skips from here.
+    /// The number of streams that the loop skips from here to reach the page.
     skip: usize,
 }
 
-/// Describes a part of the streams that `query` asks for.
+/// Describes a part of the streams that `query` asks for, for a report.
 pub(super) fn describe(node: &Node, query: &Query, now: Time) -> Part {
     let place = query.place.clone().unwrap_or(Place {
         after: None,
@@ -141,13 +144,14 @@ pub(super) fn describe(node: &Node, query: &Query, now: Time) -> Part {
     part
 }
 
-/// An iterator over the streams that the node keeps, in all groups, in the order of their names.
+/// An iterator over the streams that the node keeps, which merges the groups' streams into the order of their
+/// names.
 struct ByName<'a>(Vec<Peekable<OfGroup<'a>>>);
 
 type OfGroup<'a> = Box<dyn Iterator<Item = (&'a JetStream, &'a Stream)> + 'a>;
 
 impl<'a> ByName<'a> {
-    /// Creates an iterator over the streams with names after `name`, or over all.
+    /// Creates an iterator over the streams with names after `name`, or over all streams.
     fn new(node: &'a Node, name: Option<&str>) -> Self {
         let of = |of: &'a JetStream| {
             let kept: OfGroup<'a> = Box::new(of.kept_after(name).map(move |stream| (of, stream)));

@@ -1,4 +1,5 @@
-//! Lists the client connections and subscriptions for a report, a page at a time.
+//! Lists the client connections and subscriptions for a report, a page at a time, so that a reader of the
+//! monitor does not keep the loop long.
 
 use std::net::SocketAddr;
 
@@ -12,10 +13,10 @@ use crate::sessions::recently_closed::ClosedConnection;
 use crate::sessions::view::ClientSubscription;
 
 /// The greatest number of subjects of subscriptions in one list of connections, over all its connections
-/// together. The list leaves out further subjects, but no connection.
+/// together. The list leaves out further subjects, but no connection, so that it stays small.
 const SUBJECTS_MAX: usize = 16 * 1024;
 
-/// The figures of one client connection.
+/// The figures of one client connection, as a report shows them.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) cid: u64,
@@ -32,16 +33,16 @@ pub(crate) struct Connection {
     pub(crate) lang: String,
     pub(crate) version: String,
     pub(crate) user: Option<String>,
-    /// The name of the client's account.
+    /// The name of the client's account, as operators see it.
     pub(crate) account: String,
     pub(crate) tls: bool,
     pub(crate) subjects: Vec<String>,
 }
 
-/// A page of a longer list.
+/// A page of a longer list, which the monitor shows.
 #[derive(Clone, Debug)]
 pub(crate) struct Page<T> {
-    /// The number of entries of the whole list, of which `entries` holds only one page.
+    /// The number of entries of the whole list, so that a reader knows how much the page leaves out.
     pub(crate) total: usize,
     pub(crate) entries: Vec<T>,
 }
@@ -55,14 +56,14 @@ impl<T> Default for Page<T> {
     }
 }
 
-/// A client connection that a list contains: an open connection or a closed one.
+/// A client connection that the list contains: an open connection, or one that closed lately.
 enum Found<'a> {
     Open(&'a Session),
     Closed(&'a ClosedConnection),
 }
 
 /// Lists the client connections that `query` selects, in the order of their numbers. As in nats-server, the
-/// total counts all connections of the selected state.
+/// total counts all connections of the selected state for the monitor.
 pub(super) fn connections(node: &Node, query: &Query) -> Page<Connection> {
     let name = |account| node.settings().account_name(account);
     let of = |account| query.is_of_account(name(account));
@@ -86,7 +87,7 @@ pub(super) fn connections(node: &Node, query: &Query) -> Page<Connection> {
     }
     let up_to = query.offset.saturating_add(query.limit);
     if up_to < found.len() {
-        // Only the entries up to the end of the page must be in order.
+        // The loop brings only the entries up to the end of the page into order, to save time.
         found.select_nth_unstable_by_key(up_to, |(cid, _)| *cid);
         found.truncate(up_to);
     }
@@ -148,11 +149,11 @@ fn closed(c: &ClosedConnection, account: &str) -> Connection {
     }
 }
 
-/// A client's subscription as a report lists it.
+/// A client's subscription, as a report lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subscription {
     pub(crate) cid: u64,
-    /// The name of the client's account.
+    /// The name of the client's account, as operators see it.
     pub(crate) account: String,
     pub(crate) subject: String,
     pub(crate) queue: Option<String>,
@@ -162,7 +163,8 @@ pub(crate) struct Subscription {
     pub(crate) max: u64,
 }
 
-/// Lists the subscriptions of all clients, or only those that match the subject in `query`.
+/// Lists the subscriptions of all clients for the monitor, or only the subscriptions that match the subject
+/// in `query`.
 pub(super) fn subscriptions(node: &Node, query: &Query) -> Page<Subscription> {
     if !query.subscriptions {
         return Page::default();
@@ -217,18 +219,18 @@ pub(super) fn subscriptions(node: &Node, query: &Query) -> Page<Subscription> {
     }
 }
 
-/// The figures of one account.
+/// The figures of one account, as a report shows them.
 #[derive(Clone, Debug)]
 pub(crate) struct AccountFigures {
     pub(crate) account: Account,
     pub(crate) name: String,
     pub(crate) connections: usize,
     pub(crate) subscriptions: usize,
-    /// The messages and bytes of the connections that are open.
+    /// The messages and bytes of the open connections of the account.
     pub(crate) traffic: Traffic,
 }
 
-/// Gathers the figures of the accounts.
+/// Gathers the figures of the accounts for a report.
 pub(super) fn accounts(node: &Node) -> Vec<AccountFigures> {
     let mut all = [Account::Global, Account::System].map(|account| AccountFigures {
         account,

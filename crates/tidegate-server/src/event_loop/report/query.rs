@@ -1,12 +1,13 @@
-//! The parameters of a request for a report.
+//! Defines the parameters by which a reader of the monitor or a client of the system account requests a
+//! report.
 
 use super::details::{Part, Place};
 
-/// The greatest number of entries of a list in one report, and the default if the request names no number. It
-/// is the same as in nats-server.
+/// The greatest number of entries of a list in one report, and the default if the request names no number.
+/// nats-server has the same bound.
 pub(crate) const PAGE_MAX: usize = 1024;
 
-/// The list that a report contains in addition to the server's figures.
+/// The list that the event loop adds to the server's figures in a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum List {
     #[default]
@@ -17,7 +18,8 @@ pub(crate) enum List {
     Accounts,
 }
 
-/// The client connections that a list contains: the open ones, the ones that closed last, or both.
+/// The client connections that the reader wants in a list: open connections, connections that closed last, or
+/// both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     #[default]
@@ -36,40 +38,41 @@ impl State {
     }
 }
 
-/// The parameters of a request for a report.
+/// The parameters of a request for a report, by which the event loop gathers the figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) list: List,
-    /// The index of the first entry that the report contains.
+    /// The index of the first entry that the reader wants.
     pub(crate) offset: usize,
-    /// The greatest number of entries that the report contains, from 1 to [`PAGE_MAX`].
+    /// The greatest number of entries that the reader wants, from 1 to [`PAGE_MAX`].
     pub(crate) limit: usize,
-    /// True if the report lists subscriptions: with the list of connections those of each connection,
-    /// otherwise those of the whole server.
+    /// True if the reader wants subscriptions: with the list of connections the subscriptions of each
+    /// connection, otherwise the subscriptions of the whole server.
     pub(crate) subscriptions: bool,
-    /// The connections to list: those in this state and, if the request gives them, with this number (`cid`)
-    /// and this user.
+    /// The connections that the reader wants: connections in this state and, if the request gives them, with
+    /// this number (`cid`) and this user.
     pub(crate) state: State,
     pub(crate) cid: Option<u64>,
     pub(crate) user: Option<String>,
-    /// The name of the account to report on; `None` means all accounts.
+    /// The name of the account that the reader wants figures of; `None` means all accounts.
     pub(crate) account: Option<String>,
-    /// The subject that the listed subscriptions must match.
+    /// The subject that the listed subscriptions must match; `None` lists all.
     pub(crate) test: Option<String>,
-    /// True if the report on streams contains the account, and (`streams`, `consumers`) each stream, and also
-    /// each stream's consumers.
+    /// True if the reader wants the account in the report on streams, and (`streams`, `consumers`) each
+    /// stream, and also each stream's consumers.
     pub(crate) accounts: bool,
     pub(crate) streams: bool,
     pub(crate) consumers: bool,
-    /// The place at which the list of streams goes on, for a further part of a report on streams.
+    /// The place at which the loop continues the list of streams, for a further part of a report on streams.
     pub(crate) place: Option<Place>,
 }
 
-/// The name of the account that has the streams, as in nats-server.
+/// The name under which a report shows the account that has the streams, as in nats-server.
 pub(crate) const ACCOUNT: &str = "$G";
 
 impl Query {
-    /// Creates a request for a report with the server's figures and the entries of `list`.
+    /// Creates a request for a report with the server's figures and the entries of `list`, and defaults for
+    /// the rest.
     pub(crate) const fn new(list: List) -> Self {
         Self {
             list,
@@ -88,7 +91,8 @@ impl Query {
         }
     }
 
-    /// Returns whether the request concerns the account with this name: it names that account, or none.
+    /// Returns whether the request concerns the account with this name: the request names that account, or no
+    /// account.
     pub(crate) fn is_of_account(&self, name: &str) -> bool {
         self.account.as_deref().is_none_or(|wanted| wanted == name)
     }
@@ -103,7 +107,7 @@ impl Query {
         }
     }
 
-    /// Returns the request for the part of the list of streams that follows the parts so far; `None` if the
+    /// Makes the request for the part of the list of streams that follows the parts so far; `None` if the
     /// list is complete. Takes the place of the next part out of `so_far`.
     pub(crate) fn rest(&self, so_far: &mut Part) -> Option<Self> {
         let place = so_far.next.take()?;
@@ -116,7 +120,7 @@ impl Query {
         })
     }
 
-    /// Returns whether the report on streams contains each stream.
+    /// Returns whether the event loop must describe each stream for the report.
     pub(super) fn lists_streams(&self) -> bool {
         self.list == List::Streams && (self.streams || self.consumers) && self.shows_account()
     }

@@ -1,4 +1,4 @@
-//! The facts about the server that each message of the system account begins with.
+//! Writes the facts about the server with which each message of the system account begins.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -10,10 +10,10 @@ use time::format_description::well_known::Iso8601;
 
 use crate::config::Settings;
 
-/// The flag of a server that serves streams.
+/// The flag in these facts by which a server says that it serves streams.
 const SERVES_STREAMS: u64 = 1;
 
-/// The facts about a server that seldom change.
+/// The facts about a server that seldom change, so that the event loop can write them without a report.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerFacts {
     pub(crate) info: Info,
@@ -23,7 +23,7 @@ pub(crate) struct ServerFacts {
 }
 
 impl ServerFacts {
-    /// Gathers the facts from the settings and the INFO of a server.
+    /// Gathers the facts from the settings and the INFO of the server.
     pub(crate) fn new(settings: &Settings, info: &Info) -> Self {
         Self {
             info: info.clone(),
@@ -33,7 +33,7 @@ impl ServerFacts {
         }
     }
 
-    /// Returns the facts as JSON with nats-server's names, for the message with the number `seq` at `now`.
+    /// Writes the facts as JSON with nats-server's names, for the message with the number `seq` at `now`.
     pub(crate) fn json(&self, seq: u64, now: SystemTime) -> Value {
         let info = &self.info;
         let mut out = json!({
@@ -62,7 +62,7 @@ impl ServerFacts {
     }
 }
 
-/// Writes a point in time as the API does.
+/// Writes a point in time as the API does, for answers and events.
 pub(crate) fn rfc3339(at: SystemTime) -> String {
     let text = OffsetDateTime::from(at).format(&Iso8601::DEFAULT);
     text.expect("the system's clock shows a year of four digits")
