@@ -1,72 +1,73 @@
-//! The works of the event loop that its simulation counts, each with a cost.
+//! Lists the works of the event loop, each with a cost, which its simulation counts.
 //!
 //! The product counts nothing: [`spend`] is then an empty function. With the feature `sim` it advances the
 //! virtual clock of the simulated machine (`simulated`) by the cost of the work. So a simulated turn takes as
-//! long as the work done in it, and its clock readings show the time as a real clock would.
+//! long as the works that the loop does in it, and the loop's clock readings show the time as a real clock
+//! would.
 
-/// A work of the event loop, or of a thread of its pool, with a cost.
+/// A work that the event loop or a thread of its pool does, and that costs time in a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Work {
-    /// A turn of the loop: the wait for events, the look at the timers.
+    /// The loop runs a turn: it waits for events and looks at its timers.
     Turn,
-    /// An event of a socket.
+    /// The loop takes an event of a socket.
     Event,
-    /// An accepted connection, up to its INFO.
+    /// The loop accepts a connection, up to its INFO.
     Accept,
-    /// A closed connection: the end of its session and its socket.
+    /// The loop closes a connection: it ends the session and the socket.
     Close,
-    /// A call that reads a socket.
+    /// The loop calls the system to read a socket.
     Read,
-    /// A byte that a socket gave.
+    /// The loop reads a byte from a socket.
     ReadByte,
-    /// A call that writes a socket.
+    /// The loop calls the system to write a socket.
     Write,
-    /// A byte that a socket took.
+    /// The loop writes a byte to a socket.
     WriteByte,
-    /// An operation of a client that the session parsed.
+    /// The session parses an operation of a client.
     Operation,
-    /// A published message: the search of its receivers.
+    /// The node searches the receivers of a published message.
     Publish,
-    /// A copy of a message in an outbox.
+    /// The node puts a copy of a message into an outbox.
     Copy,
-    /// A new subscription.
+    /// The node adds a subscription.
     Subscribe,
-    /// A removed subscription.
+    /// The node removes a subscription.
     Unsubscribe,
-    /// A frame of another node.
+    /// The loop handles a frame of another node.
     Frame,
-    /// A message of Raft from or to another node.
+    /// The loop sends a Raft message to another node, or receives one.
     RaftMessage,
-    /// An entry that the loop proposed.
+    /// The loop proposes an entry to its group.
     Propose,
-    /// An entry that the loop applied.
+    /// The loop applies a committed entry.
     Entry,
-    /// A byte of an entry that the loop applied.
+    /// The loop applies a byte of a committed entry.
     EntryByte,
-    /// A removed message that the loop subtracted from its segment.
+    /// The loop subtracts a removed message from its segment.
     Reclaim,
-    /// A subject that the loop collected for a page.
+    /// The loop collects a subject for a page.
     Subject,
-    /// A tick of a Raft group.
+    /// The loop ticks a Raft group.
     Tick,
-    /// The step of a TLS handshake that answers a hello, with an operation of the private key.
+    /// A thread of the pool answers the hello of a TLS handshake, with an operation of the private key.
     TlsHello,
-    /// The last step of a TLS handshake.
+    /// A thread of the pool does the last step of a TLS handshake.
     TlsFinish,
-    /// A check of a password against a bcrypt hash.
+    /// A thread of the pool checks a password against a bcrypt hash.
     Password,
-    /// A page of subjects that a thread of the pool encoded.
+    /// A thread of the pool encodes a page of subjects.
     Page,
 }
 
-/// Counts `n` times this work.
+/// Counts `n` times this work, and advances the simulation's clock by its cost.
 #[cfg(feature = "sim")]
 pub(crate) fn spend(work: Work, n: u64) {
     crate::simulated::spend(work, n);
 }
 
-/// Counts nothing: only the simulation has costs.
+/// Counts nothing, because only the simulation has costs.
 #[cfg(not(feature = "sim"))]
 #[inline(always)]
 pub(crate) const fn spend(work: Work, n: u64) {
@@ -75,7 +76,7 @@ pub(crate) const fn spend(work: Work, n: u64) {
 
 #[cfg(feature = "sim")]
 impl Work {
-    /// All works, in the order of their declaration.
+    /// All works, in the order of their declaration, which is the order of the tables of costs.
     pub const ALL: [Self; 25] = [
         Self::Turn,
         Self::Event,

@@ -1,30 +1,31 @@
-//! The cures by which a turn of the event loop stays short. Each of them is a switch that only the simulation
-//! can turn, to show that the loop without the cure lets a client starve others or cause an election.
+//! Lists the cures by which a turn of the event loop stays short. Each of them is a switch that only the
+//! simulation can turn, to show that the loop without the cure lets a client starve others or cause an
+//! election.
 //!
 //! The product has all cures, as constants.
 
-/// The cures of the loop: true stands for the loop as the product has it.
+/// The cures that the loop has: true means that the loop works as in the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cures {
-    /// A turn reads connections for a bounded time, and a busy connection for a slice of it.
+    /// The loop reads connections for a bounded time in a turn, and each busy connection for a slice of it.
     pub read_slices: bool,
-    /// A turn writes outboxes for a bounded time.
+    /// The loop writes outboxes for a bounded time in a turn.
     pub write_budget: bool,
-    /// A message with many receivers reaches them in parts.
+    /// The node delivers a message with many receivers in parts.
     pub spreading: bool,
-    /// Handshakes and checks of passwords run on the pool's threads.
+    /// The pool's threads do handshakes and checks of passwords, and not the loop.
     pub pool: bool,
-    /// The subscriptions of a client that left go in parts.
+    /// The node removes the subscriptions of a client that has left in parts.
     pub leaving: bool,
-    /// A turn accepts and closes a bounded number of connections.
+    /// The loop accepts and closes a bounded number of connections in a turn.
     pub bounded_opening: bool,
-    /// A page of a stream's subjects is collected in parts.
+    /// The group collects a page of a stream's subjects in parts.
     pub pages: bool,
 }
 
 impl Cures {
-    /// The loop as the product has it.
+    /// All cures, as the product has them.
     pub const ALL: Self = Self {
         read_slices: true,
         write_budget: true,
@@ -36,20 +37,21 @@ impl Cures {
     };
 }
 
-/// Returns the cures of the simulated machine; all cures outside of the simulation.
+/// Returns the cures of the simulated machine, or all cures if the loop runs on the real machine.
 #[cfg(feature = "sim")]
 pub(crate) fn cures() -> Cures {
     crate::simulated::cures()
 }
 
-/// Returns all cures: only the simulation can turn one off.
+/// Returns all cures, because only the simulation can turn one off.
 #[cfg(not(feature = "sim"))]
 #[inline(always)]
 pub(crate) const fn cures() -> Cures {
     Cures::ALL
 }
 
-/// Returns the most connections that one turn accepts or closes, which the product bounds by `bound`.
+/// Returns the most connections that the loop accepts or closes in one turn: `bound`, or any number if a
+/// simulation turns the cure off.
 pub(crate) fn openings_a_turn(bound: usize) -> usize {
     match cures().bounded_opening {
         true => bound,

@@ -1,4 +1,4 @@
-//! A queue that shares work fairly among the addresses from which the work comes.
+//! Shares work fairly among the addresses from which the work comes, with a queue for the loop's costly jobs.
 //!
 //! Each source has a separate line of items, and the lines take turns, so that a source with a thousand items
 //! delays the first item of another source by one item. The queue decides only the order; the caller reads
@@ -7,8 +7,8 @@
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
-/// The source of work: an IPv4 address, or the /64 network of an IPv6 address, because one host usually has a
-/// whole network of that size.
+/// The source of work, among which the queue takes turns: an IPv4 address, or the /64 network of an IPv6
+/// address, because one host usually has a whole network of that size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Source(u128);
 
@@ -21,29 +21,31 @@ impl From<IpAddr> for Source {
     }
 }
 
-/// The ticket of a waiting item, with which the caller can remove the item.
+/// The ticket of a waiting item, with which the caller can remove the item from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     source: Source,
     number: u64,
 }
 
-/// A queue of items from many sources.
+/// A queue of items from many sources, which take turns.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     lines: BTreeMap<Source, Line<T>>,
     /// The order in which the sources take turns. Each source with items occurs once.
     turns: BTreeMap<u64, Source>,
     len: usize,
-    /// The last number that the queue has given, to a ticket or to a turn. Both take their numbers from here.
+    /// The last number that the queue has given to a ticket or to a turn. The next ticket or turn gets the
+    /// next number.
     number: u64,
 }
 
-/// The waiting items of one source, at least one.
+/// The waiting items of one source, at least one, and the turn of the source.
 #[derive(Debug)]
 struct Line<T> {
     turn: u64,
-    /// The items by the number of their tickets, which is their order of arrival.
+    /// The items by the number of their tickets, which is their order of arrival, so that the queue finds the
+    /// newest and the oldest.
     items: BTreeMap<u64, T>,
 }
 
@@ -59,22 +61,23 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// Returns the number of waiting items of all sources.
+    /// Returns the number of waiting items of all sources, by which the caller bounds the queue.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether the queue has no items.
+    /// Returns whether the queue has no items of any source.
     pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the number of waiting items of this source.
+    /// Returns the number of waiting items of this source, by which the caller bounds the source.
     pub(crate) fn len_of(&self, source: Source) -> usize {
         self.lines.get(&source).map_or(0, |line| line.items.len())
     }
 
-    /// Returns the source with the most waiting items; `None` if no item waits.
+    /// Returns the source with the most waiting items, which must make room in a full queue; `None` if no
+    /// item waits.
     pub(crate) fn longest(&self) -> Option<Source> {
         let lines = self.lines.iter();
         let longest = lines.max_by_key(|(_, line)| line.items.len());
@@ -82,7 +85,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Adds an item from this source. A source that had no waiting item gets its turn after all other
-    /// sources.
+    /// sources. Returns the item's ticket.
     pub(crate) fn push(&mut self, source: Source, item: T) -> Ticket {
         self.number += 1;
         let number = self.number;
@@ -98,7 +101,7 @@ impl<T> FairQueue<T> {
         Ticket { source, number }
     }
 
-    /// Removes the waiting item with this ticket. Returns `None` if the item has left the queue.
+    /// Removes the waiting item with this ticket. Returns `None` if the item has already left the queue.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<T> {
         let line = self.lines.get_mut(&ticket.source)?;
         let item = line.items.remove(&ticket.number)?;
@@ -106,14 +109,15 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// Removes the oldest waiting item of this source.
+    /// Removes the oldest waiting item of this source, to make room for a newer one.
     pub(crate) fn remove_oldest(&mut self, source: Source) -> Option<T> {
         let (_, item) = self.lines.get_mut(&source)?.items.pop_first()?;
         self.taken(source);
         Some(item)
     }
 
-    /// Takes the newest item of the next source in turn for which `may` returns true.
+    /// Takes the newest item of the next source in turn for which `may` returns true, because its client has
+    /// waited least.
     pub(crate) fn pop_newest(&mut self, may: impl Fn(Source) -> bool) -> Option<(Source, T)> {
         let mut turns = self.turns.iter();
         let (turn, source) = turns.find(|(_, source)| may(**source))?;
@@ -173,7 +177,7 @@ mod tests {
         Push(u8),
         Remove(prop::sample::Index),
         RemoveOldest(u8),
-        /// The bits of sources that may have their turn.
+        /// The test takes an item; the bits tell which sources may have their turn.
         PopNewest(u8),
     }
 
@@ -188,13 +192,14 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the queue with a plain list: each source's order holds, and no source is served
-        /// twice while another one waits.
+        /// Compares the queue with a plain list: the queue keeps each source's order, and serves no source
+        /// twice while another source waits.
         #[test]
         fn sources_take_turns(acts in prop::collection::vec(act(), 1..200)) {
             let mut queue = FairQueue::default();
             let mut model: Vec<(u8, usize, Ticket)> = Vec::new();
-            // The number of items of each other source served while this source waited.
+            // The test counts the items of each other source that the queue has served while this source
+            // waited.
             let mut passed = [[0_usize; 4]; 4];
             for (n, act) in acts.into_iter().enumerate() {
                 match act {

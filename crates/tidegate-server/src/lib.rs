@@ -58,15 +58,15 @@ pub use event_loop::handle::{Busy, Handle};
 pub use event_loop::members::IdentityError;
 pub use event_loop::tls::TlsError;
 pub use monitor::Monitor;
-// The state machine without sockets is public only for tests and fuzz targets. Its interface may change at
-// any time.
+// These types make the state machine without sockets public for tests and fuzz targets only. Their interface
+// may change at any time.
 #[doc(hidden)]
 pub use party::ClientKey;
 #[doc(hidden)]
 pub use sessions::{Node, NodeStats, Received, Verify};
 pub use system::{Load, serve_system};
 
-// The simulation drives the event loop on a simulated machine; only tests use it.
+// These types let tests drive the event loop on a simulated machine. No other code uses them.
 #[cfg(feature = "sim")]
 #[doc(hidden)]
 pub use cost::Work;

@@ -1,17 +1,17 @@
-//! The parties of a message, which publish it or subscribe to it: the clients of this node and its peers.
-//! Pure.
+//! Defines the parties of a message, which publish it or subscribe to it: the clients of this node and its
+//! peers. The code is pure.
 
 use std::ops::{Index, IndexMut};
 
 use slab::Slab;
 use tidegate_cluster::roster::PeerSlot;
 
-/// The key of a client's connection in the node. A later connection may get the same key.
+/// The key by which the node finds a client's connection. A later connection may get the key again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientKey(u32);
 
 impl ClientKey {
-    /// Returns the key with this index in the node's table of client connections.
+    /// Makes the key of the connection at this index in the node's table of client connections.
     #[inline]
     #[must_use]
     pub const fn new(index: usize) -> Self {
@@ -22,7 +22,7 @@ impl ClientKey {
         Self(index as u32)
     }
 
-    /// Returns the index of the key.
+    /// Returns the index of the connection with this key in the node's table.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -30,17 +30,18 @@ impl ClientKey {
     }
 }
 
-/// The client or the peer that published a message or that owns a subscription.
+/// The client or the peer that published a message or that owns a subscription, so that the node treats both
+/// alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Party {
-    /// A client of this node.
+    /// A client of this node, by the key of its connection.
     Client(ClientKey),
-    /// Another node.
+    /// Another node of the cluster, by its slot.
     Peer(PeerSlot),
 }
 
 impl Party {
-    /// Returns the client's key if the party is a client.
+    /// Returns the client's key if the party is a client; `None` for a peer.
     #[inline]
     pub(crate) const fn client(self) -> Option<ClientKey> {
         match self {
@@ -49,7 +50,7 @@ impl Party {
         }
     }
 
-    /// Returns the peer's slot if the party is a peer.
+    /// Returns the peer's slot if the party is a peer; `None` for a client.
     #[inline]
     pub(crate) const fn peer(self) -> Option<PeerSlot> {
         match self {
@@ -59,12 +60,12 @@ impl Party {
     }
 }
 
-/// A value for each client connection, by the connection's key.
+/// A table with a value for each client connection, by the connection's key.
 #[derive(Debug)]
 pub(crate) struct PerClient<T>(Slab<T>);
 
 impl<T> PerClient<T> {
-    /// Creates a table without connections.
+    /// Creates a table without client connections.
     pub(crate) const fn new() -> Self {
         Self(Slab::new())
     }
@@ -79,7 +80,7 @@ impl<T> PerClient<T> {
         self.0.remove(key.index())
     }
 
-    /// Returns whether the table has a connection with this key.
+    /// Returns whether the table has a client connection with this key.
     #[inline]
     pub(crate) fn contains(&self, key: ClientKey) -> bool {
         self.0.contains(key.index())
@@ -91,13 +92,14 @@ impl<T> PerClient<T> {
         self.0.get(key.index())
     }
 
-    /// Returns the value of the connection with this key, to change it; `None` if the table has none.
+    /// Returns the value of the connection with this key, so that the caller can change it; `None` if the
+    /// table has none.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: ClientKey) -> Option<&mut T> {
         self.0.get_mut(key.index())
     }
 
-    /// Returns the number of connections in the table.
+    /// Returns the number of client connections in the table.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

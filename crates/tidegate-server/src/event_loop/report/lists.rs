@@ -56,7 +56,7 @@ impl<T> Default for Page<T> {
     }
 }
 
-/// A client connection that the list contains: an open connection, or one that closed lately.
+/// A client connection that the list contains: an open connection, or a recently closed connection.
 enum Found<'a> {
     Open(&'a Session),
     Closed(&'a ClosedConnection),
