@@ -1,5 +1,5 @@
-//! Damage to a disk while its machine is off: on a copy of the disk, beside the run, a bit flips, or a file
-//! is cut or gone. Then the node refuses to start, or serves the stored messages; never anything else.
+//! Damages a disk while its machine is off: on a copy of the disk, beside the run, a bit flips, or a file is
+//! cut or gone. The node must then refuse to start, or serve the stored messages; it must do nothing else.
 
 use tidegate_cluster::groups::GroupOf;
 use tidegate_log::{SimDisk, Storage};
@@ -10,13 +10,13 @@ use crate::node::{Disks, Up};
 use crate::oracle::{Oracles, Verdict, ensure};
 use crate::world::{Node, Plan};
 
-/// Damages one place on a disk.
+/// Damages one place on a disk, and returns a name of the damage for the coverage.
 fn damage(disk: &SimDisk, dice: &mut Dice) -> Option<&'static str> {
     let mut names = disk.list().ok()?;
     names.sort();
     let name = &names[dice.below(names.len() as u64) as usize];
     let content = disk.content(name);
-    // Bytes after the last written byte do not matter.
+    // The harness damages nothing after the last written byte, because these bytes do not matter.
     let used = content.iter().rposition(|b| *b != 0)? as u64 + 1;
     Some(match dice.below(10) {
         0 => {
@@ -34,7 +34,7 @@ fn damage(disk: &SimDisk, dice: &mut Dice) -> Option<&'static str> {
     })
 }
 
-/// Starts a copy of a stopped node on damaged disks, and checks all its messages.
+/// Starts a copy of a stopped node on damaged disks, and checks all messages that it serves.
 pub(crate) fn damaged(
     node: &Node,
     groups: Vec<GroupOf>,
@@ -57,7 +57,7 @@ pub(crate) fn damaged(
         return Ok(());
     };
     let copy = node.on(disks);
-    // The code below checks for loss without a trace.
+    // The world's oracles judge this copy from outside only, because the code below checks for silent loss.
     let plan = Plan {
         blind: true,
         ..plan
@@ -71,8 +71,8 @@ pub(crate) fn damaged(
         Err(wrong) => return Err(format!("node {}, where {what}: {wrong}", node.id)),
     };
     if up.store.log().durable() < node.ledgers.durable {
-        // No record on the disk shows yet that its last sync was done: a start cannot tell that
-        // from a torn write.
+        // The harness accepts the lack of the last sync: no record on the disk shows yet that the sync was
+        // done, so a start cannot tell the damage from a torn write.
         seen.hit("damaged disks: the last sync is gone");
         return Ok(());
     }

@@ -1,5 +1,5 @@
-//! Bugs planted by the harness, to check that the tests find them. The server has none of them: the
-//! harness passes on a changed message, or gives back another disk than the server wrote.
+//! Plants bugs, to check that the tests find them. The server has none of them: the harness passes on a
+//! changed message, or gives the node another disk than the server wrote.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::ledger::Ledgers;
 use crate::node::time;
 use crate::oracle::ids;
 
-/// A bug.
+/// A bug that the harness plants at the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// Written bytes count as durable at once; a crash before the end of the sync loses them.
+    /// The log reports written bytes as durable at once, so a crash before the end of the sync loses them.
     AckBeforeSync,
     /// A crash makes a node forget its vote in its term.
     VoteLost,
@@ -28,15 +28,15 @@ pub(crate) enum Bug {
     /// The log writes a term's entries before the term and the vote: a crash between them leaves
     /// the entries alone.
     VoteAfterEntries,
-    /// A checkpoint forgets the ids of messages.
+    /// A checkpoint forgets the ids of messages, so the node stores a repeated message twice.
     DedupLost,
-    /// A node that lost its disk takes its place without asking the others for their terms.
+    /// A node that lost its disk takes its place without asking the other nodes for their terms.
     TermNotAsked,
-    /// The node takes its place correctly, but votes before it has all entries again.
+    /// A node that lost its disk takes its place correctly, but votes before it has all entries again.
     VotesAtOnce,
 }
 
-/// All bugs.
+/// All bugs that the harness can plant.
 const ALL: [Bug; 8] = [
     Bug::AckBeforeSync,
     Bug::VoteLost,
@@ -49,30 +49,30 @@ const ALL: [Bug; 8] = [
 ];
 
 impl Bug {
-    /// Returns the bug with this name.
+    /// Returns the bug with this name, for a run that the environment asks for.
     pub(crate) fn named(name: &str) -> Option<Self> {
         ALL.into_iter().find(|bug| format!("{bug:?}") == name)
     }
 }
 
-/// The state of a planted bug at a node.
+/// The state of a planted bug at a node, by which the harness changes disks and messages.
 #[derive(Default)]
 pub(crate) struct Planted {
-    /// The disk before a sync that the bug undoes.
+    /// The disk before a sync that the bug undoes at the next crash.
     before: Option<SimDisk>,
-    /// The number of syncs that the harness reported and has not done.
+    /// The number of syncs that the harness has reported to the node and not done yet.
     told: u64,
-    /// By group.
+    /// The newest index that the node has ever acknowledged, by group.
     acked: BTreeMap<GroupId, u64>,
 }
 
-/// Returns the disk after a crash that keeps only durable bytes.
+/// Returns the disk as a crash leaves it that keeps only durable bytes.
 fn durable(disk: &SimDisk) -> SimDisk {
     disk.crash(false, |_, _| false)
 }
 
 impl Planted {
-    /// Prepares for a sync, or for the early report of one.
+    /// Prepares the bug for a sync, or for the early report of a sync.
     pub(crate) fn before_sync(&mut self, bug: Bug, disk: &SimDisk) {
         match bug {
             Bug::AckBeforeSync => {
@@ -84,7 +84,8 @@ impl Planted {
         }
     }
 
-    /// A reported sync is done. Returns whether all are.
+    /// Records that the harness has done a sync that it reported before. Returns whether it has done all of
+    /// them.
     pub(crate) fn after_sync(&mut self) -> bool {
         self.told = self.told.saturating_sub(1);
         if self.told == 0 {
@@ -93,7 +94,8 @@ impl Planted {
         self.told == 0
     }
 
-    /// Returns the log's disk after a crash. The ledger does not see the planted damage.
+    /// Returns the log's disk after a crash, with the bug's damage. The ledger does not see the planted
+    /// damage.
     pub(crate) fn after_crash(
         &mut self,
         bug: Bug,
@@ -114,7 +116,7 @@ impl Planted {
         }
     }
 
-    /// Changes a message before it is sent.
+    /// Changes a message of the node before the harness sends it, if the bug does so.
     pub(crate) fn message(&mut self, bug: Bug, group: GroupId, message: &mut Message) {
         if bug != Bug::StaleAnswer || message.get_msg_type() != MessageType::MsgAppendResponse {
             return;
@@ -128,15 +130,15 @@ impl Planted {
     }
 }
 
-/// The time of a crash, and the length of the log's segments.
+/// The facts about a crash by which a bug damages the disk: its time, and the length of the log's segments.
 pub(crate) struct Crash {
     pub(crate) now: u64,
     pub(crate) segment_bytes: u64,
-    /// The node's groups that have other members.
+    /// The node's groups that have other members, which the bug affects.
     pub(crate) groups: Vec<GroupId>,
 }
 
-/// Appends another hard state of each group with other members to the log.
+/// Appends another hard state of each group with other members to the log, as a bug would leave it.
 pub(crate) fn rewrite(
     disk: &SimDisk,
     of: &Crash,
@@ -149,7 +151,7 @@ pub(crate) fn rewrite(
         .seed(1);
     let opened = Log::open_stepped(Arc::new(image.clone()), options, time(of.now), |_| {});
     let (mut opened, mut steps) = opened.unwrap_or_else(|e| panic!("the log opens: {e}"));
-    // The running node finds its mistakes.
+    // The ledger's verdict does not matter here, because the running node finds its mistakes itself.
     let _ = ledgers.read_on(&opened.log, |_, _, _, _| Ok(()));
     let states = of.groups.iter();
     let states = states.map(|g| records::hard_state(*g, change(ledgers.of(*g).hard_state)));
@@ -162,7 +164,8 @@ pub(crate) fn rewrite(
     image.killed()
 }
 
-/// Returns the state with other message ids, of the same lengths.
+/// Returns the state with other message ids of equal lengths, so that the node no longer knows the clients'
+/// ids.
 pub(crate) fn without_ids(state: &[u8]) -> Vec<u8> {
     let mut without = state.to_vec();
     ids(state).for_each(|id| without[id.start] ^= 0x40);

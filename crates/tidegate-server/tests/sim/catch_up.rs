@@ -1,5 +1,5 @@
-//! A member that is behind all logs takes over another's state. The harness hands over the data that
-//! connections carry in the server, a little in each tick, as far as the network lets it through.
+//! Lets a member that is behind all logs take over another member's state. The harness hands over the data
+//! that connections carry in the server, a little in each tick, as far as the network lets it through.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use tidegate_stream::stream::{AccountLimits, Place, Streams};
 use crate::coverage::Coverage;
 use crate::member::Member;
 
-/// The most messages asked for at once.
+/// The most messages that the member asks for at once.
 const ASKED_MAX: usize = 200;
 
-/// The data fetched so far. Messages stay valid if the member asks another node next.
+/// The data that the member has fetched so far. Messages stay valid if the member asks another node next.
 #[derive(Default)]
 pub(crate) struct CatchingUp {
     places: BTreeMap<(StreamNumber, StreamSeq), Place>,
-    /// The state being installed, and the index of its last entry.
+    /// The state that the store installs now, and the index of its last entry.
     pub(crate) installing: Option<(u64, Streams)>,
 }
 
-/// All messages of some streams, with their places.
+/// Returns all messages of some streams, with their places, so that the member can compare them with its own.
 fn messages(streams: &Streams) -> Vec<(StreamNumber, StreamSeq, Place, u32)> {
     let mut all = Vec::new();
     for stream in streams.iter() {
@@ -37,7 +37,7 @@ fn messages(streams: &Streams) -> Vec<(StreamNumber, StreamSeq, Place, u32)> {
 }
 
 impl CatchingUp {
-    /// Ends the catch-up: the member needs no state any more, or the store gave it up.
+    /// Ends the catch-up, because the member needs no state any more or the store gave it up.
     pub(crate) fn end(member: &mut Member, store: &mut Store, seen: &mut Coverage) {
         if member.catching_up.installing.is_none() {
             store.abandon_catch_up(member.at);
@@ -78,7 +78,7 @@ impl CatchingUp {
         for (stream, seq, place, bytes) in messages(&other.streams) {
             let ours = member.streams.get(stream).and_then(|s| s.place(seq));
             let ours = ours.or_else(|| member.catching_up.places.get(&(stream, seq)).copied());
-            // A message fetched before a restart.
+            // The member has the message already, because it fetched the message before a restart.
             match ours.or_else(|| store.apart(member.at).place(stream, seq)) {
                 Some(ours) => moves.push((stream, seq, place, ours, bytes)),
                 None => lacking.push((stream, seq, place)),
@@ -124,7 +124,7 @@ fn fetch(
 ) {
     let ((at, store), (of, other)) = (ours, theirs);
     if store.log().stats().pending_bytes > 0 {
-        // The messages fetched before are not durable yet.
+        // The member waits, because the messages that it fetched before are not durable yet.
         return;
     }
     let (mut messages, mut bytes) = (Vec::new(), 0);
@@ -138,7 +138,7 @@ fn fetch(
         }
     }
     if !messages.is_empty() {
-        // Without room the next step tries again.
+        // If the log has no room, the member tries again in the next step.
         let _ = store.append_fetched(at, &messages);
     }
 }

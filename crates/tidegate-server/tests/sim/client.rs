@@ -1,5 +1,6 @@
-//! Clients: each publishes numbered messages, waits for acks as its window requires, and sends
-//! unanswered messages again with the same id. A client decides only what to send; the world carries it.
+//! Simulates clients: each client publishes numbered messages, waits for acknowledgements as its window
+//! requires, and sends unanswered messages again with their ids. A client decides only which messages it
+//! sends; the world carries them.
 
 use tidegate_cluster::groups::GroupId;
 
@@ -7,10 +8,10 @@ use std::collections::BTreeMap;
 
 use crate::dice::Dice;
 
-/// A message on its way into a stream.
+/// A client's message on its way into a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// The group of its stream.
+    /// The group that keeps the stream.
     pub(crate) group: GroupId,
     pub(crate) client: usize,
     pub(crate) number: u64,
@@ -28,13 +29,13 @@ impl Request {
         }
     }
 
-    /// The answer of a node that does not lead the group.
+    /// Makes the answer of a node that does not lead the group, so that the client asks another node.
     pub(crate) const fn elsewhere(&self) -> Reply {
         self.reply(Told::Elsewhere)
     }
 }
 
-/// The result of a request.
+/// A node's reply to a client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) client: usize,
@@ -49,40 +50,42 @@ pub(crate) enum Told {
         seq: u64,
         again: bool,
     },
-    /// The last number of the subject differs from the expected one.
+    /// The node refused the message, because the last sequence of the subject differs from the expected one.
     Wrong {
         last: u64,
     },
     Refused(String),
-    /// The node does not lead the group.
+    /// The node does not lead the group, so the client must ask another node.
     Elsewhere,
 }
 
-/// The facts in an ack.
+/// The facts in a node's acknowledgement, which the oracle checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Acked {
     pub(crate) stream: u32,
     pub(crate) seq: u64,
     pub(crate) crc: u32,
-    /// The highest number acknowledged in the stream before the client first sent this message.
+    /// The highest sequence that a client knew as acknowledged in the stream before it first sent this
+    /// message.
     pub(crate) floor: u64,
     pub(crate) again: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// One message after the other.
+    /// The client publishes one message after the other.
     Sync,
-    /// Up to so many unanswered messages.
+    /// The client has up to this number of unanswered messages.
     Async(usize),
-    /// One after the other, each only if no other client has published meanwhile; some clients
-    /// share a subject.
+    /// The client publishes one message after the other, each on the condition that no other client has
+    /// published meanwhile. Some clients share a subject.
     Conditional,
-    /// Up to so many unanswered messages, into a stream that keeps only the last messages.
+    /// The client has up to this number of unanswered messages, into a stream that keeps only the last
+    /// messages.
     Limited(usize),
-    /// Up to so many unanswered messages, into a work queue.
+    /// The client has up to this number of unanswered messages, into a work queue.
     Queue(usize),
-    /// Up to so many unanswered messages, into a stream by interest.
+    /// The client has up to this number of unanswered messages, into a stream with retention by interest.
     Interest(usize),
 }
 
@@ -92,18 +95,18 @@ struct Out {
     floor: u64,
 }
 
-/// See the [module](self).
+/// A client of the world, see the [module](self).
 pub(crate) struct Client {
     id: usize,
-    /// The group of its streams.
+    /// The group that keeps the client's stream.
     pub(crate) group: GroupId,
     kind: Kind,
     dice: Dice,
     out: BTreeMap<u64, Out>,
     next: u64,
-    /// The node that it sends to.
+    /// The node to which the client sends its requests.
     pub(crate) node: usize,
-    /// The nodes that keep the group.
+    /// The nodes that keep the group, among which the client chooses.
     nodes: Vec<usize>,
     expected: u64,
     last_acked: u64,
@@ -112,7 +115,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Returns a client of the group with this number on these nodes.
+    /// Creates a client of the group with this number on these nodes.
     pub(crate) fn new(
         id: usize,
         (group, nodes): (GroupId, Vec<usize>),
@@ -145,8 +148,8 @@ impl Client {
         }
     }
 
-    /// Returns the requests to send now, and the time of the next call. `floor` is the highest
-    /// number acknowledged so far.
+    /// Returns the requests that the client sends now, and the time of the next call. `floor` is the highest
+    /// sequence that the nodes have acknowledged so far.
     pub(crate) fn act(&mut self, now: u64, floor: u64) -> (Vec<Request>, u64) {
         let mut sending = Vec::new();
         for out in self.out.values_mut() {
@@ -220,7 +223,7 @@ impl Client {
         }
     }
 
-    /// Takes a reply. Returns the ack if it is the message's first.
+    /// Handles a node's reply. Returns the acknowledgement if it is the first for its message.
     pub(crate) fn handle_reply(
         &mut self,
         now: u64,
@@ -231,7 +234,7 @@ impl Client {
         };
         match &reply.told {
             Told::Elsewhere => {
-                // Sends it again soon, to another node.
+                // The client sends the message again soon, to another node.
                 out.sent_us =
                     (now + self.dice.range(10_000, 80_000)).saturating_sub(self.patience_us);
                 Ok(None)
@@ -274,7 +277,7 @@ impl Client {
         }
     }
 
-    /// The number of its stream; the streams are created in this order.
+    /// Returns the number of the client's stream; the leader creates the streams in this order.
     pub(crate) fn stream(&self) -> u32 {
         match self.kind {
             Kind::Limited(_) => 2,
@@ -284,13 +287,13 @@ impl Client {
         }
     }
 
-    /// Ends the client: its stream is lost, with the acknowledged messages.
+    /// Ends the client, because its stream is lost with the acknowledged messages.
     pub(crate) fn end(&mut self) {
         self.stopped = true;
         self.out.clear();
     }
 
-    /// Returns whether every message is answered.
+    /// Returns whether the nodes have answered every message of the client.
     pub(crate) fn is_done(&self) -> bool {
         self.out.is_empty()
     }

@@ -1,5 +1,6 @@
-//! A durable consumer that the leader serves: it reads message after message, and its position is
-//! replicated. The next leader continues from there: no message is left out, and no position goes back.
+//! Simulates a durable consumer that the leader serves: the consumer reads message after message, and the
+//! group replicates its position. The next leader continues from there: it leaves no message out, and no
+//! position goes back.
 
 use bytes::Bytes;
 use tidegate_raft::store::Store;
@@ -10,23 +11,23 @@ use tidegate_stream::stream::{Command, Encoder, Kind};
 use crate::member::Member;
 use crate::oracle::{Oracle, ensure};
 
-/// The consumer's name, and the number of its stream.
+/// The consumer's name, and (`STREAM`) the number of its stream.
 const NAME: &str = "worker";
 const STREAM: StreamNumber = StreamNumber::FIRST;
-/// The most messages it takes at once.
+/// The most messages that the consumer takes at once.
 const TAKEN_MAX: u64 = 40;
 
-/// The leader's proposal for the consumer that is not applied yet: index and term.
+/// The index and the term of the leader's proposal for the consumer that the group has not applied yet.
 pub(crate) type Proposed = Option<(u64, u64)>;
 
 impl Member {
-    /// The consumer's position, as far as this node has applied it.
+    /// Returns the consumer's position, as far as this node has applied it.
     pub(crate) fn consumed(&self) -> Option<u64> {
         let consumer = self.streams.get(STREAM)?.consumer(NAME)?;
         Some(consumer.state().ack_floor().stream_seq.get())
     }
 
-    /// Returns whether the consumer has all messages.
+    /// Returns whether the consumer has taken all messages of its stream.
     pub(crate) fn consumed_all(&self) -> bool {
         let last = self
             .streams
@@ -35,7 +36,7 @@ impl Member {
         last == 0 || self.consumed() == Some(last)
     }
 
-    /// Lets the consumer take the next messages, if this node leads.
+    /// Makes the consumer take the next messages, if this node leads.
     pub(crate) fn serve(
         &mut self,
         store: &mut Store,
@@ -83,7 +84,8 @@ impl Member {
         if upto == from {
             return Ok(());
         }
-        // Each message is delivered once and acknowledged at once: no runs, and nothing above the floor.
+        // The consumer delivers each message once and acknowledges it at once, so the delta has no runs and
+        // nothing above the floor.
         let mut delta = vec![1];
         for n in [upto, upto, upto, upto, 0, 0] {
             put(&mut delta, n);
@@ -99,7 +101,7 @@ impl Member {
         entry: Vec<u8>,
         term: u64,
     ) -> Result<(), String> {
-        // Without room the next turn tries again.
+        // If the log has no room, the leader tries again in the next turn.
         if let Ok(proposed) = store.propose(self.at, Bytes::from(entry), 1) {
             ensure!(
                 proposed.term.get() == term,
@@ -111,7 +113,7 @@ impl Member {
     }
 }
 
-/// Seven bits a byte, low ones first.
+/// Writes a number as the delta's format has it: seven bits a byte, the low bits first.
 fn put(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
         out.push(n as u8 | 0x80);

@@ -1,9 +1,9 @@
-//! Counts of the situations in seeds: a situation that no seed reached was not tested.
+//! Counts the situations that seeds reach, because a situation that no seed reached is not tested.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Counts by name.
+/// The counts of situations by name: how often, and in how many seeds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Coverage(BTreeMap<&'static str, (u64, u64)>);
 
@@ -23,7 +23,7 @@ impl Coverage {
         self.0.get(what).map_or(0, |c| c.0)
     }
 
-    /// Adds the counts of another seed.
+    /// Adds the counts of another seed to these counts.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (what, (times, seeds)) in &other.0 {
             let count = self.0.entry(what).or_default();

@@ -1,6 +1,6 @@
-//! The only source of randomness of a seed: the same seed draws the same numbers.
+//! Draws all random numbers of a seed: a seed always draws equal numbers, so that a run can be repeated.
 
-/// Draws numbers (splitmix64).
+/// Draws numbers with splitmix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(u64);
 
@@ -36,7 +36,7 @@ impl Dice {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// Returns another source, which draws on its own.
+    /// Returns another source of numbers, for a part of the world that draws independently.
     pub(crate) const fn fork(&mut self) -> Self {
         Self(self.next())
     }

@@ -1,5 +1,5 @@
-//! The durable contents of a node's disk: the ledger reads the log's records as they become
-//! durable, independent of the node's own view, and separately for each group.
+//! Keeps the durable contents of a node's disk: the ledger reads the log's records as they become durable,
+//! independent of the node's own view, and separately for each group.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use tidegate_log::{Log, Lsn, Record};
 use tidegate_raft::replica::Term;
 use tidegate_raft::replica::records::{HardState, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED};
 
-/// A durable entry.
+/// A durable entry on a node's disk, by its term and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) term: u64,
     pub(crate) crc: u32,
 }
 
-/// See the [module](self).
+/// Keeps the ledgers of a node's groups, see the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Ledgers {
-    /// All bytes before this position are durable.
+    /// The ledgers have read all bytes of the log before this position, which are durable.
     pub(crate) durable: Lsn,
     groups: BTreeMap<GroupId, Ledger>,
 }
 
 impl Ledgers {
-    /// Returns the ledgers of a new disk of a node with these groups.
+    /// Creates the ledgers of a new disk of a node with these groups.
     pub(crate) fn new(groups: &[GroupOf]) -> Self {
         let groups = groups.iter().map(|g| (g.number, Ledger::default()));
         Self {
@@ -33,8 +33,8 @@ impl Ledgers {
         }
     }
 
-    /// Returns the ledgers of a new disk in the place of a lost one. A group without other members
-    /// loses everything.
+    /// Creates the ledgers of a new disk in the place of a lost disk. A group without other members loses
+    /// everything.
     pub(crate) fn after(before: Self, groups: &[GroupOf]) -> Self {
         let mut after = Self::new(groups);
         let several = groups.iter().filter(|g| g.members.len() > 1);
@@ -45,7 +45,7 @@ impl Ledgers {
         after
     }
 
-    /// The ledger of a group.
+    /// Returns the ledger of a group of the node.
     pub(crate) fn of(&self, group: GroupId) -> &Ledger {
         &self.groups[&group]
     }
@@ -58,8 +58,8 @@ impl Ledgers {
         self.groups.values()
     }
 
-    /// Reads on to the durable end of the log. Passes each entry to `each`, with its group, its
-    /// index and the entry before it.
+    /// Reads the log on to its durable end, so that the oracle can judge new records. Passes each entry to
+    /// `each`, with its group, its index and the entry before it.
     pub(crate) fn read_on(
         &mut self,
         log: &Log,
@@ -86,27 +86,27 @@ impl Ledgers {
     }
 }
 
-/// The durable records of one group.
+/// The durable records of one group on a node's disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
-    /// By index; `None` before the first entry of this disk.
+    /// The durable entries by index; `None` before the first entry of this disk.
     entries: Vec<Option<Held>>,
     pub(crate) hard_state: HardState,
-    /// The node's votes, by term.
+    /// The votes that the node has made durable, by term.
     pub(crate) votes: BTreeMap<u64, u64>,
-    /// Index and term of the last entry in the state taken over.
+    /// The index and the term of the last entry in the state that the node took over.
     installed: (u64, u64),
-    /// The number of entries that other entries replaced.
+    /// The number of entries that the log replaced by other entries.
     pub(crate) overwritten: u64,
-    /// The number of entries written once more.
+    /// The number of entries that the log wrote once more without a change.
     pub(crate) renewed: u64,
-    /// The contents of the disk lost before.
+    /// The contents of the disk that the node lost before; other nodes may count on them.
     before: Option<Box<Self>>,
 }
 
 impl Ledger {
-    /// A starting node knows only the contents of its disks. A checkpoint has a sync of its own, so
-    /// it may have a later term and vote than the log.
+    /// Records the state with which a node opens: a starting node knows only the contents of its disks. A
+    /// checkpoint has a sync of its own, so it may have a later term and vote than the log.
     pub(crate) fn opened(&mut self, state: HardState) {
         let (ours, theirs) = (self.hard_state, state);
         if (theirs.term, theirs.vote.min(1)) > (ours.term, ours.vote.min(1)) {
@@ -166,22 +166,24 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns whether this entry is durable, by itself or in a state that was taken over.
+    /// Returns whether this entry is durable on the node's disk, by itself or in a state that the node took
+    /// over.
     pub(crate) fn has(&self, index: u64, term: u64) -> bool {
         index <= self.installed.0 || self.get(index).is_some_and(|h| h.term == term)
     }
 
-    /// Returns whether this entry is durable, or was so on a disk lost since.
+    /// Returns whether this entry is durable on the node's disk, or was so on a disk that the node has lost
+    /// since.
     pub(crate) fn holds(&self, index: u64, term: u64) -> bool {
         self.has(index, term) || self.before.as_ref().is_some_and(|b| b.holds(index, term))
     }
 
-    /// The entry with this index, if it is durable.
+    /// Returns the entry with this index, if it is durable on the node's disk.
     pub(crate) fn get(&self, index: u64) -> Option<Held> {
         self.entries.get(index as usize).copied().flatten()
     }
 
-    /// The index of the last entry.
+    /// Returns the index of the last durable entry of the group.
     pub(crate) fn last(&self) -> u64 {
         (self.entries.len() as u64).saturating_sub(1)
     }

@@ -1,5 +1,6 @@
-//! The whole cluster in one thread from one seed: real stores, groups and streams on simulated disks, clocks
-//! and networks. Each node has several groups in its one log, and each of them must keep the invariants.
+//! Simulates the whole cluster in one thread from one seed: real stores, groups and streams on simulated
+//! disks, clocks and networks. Each node has several groups in its one log, and each of them must keep the
+//! invariants.
 //!
 //! ```text
 //! # 1,000 seeds, and the planted bugs
@@ -10,7 +11,7 @@
 //! SEEDS=1..=100000 SEEDS_DONE=target/sim-seeds cargo test --release ...
 //! ```
 
-// Clippy knows tests by their attribute; the helpers here are tests too.
+// Clippy recognises tests by their attribute, and would not see that the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
 
 mod audit;
@@ -34,10 +35,10 @@ mod world;
 use bugs::Bug;
 use run::{first_failure, report};
 
-/// Each takes some 30 ms of a core.
+/// The seeds that the test runs. Each seed takes some 30 ms of a core.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=1000;
 
-/// The number of seeds within which the tests find every planted bug.
+/// The number of seeds within which the tests must find every planted bug.
 const FOUND_WITHIN: u64 = 1000;
 
 #[test]
@@ -45,8 +46,8 @@ fn seeds() {
     report(SEEDS);
 }
 
-/// Checks that the tests find a bug with all oracles, and also by the effects that clients and
-/// other nodes see alone.
+/// Checks that the tests find a bug with all oracles, and also by only the effects that clients and other
+/// nodes see.
 fn is_found(bug: Bug) {
     for blind in [false, true] {
         let by = if blind { "from outside" } else { "on disks" };

@@ -1,5 +1,5 @@
-//! A node's part of one of its groups: the real streams, applied as the server's loop does it, and
-//! the requests that wait for answers. The store belongs to the node.
+//! Runs a node's part in one of its groups: the real streams, applied as the server's loop does it, and the
+//! requests that wait for answers. The store belongs to the node.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,8 @@ use crate::node::Answer;
 use crate::oracle::{Oracle, Verdict, ensure};
 use crate::run::variable;
 
-/// The streams, which a stock client would have created earlier.
+/// The configurations of the streams that the leader creates, which in reality a client would have created
+/// earlier.
 const STREAMS: [&str; 6] = [
     r#"{"name":"S","subjects":["s.>"],"duplicate_window":86400000000000,
         "subject_transform":{"src":"s.*","dest":"mapped.{{partition(2,1)}}.$1"},"republish":{"dest":"r.>"}}"#,
@@ -32,11 +33,11 @@ const STREAMS: [&str; 6] = [
     r#"{"name":"M","mirror":{"name":"S"}}"#,
     r#"{"name":"F","sources":[{"name":"Q","filter_subject":"q.>"}]}"#,
 ];
-/// The number of streams without origins.
+/// The number of streams without origins, which all seeds have.
 const OWN: usize = 4;
 
-/// Returns the streams of the simulation. Streams with origins take part with `ORIGINS=1`: they make the
-/// leaders propose so much that some seeds need longer than a seed has.
+/// Returns the streams of the simulation. With `ORIGINS=1` they include streams with origins. These make the
+/// leaders propose so much that some seeds need more time than a seed has.
 fn streams() -> &'static [&'static str] {
     match variable("ORIGINS") {
         Some(_) => &STREAMS,
@@ -44,33 +45,36 @@ fn streams() -> &'static [&'static str] {
     }
 }
 
-/// The stream that keeps only the last messages. No client expects an acknowledged message to stay in it.
+/// The number of the stream that keeps only the last messages. No client expects an acknowledged message to
+/// stay in it.
 const LIMITED: StreamNumber = StreamNumber::new(2);
 /// The leader purges subjects of this stream with every eighth entry of requests.
 const PURGED_EVERY: u64 = 8;
-/// The most bytes of an entry.
+/// The most bytes of requests that the leader puts into one entry.
 const ENTRY_BYTES_MAX: usize = 12 << 10;
 
-/// See the [module](self).
+/// A node's part in one group, see the [module](self).
 pub(crate) struct Member {
-    /// The group's place in the store, and its number.
+    /// The group's slot in the store, and (`group`) its number.
     pub(crate) at: GroupSlot,
     pub(crate) group: GroupId,
     pub(crate) streams: Streams,
     pending: VecDeque<Request>,
-    /// Requests that wait for a proposed entry, with its index and term, in order.
+    /// The clients' requests that wait for a proposed entry, with the entry's index and term, in order.
     waiting: VecDeque<(u64, u64, Vec<Request>)>,
-    /// The last entry applied.
+    /// The last entry that this member has applied.
     pub(crate) applied: EntryId,
     pub(crate) led: bool,
-    /// At most half of the group's members have space, so the leader takes no messages, as in the server.
+    /// True if at most half of the group's members have space, so that the leader takes no messages, as in
+    /// the server.
     pub(crate) crowded: bool,
-    /// The state at the beginning of the snapshot that is being taken, as bytes.
+    /// The state at the beginning of the snapshot that the member takes now, as bytes, with which the test
+    /// compares the snapshot.
     pub(crate) promised: Vec<u8>,
     outcomes: Vec<Outcome>,
     effects: Vec<Effect>,
     checking: Vec<(u32, u64)>,
-    /// The number of entries of requests that the member has proposed.
+    /// The number of entries with requests that the member has proposed.
     proposed: u64,
     pub(crate) catching_up: CatchingUp,
     pub(crate) consuming: Proposed,
@@ -101,12 +105,12 @@ impl Member {
         }
     }
 
-    /// Queues a request for the leader.
+    /// Queues a client's request until the leader proposes it.
     pub(crate) fn request(&mut self, request: Request) {
         self.pending.push_back(request);
     }
 
-    /// Replaces the state with the fetched one once that is durable.
+    /// Replaces the member's state with the fetched state once that is durable.
     pub(crate) fn take_over(&mut self, store: &mut Store, oracle: &mut Oracle) -> Verdict {
         if let Some(entry) = store.poll_installed(self.at) {
             let index = entry.index.get();
@@ -125,7 +129,7 @@ impl Member {
         Ok(())
     }
 
-    /// Handles a due entry or relocation.
+    /// Applies a committed entry, or handles a relocation, that the store hands out.
     pub(crate) fn handle(
         &mut self,
         store: &mut Store,
@@ -164,7 +168,7 @@ impl Member {
         Ok(())
     }
 
-    /// Proposes the clients' requests to the group, as entries.
+    /// Proposes the clients' requests to the group, as entries, if this node leads.
     pub(crate) fn propose(&mut self, store: &mut Store, wall: u64, answers: &mut Vec<Answer>) {
         if !store.group(self.at).leads() {
             self.refuse(answers);
@@ -172,7 +176,8 @@ impl Member {
         }
         let streams = streams();
         if self.streams.len() < streams.len() {
-            // The only entry of the group without a waiting client; to commit it twice does no harm.
+            // The leader creates the streams by an entry for which no client waits. If the group commits it
+            // twice, that does no harm.
             if self.waiting.is_empty() && !self.pending.is_empty() {
                 let mut buffer = Vec::new();
                 let mut encoder = Encoder::begin(&mut buffer, wall);
@@ -209,7 +214,7 @@ impl Member {
                     .capture(&request.subject)
                     .unwrap_or(StreamNumber::NONE);
                 let headers = Some(&request.headers[..]);
-                // The leader maps the subject. All nodes must store the message under the same one.
+                // The leader maps the subject, because all nodes must store the message under one subject.
                 let mapped = self.streams.get(stream);
                 let mapped = mapped.and_then(|s| s.stored_subject(&request.subject, 0));
                 let subject = mapped.as_deref().unwrap_or(&request.subject);
@@ -220,7 +225,8 @@ impl Member {
             if self.proposed.is_multiple_of(PURGED_EVERY) {
                 let filter =
                     ["t.*", "t.1", "*.2", "t.>"][(self.proposed / PURGED_EVERY % 4) as usize];
-                // The nodes prepare the purge of eight entries later, or only some of them, or another one.
+                // The leader hints at the purge that it proposes eight entries later, at a part of it, or at
+                // another purge, so that the nodes are prepared or not.
                 let hint = ["t.1", "*.2", "t.>", "t.*"][(self.proposed / 3 % 4) as usize];
                 let _ = encoder.command(&Streams::hint(LIMITED, hint));
                 let purge = format!(r#"{{"filter":"{filter}"}}"#);
@@ -247,7 +253,7 @@ impl Member {
         }
     }
 
-    /// Proposes a purge that matches no message, and returns its index. A full disk takes it from its
+    /// Proposes a purge that matches no message, and returns its index. A full disk takes the entry from its
     /// reserve.
     pub(crate) fn propose_purge(&self, store: &mut Store, wall: u64) -> Option<u64> {
         let mut buffer = Vec::new();
@@ -258,19 +264,20 @@ impl Member {
         proposed.ok().map(|p| p.index.get())
     }
 
-    /// Begins a new term as leader: forgets the requests proposed in an earlier term, without an answer.
+    /// Begins a new term as leader: forgets the requests that it proposed in an earlier term, without an
+    /// answer.
     pub(crate) fn begin_term(&mut self) {
         self.waiting.clear();
     }
 
-    /// Refuses the pending requests at a node that does not lead: their clients ask another node.
-    /// Proposed requests may still be committed; their clients get no answer.
+    /// Refuses the pending requests at a node that does not lead, so that their clients ask another node. The
+    /// group may still commit proposed requests; their clients get no answer.
     fn refuse(&mut self, answers: &mut Vec<Answer>) {
         let pending = self.pending.drain(..);
         answers.extend(pending.map(|r| (r.elsewhere(), None)));
     }
 
-    /// Answers the requests that wait for the entry just applied.
+    /// Answers the clients' requests that wait for the entry that this member has just applied.
     fn answer(&mut self, index: u64, term: u64, answers: &mut Vec<Answer>) {
         while self.waiting.front().is_some_and(|w| w.0 <= index)
             && let Some((at, of, requests)) = self.waiting.pop_front()
@@ -303,7 +310,7 @@ impl Member {
         }
     }
 
-    /// Reads a message through the store, as a consumer would, and checks that it is the stored one.
+    /// Reads a message through the store, as a consumer would, and checks that its payload is the stored one.
     pub(crate) fn consume(
         &mut self,
         store: &mut Store,
@@ -342,8 +349,8 @@ impl Member {
                         "message {seq} of stream {stream} is read as another"
                     );
                 }
-                // After a restart, a node may not have applied the entry that released the
-                // message's segment; a leader has.
+                // After a restart, a node may not have applied the entry that released the message's segment,
+                // so the read may fail; a leader has applied it.
                 Err(what) if what.starts_with("Gone") && !store.leads_settled(self.at) => {}
                 Err(what) => return Err(format!("message {seq} of stream {stream}: {what}")),
             }
@@ -351,7 +358,7 @@ impl Member {
         Ok(())
     }
 
-    /// The checksum of the payload at a place, once it is read.
+    /// Returns the checksum of the payload at a place, once the store has read it; `None` before.
     pub(crate) fn message(&self, store: &mut Store, place: Place) -> Result<Option<u32>, String> {
         match store.read(self.at, place) {
             Fetch::Ready(entry) => {

@@ -1,6 +1,6 @@
-//! A minimal model of streams: computes the outcome of an entry's commands from the entries alone,
-//! once, beside the nodes. It models publishes with their ids and expectations, and the messages that
-//! streams keep for their consumers. It expects nothing of other commands.
+//! Models streams in a minimal way: computes the outcome of an entry's commands from the entries alone, once,
+//! beside the nodes. The model covers publishes with their ids and expectations, and the messages that
+//! streams keep for their consumers. The model expects nothing of other commands.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,30 +9,30 @@ use tidegate_stream::stream::{Asked, Entry, Kind, Outcome};
 use crate::retain::Retained;
 use crate::taking::Takers;
 
-/// One stream.
+/// One stream of the model, with the ids and expectations that it knows.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     ids: HashMap<Vec<u8>, u64>,
     last_seq: u64,
     last_of: HashMap<Vec<u8>, u64>,
-    /// The checksums of the payloads, by number.
+    /// The checksums of the payloads that the stream stored, by sequence.
     pub(crate) messages: BTreeMap<u64, u32>,
 }
 
-/// See the [module](self).
+/// The model of a group's streams, see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) streams: BTreeMap<u32, Stream>,
     pub(crate) duplicates: u64,
     pub(crate) refused: u64,
-    /// The contents of the streams that keep messages for their consumers.
+    /// The model's contents of the streams that keep messages for their consumers.
     pub(crate) retained: Retained,
-    /// The mirror and the stream with a source.
+    /// The model's mirror and stream with a source.
     pub(crate) takers: Takers,
 }
 
 impl Model {
-    /// Applies the next entry. Returns an error for an impossible outcome.
+    /// Applies the next entry to the model. Returns an error for an outcome that a node cannot have.
     pub(crate) fn apply(&mut self, entry: &[u8], outcomes: &[Outcome]) -> Result<(), String> {
         let decoded = Entry::decode(entry).map_err(|e| e.to_string())?;
         let commands: Vec<_> = decoded.commands().collect();

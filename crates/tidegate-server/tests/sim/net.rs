@@ -1,20 +1,23 @@
-//! The network between nodes and from clients: a message arrives later, twice, out of order, or
-//! never, as the current faults decide. The network decides only the times; the world carries.
+//! Simulates the network between nodes and from clients: a message arrives later, twice, out of order, or
+//! never, as the current faults decide. The network decides only the times; the world carries the messages.
 
 use crate::dice::Dice;
 
-/// The state of the network.
+/// The state of the network and its present faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Net {
-    /// No message of the first node reaches the second; by place among the nodes.
+    /// True where the network carries no message from the first node to the second, by their places among the
+    /// nodes.
     cut: Vec<Vec<bool>>,
     /// The shortest and the longest delay of a message, in microseconds.
     pub(crate) delay_us: (u64, u64),
-    /// So many of a thousand messages are lost, arrive twice, or take much longer.
+    /// The number of messages of a thousand that the network loses, delivers twice (`twice`), or delays for
+    /// much longer (`late`).
     pub(crate) lost: u64,
     pub(crate) twice: u64,
     pub(crate) late: u64,
-    /// The time of the last arrival on each link: all other messages keep their order.
+    /// The time of the last arrival on each link, by which the network keeps the order of messages that are
+    /// not late.
     last: Vec<Vec<u64>>,
 }
 
@@ -30,7 +33,7 @@ impl Net {
         }
     }
 
-    /// Ends all faults.
+    /// Ends all faults of the network.
     pub(crate) fn heal(&mut self) {
         self.cut.iter_mut().for_each(|row| row.fill(false));
         (self.lost, self.twice, self.late) = (0, 0, 0);
@@ -45,7 +48,7 @@ impl Net {
         self.cut[from][to]
     }
 
-    /// Returns the arrival times of a message between nodes: none, one or two.
+    /// Draws the arrival times of a message between nodes: none, one or two.
     pub(crate) fn arrivals(&mut self, dice: &mut Dice, now: u64, link: (usize, usize)) -> Vec<u64> {
         let (from, to) = link;
         if self.cut[from][to] || dice.chance(self.lost) {
@@ -53,7 +56,7 @@ impl Net {
         }
         let at = now + dice.range(self.delay_us.0, self.delay_us.1);
         let mut arrivals = if dice.chance(self.late) {
-            // It overtakes no message, and others overtake it.
+            // A late message overtakes no message, and other messages overtake it.
             vec![at + dice.range(1_000, 400_000)]
         } else {
             let at = at.max(self.last[from][to]);

@@ -1,4 +1,4 @@
-//! A node: the real store with its groups in one log on simulated disks, and a [`Member`] for each
+//! Runs a node: the real store with its groups in one log on simulated disks, and a [`Member`] for each
 //! group. The world takes the part of the server's sockets.
 
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::member::Member;
 use crate::oracle::{Oracles, ensure};
 use crate::world::{Node, Plan};
 
-/// The start of all wall clocks, in microseconds.
+/// The time that all wall clocks show at the start, in microseconds.
 const EPOCH_US: u64 = 1_700_000_000_000_000;
 
-/// The number of ticks after which a node without space looks for some.
+/// The number of ticks after which a node without space checks whether it has space again.
 const SPACE_TICKS: u64 = 8;
 
-/// Two simulated disks: for checkpoints, for the log.
+/// The two simulated disks of a node: one for checkpoints, one for the log.
 #[derive(Clone, Default)]
 pub(crate) struct Disks {
     pub(crate) state: SimDisk,
@@ -31,7 +31,7 @@ pub(crate) struct Disks {
 }
 
 impl Disks {
-    /// Returns the bytes of the files on the disk for checkpoints, and on the log's.
+    /// Returns the bytes of the node's files on the disk for checkpoints, and on the log's disk.
     pub(crate) fn used(&self) -> (u64, u64) {
         let used = |disk: &SimDisk| {
             let names = disk.list().unwrap_or_default();
@@ -43,14 +43,14 @@ impl Disks {
         (used(&self.state), used(&self.log))
     }
 
-    /// Bounds the bytes that files can have on these disks, or ends the bounds.
+    /// Bounds the bytes that the node's files can have on these disks, or ends the bounds.
     pub(crate) fn set_capacity(&self, bytes: Option<(u64, u64)>) {
         self.state.set_capacity(bytes.map(|(state, _)| state));
         self.log.set_capacity(bytes.map(|(_, log)| log));
     }
 }
 
-/// A running node.
+/// A running node: its store and its members.
 pub(crate) struct Up {
     pub(crate) store: Store,
     steps: Steps,
@@ -59,14 +59,14 @@ pub(crate) struct Up {
     pub(crate) checkpoints: u64,
 }
 
-/// An answer, and the index and term of its entry.
+/// A node's answer to a request, with the index and the term of the entry that carried the request.
 pub(crate) type Answer = (Reply, Option<(u64, u64)>);
 
 pub(crate) const fn time(now_us: u64) -> Time {
     Time::from_nanos(now_us * 1000)
 }
 
-/// Returns the time on a clock that is off by `off_us`.
+/// Returns the time that a wall clock shows that is off by `off_us`.
 pub(crate) const fn wall(now_us: u64, off_us: i64) -> u64 {
     (EPOCH_US + now_us).saturating_add_signed(off_us)
 }
@@ -148,7 +148,7 @@ impl Up {
         }))
     }
 
-    /// The node's part of the group with this number, if it is a member.
+    /// Returns the node's member in the group with this number, if it has one.
     pub(crate) fn member(&self, group: GroupId) -> Option<&Member> {
         self.members.iter().find(|m| m.group == group)
     }
@@ -162,7 +162,7 @@ impl Up {
         }
     }
 
-    /// Handles a message of another node for this group.
+    /// Hands a Raft message of another node to the store.
     pub(crate) fn step(&mut self, group: GroupId, message: Message) -> Result<(), StepError> {
         self.store.step(group, message)
     }
@@ -180,7 +180,7 @@ impl Up {
         }
     }
 
-    /// Returns the next message to send, with its group.
+    /// Takes the next Raft message of the node, with its group, for the world to carry.
     pub(crate) fn poll_message(&mut self) -> Option<(GroupId, Message)> {
         self.members.iter().find_map(|m| {
             let (_, message) = self.store.poll_message(m.at)?;
@@ -188,18 +188,18 @@ impl Up {
         })
     }
 
-    /// Ends the running sync.
+    /// Ends the running sync of the node's log.
     pub(crate) fn sync(&mut self, now: u64) {
         self.doing = self.steps.sync(time(now));
     }
 
-    /// Does the work of the threads beside the loop.
+    /// Does the work of the store's threads, which the server runs beside the loop.
     pub(crate) fn work(&mut self) {
         self.steps.keep();
         while self.store.work() {}
     }
 
-    /// Runs one turn of the loop. Returns false if the node has to end.
+    /// Runs one turn of the node's loop. Returns false if the node has to end.
     pub(crate) fn turn(
         &mut self,
         now: u64,
@@ -231,7 +231,8 @@ impl Up {
                 member.streams.begin_snapshot();
                 member.promised = member.streams.snapshot().chunks().flatten().collect();
             }
-            // The parts have another length on each node and in each turn.
+            // The members work in parts of another length on each node and in each turn, so that no test
+            // depends on the lengths.
             let part = 1 + (now as usize ^ member.streams.len()) % 3;
             member.streams.reclaim((now / 7 % 3) as usize);
             member.streams.go_on_foreseeing((now / 5 % 4) as usize);

@@ -1,9 +1,9 @@
-//! The invariants at every step, under all faults: election safety, log matching, leader
-//! completeness, that committed entries never change, that all nodes reach the same state, that no
-//! node promises an entry before it is durable, and that every acknowledged message is stored.
+//! Checks the invariants at every step, under all faults: election safety, log matching, leader completeness,
+//! that committed entries never change, that all nodes reach one state, that no node promises an entry before
+//! it is durable, and that every acknowledged message is stored.
 //!
-//! The oracle judges the nodes' actions and the contents of their disks ([`Ledger`]), not their
-//! reports about themselves.
+//! The oracle judges the nodes' actions and the contents of their disks ([`Ledger`]), not their reports about
+//! themselves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher;
@@ -17,10 +17,10 @@ use crate::client::Acked;
 use crate::ledger::{Held, Ledger};
 use crate::model::Model;
 
-/// `Ok`, or a description of the broken invariant.
+/// The verdict of an oracle: `Ok`, or a description of the broken invariant.
 pub(crate) type Verdict = Result<(), String>;
 
-/// Returns a description of the mistake unless the condition holds.
+/// Returns from the oracle with a description of the mistake unless the condition holds.
 macro_rules! ensure {
     ($holds:expr, $($what:tt)+) => {
         if !$holds {
@@ -30,7 +30,7 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-/// An entry on which all nodes agree.
+/// A committed entry on which all nodes agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Agreed {
     term: u64,
@@ -38,10 +38,10 @@ struct Agreed {
     outcomes: u64,
 }
 
-/// The latest term in which a majority was first known to have the entry.
+/// The latest term in which the oracle first knew that a majority has the entry.
 type Since = u64;
 
-/// An oracle for each group.
+/// The oracles of a cluster, one for each group.
 pub(crate) struct Oracles(BTreeMap<GroupId, Oracle>);
 
 impl Oracles {
@@ -62,30 +62,32 @@ impl Oracles {
         self.0.get_mut(&group).unwrap()
     }
 
-    /// Forgets a group that lost its contents, none of which may come back.
+    /// Forgets a group that lost its contents, because none of them may come back.
     pub(crate) fn forget(&mut self, group: GroupId) {
         *self.of_mut(group) = Oracle::default();
     }
 }
 
-/// See the [module](self). The oracle of one group.
+/// The oracle of one group, see the [module](self).
 #[derive(Default)]
 pub(crate) struct Oracle {
     leaders: BTreeMap<u64, u64>,
-    /// Every entry ever seen, by index and term, with the term of the entry before it if that is known.
+    /// Every entry that the oracle has ever seen, by index and term, with the term of the entry before it if
+    /// the oracle knows that.
     entries: HashMap<(u64, u64), (u32, Option<u64>)>,
     committed: BTreeMap<u64, (Agreed, Since)>,
-    /// The checksum of the streams, by index.
+    /// The checksum of the streams after each entry, by the entry's index.
     states: BTreeMap<u64, u64>,
     pub(crate) model: Model,
-    /// The acks that clients received.
+    /// The acknowledgements that clients received.
     pub(crate) acked: Vec<Acked>,
-    /// The highest acknowledged number, by stream.
+    /// The highest sequence that a node acknowledged, by stream.
     floors: BTreeMap<u32, u64>,
 }
 
 impl Oracle {
-    /// Election safety: one leader a term.
+    /// Checks election safety: each term has at most one leader. Returns whether the oracle sees this leader
+    /// for the first time.
     pub(crate) fn leads(&mut self, node: u64, term: u64) -> Result<bool, String> {
         let first = !self.leaders.contains_key(&term);
         let leader = *self.leaders.entry(term).or_insert(node);
@@ -100,9 +102,9 @@ impl Oracle {
         self.leaders.len()
     }
 
-    /// Leader completeness: a new leader has the last entry committed in a term before its own; by
-    /// log matching it has all entries before that. (A paused node may begin to lead long after
-    /// others lead in a later term.)
+    /// Checks leader completeness: a new leader has the last entry committed in a term before its own; by log
+    /// matching it has all entries before that. A paused node may begin to lead long after other nodes lead
+    /// in a later term, so the oracle checks only earlier terms.
     pub(crate) fn new_leader(
         &self,
         node: u64,
@@ -121,7 +123,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Log matching: entries with the same index and term are the same, and so are the entries before them.
+    /// Checks log matching: two entries with equal index and term are equal, and so are the entries before
+    /// them.
     pub(crate) fn entry(&mut self, index: u64, held: Held, before: Option<u64>) -> Verdict {
         let seen = self.entries.entry((index, held.term));
         let seen = seen.or_insert((held.crc, before));
@@ -138,7 +141,8 @@ impl Oracle {
             );
         }
         seen.1 = seen.1.or(before);
-        // A node that led in vain before the commit may still have another entry, of a term between.
+        // A node that led in vain before the commit may still have another entry, of a term between the two,
+        // so the oracle accepts that.
         if let Some((agreed, since)) = self.committed.get(&index) {
             ensure!(
                 held.term <= *since,
@@ -150,7 +154,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks an applied entry: all nodes apply the same entry with the same outcomes. `term` is
+    /// Checks an applied entry: all nodes must apply one entry at an index, with equal outcomes. `term` is
     /// the node's term.
     pub(crate) fn applied(
         &mut self,
@@ -210,12 +214,12 @@ impl Oracle {
         Ok(())
     }
 
-    /// The highest acknowledged number of the stream.
+    /// Returns the highest sequence that a node acknowledged in the stream.
     pub(crate) fn floor(&self, stream: u32) -> u64 {
         self.floors.get(&stream).copied().unwrap_or(0)
     }
 
-    /// Checks an ack that a client receives.
+    /// Checks an acknowledgement that a client receives against the model.
     pub(crate) fn told(&mut self, acked: Acked) -> Verdict {
         let model = self.model.streams.get(&acked.stream);
         ensure!(
@@ -237,7 +241,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks that all nodes have the same streams after the same entry.
+    /// Checks that all nodes have equal streams after an entry.
     pub(crate) fn state(&mut self, index: u64, streams: &Streams) -> Verdict {
         let digest = digest(streams);
         let first = *self.states.entry(index).or_insert(digest);
@@ -267,7 +271,7 @@ fn digest_outcomes(outcomes: &[Outcome]) -> u64 {
     hash.0
 }
 
-/// The checksum of the streams without the places of messages, which differ between nodes.
+/// Returns the checksum of the streams without the places of messages, which differ between nodes.
 fn digest(streams: &Streams) -> u64 {
     let mut hash = Fnv::default();
     for stream in streams.iter() {
@@ -298,7 +302,7 @@ fn digest(streams: &Streams) -> u64 {
             hash.write(&consumer.state().encode());
         }
     }
-    // Each id with the number and the time of its message, which stand after it.
+    // The checksum includes each id with the sequence and the time of its message, which stand after the id.
     let state = streams.snapshot().chunks().collect::<Vec<_>>().concat();
     for id in ids(&state) {
         let end = state.len().min(id.end + 16);
@@ -307,7 +311,7 @@ fn digest(streams: &Streams) -> u64 {
     hash.0
 }
 
-/// The places of message ids in a snapshot of streams. Only the clients' ids have this form.
+/// Finds the places of message ids in a snapshot of streams. Only the clients' ids have this form.
 pub(crate) fn ids(state: &[u8]) -> impl Iterator<Item = Range<usize>> {
     (4..state.len()).filter_map(|at| {
         let len = u32::from_le_bytes(*state[at - 4..].first_chunk()?);
@@ -321,7 +325,7 @@ pub(crate) fn ids(state: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// A hash that is the same in every process.
+/// A hash that gives equal results in every process, unlike the standard library's hash.
 struct Fnv(u64);
 
 impl Default for Fnv {

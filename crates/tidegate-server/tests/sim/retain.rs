@@ -1,7 +1,7 @@
-//! Streams that keep messages for their consumers: a work queue with one worker, and a stream by interest
-//! with two consumers. The leader of a group delivers, acknowledges and gives up messages, deletes a consumer
-//! and makes it again, and changes filters, as its clients would. The model computes from the entries alone
-//! which messages every node holds.
+//! Simulates streams that keep messages for their consumers: a work queue with one worker, and a stream by
+//! interest with two consumers. The leader of a group delivers, acknowledges and gives up messages, deletes a
+//! consumer and makes it again, and changes filters, as its clients would. The model computes from the
+//! entries alone which messages every node holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,15 +17,15 @@ use crate::dice::Dice;
 use crate::member::Member;
 use crate::oracle::{Oracle, Verdict, ensure};
 
-/// The work queue, by its place in the order of creation.
+/// The number of the work queue, by its place in the order of creation.
 pub(crate) const QUEUE: StreamNumber = StreamNumber::new(3);
-/// The stream by interest.
+/// The number of the stream with retention by interest.
 pub(crate) const INTEREST: StreamNumber = StreamNumber::new(4);
 
-/// The most messages that one command of a sweep looks at.
+/// The most messages that the stream looks at for one command of a sweep.
 const SWEPT_MAX: usize = 4096;
 
-/// The consumers: stream, name, filters to choose from.
+/// The consumers: the stream, the name, and the filters among which the leader chooses.
 const CONSUMERS: [(StreamNumber, &str, [&str; 2]); 4] = [
     (QUEUE, "even", ["q.0", "q.0"]),
     (QUEUE, "odd", ["q.1", "q.1"]),
@@ -33,7 +33,7 @@ const CONSUMERS: [(StreamNumber, &str, [&str; 2]); 4] = [
     (INTEREST, "some", ["i.0", "i.1"]),
 ];
 
-/// The progress of a consumer that the log knows.
+/// The progress of a consumer that the log knows, as the model computes it.
 #[derive(Clone, Debug, Default)]
 struct Progress {
     filter: Vec<u8>,
@@ -41,7 +41,7 @@ struct Progress {
     consumer_seq: u64,
     pending: BTreeMap<u64, u64>,
     given_up: BTreeSet<u64>,
-    /// The last message that the consumer may pass over under an earlier filter.
+    /// The sequence of the last message that the consumer may pass over because of an earlier filter.
     recheck: u64,
 }
 
@@ -60,19 +60,19 @@ impl Progress {
     }
 }
 
-/// A change of a consumer's progress.
+/// A change of a consumer's progress that the leader proposes.
 #[derive(Default)]
 struct Delta {
     delivered: (u64, u64),
     floor: (u64, u64),
-    /// The number of each message that is new or pending, with that of its delivery.
+    /// The sequence of each message that is new or pending, with the number of its delivery.
     unacked: BTreeMap<u64, u64>,
     settled: BTreeSet<u64>,
     given_up: BTreeSet<u64>,
 }
 
 impl Delta {
-    /// Each message is a run of its own.
+    /// Encodes the delta for the log, with a run of its own for each message.
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![2];
         for n in [
@@ -134,20 +134,21 @@ impl Delta {
     }
 }
 
-/// The contents of both streams, as the entries make them.
+/// The model's contents of both streams, computed from the entries.
 #[derive(Debug, Default)]
 pub(crate) struct Retained {
     messages: BTreeMap<(StreamNumber, u64), Vec<u8>>,
     last: BTreeMap<StreamNumber, u64>,
     consumers: BTreeMap<(StreamNumber, Vec<u8>), Progress>,
-    /// The messages in which the stream by interest has still to look for those without a consumer.
+    /// The range of messages in which the stream by interest has still to look for messages without a
+    /// consumer.
     sweep: Option<(u64, u64)>,
     pub(crate) removed: u64,
     pub(crate) without_interest: u64,
 }
 
 impl Retained {
-    /// Applies a command with its outcome.
+    /// Applies a command with its outcome to the model.
     pub(crate) fn apply(&mut self, command: &Command<'_>, outcome: &Outcome) -> Verdict {
         let stream = command.stream;
         if ![QUEUE, INTEREST].contains(&stream) {
@@ -261,7 +262,7 @@ impl Retained {
         }
     }
 
-    /// Checks that a node holds exactly these messages.
+    /// Checks that a node's streams hold exactly the messages of the model.
     pub(crate) fn check(&self, streams: &Streams) -> Verdict {
         for number in [QUEUE, INTEREST] {
             let Some(stream) = streams.get(number) else {
@@ -278,7 +279,7 @@ impl Retained {
         Ok(())
     }
 
-    /// Returns whether the stream still holds a message, or may have dropped it.
+    /// Returns whether the stream may have dropped this message, so that a read of it may find nothing.
     pub(crate) fn may_be_gone(&self, stream: u32, seq: u64) -> bool {
         let number = StreamNumber::new(stream);
         [QUEUE, INTEREST].contains(&number) && !self.messages.contains_key(&(number, seq))
@@ -303,13 +304,13 @@ fn filter_of(request: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 impl Member {
-    /// Returns the numbers of the messages that these streams hold.
+    /// Returns the sequences of the messages that this node's streams hold.
     pub(crate) fn retained(&self) -> [Vec<u64>; 2] {
         let of = |number| self.streams.get(number).map_or_else(Vec::new, held);
         [QUEUE, INTEREST].map(of)
     }
 
-    /// Returns whether no message of these streams waits for a consumer.
+    /// Returns whether no message of these streams waits for a consumer on this node.
     pub(crate) fn retains_nothing(&self) -> bool {
         self.is_empty(QUEUE) && self.is_empty(INTEREST)
     }
@@ -319,8 +320,8 @@ impl Member {
         stream.is_none_or(|s| s.state().messages == 0)
     }
 
-    /// Lets a consumer of these streams do some work, if this node leads. `heals` says that consumers settle
-    /// all that there is.
+    /// Makes a consumer of these streams do some work, if this node leads. With `heals`, consumers settle
+    /// every message.
     pub(crate) fn work(
         &mut self,
         store: &mut Store,
@@ -358,7 +359,7 @@ impl Member {
         }
         let (number, name, filters) = loop {
             let consumer = dice.pick(&CONSUMERS);
-            // At the end, consumers work where there is something left to do.
+            // At the end of a seed, consumers work only on streams that still have messages.
             if !heals || !self.is_empty(consumer.0) {
                 break consumer;
             }
@@ -391,14 +392,14 @@ impl Member {
                 let _ = encoder.command(&Command::new(Kind::SettlingDelta, number, key, &delta));
             }
         }
-        // Without room the next turn tries again.
+        // If the log has no room, the leader tries again in the next turn.
         if let Ok(proposed) = store.propose(self.at, Bytes::from(buffer), 1) {
             self.working = Some((proposed.index.get(), term));
         }
         Ok(())
     }
 
-    /// Returns what a consumer delivers and settles next.
+    /// Chooses the messages that a consumer delivers and settles next, as a delta.
     fn next_work(
         &self,
         store: &mut Store,
@@ -412,7 +413,7 @@ impl Member {
         let (Some(known), Some(stream)) = (known, self.streams.get(number)) else {
             return Ok(None);
         };
-        // The oracle may be ahead of this node, which then waits.
+        // The oracle may be ahead of this node, so the node waits.
         let state = stream.consumer(name).map(|c| c.state().delivered());
         if state.is_none_or(|s| s.stream_seq.get() != known.delivered) {
             return Ok(None);
@@ -451,7 +452,7 @@ impl Member {
                 };
             }
         }
-        // A late acknowledgement.
+        // The consumer sends a late acknowledgement of messages that it has given up.
         if heals || dice.chance(200) {
             delta.settled.extend(&known.given_up);
         }
@@ -464,7 +465,7 @@ impl Member {
     }
 }
 
-/// Seven bits a byte, low ones first.
+/// Writes a number as the delta's format has it: seven bits a byte, the low bits first.
 fn put(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
         out.push(n as u8 | 0x80);

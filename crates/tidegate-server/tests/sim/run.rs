@@ -1,4 +1,4 @@
-//! Runs many seeds on all cores, and records the progress.
+//! Runs many seeds on all cores, and records the progress in a file, so that a later run continues.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -12,10 +12,10 @@ use crate::bugs::Bug;
 use crate::coverage::Coverage;
 use crate::world::{Failure, Plan, Trace, World};
 
-/// The seeds of one line in the file of those that are done.
+/// The number of seeds that a line stands for in the file of finished seeds.
 const STRETCH: u64 = 1000;
 
-/// Runs a seed; a panic counts as a failure.
+/// Runs a seed on this thread; a panic counts as a failure.
 fn run(plan: Plan) -> Result<Coverage, Failure> {
     let outcome = catch_unwind(AssertUnwindSafe(|| World::run(plan)));
     outcome.unwrap_or_else(|panic| {
@@ -29,8 +29,8 @@ fn run(plan: Plan) -> Result<Coverage, Failure> {
     })
 }
 
-/// Runs the seeds up to the first failure. Returns their coverage, and that failure. If several
-/// fail at the same time, the lowest seed counts.
+/// Runs the seeds up to the first failure. Returns their coverage, and that failure. If several seeds fail at
+/// the same moment, the lowest one counts.
 fn run_all(
     seeds: RangeInclusive<u64>,
     bug: Option<Bug>,
@@ -71,12 +71,12 @@ fn run_all(
     found.into_inner().unwrap()
 }
 
-/// Returns the first failure with a bug.
+/// Runs the seeds with a planted bug, and returns the first failure, by which the tests find the bug.
 pub(crate) fn first_failure(seeds: RangeInclusive<u64>, bug: Bug, blind: bool) -> Option<Failure> {
     run_all(seeds, Some(bug), blind).1
 }
 
-/// Runs these seeds, or those in the environment, and prints their coverage.
+/// Runs these seeds, or the seeds in the environment, and prints their coverage.
 pub(crate) fn report(seeds: RangeInclusive<u64>) {
     if let Some(seed) = variable("SEED").and_then(|s| s.parse().ok()) {
         let bug = variable("BUG").and_then(|b| Bug::named(&b));

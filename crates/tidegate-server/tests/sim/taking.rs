@@ -1,6 +1,6 @@
-//! A mirror of the first stream, and a stream with the work queue as its source. The leader takes in messages
-//! as the server's leader does, and sometimes proposes an intake twice. The model computes
-//! from the entries alone which messages the streams have: those of their origin, each once and in order.
+//! Simulates a mirror of the first stream, and a stream with the work queue as its source. The leader takes
+//! in messages as the server's leader does, and sometimes proposes an intake twice. The model computes from
+//! the entries alone which messages the streams have: the messages of their origin, each once and in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,31 +17,32 @@ use crate::member::Member;
 use crate::oracle::{Verdict, ensure};
 use crate::retain::QUEUE;
 
-/// The mirror and the stream with a source, by their places in the order of creation.
+/// The numbers of the mirror and of the stream with a source, by their places in the order of creation.
 const MIRROR: StreamNumber = StreamNumber::new(5);
 const SOURCED: StreamNumber = StreamNumber::new(6);
-/// The stream, its origin, and the key of the source.
+/// The streams that take in messages: the stream, its origin, and the key of the source.
 const TAKERS: [(StreamNumber, StreamNumber, &str); 2] = [
     (MIRROR, StreamNumber::FIRST, "S > >"),
     (SOURCED, QUEUE, "Q q.> >"),
 ];
-/// The consumer by which the work queue keeps its messages for the source.
+/// The name of the holder by which the work queue keeps its messages for the source.
 const HOLDER: &str = "$TG.6.Q q.> >";
-/// The most messages of an intake.
+/// The most messages that the leader puts into one intake.
 const TAKEN_MAX: u64 = 30;
-/// The number of messages behind its origin from which on a stream takes in as many as it can.
+/// A stream that is this number of messages behind its origin takes in as many as it can.
 const FAR: u64 = 1000;
 /// The most bytes of messages in an intake, so that two intakes fit into an entry.
 const TAKEN_BYTES_MAX: usize = 4 << 10;
 
-/// The streams that take in messages, as the entries make them.
+/// The streams that take in messages, as the model computes them from the entries.
 #[derive(Debug, Default)]
 pub(crate) struct Takers {
     progress: BTreeMap<StreamNumber, u64>,
-    /// The publishes of the intake under way, with their numbers in the origin; `None` if the stream refused
-    /// them.
+    /// The publishes of the intake that the entries contain now, with their sequences in the origin; `None`
+    /// if the stream refused the intake.
     rows: std::collections::VecDeque<Option<(StreamNumber, u64)>>,
-    /// The messages that the queue keeps for the source, and that the source has still to take in.
+    /// The sequences of the messages that the queue keeps for the source, and that the source has still to
+    /// take in.
     owed: BTreeSet<u64>,
     holds: bool,
     pub(crate) taken: u64,
@@ -49,8 +50,8 @@ pub(crate) struct Takers {
 }
 
 impl Takers {
-    /// Applies a command with its outcome. Returns the number that the message gets if the command is a
-    /// message of an intake; `Some(None)` if the stream refused the intake.
+    /// Applies a command with its outcome to the model. Returns the sequence that the message gets if the
+    /// command is a message of an intake; `Some(None)` if the stream refused the intake.
     pub(crate) fn apply(
         &mut self,
         command: &Command<'_>,
@@ -115,12 +116,12 @@ impl Takers {
 }
 
 impl Member {
-    /// Returns whether the streams have all messages of their origins.
+    /// Returns whether the node's streams have all messages of their origins.
     pub(crate) fn taken_all(&self) -> bool {
         TAKERS.iter().all(|taker| self.lag(taker) == 0)
     }
 
-    /// Returns the number of messages that the stream has still to take in.
+    /// Returns the number of messages that the stream has still to take in from its origin.
     fn lag(&self, (target, origin, key): &(StreamNumber, StreamNumber, &str)) -> u64 {
         let Some(target) = self.streams.get(*target) else {
             return 0;
@@ -130,7 +131,7 @@ impl Member {
         last.unwrap_or(0) - progress.map_or(0, |p| p.seq.get())
     }
 
-    /// Takes in the next messages of an origin, if this node leads.
+    /// Takes in the next messages of an origin, if this node leads, as the server's leader does.
     pub(crate) fn take_in(
         &mut self,
         store: &mut Store,
@@ -144,13 +145,14 @@ impl Member {
         if !group.leads_settled() || waits || self.streams.get(SOURCED).is_none() {
             return Ok(());
         }
-        // The simulated segments are a thousandth of real ones. Without pauses, the intakes alone would make
-        // the leader compact its log faster than a node that was away can fetch a state.
+        // The simulated segments are a thousandth of real ones. The leader pauses, because the intakes alone
+        // would otherwise make it compact its log faster than a node that was away can fetch a state.
         if !heals && !dice.chance(100) {
             return Ok(());
         }
         let mut taker = dice.pick(&TAKERS);
-        // Steps of a random size would not bring a stream that is far behind to the end in time.
+        // The leader takes in for a stream that is far behind first, because steps of a random size would not
+        // bring it to the end in time.
         let behind = TAKERS.into_iter().max_by_key(|taker| self.lag(taker));
         let behind = behind.filter(|taker| self.lag(taker) > FAR);
         let far = behind.is_some();
@@ -201,7 +203,8 @@ impl Member {
                 match store.read(self.at, message.place) {
                     Fetch::Ready(bytes) => messages.push(bytes),
                     Fetch::Pending => break,
-                    // A node that has just restarted may lack the entry that released the message.
+                    // A node that has just restarted may lack the entry that released the message, so it
+                    // takes in nothing now.
                     _ => return Ok(()),
                 }
                 rows.push(Row {
@@ -226,7 +229,8 @@ impl Member {
             after,
             rows,
         };
-        // A leader that does not know the outcome of its proposal may propose the same again.
+        // The leader sometimes proposes the intake twice, as a leader may that does not know the outcome of
+        // its proposal.
         let times = 1 + u64::from(!far && dice.chance(100));
         let payload = intake.encode();
         for _ in 0..times {
@@ -245,7 +249,7 @@ impl Member {
     }
 
     fn propose_taken(&mut self, store: &mut Store, entry: Vec<u8>, term: u64) -> Verdict {
-        // Without room the next turn tries again.
+        // If the log has no room, the leader tries again in the next turn.
         if let Ok(proposed) = store.propose(self.at, Bytes::from(entry), 1) {
             self.taking = Some((proposed.index.get(), term));
         }

@@ -1,5 +1,5 @@
-//! A seed: nodes, network, disks, clients and time in one queue of events, and their faults. The
-//! same seed is the same run.
+//! Runs a seed: nodes, network, disks, clients and time in one queue of events, and their faults. Each run of
+//! a seed is equal.
 
 mod clients;
 mod faults;
@@ -26,37 +26,37 @@ use crate::net::Net;
 use crate::node::{Disks, Up, wall};
 use crate::oracle::{Oracles, Verdict, ensure};
 
-/// Microseconds between two ticks of a node with an accurate clock.
+/// The number of microseconds between two ticks of a node with an accurate clock.
 const TICK_US: u64 = 60_000;
-/// Groups of all nodes.
+/// The number of groups of all nodes.
 const SHARDS: u32 = 2;
-/// The least number of messages that a seed acknowledges.
+/// The least number of messages that the nodes acknowledge in a seed before it ends.
 const ACKS: usize = 1000;
-/// The longest that a seed may take before it counts as stuck, and the longest that the nodes may
-/// take to reach the same state after the last fault.
+/// The longest virtual time that a seed may take before it counts as stuck, and (`HEAL_US`) the longest that
+/// the nodes may take to reach one state after the last fault.
 const SEED_US: u64 = 300_000_000;
 const HEAL_US: u64 = 600_000_000;
 
-/// The parameters of a seed.
+/// The parameters of a run of a seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) bug: Option<Bug>,
     pub(crate) trace: Trace,
-    /// The oracles judge only effects that clients and other nodes can see, not the disks.
+    /// True if the oracles judge only effects that clients and other nodes can see, and not the disks.
     pub(crate) blind: bool,
 }
 
-/// The events of a seed that the run prints.
+/// The events of a seed that the run prints for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trace {
     Off,
     Events,
-    /// Messages between nodes, too.
+    /// The run prints all events, and also the messages between nodes.
     Messages,
 }
 
-/// A seed that broke an invariant.
+/// A failure of a seed: the run broke an invariant.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) seed: u64,
@@ -77,12 +77,12 @@ impl std::fmt::Display for Failure {
 }
 
 enum Event {
-    /// A message of this group.
+    /// A message of this group reaches the node with this index.
     Deliver(usize, GroupId, Message),
     Tick(usize, u32),
-    /// The log's sync ends.
+    /// The sync of the node's log ends.
     Sync(usize, u32),
-    /// The log asked for its next step.
+    /// The node's log asked to go on with its next step now.
     Step(usize, u32),
     Start(usize),
     Resume(usize),
@@ -90,11 +90,11 @@ enum Event {
     Reply(Reply),
     Client(usize),
     Fault,
-    /// The node's machine loses power, if the node has not ended since.
+    /// The node's machine loses power, unless the node has ended since.
     PowerLoss(usize, u32),
-    /// The end of a fault of the network.
+    /// A fault of the network ends.
     NetHeals(u64),
-    /// The disks of this node have space again, unless they filled once more.
+    /// The disks of this node have space again, unless they have filled once more since.
     Space(usize, u64),
 }
 
@@ -124,38 +124,40 @@ impl Ord for Queued {
     }
 }
 
-/// A node, running or not, with its faults.
+/// A node of the cluster, running or not, with its disks and faults.
 pub(crate) struct Node {
     pub(crate) id: u64,
-    /// The groups that it is a member of.
+    /// The groups of which the node is a member.
     pub(crate) groups: Vec<GroupOf>,
     pub(crate) disks: Disks,
     pub(crate) up: Option<Up>,
     pub(crate) ledgers: Ledgers,
-    /// Counts its starts: events of an earlier life are void.
+    /// The number of the node's starts, by which the world drops events of an earlier life.
     life: u32,
     paused: bool,
     held: Vec<Event>,
     options: Options,
-    /// The duration of a sync, and the time before which no sync ends.
+    /// The duration of a sync of the node's log, and (`hangs_until`) the time before which no sync ends.
     sync_us: (u64, u64),
     hangs_until: u64,
     syncing: bool,
-    /// The loop's own thread syncs, so the node handles no event before the sync ends, unless the sync hangs.
+    /// True if the loop's own thread syncs. The node then handles no event before the sync ends, unless the
+    /// sync hangs.
     loop_syncs: bool,
-    /// The events that wait for that sync.
+    /// The events that the node handles after the sync of its loop's thread.
     behind_sync: Vec<Event>,
     step_at: Option<u64>,
     tick_us: u64,
     wall_us: i64,
     planted: Planted,
-    /// The node lost its disk, and has no place yet.
+    /// True if the node lost its disk and has no place in the cluster again yet.
     lost: bool,
-    /// The number of the fault that filled its disks, and the bytes that its files can have on each of them.
+    /// The number of the fault that filled the node's disks, and the bytes that its files can have on each
+    /// disk.
     full: Option<(u64, (u64, u64))>,
 }
 
-/// See the [module](self).
+/// The world of a seed, see the [module](self).
 pub(crate) struct World {
     plan: Plan,
     dice: Dice,
@@ -165,25 +167,25 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     net: Net,
     net_fault: u64,
-    /// The number of times that disks filled.
+    /// The number of times that faults filled disks, by which the world numbers these faults.
     filled: u64,
-    /// All groups; a node has those that it is a member of.
+    /// All groups of the cluster; each node has the groups of which it is a member.
     groups: Vec<GroupOf>,
-    /// Until this time a node starts with its first group only.
+    /// Until this time, a node starts with its first group only.
     one_until: u64,
     clients: Vec<Client>,
-    /// Some streams drop most messages again.
+    /// True if some streams drop most of their messages again.
     limited: bool,
     pub(crate) oracles: Oracles,
     acked: usize,
     healing: bool,
-    /// No fault begins by chance.
+    /// True if no fault begins by chance.
     calm: bool,
     pub(crate) seen: Coverage,
 }
 
 impl World {
-    /// Runs a seed to its end.
+    /// Runs a seed to its end, and returns its coverage or the failure.
     pub(crate) fn run(plan: Plan) -> Result<Coverage, Failure> {
         let mut world = Self::new(plan);
         let outcome = world.live().and_then(|()| world.stay_full());
@@ -207,7 +209,8 @@ impl World {
         let groups = groups((1..=count as u64).collect(), SHARDS);
         let nodes = (0..count).map(|n| Node::new(n, &groups, &mut dice));
         let nodes = nodes.collect();
-        // If most messages go again, segments do, and a node that is away for long falls behind all logs.
+        // In some worlds streams drop most messages, so that logs release segments and a node that is away
+        // for long falls behind all logs.
         let limited = dice.chance(300);
         // A planted bug affects all groups, so the nodes have all of them from the start.
         let one_until = dice.pick(&[0, 0, 0, 3_000_000]);
@@ -253,7 +256,8 @@ impl World {
         }
     }
 
-    /// Runs through faults until the clients have enough acks and enough has happened.
+    /// Runs the world through faults until the clients have enough acknowledgements and enough faults have
+    /// happened.
     fn live(&mut self) -> Verdict {
         while self.acked < ACKS
             || self.oracles.of(ALL).terms_led() < 2
@@ -270,14 +274,16 @@ impl World {
         Ok(())
     }
 
-    /// Ends all faults: all running nodes must reach the same state, with every acknowledged message.
+    /// Ends all faults, and lets time pass: all running nodes must reach one state, with every acknowledged
+    /// message.
     fn heal(&mut self) -> Verdict {
         (self.healing, self.one_until) = (true, 0);
         self.trace(|| "everything heals".to_owned());
         self.net.heal();
         for n in 0..self.nodes.len() {
             self.find_space(n);
-            // A failure that has not happened yet would end a node while it is being checked.
+            // The world cancels disk failures that have not happened yet, because they would end a node
+            // during the check.
             self.nodes[n].disks.log.fail_no_more();
             self.nodes[n].hangs_until = 0;
             self.nodes[n].sync_us = (50, 300);
@@ -495,7 +501,8 @@ impl World {
             }
         }
         if up.members.iter().all(|m| up.store.group(m.at).is_whole()) {
-            // As the server's own file: the node no longer needs that term.
+            // The node no longer needs that term, so the world removes it, as the server removes it from its
+            // file.
             node.options.rejoined = None;
         }
         let at = self.now + node.tick_us;
@@ -505,7 +512,7 @@ impl World {
         self.turn(n)
     }
 
-    /// Lets a node that needs another's state ask for some of it.
+    /// Lets a node that needs another node's state fetch a part of it.
     fn catch_up(&mut self, n: usize) -> Verdict {
         let Some(mut up) = self.nodes[n].up.take() else {
             return Ok(());
@@ -540,7 +547,7 @@ impl World {
             return Ok(());
         }
         let hangs_until = node.hangs_until;
-        // Where the sync hangs, another thread takes over the loop.
+        // The sync hangs, so another thread takes over the loop and handles the waiting events.
         node.loop_syncs = false;
         for event in std::mem::take(&mut node.behind_sync) {
             self.push(self.now, event);
@@ -553,7 +560,7 @@ impl World {
         node.syncing = false;
         let up = node.up.as_mut().ok_or("it runs")?;
         match self.plan.bug {
-            // The harness reported this sync before.
+            // The harness has already reported this sync to the node, because of the planted bug.
             Some(Bug::AckBeforeSync) => {
                 if !node.planted.after_sync() {
                     return Ok(());
@@ -570,7 +577,7 @@ impl World {
         self.turn(n)
     }
 
-    /// Runs a turn of a node's loop, and handles its results.
+    /// Runs a turn of a node's loop, and carries out its results: messages, answers and the next events.
     fn turn(&mut self, n: usize) -> Verdict {
         let node = &mut self.nodes[n];
         let Some(up) = node.up.as_mut() else {
@@ -634,7 +641,7 @@ impl World {
             for at in arrivals {
                 self.push(at, Event::Deliver(to, group, message.clone()));
             }
-            // The worst moment for a crash is just after a promise.
+            // The world likes to crash a node just after a promise, because that is the worst moment.
             let votes = message.get_msg_type() == MessageType::MsgRequestVoteResponse;
             if votes && !message.reject && self.dice.chance(250) {
                 let (at, life) = (self.now + self.dice.below(20_000), self.nodes[n].life);
@@ -645,7 +652,7 @@ impl World {
         Ok(())
     }
 
-    /// Schedules the next events of the node's log.
+    /// Schedules the next events of the node's log, such as the end of a sync.
     fn schedule(&mut self, n: usize) {
         let node = &mut self.nodes[n];
         let Some(up) = node.up.as_ref() else { return };
@@ -725,21 +732,21 @@ impl Node {
         self.options.clone()
     }
 
-    /// The numbers of its groups with other members.
+    /// Returns the numbers of the node's groups with other members.
     pub(crate) fn several(&self) -> Vec<GroupId> {
         let several = self.groups.iter().filter(|g| g.members.len() > 1);
         several.map(|g| g.number).collect()
     }
 
-    /// Makes the disks as full as they were before a crash. Files that the crash brings back keep their
-    /// space.
+    /// Makes the node's disks as full as they were before a crash. Files that the crash brings back keep
+    /// their space.
     fn fill_again(&mut self) {
         let (state, log) = self.disks.used();
         let capacity = self.full.map(|(_, had)| (state.max(had.0), log.max(had.1)));
         self.disks.set_capacity(capacity);
     }
 
-    /// Returns the same node on other disks, not running.
+    /// Returns a copy of the node on other disks, not running.
     pub(crate) fn on(&self, disks: Disks) -> Self {
         Self {
             disks,

@@ -1,4 +1,4 @@
-//! Clients: the choice of their streams, their requests, and the replies.
+//! Runs the clients of a world: chooses their streams, carries their requests, and hands them the replies.
 
 use tidegate_cluster::groups::{ALL, GroupId};
 
@@ -7,18 +7,18 @@ use crate::client::{Client, Reply};
 use crate::node::Answer;
 use crate::oracle::Verdict;
 
-/// The second group of all nodes.
+/// The number of the second group of all nodes.
 const SECOND: GroupId = GroupId::new(ALL.get() + 1);
 
 impl World {
-    /// Half of the clients publish into streams of the first group, the others into those of any
-    /// group; one group may be at rest.
+    /// Adds the clients. Half of them publish into streams of the first group, the other half into streams of
+    /// any group; one group may be at rest.
     pub(super) fn add_clients(&mut self) {
         let rests = self.dice.pick(&[None, Some(ALL), Some(SECOND)]);
         for _ in 0..self.dice.range(5, 10) {
             let any = self.dice.below(self.groups.len() as u64) as usize;
             let group = self.groups[self.dice.pick(&[0, 0, 1, any])].number;
-            // Clients of the resting group go to another, so that the number of clients stays.
+            // Clients of the resting group publish into another group, so that the number of clients stays.
             let group = match rests.filter(|rests| *rests == group) {
                 Some(ALL) => SECOND,
                 Some(_) => ALL,
@@ -69,7 +69,8 @@ impl World {
     }
 
     pub(super) fn client(&mut self, c: usize) {
-        // Streams count in the order of their creation; without a stream there are no acks.
+        // A client numbers streams in the order of their creation. Before a stream exists, its client has no
+        // acknowledgements.
         let client = &self.clients[c];
         let floor = self.oracles.of(client.group).floor(client.stream());
         let (requests, again) = self.clients[c].act(self.now, floor);

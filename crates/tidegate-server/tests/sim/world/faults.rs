@@ -1,4 +1,4 @@
-//! The faults of a seed, and their times: chance decides.
+//! Draws the faults of a seed and their times by chance.
 
 use tidegate_cluster::slots::GroupSlot;
 
@@ -10,7 +10,8 @@ use crate::node::{Disks, Up};
 use crate::oracle::Verdict;
 
 impl World {
-    /// Ends the node's process, or with `power` its machine: then chance keeps some of the unsynced bytes.
+    /// Ends the node's process or, with `power`, its machine: chance then decides which unsynced bytes the
+    /// disk keeps.
     pub(super) fn crash(&mut self, n: usize, power: bool) {
         let node = &mut self.nodes[n];
         if let Some(up) = node.up.take() {
@@ -59,7 +60,7 @@ impl World {
         }
     }
 
-    /// Begins a fault.
+    /// Begins a fault that chance chooses, and schedules the next fault.
     pub(super) fn fault(&mut self) -> Verdict {
         if self.healing {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Disks without a free byte: of single nodes for a while, and of up to three nodes that restart one by one
-//! while the disks stay full.
+//! Simulates disks without a free byte: of single nodes for a while, and of up to three nodes that restart
+//! one by one while the disks stay full.
 
 use tidegate_cluster::groups::GroupId;
 use tidegate_raft::store::Space;
@@ -9,14 +9,16 @@ use crate::oracle::{Verdict, ensure};
 
 /// The shortest and the longest time for which clients publish while disks stay full, in microseconds.
 const FILLS_US: (u64, u64) = (1_000_000, 6_000_000);
-/// The time after the last restart within which the leader of each group commits an entry that makes space.
+/// The time after the last restart within which the leader of each group must commit an entry that frees
+/// space.
 const LEADS_US: u64 = 60_000_000;
 
 impl World {
-    /// Fills a node's disk with other data.
+    /// Fills a node's disk with other data, so that the node has no space.
     pub(super) fn fill_disk(&mut self, n: usize) {
         if self.nodes[n].up.is_none() {
-            // The node may have lost its disk, and an empty one needs space to start.
+            // The world does not fill the disks of a stopped node, because the node may have lost its disk
+            // and needs space to start.
             return;
         }
         self.trace(|| format!("the disk of node {} is full", n + 1));
@@ -36,8 +38,8 @@ impl World {
         }
     }
 
-    /// Gives each node space that has used up its reserve. The reserve of a simulated segment is a thousandth
-    /// of a real one's, so some hundred votes are enough.
+    /// Gives space to each node that has used up its reserve. The reserve of a simulated segment is a
+    /// thousandth of a real one's, so some hundred votes are enough.
     fn end_without_reserve(&mut self, full: &[usize]) -> Verdict {
         let used_up = |n: &usize| {
             let up = self.nodes[*n].up.as_ref();
@@ -54,8 +56,8 @@ impl World {
         }
     }
 
-    /// Tells a node which of its groups have too few members with space. While one has none, members that are
-    /// down do not count, as in the server.
+    /// Tells a node which of its groups have too few members with space. While a member has none, members
+    /// that are down do not count as able, as in the server.
     pub(super) fn look_for_room(&mut self, n: usize) {
         let space = |n: &super::Node| n.up.as_ref().map(|up| up.store.space());
         let spaces: Vec<_> = self.nodes.iter().map(|n| (n.id, space(n))).collect();
@@ -81,8 +83,8 @@ impl World {
         })
     }
 
-    /// Fills the disks of up to three nodes in some worlds, and restarts these nodes one by one. Nothing else
-    /// is wrong then, so each group has a leader that commits entries that make space.
+    /// Fills the disks of up to three nodes in some worlds, and restarts these nodes one by one. There is no
+    /// other fault then, so each group must have a leader that commits entries that free space.
     pub(super) fn stay_full(&mut self) -> Verdict {
         let chance = if self.nodes.len() == 5 { 500 } else { 150 };
         if self.plan.bug.is_some() || self.now < self.one_until || !self.dice.chance(chance) {
@@ -107,7 +109,7 @@ impl World {
             .iter()
             .any(|n| n.lost || n.options.rejoined.is_some())
         {
-            // Such a node votes only after it has fetched all its entries.
+            // The world leaves such a node out, because it votes only after it has fetched all its entries.
             self.calm = false;
             return Ok(());
         }
@@ -162,8 +164,8 @@ impl World {
         Ok(())
     }
 
-    /// Returns whether a node took entries that its log has no room for. They would hold back its votes until
-    /// there is space.
+    /// Returns whether a node took entries for which its log has no room. These entries would hold back the
+    /// node's votes until it has space.
     fn has_stuck_entries(&self, n: usize) -> bool {
         let up = self.nodes[n].up.as_ref();
         up.is_some_and(|up| {
@@ -172,7 +174,7 @@ impl World {
         })
     }
 
-    /// Lets the leader of a group commit an entry that makes space. Without a leader time passes.
+    /// Makes the leader of a group commit an entry that frees space. Without a leader, lets time pass.
     fn purge(&mut self, group: GroupId) -> Result<bool, String> {
         let Some(n) = self.leader_of(group) else {
             self.pass(100_000)?;
@@ -204,7 +206,7 @@ impl World {
         Ok(())
     }
 
-    /// Describes the nodes' space in a failure.
+    /// Describes the nodes' space, for the text of a failure.
     fn rooms(&self) -> String {
         let of = |n: &super::Node| {
             let space = n.up.as_ref().map(|up| up.store.space());

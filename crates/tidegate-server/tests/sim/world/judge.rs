@@ -1,4 +1,4 @@
-//! Compares the nodes' actions with the contents of their disks and with the actions of others.
+//! Compares the nodes' actions with the contents of their disks and with the actions of other nodes.
 
 use raft::eraftpb::MessageType;
 use tidegate_cluster::groups::GroupId;
@@ -25,7 +25,7 @@ impl World {
         Ok(())
     }
 
-    /// Judges the records that became durable on a node's disk.
+    /// Lets the oracle judge the records that have become durable on a node's disk.
     pub(super) fn look_at_disk(&mut self, n: usize) -> Verdict {
         let node = &mut self.nodes[n];
         let Some(up) = node.up.as_ref() else {
@@ -43,7 +43,7 @@ impl World {
         read.map_err(|what| format!("the disk of node {}: {what}", node.id))
     }
 
-    /// Judges the leaders.
+    /// Lets the oracle judge a node that leads groups.
     pub(super) fn judge(&mut self, n: usize) -> Verdict {
         let groups = self.nodes[n].up.as_ref().map_or(0, |up| up.members.len());
         GroupSlot::all(groups).try_for_each(|at| self.judge_in(n, at))
@@ -59,7 +59,7 @@ impl World {
         let oracle = self.oracles.of_mut(number);
         if leads && !member.led {
             member.begin_term();
-            // Entries that left the leader's memory are on its disk.
+            // The oracle looks on the leader's disk for entries that have left the leader's memory.
             let ledger = node.ledgers.of(number);
             oracle.new_leader(id, term, |index, of| {
                 let known = group.term_of(Index::new(index));
@@ -73,7 +73,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the promises in a message are on the sender's disk.
+    /// Checks that the promises in a message are durable on the sender's disk.
     pub(super) fn promises(&self, n: usize, group: GroupId, message: &Message) -> Verdict {
         let (id, ledger) = (self.nodes[n].id, self.nodes[n].ledgers.of(group));
         let (kind, term) = (message.get_msg_type(), message.term);
@@ -114,7 +114,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the entries that a follower reports are those of the leader.
+    /// Checks that the entries that a follower reports are the entries of the leader.
     fn matches(&self, id: u64, group: GroupId, ledger: &Ledger, message: &Message) -> Verdict {
         let leader = self.nodes.iter().find(|n| n.id == message.to);
         let group = leader

@@ -1,4 +1,5 @@
-//! Starts of nodes: with their disks, or, after the loss of a disk, with the place that the others give them.
+//! Starts nodes: with their disks or, after the loss of a disk, with the place that the other nodes give
+//! them.
 
 use tidegate_cluster::groups::{GroupId, GroupOf};
 use tidegate_raft::replica::Term;
@@ -11,14 +12,15 @@ use crate::ledger::Ledgers;
 use crate::node::{Disks, Up};
 use crate::oracle::Verdict;
 
-/// The interval at which a node that lost its disk asks the others.
+/// The interval at which a node that lost its disk asks the other nodes for its place.
 const ASKS_EVERY_US: u64 = 50_000;
 
-/// Room for two catalogs of the log and the reserve that the log makes again.
+/// The bytes that an operator frees on a full disk: room for two catalogs of the log and the reserve that the
+/// log makes again.
 const LITTLE_BYTES: u64 = 80 << 10;
 
 impl World {
-    /// Loses the disk of a stopped node, if all others have all entries.
+    /// Loses the disk of a stopped node, if all other nodes have all entries. Returns whether it did.
     pub(super) fn lose_disk(&mut self, n: usize) -> bool {
         let whole = |node: &super::Node| !node.lost && node.options.rejoined.is_none();
         if !self.nodes.iter().all(whole) {
@@ -29,7 +31,7 @@ impl World {
         let node = &mut self.nodes[n];
         (node.disks, node.lost, node.full) = (Disks::default(), true, None);
         node.ledgers = Ledgers::after(node.ledgers.clone(), &node.groups);
-        // Only the groups of this node alone lose their contents.
+        // Only the groups of which this node is the only member lose their contents.
         let alone = node.groups.iter().filter(|g| g.members.len() == 1);
         let alone: Vec<GroupId> = alone.map(|g| g.number).collect();
         for group in alone {
@@ -44,14 +46,15 @@ impl World {
         true
     }
 
-    /// Gives a node that lost its disk its place, if it can reach all others and they vouch for their terms.
+    /// Gives a node that lost its disk its place again, if the node can reach all other nodes and they vouch
+    /// for their terms.
     fn take_place(&mut self, n: usize) -> bool {
         let mut latest = 0;
         for m in (0..self.nodes.len()).filter(|m| *m != n) {
             let other = &self.nodes[m];
             let heard = !other.paused && !self.net.is_cut(n, m) && !self.net.is_cut(m, n);
             let up = other.up.as_ref().filter(|_| heard);
-            // The new term is higher than any term of the groups.
+            // The node begins again in a term that is higher than any term of the groups.
             for group in self.nodes[n].several() {
                 let of = up.and_then(|up| up.member(group).map(|m| up.store.group(m.at)));
                 if other.groups.iter().all(|g| g.number != group) {
@@ -119,8 +122,8 @@ impl World {
                 self.trace(|| format!("node {} starts", n + 1));
                 self.turn(n)
             }
-            // Other data took the space of the log's own reserve after the log used that: an
-            // operator makes a little room.
+            // Other data took the space of the log's own reserve after the log had used the reserve, so an
+            // operator frees a little space.
             Err(error) if node.full.is_some() && error.to_string().contains("no storage space") => {
                 self.seen.hit("starts that needed a little space");
                 if let Some((_, (_, log))) = &mut node.full {
@@ -134,7 +137,7 @@ impl World {
         }
     }
 
-    /// The groups with which a node starts now.
+    /// Returns the groups with which a node starts now.
     pub(super) fn groups_of(&self, n: usize) -> Vec<GroupOf> {
         let mut groups = self.nodes[n].groups.clone();
         if self.now < self.one_until {
