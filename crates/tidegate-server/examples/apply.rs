@@ -1,6 +1,6 @@
-//! Measures how messages of 128 bytes are applied: without arguments, the time of each, with few and many
-//! subjects; with a number of messages and one of subjects, what so many take in memory, and what a snapshot
-//! of them takes.
+//! Measures how streams apply messages of 128 bytes: without arguments, the time of each, with few and many
+//! subjects; with a number of messages and one of subjects, the memory that so many messages take, and the
+//! time that a snapshot of them takes.
 //!
 //!     cargo run --release -p tidegate-server --example apply
 //!     cargo run --release -p tidegate-server --example apply 10000000 1000
@@ -15,13 +15,14 @@ use tidegate_stream::stream::{AccountLimits, Command, Encoder, Filter, Kind, Str
 
 const BATCH: usize = 256;
 const PAYLOAD: [u8; 128] = [b'x'; 128];
-/// Messages a subject keeps, or as many as there are.
+/// The number of messages that a subject keeps: as many as there are.
 const ALL: i64 = -1;
 
 fn main() {
     let number = |arg: String| arg.parse().expect("expected a number");
     let numbers: Vec<usize> = std::env::args().skip(1).map(number).collect();
-    // Memory of a process of its own: what another measurement gave back would be used again.
+    // This measurement has a process of its own, because it would otherwise reuse the memory that another
+    // measurement gave back.
     if let [messages, subjects] = numbers[..] {
         big(messages, subjects);
         return;
@@ -81,7 +82,7 @@ fn big(messages: usize, subjects: usize) {
     println!("  purging all: {:?}", at.elapsed());
 }
 
-/// Streams with so many messages, and how long applying took.
+/// Creates streams with this number of messages, and returns the time that the streams took to apply them.
 fn publish(messages: usize, subjects: usize, kept: i64) -> (Streams, Duration) {
     let mut streams = Streams::new(AccountLimits::NONE);
     let config = StreamConfig {
@@ -102,7 +103,7 @@ fn publish(messages: usize, subjects: usize, kept: i64) -> (Streams, Duration) {
         let mut entry = Vec::new();
         let mut encoder = Encoder::begin(&mut entry, 1_700_000_000_000_000 + batch as u64);
         for _ in 0..BATCH.min(messages - batch * BATCH) {
-            // Jumps about, so that a million subjects do not come in order.
+            // The subjects jump about, so that a million subjects do not come in order.
             subject = (subject + 611_953) % subjects;
             name.clear();
             name.extend_from_slice(b"s.");

@@ -1,5 +1,5 @@
 //! Measures the bookkeeping of a publish: its answer, a fast-ingest message, a message of an atomic batch.
-//! One thread, one core; nothing is parsed, proposed or sent.
+//! The example uses one thread and one core; it parses, proposes and sends nothing.
 //!
 //!     cargo run --release -p tidegate-server --example batches
 

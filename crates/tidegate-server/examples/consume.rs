@@ -1,6 +1,6 @@
-//! Measures the cost of a consumer's own code for a message: pulls of 500 messages of 1 KiB, acknowledged
-//! one by one, all at once, or not at all; beside the same messages handed from a stream to a connection with
-//! no consumer between.
+//! Measures the cost of a consumer's own code for a message: pulls of 500 messages of 1 KiB, acknowledged one
+//! by one, all at once, or not at all; beside equal messages that the example hands from a stream to a
+//! connection without a consumer between.
 //!
 //! `cargo run --release -p tidegate-server --example consume`
 
@@ -13,7 +13,7 @@ use tidegate_stream::consumer::{
 use tidegate_stream::schema::config::ConsumerConfig;
 use tidegate_stream::schema::sequence::StreamSeq;
 
-/// A stream of equal messages.
+/// A stream of equal messages, from which the consumer delivers.
 struct Equal {
     last: u64,
     payload: Vec<u8>,
@@ -57,7 +57,7 @@ impl Source for Equal {
     }
 }
 
-/// A connection that copies its messages, and keeps the subjects to acknowledge.
+/// A connection that copies the messages that it gets, and keeps the subjects for acknowledgements.
 #[derive(Default)]
 struct Connection {
     out: Vec<u8>,
@@ -142,7 +142,7 @@ fn stream() -> Equal {
     }
 }
 
-/// One receiver pulls everything; deltas are taken when they are due.
+/// Measures a consumer from which one receiver pulls everything; the example takes deltas when they are due.
 fn consume(config: &ConsumerConfig) {
     let (mut stream, mut net) = (stream(), Connection::default());
     let identity = Identity {
@@ -194,7 +194,7 @@ fn consume(config: &ConsumerConfig) {
     assert_eq!(consumer.info(now).delivered.stream_seq.get(), MESSAGES);
 }
 
-/// The median of some rounds, in nanoseconds a message.
+/// Returns the median of some rounds, in nanoseconds a message.
 fn median(mut f: impl FnMut()) -> f64 {
     let mut rounds: Vec<Duration> = (0..7)
         .map(|_| {

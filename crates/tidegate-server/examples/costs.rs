@@ -12,7 +12,7 @@ use tidegate_nats::sublist::Sublist;
 use tidegate_server::Node;
 use tidegate_server::config::Settings;
 
-/// The median of some rounds, in nanoseconds an operation.
+/// Returns the median of some rounds, in nanoseconds an operation.
 fn measure(operations: u32, mut f: impl FnMut()) -> f64 {
     let mut rounds: Vec<Duration> = (0..9)
         .map(|_| {
@@ -29,7 +29,7 @@ fn main() {
     for len in [100, 10_000, 1_000_000] {
         let mut list = Sublist::new();
         for key in 0..len {
-            // One in a hundred has a wildcard.
+            // One pattern in a hundred has a wildcard, as in ordinary use.
             let pattern = if key % 100 == 0 {
                 format!("a.{key}.*.c")
             } else {

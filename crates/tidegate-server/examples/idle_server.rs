@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "{} connections held for {seconds} s",
         of(&after, "connections")
     );
-    // The question itself wakes the loop once.
+    // The example subtracts the turn of its own question, which wakes the loop once.
     println!("{} wake-ups of the loop", turns - 1.0);
     println!(
         "{:.1} ms of CPU",

@@ -1,6 +1,6 @@
 //! Measures the additional cost of consensus and the store beside the log: the group alone in memory, and the
-//! store beside bare appends to a log of its own, in turns, on one disk; then how fast entries are read that
-//! are in no cache of ours.
+//! store beside bare appends to a log of its own, in turns, on one disk; then the speed at which the store
+//! reads entries that are in no cache of its own.
 //!
 //! `cargo run --release -p tidegate-server --example store [DIR [ROUNDS]]`
 
@@ -52,7 +52,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// From proposal to committed, before a log that takes no time.
+/// Measures the time from proposal to commit, before a log that takes no time.
 fn group_alone() {
     let options = GroupOptions {
         group: ALL,
@@ -93,7 +93,7 @@ fn group_alone() {
     println!("the group alone: {ns:.0} ns and {allocations:.1} allocations an entry\n");
 }
 
-/// A waker that unparks this thread.
+/// Makes a waker that unparks this thread, so that it can wait for the store.
 fn waker() -> Waker {
     let thread = std::thread::current();
     Arc::new(move || thread.unpark())
@@ -104,7 +104,7 @@ fn open(dir: &Path) -> Outcome<Store> {
     Ok(opening.replay(|_, _, _| ())?)
 }
 
-/// Entries a second, so many at a time.
+/// Measures the entries a second that the store commits, with this number in flight.
 fn through_store(dir: &Path, len: usize, in_flight: u64) -> Outcome<f64> {
     let dir = dir.join("store");
     let _ = std::fs::remove_dir_all(&dir);
@@ -128,7 +128,7 @@ fn through_store(dir: &Path, len: usize, in_flight: u64) -> Outcome<f64> {
     Ok(rate)
 }
 
-/// The same appends, without consensus.
+/// Measures appends of equal bytes to a log, without consensus.
 fn through_log(dir: &Path, len: usize, in_flight: u64) -> Outcome<f64> {
     let dir = dir.join("log");
     let _ = std::fs::remove_dir_all(&dir);
@@ -161,7 +161,8 @@ fn through_log(dir: &Path, len: usize, in_flight: u64) -> Outcome<f64> {
     Ok(rate)
 }
 
-/// Entries of some KiB each, written and read again from the first on, after a restart.
+/// Writes entries of some KiB each, and measures how fast the store reads them again from the first on, after
+/// a restart.
 fn reading(dir: &Path) -> Outcome<()> {
     const ENTRIES: usize = 40_000;
     let dir = dir.join("store");

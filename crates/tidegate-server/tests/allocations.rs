@@ -1,4 +1,4 @@
-//! The path of a message through the node allocates nothing: parsing, matching, copies into
+//! Checks that the path of a message through the node allocates nothing: parsing, matching, copies into
 //! outboxes, and their removal.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
@@ -50,7 +50,7 @@ fn none_a_message() {
     }
     let publisher = connect(&mut node, "");
     let mut text = String::new();
-    // More subjects than the cache of subscriptions has slots: most look-ups miss.
+    // The publisher uses more subjects than the cache of subscriptions has slots, so that most look-ups miss.
     for i in 0..20_000 {
         text += &format!(
             "PUB to.{}.b.{i} 16\r\n0123456789abcdef\r\nPUB work r 1\r\nx\r\n",
@@ -61,8 +61,7 @@ fn none_a_message() {
     let mut run = || {
         let mut copied = 0;
         for part in text.as_bytes().chunks(60_000) {
-            // The cut may fall anywhere: this part leaves out the rest of an operation, and begins
-            // with the next one.
+            // The test cuts anywhere: it leaves out the rest of an operation, and begins with the next one.
             let start = part.windows(4).position(|w| w == b"PUB ").unwrap();
             let start = if start > 0 && part[start - 1] == b'H' {
                 start - 1
@@ -85,7 +84,7 @@ fn none_a_message() {
         }
         copied
     };
-    // The first round grows the buffers.
+    // The first round lets the node grow its buffers.
     let first = run();
     let region = Region::new(ALLOCATOR);
     let second = run();

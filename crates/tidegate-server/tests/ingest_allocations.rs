@@ -1,5 +1,5 @@
-//! The path of a message of a fast-ingest batch allocates nothing from its arrival to its storage.
-//! Only answers allocate, one for many messages.
+//! Checks that the path of a message of a fast-ingest batch allocates nothing from its arrival to its
+//! storage. Only answers allocate, and one answer covers many messages.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -17,7 +17,7 @@ use tidegate_stream::schema::sequence::StreamSeq;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// One test: the allocator counts for the whole process.
+/// The two checks are one test, because the allocator counts for the whole process.
 #[test]
 fn nothing_is_allocated_for_a_message_or_its_acknowledgement() {
     none_a_message();
@@ -87,7 +87,7 @@ fn none_a_message() {
         change.allocations
     );
     assert!(acks > 1 && acks < seq / 10, "{acks}");
-    // One for an answer's subject, a few for the batch itself.
+    // The node allocates once for an answer's subject, and a few times for the batch itself.
     assert!(change.allocations < acks as usize + 100, "{change:?}");
 }
 

@@ -1,5 +1,5 @@
-//! Applying 256 plain messages takes a few allocations, none for each message. The test is a
-//! process of its own, since the counter covers all threads of one.
+//! Checks that the streams apply 256 plain messages with a few allocations, and none for each message. The
+//! test is a process of its own, because the counter covers all threads of a process.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -52,7 +52,7 @@ fn none_a_stored_message() {
         streams.apply(lsn, entry, &mut out, &mut effects).unwrap();
     };
     apply(&create);
-    // As many as the stream keeps, so that from now on each new message removes one.
+    // The stream now has as many messages as it keeps, so that each new message removes one.
     (0..100).for_each(|_| apply(&publish));
     let region = Region::new(ALLOCATOR);
     (0..100).for_each(|_| apply(&publish));

@@ -1,10 +1,10 @@
-//! Conversations of several clients with a node, in virtual time, as text: the lines that each
-//! client sends and receives.
+//! Plays conversations of several clients with a node, in virtual time, from text: the lines that each client
+//! sends and receives.
 //!
-//! A file begins with a configuration in nats-server's syntax, closed by `---`. Then lines:
-//! `connect A`; `A> line` sends it with its line end, `A>> text` without, with `\r`, `\n` escaped;
-//! `wait 2s`; `lame duck`; `close A`; `deaf A` (it reads no more). The effects of a line stand
-//! below it: `A< line`, `A closed: why`. `TRANSCRIPTS=write` rewrites the effects; read the diff.
+//! A file begins with a configuration in nats-server's syntax, closed by `---`. Then lines: `connect A`; `A>
+//! line` sends it with its line end, `A>> text` without, with `\r`, `\n` escaped; `wait 2s`; `lame duck`;
+//! `close A`; `deaf A` (the client reads no more). The effects of a line stand below it: `A< line`, `A
+//! closed: why`. `TRANSCRIPTS=write` rewrites the effects; read the diff.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -25,7 +25,7 @@ use tidegate_server::{ClientKey, Node};
 struct World {
     node: Node,
     now: Time,
-    /// Name to key, with the bytes sent and not used yet.
+    /// The clients by name, each with the bytes that it has sent and the node has not used yet.
     clients: BTreeMap<String, Client>,
     out: String,
 }
@@ -82,7 +82,7 @@ impl World {
             ["wait", time] => {
                 let seconds: f64 = time.trim_end_matches('s').parse().unwrap();
                 let end = self.now + Duration::from_secs_f64(seconds);
-                // Handles each deadline on the way at its time, as a driver would.
+                // The test handles each deadline on the way at its time, as a driver would.
                 while let Some(at) = self.node.deadline().filter(|at| *at <= end) {
                     self.now = at.max(self.now);
                     self.node.handle_timeouts(self.now);
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// Sends bytes; ignores a closed connection.
+    /// Sends bytes as this client; does nothing if the connection is closed.
     fn send(&mut self, name: &str, bytes: &[u8]) {
         if let Some(client) = self.clients.get_mut(name) {
             client.input.extend_from_slice(bytes);
@@ -166,7 +166,7 @@ impl World {
     }
 }
 
-/// Shortens an INFO to its special fields.
+/// Shortens an INFO to the fields that matter to a transcript.
 fn shorten(line: &str) -> String {
     if !line.starts_with("INFO ") {
         return line.into();

@@ -1,7 +1,7 @@
-//! The formats and rules that all nodes of a cluster must agree on, and that the version of the
-//! protocol between nodes names: the frames on the wire, the entries in the replicated log, and the
-//! effect of an entry. A difference in any of them needs another number: nodes with different
-//! numbers refuse each other, and nodes with one number must not come to different states.
+//! Fixes the formats and rules on which all nodes of a cluster must agree, and which the version of the
+//! protocol between nodes names: the frames on the wire, the entries in the replicated log, and the effect of
+//! an entry. A difference in any of them needs another number: nodes with different numbers refuse each
+//! other, and nodes with one number must not come to different states.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The questions of a node that is behind, and their answers.
+//! Fixes the bytes of the questions of a node that is behind, and of their answers.
 
 use std::fs;
 
@@ -13,8 +13,8 @@ use tidegate_stream::stream::Encoder;
 use super::hex::{self, Fields, Text};
 use super::{entry, fixture};
 
-/// Names the sample of each kind. A new kind does not compile until this function names it, and
-/// fails until it has a sample.
+/// Returns the name of the sample of a kind. The test does not compile until this function names a new kind,
+/// and fails until the kind has a sample.
 pub(crate) const fn name_of(frame: &Frame) -> &'static str {
     match frame {
         Frame::Ask(Ask::State { .. }) => "ask for a part of a checkpoint",
@@ -137,7 +137,7 @@ fn kept_questions_and_answers_are_read_as_they_were_meant() {
     }
 }
 
-/// The kinds that the decoder reads, by their numbers.
+/// Returns the kinds that the decoder reads, by their numbers.
 pub(crate) fn kinds() -> Vec<u8> {
     let known = |kind: &u8| {
         let mut bytes = vec![*kind];

@@ -1,5 +1,5 @@
-//! One of each kind of command, in entries of three groups: the directory of all nodes, a group
-//! that keeps a stream, and the group that the stream moves to. The fixtures keep the bytes of the
+//! Fixes the bytes of one of each kind of command, in entries of three groups: the directory of all nodes, a
+//! group that keeps a stream, and the group to which the stream moves. The fixtures keep the bytes of the
 //! entries, the state that they lead to, and its contents.
 
 use std::collections::BTreeMap;
@@ -22,24 +22,25 @@ use super::hex::{self, Text};
 use super::{entry, fixture, listing, origins, restoring, retaining};
 
 const SECOND: u64 = 1_000_000;
-/// 2026-01-01, in microseconds.
+/// The time of the first entry: 2026-01-01, in microseconds.
 const START: u64 = 1_767_225_600 * SECOND;
 
-/// The groups: all nodes, one node, another.
+/// The groups by their places in the test's list: all nodes, one node, and another node.
 pub(super) const ALL: usize = 0;
 const FROM: usize = 1;
 const TO: usize = 2;
 const NUMBERS: [GroupId; 3] = [groups::ALL, GroupId::new(0x1001), GroupId::new(0x1002)];
 
-/// An entry of one of the groups.
+/// A sample: an entry that the test applies to one of the groups.
 pub(crate) struct Sample {
     pub(crate) name: String,
     pub(crate) group: usize,
     pub(crate) entry: Bytes,
 }
 
-/// Names the sample of each kind. A new kind does not compile until this function names it, and fails
-/// until it has a sample; both belong to a new version of the protocol between nodes (`agreed`).
+/// Returns the name of the sample of a kind. The test does not compile until this function names a new kind,
+/// and fails until the kind has a sample; both belong to a new version of the protocol between nodes
+/// (`agreed`).
 pub(crate) const fn name_of(kind: Kind) -> &'static str {
     match kind {
         Kind::Publish => "publish",
@@ -72,12 +73,12 @@ pub(crate) const fn name_of(kind: Kind) -> &'static str {
     }
 }
 
-/// All kinds.
+/// Returns all kinds of commands that the decoder knows.
 pub(crate) fn kinds() -> Vec<Kind> {
     (0..=u8::MAX).filter_map(Kind::from_u8).collect()
 }
 
-/// Three groups, and the entries that they applied.
+/// Three groups, and the entries that the test has applied to them.
 pub(super) struct World {
     pub(super) groups: [Streams; 3],
     log: BTreeMap<(usize, u64), Bytes>,
@@ -95,7 +96,7 @@ impl World {
         }
     }
 
-    /// Applies an entry of these commands to a group, a second after the one before.
+    /// Applies an entry of these commands to a group, with a time one second after the entry before.
     pub(super) fn apply(
         &mut self,
         group: usize,
@@ -127,7 +128,7 @@ impl World {
         outcomes
     }
 
-    /// Applies one command, which the group must not refuse.
+    /// Applies one command to a group, which must not refuse the command.
     pub(super) fn good(&mut self, group: usize, name: &str, command: &Command<'_>) {
         let outcome = self.apply(group, name, &[*command]).remove(0);
         assert!(
@@ -144,7 +145,8 @@ impl World {
         );
     }
 
-    /// Creates a stream with this configuration and returns its number. `kept` names its home group.
+    /// Creates a stream with this configuration in a group and returns its number. `kept` names the stream's
+    /// home group.
     pub(super) fn create(&mut self, group: usize, config: &Value, kept: &[u8]) -> StreamNumber {
         let config: StreamConfig = serde_json::from_value(config.clone()).unwrap();
         let config = self.groups[group].check_create(&config).unwrap();
@@ -170,7 +172,7 @@ impl World {
         let (before, mut config) = (old.clone(), serde_json::to_value(old).unwrap());
         let fields = config.as_object_mut().unwrap();
         fields.extend(change.as_object().unwrap().clone());
-        // As the state keeps it: every field in the type's own order.
+        // The command has the configuration as the state keeps it, with every field in the type's own order.
         let config: StreamConfig = serde_json::from_value(config).unwrap();
         let payload = serde_json::to_vec(&config).unwrap();
         let kind = Kind::updating(&before, &config);
@@ -201,8 +203,8 @@ impl World {
         self.good(ALL, &name, &command);
     }
 
-    /// Imports the next part of the stream from its home group, at the copy's position, as an entry of the
-    /// copy's group. Returns true once the copy is whole, or needs the home group to freeze the stream.
+    /// Imports the next part of a moving stream from its home group, at the copy's position, as an entry of
+    /// the copy's group. Returns true once the copy is whole, or needs the home group to freeze the stream.
     fn import(&mut self, from: StreamNumber, to: StreamNumber) -> bool {
         let copy = self.groups[TO].get(to).unwrap();
         let filling = Filling::By(copy.moves()).encode();
@@ -249,7 +251,8 @@ fn stage(cursor: Cursor) -> String {
     format!("{} from {}", json["stage"].as_str().unwrap(), json["at"])
 }
 
-/// Applies one of each kind, in an order in which the groups accept all but those that they must refuse.
+/// Applies one command of each kind, in an order in which the groups accept all of them but those that they
+/// must refuse.
 fn world() -> World {
     let mut world = World::new();
     publishes(&mut world);
@@ -301,7 +304,7 @@ fn publishes(world: &mut World) {
     ];
     for (n, headers) in taken.into_iter().enumerate() {
         let headers = block(headers);
-        // Messages with a lifetime of their own have a subject of their own, so that they stay.
+        // Messages with a lifetime of their own have a subject of their own, so that the stream keeps them.
         let other = format!("orders.other.{n}");
         let subject = match (8..14).contains(&n) {
             true => other.as_bytes(),
@@ -330,8 +333,8 @@ fn publishes(world: &mut World) {
         let name = headers["NATS/1.0\r\n".len()..].trim().replace("\r\n", ", ");
         world.refused(ALL, &format!("publish, refused, {name}"), &command);
     }
-    // A message of a fast-ingest batch is a plain publish: its reply subject names the batch, and
-    // the state does not keep that.
+    // The log holds a message of a fast-ingest batch as a plain publish: its reply subject names the batch,
+    // and the state does not keep that subject.
     let fast = [1, 2, 3].map(|n| (format!("orders.fast.{n}"), format!("fast {n}")));
     let fast = fast.iter().map(|(subject, payload)| {
         Command::new(
@@ -442,7 +445,8 @@ fn removals(world: &mut World) {
     );
 }
 
-/// Encodes a delta as consumer/delta.rs describes it. All numbers but times are below 128.
+/// Encodes a consumer's delta as consumer/delta.rs describes it. All numbers but times are below 128, so that
+/// each takes one byte.
 fn delta(
     delivered: (u8, u8),
     floor: (u8, u8),
@@ -459,7 +463,7 @@ fn delta(
     ];
     for (gap, len, consumer_seq, due_us, deliveries) in runs {
         bytes.extend([*gap, *len, *consumer_seq]);
-        // In zigzag, seven bits a byte.
+        // The delta holds the time in zigzag form, with seven bits in a byte.
         let mut due = due_us << 1;
         while due >= 0x80 {
             bytes.push(due as u8 | 0x80);
@@ -544,7 +548,7 @@ fn consumers(world: &mut World) {
     world.good(ALL, "delete consumer", &delete);
 }
 
-/// Applies commands that depend on time.
+/// Applies commands that depend on time, such as expiries.
 fn others(world: &mut World) {
     let aged = json!({
         "name": "AGED", "subjects": ["aged.*"], "max_age": 10_000_000_000_u64, "subject_delete_marker_ttl": 3_600_000_000_000_u64,
@@ -613,8 +617,8 @@ fn moves(world: &mut World) {
         "consumer delta",
         &Command::new(Kind::ConsumerDelta, own, b"c", &delivered),
     );
-    // The first move is called off although the stream is frozen already, the second begins again, the
-    // third is called off.
+    // The directory calls the first move off although the stream is frozen already, begins the second move
+    // again, and calls the third one off.
     let to = Course::To { group: NUMBERS[TO] }.encode();
     let moving = |number| Moving {
         to: NUMBERS[TO],
@@ -661,7 +665,7 @@ fn moves(world: &mut World) {
         &to,
     );
     let copy = world.create(TO, &config, &copy_of(DirectoryNumber::of_entry(entry), 3));
-    // Imports all parts but those that need the home group to freeze the stream.
+    // The test imports all parts but those for which the home group would have to freeze the stream.
     while !world.import(own, copy) {}
     world.good(
         FROM,
@@ -685,7 +689,7 @@ fn moves(world: &mut World) {
         "delete stream",
         &Command::new(Kind::DeleteStream, own, b"", b""),
     );
-    // A stream that is half moved, and a stream that leaves: a state has both.
+    // The state also holds a stream that has moved by half, and a stream that leaves.
     let config = json!({"name": "HALFWAY", "subjects": ["halfway"]});
     world.create(TO, &config, &copy_of(DirectoryNumber::new(99), 1));
     let config = json!({"name": "LEAVES", "subjects": ["leaves"]});
@@ -716,7 +720,7 @@ pub(super) fn entries_text(samples: &[Sample]) -> String {
     text.0
 }
 
-/// The entries of a fixture, with the group of each.
+/// Reads the entries of a fixture, with the group of each entry.
 fn kept_in(name: &str) -> Vec<Sample> {
     let text = fs::read_to_string(fixture("entries", 1, name)).unwrap();
     let samples = hex::read(&text).into_iter().map(|section| {
@@ -738,7 +742,7 @@ fn kept_entries() -> Vec<Sample> {
     kept_in("entries.hex")
 }
 
-/// The groups' streams after the entries of a fixture.
+/// Applies the entries of a fixture, and returns the groups' streams.
 pub(super) fn applied(name: &str) -> [Streams; 3] {
     let mut groups = [(); 3].map(|()| Streams::new(AccountLimits::NONE));
     for (n, sample) in kept_in(name).iter().enumerate() {
@@ -756,12 +760,12 @@ pub(super) fn state(streams: &Streams) -> Vec<u8> {
     streams.snapshot().chunks().flatten().collect()
 }
 
-/// An entry with a message.
+/// Returns an entry with a message, as a sample for other formats.
 pub(crate) fn an_entry() -> Bytes {
     world().samples.swap_remove(1).entry
 }
 
-/// The outcome of each command in a fixture's entries, and the checksums of the resulting states.
+/// Describes the outcome of each command in a fixture's entries, and the checksums of the resulting states.
 pub(crate) fn outcomes(name: &str) -> String {
     let mut groups = [(); 3].map(|()| Streams::new(AccountLimits::NONE));
     let mut text = String::new();
@@ -774,7 +778,7 @@ pub(crate) fn outcomes(name: &str) -> String {
             .unwrap();
         let _ = writeln!(text, "{n} in {}", sample.name);
         for outcome in outcomes {
-            // The reason, by its number: words may change.
+            // The fixture has the reason by its number, because the words of an error may change.
             let _ = match outcome {
                 Outcome::Refused { error, .. } => writeln!(text, "  refused {}", error.err_code),
                 outcome => writeln!(text, "  {outcome:?}"),

@@ -1,4 +1,4 @@
-//! Raft's messages between members of a group.
+//! Fixes the bytes of Raft's messages between members of a group.
 
 use std::fs;
 
@@ -10,8 +10,8 @@ use tidegate_raft::replica::{Message, MessageType};
 use super::hex::{self, Fields, Text};
 use super::{commands, fixture};
 
-/// Returns whether nodes send this kind. Lists every kind of Raft's: a new one does not compile
-/// until it stands here.
+/// Returns whether nodes send this kind of message. The function lists every kind of Raft's, so the test does
+/// not compile until a new kind stands here.
 const fn is_sent(kind: MessageType) -> bool {
     match kind {
         MessageType::MsgAppend
@@ -58,7 +58,7 @@ const KINDS: [MessageType; 19] = [
     MessageType::MsgRequestPreVoteResponse,
 ];
 
-/// One of each kind that nodes send, with every field set that it can have.
+/// Makes one message of each kind that nodes send, with every field set that it can have.
 fn samples() -> Vec<(String, Message)> {
     let mut samples = Vec::new();
     for kind in KINDS.into_iter().filter(|kind| is_sent(*kind)) {
@@ -76,7 +76,7 @@ fn samples() -> Vec<(String, Message)> {
         samples.push((format!("{kind:?}"), message.clone()));
         match kind {
             MessageType::MsgAppend => {
-                // A new leader's entry, and one with commands.
+                // The append has an entry of a new leader, which is empty, and an entry with commands.
                 let data = [Bytes::new(), commands::an_entry()];
                 let entries = data.into_iter().zip(43..).map(|(data, index)| {
                     let mut entry = message.mut_entries().push_default().clone();
@@ -101,7 +101,7 @@ fn samples() -> Vec<(String, Message)> {
     samples
 }
 
-/// The group of the written messages.
+/// The group that the written messages name.
 const GROUP: GroupId = GroupId::new(0x1001);
 
 fn written(message: &Message) -> Bytes {
@@ -172,13 +172,13 @@ fn kinds_that_members_do_not_send_are_not_written() {
     }
 }
 
-/// The kinds that the decoder reads, by their numbers.
+/// Returns the kinds that the decoder reads, by their numbers.
 pub(crate) fn kinds() -> Vec<u8> {
     let known = |kind: &u8| changed(5, *kind).is_ok();
     (0..=u8::MAX).filter(known).collect()
 }
 
-/// Decodes a message with one byte changed.
+/// Decodes a written message with one byte changed and the checksum corrected.
 fn changed(at: usize, to: u8) -> Result<(GroupId, Message), DecodeError> {
     let mut message = Message::default();
     message.set_msg_type(MessageType::MsgHeartbeat);

@@ -1,9 +1,8 @@
-//! Every fixture, damaged: cut, and with bytes changed and its checksum corrected. No reader
-//! panics, and each refusal has a text.
+//! Reads every fixture in damaged forms: cut, and with bytes changed and its checksum corrected. No reader
+//! may panic, and each refusal must have a text.
 //!
-//! The same bytes are seeds for fuzzing:
-//! `GOLDEN_SEEDS=fuzz/target/corpus cargo test -p tidegate-server --test golden seeds` writes each fixture,
-//! whole and damaged, into the folder of the target that reads it.
+//! The same bytes are seeds for fuzzing: `GOLDEN_SEEDS=fuzz/target/corpus cargo test -p tidegate-server
+//! --test golden seeds` writes each fixture, whole and damaged, into the folder of the target that reads it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,13 +16,13 @@ use tidegate_stream::stream::{AccountLimits, Streams};
 
 use super::{fixture, hex};
 
-/// The place of a checksum, and the bytes under it.
+/// The place of a format's checksum, and the bytes that it covers.
 #[derive(Clone, Copy)]
 enum Sum {
     None,
-    /// At the end, of everything before it.
+    /// The checksum stands at the end and covers everything before it.
     Last,
-    /// At the front, of everything behind it.
+    /// The checksum stands at the front and covers everything behind it.
     First,
 }
 
@@ -45,12 +44,12 @@ impl Sum {
     }
 }
 
-/// Reads bytes, and returns the reason of a refusal.
+/// Reads the bytes of a format, and returns the reason if it refuses them.
 type Reader = Box<dyn FnMut(&[u8]) -> Option<String>>;
 
-/// A format: its fixtures, and its reader.
+/// A format: its fixtures, and the reader that must not panic.
 struct Format {
-    /// The fuzz target that reads it.
+    /// The name of the fuzz target that reads the format.
     target: &'static str,
     fixture: PathBuf,
     sum: Sum,
@@ -64,7 +63,7 @@ fn formats() -> Vec<Format> {
         sum,
         read,
     };
-    // Damaged entries meet existing streams.
+    // The reader applies damaged entries to existing streams, so that they meet a state.
     let (mut streams, mut applied) = (Streams::new(AccountLimits::NONE), 0_u64);
     let entries = move |bytes: &[u8]| {
         let bytes = Bytes::copy_from_slice(bytes);
@@ -123,13 +122,14 @@ fn formats() -> Vec<Format> {
     all
 }
 
-/// Each section of a fixture.
+/// Reads the sections of a fixture as bytes.
 fn sections(format: &Format) -> Vec<Vec<u8>> {
     let text = fs::read_to_string(&format.fixture).unwrap();
     hex::read(&text).iter().map(hex::Section::bytes).collect()
 }
 
-/// Cuts the bytes at each place, then changes each byte in three ways; of long input, only at some places.
+/// Cuts the bytes at each place, then changes each byte in three ways, and passes each result to `each`; of
+/// long input, only at some places.
 fn damaged(whole: &[u8], sum: Sum, each: &mut dyn FnMut(&[u8])) {
     let step = 1 + whole.len() / 256;
     for cut in (0..whole.len()).step_by(step) {
@@ -181,7 +181,7 @@ fn damaged_members_are_refused() {
 #[test]
 fn seeds_are_written_where_they_are_asked_for() {
     let Some(corpus) = std::env::var_os("GOLDEN_SEEDS") else {
-        // Every format with seeds has a fuzz target.
+        // The test checks that every format with seeds has a fuzz target.
         let targets = include_str!("../../../../fuzz/Cargo.toml");
         for format in formats() {
             assert!(
@@ -203,7 +203,7 @@ fn seeds_are_written_where_they_are_asked_for() {
             .into_owned();
         for (n, whole) in sections(&format).iter().enumerate() {
             fs::write(folder.join(format!("{name}-{n}")), whole).unwrap();
-            // Only a few damaged ones: the fuzzer finds the others from there.
+            // The test writes only a few damaged seeds, because the fuzzer finds the others from there.
             let mut at = 0;
             damaged(whole, format.sum, &mut |bytes| {
                 at += 1;

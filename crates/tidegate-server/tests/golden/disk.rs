@@ -1,6 +1,6 @@
-//! The contents of the data directory beside the log's own format: its version, checkpoints,
-//! members, and the kinds of records that a start knows. A start refuses each file of a later
-//! version by name, and changes nothing.
+//! Fixes the contents of the data directory beside the log's own format: its version, checkpoints, members,
+//! and the kinds of records that a start knows. A start refuses each file of a later version by name, and
+//! changes nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,7 +51,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Every file with its content, except the locks.
+/// Reads every file of a directory with its content, except the locks.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for file in fs::read_dir(dir).unwrap() {
@@ -115,7 +115,7 @@ fn a_record_of_an_unknown_kind_is_refused_by_name() {
         vote: 1,
     };
     write_log(dir.path(), &[records::hard_state(ALL, vote), record(7)]);
-    // Twice: the refused file must still be there.
+    // The test starts twice, because the refused file must still be there after the first start.
     for _ in 0..2 {
         let refused = Opening::begin(dir.path(), options(), Arc::new(|| ()));
         let error = refused.map(drop).unwrap_err();
@@ -169,7 +169,8 @@ fn record(kind: u8) -> Record {
     }
 }
 
-/// Writes a data directory with these records in its log, in one batch.
+/// Writes a data directory with these records in its log, in one batch, as a node of an earlier or later
+/// version would.
 fn write_log(dir: &Path, records: &[Record]) {
     let disk = Disk::open(dir.join("tidegate/log")).unwrap();
     let options = tidegate_log::Options::default()
@@ -189,8 +190,8 @@ fn write_log(dir: &Path, records: &[Record]) {
     fs::write(dir.join("tidegate/version"), "1\n").unwrap();
 }
 
-/// The kinds of records, with one of each: a new one fails until it stands here. A program that
-/// does not know a kind refuses to start on it.
+/// Makes one record of each kind: the test fails until a new kind stands here. A program that does not know a
+/// kind refuses to start on it.
 fn samples() -> Vec<(&'static str, Record)> {
     let payload = commands::an_entry();
     let moved = |kind| Record {
@@ -324,7 +325,7 @@ fn the_members_are_written_as_their_version_writes_them_and_those_of_before_are_
     hex::check(&fixture("members", version, "members"), &text);
     let kept = fs::read(fixture("members", 2, "members")).unwrap();
     assert_eq!(MembersFile::decode(&kept), Ok(members()));
-    // Version 1 did not record whether the log had begun.
+    // Version 1 did not record whether the log had begun, so the decoder takes it for not begun.
     let before = MembersFile {
         log_begun: false,
         ..members()
@@ -347,7 +348,8 @@ fn members_of_a_later_version_are_refused_by_name() {
     );
 }
 
-/// A file of a newer version is not damage, and no reason to empty the directory.
+/// The server does not take a file of a newer version for damage, so it gives no reason to empty the
+/// directory.
 #[test]
 fn a_later_version_is_no_damage() {
     for error in [

@@ -1,6 +1,7 @@
-//! Entries, checkpoints and the state in them as annotated text, one field after the other.
+//! Writes entries, checkpoints and the state in them as annotated text, one field after the other, so that a
+//! person can read a difference.
 
-// The crates that share this file use different parts of it.
+// The crates that share this file use different parts of it, so some parts are unused in each.
 #![allow(dead_code)]
 
 use super::hex::{Fields, Text, number};
@@ -9,7 +10,7 @@ const KIND_ENTRY: u8 = 1;
 const KIND_RELOCATED: u8 = 3;
 const KIND_FETCHED: u8 = 6;
 
-/// Describes the payload of a record of this kind.
+/// Writes the payload of a record of this kind as text.
 pub(crate) fn record(kind: u8, payload: &[u8], text: &mut Text) {
     match kind {
         KIND_ENTRY | KIND_RELOCATED | KIND_FETCHED if !payload.is_empty() => entry(payload, text),
@@ -17,7 +18,7 @@ pub(crate) fn record(kind: u8, payload: &[u8], text: &mut Text) {
     }
 }
 
-/// Describes an entry: its header, and each of its commands.
+/// Writes an entry as text: its header, and each of its commands.
 pub(crate) fn entry(bytes: &[u8], text: &mut Text) {
     let mut f = Fields::new(bytes, text);
     f.number(1, "entry: version");
@@ -36,7 +37,7 @@ pub(crate) fn entry(bytes: &[u8], text: &mut Text) {
         f.text.text(headers, "headers");
         let payload = f.take(payload);
         match kind {
-            // Configurations and requests, as JSON.
+            // These kinds have configurations and requests as JSON.
             2 | 3 | 5 | 6 | 9 => f.text.text(payload, "payload"),
             8 | 15..=19 => f.text.bytes(payload, "payload: little-endian numbers"),
             _ => text_or_bytes(payload, "payload", f.text),
@@ -53,7 +54,7 @@ fn text_or_bytes(bytes: &[u8], what: &str, text: &mut Text) {
     }
 }
 
-/// Describes a checkpoint.
+/// Writes a checkpoint as text.
 pub(crate) fn checkpoint(file: &[u8], text: &mut Text) {
     text.length(file.len() as u64);
     let mut f = Fields::new(file, text);
@@ -79,7 +80,7 @@ pub(crate) fn checkpoint(file: &[u8], text: &mut Text) {
     f.bytes(4, "CRC32C of everything before it");
 }
 
-/// Describes all streams of a group, in version 3 or 4. After a stream's names its parts stand as bytes.
+/// Writes all streams of a group as text, in version 3 or 4. After a stream's names its parts stand as bytes.
 pub(crate) fn state(bytes: &[u8], text: &mut Text) {
     let version = bytes[0];
     let mut f = Fields::new(bytes, text);
@@ -116,7 +117,7 @@ pub(crate) fn state(bytes: &[u8], text: &mut Text) {
         f.number(8, "last number");
         f.number(8, "last time");
     }
-    // JSON stands on lines of its own, so that a change of a configuration can be read.
+    // The text has JSON on lines of its own, so that a person can read a change of a configuration.
     while let Some(at) = f.rest.windows(2).position(|w| w == b"{\"") {
         f.bytes(at, "state");
         let end = json_end(f.rest);
@@ -139,7 +140,7 @@ fn json_end(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// Returns the number of `len` bytes at this place.
+/// Reads the number of `len` bytes at this place.
 pub(crate) fn number_at(bytes: &[u8], at: usize, len: usize) -> u64 {
     number(&bytes[at..at + len]) as u64
 }

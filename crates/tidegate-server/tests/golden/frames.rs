@@ -1,4 +1,4 @@
-//! One of each kind of frame between nodes.
+//! Fixes the bytes of one of each kind of frame between nodes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,8 +14,8 @@ use tidegate_nats::parse::Publish;
 use super::fixture;
 use super::hex::{self, Fields, Text};
 
-/// Names the sample of each kind. A new kind does not compile until this function names it, and
-/// fails until it has a sample.
+/// Returns the name of the sample of a kind. The test does not compile until this function names a new kind,
+/// and fails until the kind has a sample.
 pub(crate) const fn name_of(frame: &Frame<'_>) -> &'static str {
     match frame {
         Frame::Hello(_) => "Hello",
@@ -36,7 +36,7 @@ pub(crate) const fn name_of(frame: &Frame<'_>) -> &'static str {
     }
 }
 
-/// The numbers of the kinds on the wire: those with a body, empty or of zeros, that the reader
+/// Returns the numbers of the kinds on the wire: the kinds with a body, empty or of zeros, that the reader
 /// accepts or refuses as a body.
 pub(crate) fn kinds() -> Vec<u8> {
     let known =
@@ -44,7 +44,7 @@ pub(crate) fn kinds() -> Vec<u8> {
     (0..=u8::MAX).filter(known).collect()
 }
 
-/// Encodes a frame of any kind.
+/// Encodes a frame of any kind, also of a kind that nodes do not send.
 fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = (body.len() as u32 + 1).to_le_bytes().to_vec();
     bytes.push(kind);
@@ -60,7 +60,7 @@ pub(crate) fn written(frame: &Frame<'_>) -> Vec<u8> {
     out.to_vec()
 }
 
-/// Passes each frame, with its special part, to `each`.
+/// Passes each sample, with the part of it that is special, to `each`.
 fn samples(each: &mut dyn FnMut(&str, Frame<'_>)) {
     each(
         "opaque here: see greeting.hex",
@@ -184,7 +184,7 @@ fn samples(each: &mut dyn FnMut(&str, Frame<'_>)) {
     );
 }
 
-/// Writes a frame's fields.
+/// Writes a frame's fields as text.
 pub(crate) fn describe(bytes: &[u8], text: &mut Text, body: &dyn Fn(u8, &mut Fields<'_>)) {
     let mut f = Fields::new(bytes, text);
     let len = f.number(4, "frame: length of kind and body") as usize;

@@ -1,4 +1,4 @@
-//! The greeting of two nodes, frame by frame, and their refusal of each other if their versions differ.
+//! Fixes the greeting of two nodes, frame by frame, and their refusal of each other if their versions differ.
 
 use std::fs;
 
@@ -58,8 +58,8 @@ impl Judge for Node {
 
 type Outcome = Option<Result<Introduction, GreetingError>>;
 
-/// Runs the greeting of both sides. Returns the frames, with the sender of each, and the outcome on
-/// either side.
+/// Runs the greeting of both nodes. Returns the frames, with the sender of each, and the outcome on either
+/// side.
 fn greet(
     dialer: &Node,
     dialled: &Node,
@@ -130,7 +130,7 @@ fn a_greeting_is_said_as_its_version_says_it() {
     hex::check(&fixture("cluster", VERSION, "greeting.hex"), &text.0);
 }
 
-/// A node accepts a dialer that sends the frames of the fixture.
+/// Checks that a node accepts a dialer that sends the frames of the fixture.
 #[test]
 fn a_kept_greeting_is_answered() {
     let text = fs::read_to_string(fixture("cluster", VERSION, "greeting.hex")).unwrap();
@@ -167,12 +167,12 @@ fn nodes_of_two_protocols_refuse_each_other_by_name_and_both_say_the_same() {
         let (said, [of_dialer, of_dialled]) = greet(dialer, dialled, Kind::Route);
         assert_eq!(line(&of_dialer), says);
         assert_eq!(line(&of_dialled), says);
-        // Neither side proved anything, so no peer can guess at the secret.
+        // Neither node proved anything, so no peer can guess at the secret.
         assert!(said.iter().all(|(_, frame)| !matches!(frame[4], 3 | 4)));
     }
 }
 
-/// Bytes after today's fields and an unreadable name belong to a later version.
+/// Checks that a node takes bytes after today's fields and an unreadable name for a later version.
 #[test]
 fn an_introduction_of_another_layout_is_refused_for_its_version() {
     let text = fs::read_to_string(fixture("cluster", VERSION, "greeting.hex")).unwrap();

@@ -1,11 +1,11 @@
-//! The contents of streams, as text.
+//! Lists the contents of streams as text, for fixtures.
 
 use std::fmt::Write as _;
 
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Filter, Streams};
 
-/// Lists every stream with its messages and consumers.
+/// Lists every stream with its messages and consumers, so that a fixture shows a difference.
 pub(crate) fn listing(streams: &Streams) -> String {
     let mut text = String::new();
     for stream in streams.iter() {

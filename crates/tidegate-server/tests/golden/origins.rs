@@ -1,5 +1,5 @@
-//! The commands for streams that take in messages from other streams, in entries of one group: the bytes of
-//! the entries, the state that they lead to, and its contents.
+//! Fixes the bytes of the commands for streams that take in messages from other streams, in entries of one
+//! group, the state that they lead to, and its contents.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ fn progress(number: u32, seq: u64) -> Progress {
     }
 }
 
-/// Takes in messages with these numbers, up to number `to` of the origin.
+/// Applies an intake of messages with these sequences, up to sequence `to` of the origin.
 fn take_in(
     world: &mut World,
     (stream, key): (StreamNumber, &str),
@@ -53,7 +53,7 @@ fn take_in(
     assert!(outcomes.iter().all(|o| *o == Outcome::Done), "{outcomes:?}");
 }
 
-/// Applies one of each kind.
+/// Applies one command of each kind to a world.
 pub(super) fn world() -> World {
     let mut world = World::new();
     let mirror =

@@ -1,5 +1,5 @@
-//! The commands that restore a stream from a backup, in entries of one group: the bytes of the entries, and
-//! the state that they lead to.
+//! Fixes the bytes of the commands that restore a stream from a backup, in entries of one group, and the
+//! state that they lead to.
 
 use serde_json::json;
 use tidegate_stream::backup::{Progress, Unacked};
@@ -30,7 +30,7 @@ fn add(world: &mut World, name: &str, stream: StreamNumber, number: u64, part: &
     world.apply(ALL, name, &commands);
 }
 
-/// Restores a stream in three parts, of which one comes twice.
+/// Applies the commands that restore a stream in three parts, of which one comes twice.
 pub(super) fn world() -> World {
     let mut world = World::new();
     let config = json!({"name": "BACK", "subjects": ["back.*"], "num_replicas": 1});

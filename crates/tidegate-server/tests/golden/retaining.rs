@@ -1,5 +1,5 @@
-//! The commands for streams that keep messages for their consumers, in entries of one group: the bytes of the
-//! entries, the state that they lead to, and its contents.
+//! Fixes the bytes of the commands for streams that keep messages for their consumers, in entries of one
+//! group, the state that they lead to, and its contents.
 
 use std::fs;
 
@@ -11,8 +11,9 @@ use super::commands::{ALL, World, applied, entries_text, state};
 use super::hex::{self, Text};
 use super::{entry, fixture, listing};
 
-/// A delta as consumer/delta.rs describes it: positions, one run of deliveries, no removed ones, then the
-/// runs of settled messages and those of messages that the consumer has given up. All numbers are below 128.
+/// Encodes a consumer's delta as consumer/delta.rs describes it: positions, one run of deliveries, no removed
+/// messages, then the runs of settled messages and the runs of messages that the consumer has given up. All
+/// numbers are below 128.
 fn delta(positions: [u8; 4], run: &[u8], settled: &[(u8, u8)], given_up: &[(u8, u8)]) -> Vec<u8> {
     let mut bytes = vec![2];
     bytes.extend(positions);
@@ -39,7 +40,7 @@ fn settle(world: &mut World, stream: StreamNumber, name: &str, consumer: &str, b
     world.good(ALL, &format!("consumer delta, {name}"), &command);
 }
 
-/// Applies one of each kind, and others with effects that depend on the retention.
+/// Applies one command of each kind, and other commands with effects that depend on the retention.
 pub(super) fn world() -> World {
     let mut world = World::new();
     let explicit = |name: &str, filter: &str| json!({"durable_name": name, "name": name, "ack_policy": "explicit", "filter_subject": filter});

@@ -1,4 +1,4 @@
-//! Stock clients in ordinary use.
+//! Tests stock clients in ordinary use with a real server.
 
 use std::process::Command;
 
@@ -21,8 +21,8 @@ async fn connect(server: &Running) -> Client {
     async_nats::connect(server.url()).await.unwrap()
 }
 
-/// Waits until the server has handled all requests of the client and the client has received all
-/// earlier messages: a request goes the whole way, which the client's `flush` does not.
+/// Waits until the server has handled all requests of the client and the client has received all earlier
+/// messages: a request goes the whole way through the server, which the client's `flush` does not.
 async fn settled(client: &Client) {
     let e = client
         .request("nobody.is.here", "".into())
@@ -86,7 +86,7 @@ fn requests_are_answered_or_hear_that_there_is_no_responder() {
     });
 }
 
-/// Every message arrives once, in its publisher's order, at one member of the group.
+/// Checks that the server delivers every message once, in its publisher's order, to one member of the group.
 #[test]
 fn queue_groups_share_and_order_is_kept() {
     const MESSAGES: u32 = 20_000;
@@ -115,12 +115,12 @@ fn queue_groups_share_and_order_is_kept() {
         for i in 0..MESSAGES {
             assert_eq!(everything.next().await.unwrap().payload, i.to_string());
         }
-        // All messages of the members are on their way: the answer to a later request closes each count.
+        // The server has sent all messages of the members: the answer to a later request closes each count.
         let mut seen = vec![false; MESSAGES as usize];
         for (member, client) in members.iter_mut().zip(&clients) {
             settled(client).await;
             let mut last = None;
-            // The runtime's budget must not hide a message that is there.
+            // The test reads outside of the runtime's budget, which must not hide a message that has arrived.
             while let Some(Some(m)) = tokio::task::unconstrained(member.next()).now_or_never() {
                 let Ok(i) = std::str::from_utf8(&m.payload).unwrap().parse::<u32>() else {
                     continue;
@@ -137,7 +137,7 @@ fn queue_groups_share_and_order_is_kept() {
 
 #[test]
 fn credentials() {
-    // "hashed", by bcrypt.
+    // The server has the password "hashed" only as a bcrypt hash.
     let hash = bcrypt::hash("hashed", 4).unwrap();
     let server = start(&format!(
         "authorization {{ users = [ {{user: plain, password: secret}}, {{user: slow, password: \"{hash}\"}} ] }}"
@@ -176,7 +176,7 @@ fn credentials() {
     });
 }
 
-/// The `nats` program.
+/// Tests the `nats` program with the server.
 #[test]
 fn the_nats_program() {
     let Some(program) = tidegate_testing::nats() else {
@@ -210,7 +210,7 @@ fn the_nats_program() {
     assert!(good, "{text}");
 }
 
-/// nats.py.
+/// Tests the client library nats.py with the server.
 #[test]
 fn nats_py() {
     let Some(python) = tidegate_testing::python_with_nats() else {

@@ -1,4 +1,4 @@
-//! The end and the changes of a server: drain, lame duck mode, reload.
+//! Tests the end of a server and changes to it: drain, lame duck mode, reload.
 
 use super::raw::Raw;
 use super::{settings, start};
@@ -31,7 +31,7 @@ fn lame_duck_mode_says_goodbye_and_ends() {
         info.starts_with("INFO ") && info.contains("\"ldm\":true"),
         "{info}"
     );
-    // The server still serves meanwhile.
+    // The server still serves the client in lame duck mode.
     assert!(a.done("SUB x 1\r\nPUB x 1\r\nx\r\n").contains("MSG x 1 1"));
     a.rest();
     server.join();

@@ -1,4 +1,4 @@
-//! Clients that misbehave: the server handles each of them, and other clients notice nothing.
+//! Tests clients that misbehave: the server handles each of them, and other clients notice nothing.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use super::raw::Raw;
 use super::{Running, start};
 
-/// Checks that the server still serves another client.
+/// Checks that the server still serves another client well.
 fn all_is_well(server: &Running) {
     let mut raw = Raw::connect(server);
     raw.done("CONNECT {\"verbose\":false}\r\nSUB well 1\r\n");
@@ -56,7 +56,8 @@ fn nonsense_is_answered_and_closed() {
     all_is_well(&server);
 }
 
-/// The patterns of a subject of `tokens` times `a`, with each of the tokens as it is or as a wildcard.
+/// Writes subscriptions to all patterns of a subject of `tokens` times `a`, with each token as it is or as a
+/// wildcard.
 fn overlapping(tokens: u32) -> String {
     let pattern = |n: u32| {
         let token = |bit: u32| if n >> bit & 1 == 1 { "*" } else { "a" };
@@ -66,9 +67,9 @@ fn overlapping(tokens: u32) -> String {
     (0..1 << tokens).map(pattern).collect()
 }
 
-/// One connection publishes messages that another one receives a thousand times each, and reads them as fast
-/// as it can. A third client's pings are answered meanwhile, and each copy arrives, although the publisher
-/// has closed its socket at once.
+/// One connection publishes messages that a second one receives a thousand times each, and reads as fast as
+/// it can. The server answers a third client's pings meanwhile, and delivers each copy, although the
+/// publisher has closed its socket at once.
 #[test]
 fn a_publisher_with_many_receivers_does_not_hold_up_others() {
     const TOKENS: u32 = 10;
@@ -97,11 +98,11 @@ fn a_publisher_with_many_receivers_does_not_hold_up_others() {
         answered += 1;
     }
     assert_eq!(reading.join().unwrap(), copies);
-    // The loop's turns are slices of the work, and each one answers the ping that has come meanwhile.
+    // Each turn of the loop does a slice of the work, and answers the ping that has come meanwhile.
     assert!(answered > 20, "{answered}");
 }
 
-/// Under any controller everything arrives, and a lone message does not wait for ever.
+/// Checks that under any controller the server delivers everything, and lets no lone message wait for ever.
 #[test]
 fn any_controller_will_do() {
     for controller in [
@@ -137,7 +138,8 @@ fn one_byte_at_a_time() {
     assert!(raw.until("PONG\r\n").contains("MSG a.b 1 5\r\nhello\r\n"));
 }
 
-/// The server closes a client that never reads at a backlog of `max_pending`; the publisher and others go on.
+/// The server closes the connection of a client that never reads at a backlog of `max_pending`; the publisher
+/// and other clients go on.
 #[test]
 fn a_reader_that_never_reads_is_cut_off() {
     let server = start("max_pending: 1MB");
@@ -149,19 +151,19 @@ fn a_reader_that_never_reads_is_cut_off() {
     let mut publisher = Raw::connect(&server);
     publisher.done("CONNECT {\"verbose\":false}\r\n");
     let message = format!("PUB flood 65536\r\n{}\r\n", "x".repeat(65536));
-    // More than socket buffers and max_pending hold.
+    // The publisher sends more than the socket buffers and `max_pending` hold.
     for _ in 0..512 {
         publisher.send(&message);
     }
     publisher.done("PUB other 1\r\nx\r\n");
     good.until("MSG other 1 1\r\nx\r\n");
-    // The bytes that it did get end in the middle.
+    // The bytes that the client did get end in the middle of a message.
     let rest = deaf.rest();
     assert!(rest.len() < 512 * 65536, "{} bytes", rest.len());
     all_is_well(&server);
 }
 
-/// A late reader gets everything, in order, however often its socket was full.
+/// Checks that a late reader gets everything, in order, however often its socket was full.
 #[test]
 fn a_slow_reader_within_bounds_loses_nothing() {
     let server = start("");
@@ -190,12 +192,13 @@ fn a_slow_reader_within_bounds_loses_nothing() {
 #[test]
 fn half_open_and_vanishing_clients() {
     let server = start("");
-    // The client writes, closes its writing half, and reads on: the server handles its requests, then closes.
+    // The client writes, closes its writing half, and reads on. The server handles the client's requests, and
+    // then closes the connection.
     let mut half = Raw::connect(&server);
     half.send("CONNECT {\"verbose\":false}\r\nSUB a 1\r\nPUB a 1\r\nx\r\n");
     half.stream.shutdown(Shutdown::Write).unwrap();
     half.rest();
-    // Clients that disconnect in the middle of an operation.
+    // The test's clients disconnect in the middle of an operation.
     for text in ["", "CONN", "PUB a 100\r\nxxx", "SUB a 1\r\nPUB a 1\r\n"] {
         let mut raw = Raw::silent(&server);
         raw.stream.write_all(text.as_bytes()).unwrap();
@@ -210,7 +213,8 @@ fn too_many_connections() {
     let (mut a, _b) = (Raw::connect(&server), Raw::connect(&server));
     let mut c = Raw::silent(&server);
     assert_eq!(c.rest(), "-ERR 'maximum connections exceeded'\r\n");
-    // A closed connection frees its place once the server learns of it.
+    // The server frees the place of a closed connection once it learns of the end, so the test tries again
+    // until then.
     a.done("");
     drop(a);
     loop {
@@ -238,7 +242,8 @@ fn a_silent_client_is_asked_and_then_closed() {
     assert_eq!(silent.rest(), "PING\r\nPING\r\n-ERR 'Stale Connection'\r\n");
 }
 
-/// Requests of the old kind, with a subscription each: the server keeps none of them.
+/// A client makes requests of the old kind, with a subscription each: the server must keep none of these
+/// subscriptions.
 #[test]
 fn subscriptions_come_and_go() {
     let server = start("");

@@ -1,4 +1,5 @@
-//! A real server on real sockets: stock clients, hostile ones, TLS, the monitor, and the server's end.
+//! Tests a real server on real sockets: stock clients, hostile clients, TLS, the monitor, and the server's
+//! end.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -18,14 +19,14 @@ use tidegate_server::config::apply;
 use tidegate_server::config::{System, read_nats};
 use tidegate_server::{Handle, Server};
 
-/// A server on a thread of its own; it drains on drop.
+/// A server that runs on a thread of its own; it drains when the test drops this value.
 struct Running {
     address: SocketAddr,
     handle: Handle,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Settings from text, on a free port.
+/// Reads settings from a configuration text, for a server on a free port.
 fn settings(text: &str) -> Settings {
     let mut settings = Settings {
         port: 0,

@@ -1,4 +1,4 @@
-//! The monitor over HTTP, as a scraper reads it.
+//! Tests the monitor over HTTP, as a program that collects figures reads it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -149,7 +149,7 @@ fn figures() {
     assert_eq!(http(at, "nonsense\r\n\r\n").0, 400);
 }
 
-/// Sends requests at `$JS.API.`, and waits for their answers.
+/// Sends requests at `$JS.API.`, and waits for the server's answers.
 fn ask(client: &mut Raw, requests: &[(String, Value)]) {
     for (what, body) in requests {
         let body = body.to_string();
@@ -177,7 +177,7 @@ fn a_page_of_streams_is_the_same_in_any_number_of_parts() {
         (format!("STREAM.CREATE.{name}"), config)
     });
     ask(&mut client, &made.collect::<Vec<_>>());
-    // One stream has more consumers than a part, some that the log does not keep among them.
+    // One stream has more consumers than the loop describes in a part, some of which the log does not keep.
     let consumers: Vec<String> = (0..140).map(|n| format!("c{n:03}")).collect();
     let made = consumers.iter().zip(0..).map(|(name, n)| {
         let mut config = json!({"name": name, "ack_policy": "explicit"});

@@ -1,4 +1,4 @@
-//! A client of plain bytes, for input that no library would send.
+//! Provides a client of plain bytes, for input that no library would send.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Running;
 
-/// The time limit: generous, since a busy machine is no failure.
+/// The time for which the client waits for the server: generous, because a busy machine is no failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Raw {
@@ -15,14 +15,14 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// Connects and reads the INFO.
+    /// Connects to the server and reads its INFO.
     pub(crate) fn connect(server: &Running) -> Self {
         let mut raw = Self::silent(server);
         raw.until("\r\n");
         raw
     }
 
-    /// Connects and reads nothing.
+    /// Connects to the server and reads nothing.
     pub(crate) fn silent(server: &Running) -> Self {
         let stream = TcpStream::connect(server.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -37,7 +37,7 @@ impl Raw {
         self.stream.write_all(text.as_ref()).unwrap();
     }
 
-    /// Reads until `wanted` bytes of this kind have come, and returns their number.
+    /// Reads until `wanted` bytes of this kind have come from the server, and returns their number.
     pub(crate) fn count(&mut self, byte: u8, wanted: usize) -> usize {
         let mut buf = [0; 65536];
         let mut count = 0;
@@ -49,7 +49,7 @@ impl Raw {
         count
     }
 
-    /// Reads up to and with `end`.
+    /// Reads from the server up to and with the text `end`.
     pub(crate) fn until(&mut self, end: &str) -> String {
         let started = Instant::now();
         loop {
@@ -75,14 +75,14 @@ impl Raw {
         }
     }
 
-    /// Sends, and waits until the server has handled all of it.
+    /// Sends a text, waits until the server has handled all of it, and returns the answers.
     pub(crate) fn done(&mut self, text: &str) -> String {
         self.send(text);
         self.send("PING\r\n");
         self.until("PONG\r\n")
     }
 
-    /// Reads until the server closes.
+    /// Reads the rest of the bytes until the server closes the connection.
     pub(crate) fn rest(&mut self) -> String {
         let mut bytes = std::mem::take(&mut self.seen);
         match self.stream.read_to_end(&mut bytes) {

@@ -1,4 +1,5 @@
-//! TLS: after INFO, before it, with certificates of clients, and without TLS where it is required.
+//! Tests TLS: after INFO, before it, with certificates of clients, and without TLS where the server requires
+//! it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,7 +24,7 @@ impl Files {
     }
 }
 
-/// Creates an authority, and certificates of a server and a client.
+/// Creates an authority, and certificates of a server and a client that the authority signs.
 fn certificates() -> Files {
     let directory = tempfile::tempdir().unwrap();
     let files = Files { directory };
@@ -83,7 +84,7 @@ fn secure(
     StreamOwned::new(ClientConnection::new(config, name).unwrap(), stream)
 }
 
-/// Reads until `end`.
+/// Reads from the server until the text `end`.
 fn until(stream: &mut impl Read, end: &str) -> String {
     let mut seen = Vec::new();
     let mut byte = [0; 4096];
@@ -135,7 +136,8 @@ fn after_info() {
     let mut tls = secure(stream, client(&files, false));
     talk(&mut tls, 5);
     talk(&mut tls, 900_000);
-    // Without TLS, or with something else: the client gets the error, and the server closes.
+    // The client sends plain text or other bytes without TLS: the server sends the error, and closes the
+    // connection.
     let mut plain = Raw::connect(&server);
     plain.send("CONNECT {}\r\n");
     assert_eq!(plain.rest(), "-ERR 'Secure Connection - TLS Required'\r\n");
@@ -164,7 +166,7 @@ fn before_info() {
     let server = start(&config(&files, "handshake_first: \"100ms\""));
     let mut tls = secure(tcp(&server), client(&files, false));
     assert!(until(&mut tls, "}\r\n").starts_with("INFO "));
-    // A client that waits for INFO gets it.
+    // A client that waits for INFO gets it before the handshake.
     talk(&mut secure_after_info(&server, &files), 5);
 }
 
@@ -225,7 +227,8 @@ fn async_nats_over_tls() {
     }
 }
 
-/// One connection a second may use TLS. The server refuses one of several in a row, and serves later ones.
+/// One connection a second may use TLS. The server refuses one of several connections in a row, and serves
+/// later ones.
 #[test]
 fn more_connections_than_the_rate_allows() {
     let files = certificates();

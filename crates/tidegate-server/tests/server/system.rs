@@ -1,4 +1,4 @@
-//! The system account of a running server: the answers to its clients, and the events.
+//! Tests the system account of a running server: the answers to its clients, and the events.
 
 use serde_json::{Value, json};
 use tidegate_server::serve_system;
@@ -22,7 +22,7 @@ fn server_with(config: &str) -> Running {
     server
 }
 
-/// A client of this user with a subscription to its inbox.
+/// Connects a client of this user that subscribes to its inbox.
 fn client(server: &Running, user: &str, pass: &str) -> Raw {
     let mut raw = Raw::connect(server);
     let options = "\"verbose\":false,\"headers\":true,\"no_responders\":true,\"name\":\"n\"";
@@ -89,7 +89,8 @@ fn questions_and_answers() {
         ask(&mut sys, &of("KICK"), r#"{"cid":99}"#)["error"]["description"],
         "no such client id"
     );
-    // The server with another name stays silent, so the next answer is for the next question.
+    // The question is for a server with another name, so this server stays silent, and its next answer is for
+    // the next question.
     sys.send(format!(
         "PUB {} r 23\r\n{{\"server_name\":\"other\"}}\r\n",
         of("VARZ")
@@ -148,7 +149,7 @@ fn a_list_of_streams_is_complete() {
     let streams = format!("jetstream {{ store_dir: {:?} }}", directory.path());
     let server = server_with(&format!("{CONFIG}\n{streams}"));
     let (mut sys, mut app) = (client(&server, "sys", "p"), client(&server, "app", "q"));
-    // One part of a report has fewer streams.
+    // The list of streams is longer than one part of a report, so the thread asks the loop for several parts.
     let names: Vec<String> = (0..70).map(|n| format!("S{n:02}")).collect();
     for name in &names {
         let body = json!({"name": name, "subjects": [name]}).to_string();
