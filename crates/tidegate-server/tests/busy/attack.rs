@@ -1,6 +1,6 @@
-//! The workloads by which a client could hurt others. Their sizes are small, so that a seed takes a fraction
-//! of a second. In a run with heavy works the works of the attack cost more than a machine needs for them
-//! (`Attack::heavy`), as if many more of them stood behind each. So a small attack that is not divided
+//! Defines the workloads by which a client could hurt others. Their sizes are small, so that a seed takes a
+//! fraction of a second. In a run with heavy works the works of the attack cost more than a machine needs for
+//! them (`Attack::heavy`), as if each stood for many of them. So a small attack that the loop does not divide
 //! outlasts the patience of a follower.
 
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::client::{Reads, Role};
 use crate::judge::{Bounds, TURN_WORST};
 use crate::world::{Broken, World};
 
-/// The room of a connection between two ends that keep up with each other.
+/// The room of a connection between two ends of which neither waits for the other.
 const ROOMY: usize = 64 << 20;
 
-/// A workload.
+/// A workload by which a client could hurt others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attack {
-    /// A client with overlapping wildcard subscriptions reads fast, and another one pipelines publishes to
-    /// all of them.
+    /// A client with overlapping wildcard subscriptions reads fast, and a second client pipelines publishes
+    /// to all of these subscriptions.
     Flood,
-    /// The same with more subscriptions than one part of a divided delivery.
+    /// As in `Flood`, with more subscriptions than the node reaches in one part of a divided delivery.
     Spread,
     /// A client pipelines PINGs and never reads.
     Pings,
@@ -36,7 +36,7 @@ pub(crate) enum Attack {
     Leaver,
     /// Clients ask for the subjects of a large stream.
     Pages,
-    /// A large stream is purged or deleted.
+    /// A client purges or deletes a large stream.
     Purge,
 }
 
@@ -54,7 +54,7 @@ impl Attack {
         Self::Purge,
     ];
 
-    /// The costs of the attack's works in a run with heavy works, in picoseconds.
+    /// Returns the costs of the attack's works in a run with heavy works, in picoseconds.
     pub(crate) const fn heavy(self) -> &'static [(Work, u64)] {
         const MICRO: u64 = 1_000_000;
         match self {
@@ -71,10 +71,11 @@ impl Attack {
         }
     }
 
-    /// The bounds of a run with heavy works.
+    /// Returns the bounds that a run with heavy works must keep.
     pub(crate) const fn heavy_bounds(self) -> Bounds {
         let turns = match self {
-            // The part that a turn collects is large, so its works are not very heavy.
+            // The group collects a large part of a page in a turn, so the works of this attack are not very
+            // heavy.
             Self::Pages => Some((TURN_WORST, TURN_WORST)),
             _ => None,
         };
@@ -84,7 +85,7 @@ impl Attack {
         }
     }
 
-    /// The loop without the cure of this attack; `None` if its cure is no switch.
+    /// Returns the cures without the cure of this attack; `None` if its cure is no switch.
     pub(crate) const fn without_cure(self) -> Option<Cures> {
         let mut cures = Cures::ALL;
         match self {
@@ -100,9 +101,9 @@ impl Attack {
         Some(cures)
     }
 
-    /// Prepares the attack, before the well-behaved clients are measured.
+    /// Connects the clients of the attack, before the run measures the well-behaved clients.
     pub(crate) fn prepare(self, world: &mut World) -> Result<Prepared, Broken> {
-        // Mostly the attack hits a leader, because only a leader's silence causes an election.
+        // The attack mostly hits a leader, because only a leader's silence causes an election.
         let drawn = world.dice.below(world.servers as u64) as usize;
         let server = match world.dice.chance(700) {
             true => world.leader().unwrap_or(drawn),
@@ -159,7 +160,8 @@ impl Attack {
             }
             Self::Pings | Self::Reconnect | Self::Come => {}
         }
-        // All clients have logged in, and their subscriptions are known, before the attack begins.
+        // The world waits until all clients have logged in and the servers know their subscriptions, before
+        // the attack begins.
         let greeted = |w: &World| w.clients.iter().all(|c| c.got > 0 && !c.is_sending());
         world.run_until(Duration::from_secs(10), greeted)?;
         world.run(Duration::from_millis(300))?;
@@ -167,14 +169,14 @@ impl Attack {
     }
 }
 
-/// The clients that wait for the begin of an attack.
+/// The clients of an attack that wait for its beginning.
 pub(crate) struct Prepared {
     server: usize,
     clients: Vec<usize>,
 }
 
 impl Prepared {
-    /// Begins the attack.
+    /// Begins the attack: the prepared clients send their workload.
     pub(crate) fn begin(&mut self, attack: Attack, world: &mut World) {
         let server = self.server;
         match attack {
@@ -231,10 +233,11 @@ impl Prepared {
         }
     }
 
-    /// Connects a client that subscribes to all wildcard patterns of a subject with so many tokens.
+    /// Connects a client that subscribes to all wildcard patterns of a subject with this number of tokens.
     fn subscribe_to_all(&mut self, world: &mut World, tokens: u32) {
         let reader = world.connect(self.server, Role::Deaf, Reads::All);
-        // The reader keeps up, also while a turn of the server lasts.
+        // The reader's connection has much room, so that the reader keeps up even while a turn of the server
+        // lasts.
         let end = world.clients[reader].end;
         world.sim.set_room(end, ROOMY);
         let pattern = |bits: u32| {

@@ -1,5 +1,5 @@
-//! The clients of a simulated run: well-behaved ones, which measure how long they wait, and raw ones, which
-//! send what an attack gives them.
+//! Simulates the clients of a run: well-behaved clients, which measure how long they wait, and raw clients,
+//! which send the bytes that an attack gives them.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -8,27 +8,27 @@ use std::time::Duration;
 use tidegate::Time;
 use tidegate_server::{ClientEnd, Simulation};
 
-/// The pause between two requests of a well-behaved client.
+/// The pause of a well-behaved client between two requests.
 const PACE: Duration = Duration::from_millis(5);
-/// The CONNECT of every client.
+/// The CONNECT that every client sends.
 pub(crate) const CONNECT: &str = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true,\"user\":\"plain\",\"pass\":\"p\"}\r\n";
 
-/// The CONNECT of a client with a password that the server keeps as a hash.
+/// The CONNECT that a client sends with a password that the server keeps as a hash.
 const CONNECT_HASHED: &str =
     "CONNECT {\"verbose\":false,\"user\":\"hashed\",\"pass\":\"right\"}\r\n";
 
 /// The way in which a client reads its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// It reads everything at once.
+    /// The client reads everything at once.
     All,
-    /// It reads nothing.
+    /// The client reads nothing.
     Nothing,
-    /// It reads at most so many bytes in a time.
+    /// The client reads at most this number of bytes in this time.
     Slowly(usize, Duration),
 }
 
-/// A client of the simulation.
+/// A client of the simulation, with its connection to a server.
 pub(crate) struct Client {
     pub(crate) end: ClientEnd,
     pub(crate) server: usize,
@@ -36,45 +36,45 @@ pub(crate) struct Client {
     input: Vec<u8>,
     reads: Reads,
     pub(crate) role: Role,
-    /// True once the server has closed the connection.
+    /// True once the server has closed the client's connection.
     pub(crate) ended: bool,
     /// The number of bytes that the client has read.
     pub(crate) got: u64,
-    /// The time at which the client acts next without an event.
+    /// The time at which the client acts next, even without an event.
     pub(crate) wakes_at: Option<Time>,
 }
 
-/// The behaviour of a client.
+/// The behaviour of a client in the simulation.
 pub(crate) enum Role {
-    /// Publishes to a stream and waits for each acknowledgement.
+    /// The client publishes to a stream, and waits for each acknowledgement.
     Publisher(Asking),
-    /// Sends a PING and waits for its PONG.
+    /// The client sends a PING, and waits for its PONG.
     Pinger(Asking),
-    /// Sends the bytes that it is given, and keeps the messages that it gets.
+    /// The client sends the bytes that an attack gives it, and keeps the messages that it gets.
     Raw(Vec<Told>),
-    /// Sends the bytes that it is given, and forgets the server's answers.
+    /// The client sends the bytes that an attack gives it, and forgets the server's answers.
     Deaf,
-    /// Makes a TLS handshake, and then logs in with a password that the server keeps as a hash.
+    /// The client makes a TLS handshake, and then logs in with a password that the server keeps as a hash.
     Tls(Box<rustls::ClientConnection>),
 }
 
-/// The requests of a well-behaved client, one at a time.
+/// The requests of a well-behaved client, which sends one after the other.
 #[derive(Default)]
 pub(crate) struct Asking {
-    /// The time of the request without an answer.
+    /// The time at which the client sent the request that has no answer yet.
     asked: Option<Time>,
     /// The time before which the client sends no further request.
     next_at: Time,
     requests: u64,
-    /// The waits for answers, in order.
+    /// The times for which the client waited for its answers, in order.
     pub(crate) waits: Vec<Duration>,
-    /// The sequence numbers that the acknowledgements gave.
+    /// The sequences that the server's acknowledgements gave.
     pub(crate) acked: Vec<u64>,
-    /// The first answer that is no acknowledgement.
+    /// The first answer that is no acknowledgement, which the verdict counts as harm.
     pub(crate) refused: Option<String>,
 }
 
-/// An operation of the server.
+/// An operation that the server sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Pong,
@@ -101,7 +101,7 @@ impl Client {
         }
     }
 
-    /// Begins to send these bytes.
+    /// Queues these bytes, and begins to send them to the server.
     pub(crate) fn say(&mut self, sim: &mut Simulation, bytes: &[u8]) {
         self.out.extend(bytes);
         self.write(sim);
@@ -163,7 +163,7 @@ impl Client {
         }
     }
 
-    /// Goes on with a TLS handshake; after it, sends CONNECT within TLS.
+    /// Continues the client's TLS handshake, and sends CONNECT within TLS after it.
     fn shake_hands(&mut self, sim: &mut Simulation) {
         let Role::Tls(tls) = &mut self.role else {
             return;
@@ -178,7 +178,8 @@ impl Client {
                 Some(bytes) => {
                     self.got += bytes.len() as u64;
                     let mut rest = &bytes[..];
-                    // The server sends INFO in plain text before the handshake.
+                    // The server sends INFO in plain text before the handshake, so the client takes it out
+                    // first.
                     if rest.starts_with(b"INFO") {
                         let end = rest
                             .iter()
@@ -204,7 +205,7 @@ impl Client {
         sim.send(self.end, &records);
     }
 
-    /// Reads once. Returns whether there may be more to read.
+    /// Reads once from the connection. Returns whether there may be more to read.
     fn read(&mut self, sim: &mut Simulation, most: usize) -> bool {
         if self.ended {
             return false;
@@ -247,7 +248,7 @@ impl Client {
         }
     }
 
-    /// The messages that a raw client has got since the last call.
+    /// Takes the messages that a raw client has got since the last call.
     pub(crate) fn take_told(&mut self) -> Vec<Told> {
         match &mut self.role {
             Role::Raw(all) => std::mem::take(all),
@@ -257,7 +258,8 @@ impl Client {
 }
 
 impl Asking {
-    /// Returns the number of the next request; `None` if one has no answer yet, or if it is too early.
+    /// Returns the number of the client's next request; `None` if a request has no answer yet, or if it is
+    /// too early.
     fn next(&mut self, now: Time) -> Option<u64> {
         if self.asked.is_some() || now < self.next_at {
             return None;
@@ -291,7 +293,7 @@ impl Asking {
         }
     }
 
-    /// The longest wait, also of a request without an answer.
+    /// Returns the longest time for which the client has waited, also for a request without an answer.
     pub(crate) fn longest(&self, now: Time) -> Duration {
         let open = self.asked.map(|asked| now - asked);
         self.waits

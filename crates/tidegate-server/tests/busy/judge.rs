@@ -1,26 +1,26 @@
-//! The verdict on a simulated run: how long turns took, how long well-behaved clients waited, whether the
-//! nodes held an election, and whether each acknowledged message is there.
+//! Judges a simulated run: how long turns took, how long well-behaved clients waited, whether the nodes held
+//! an election, and whether the servers have each acknowledged message.
 
 use std::fmt;
 use std::time::Duration;
 
 use tidegate_server::{TurnTaken, Work};
 
-/// The documented bounds of a turn's CPU time: of 999 turns in 1000, and of the worst.
+/// The documented bounds of a turn's CPU time: for 999 turns in 1000, and (`TURN_WORST`) for the worst.
 pub(crate) const TURN_P999: Duration = Duration::from_millis(1);
 pub(crate) const TURN_WORST: Duration = Duration::from_millis(4);
 
 /// The bounds that a run must keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// The bounds of turns: of 999 in 1000, and of the worst. `None` where an attack's works cost more than
-    /// on a machine.
+    /// The bounds of the turns' CPU time: for 999 turns in 1000, and for the worst. `None` where an attack's
+    /// works cost more than on a machine.
     pub(crate) turns: Option<(Duration, Duration)>,
-    /// The longest wait of a well-behaved client for an acknowledgement or a PONG.
+    /// The longest time that a well-behaved client may wait for an acknowledgement or a PONG.
     pub(crate) wait: Duration,
 }
 
-/// The turns of a run.
+/// The CPU times of a run's turns, which the verdict compares with the bounds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Turns {
     took: Vec<Duration>,
@@ -35,7 +35,7 @@ impl Turns {
         }
     }
 
-    /// The CPU time that this share of the turns did not exceed.
+    /// Returns the CPU time that this share of the turns did not exceed.
     pub(crate) fn quantile(&self, share: f64) -> Duration {
         let mut took = self.took.clone();
         took.sort_unstable();
@@ -54,7 +54,7 @@ impl Turns {
     }
 }
 
-/// Describes a turn by its time and the works in it.
+/// Describes a turn by its time and the works that the loop did in it, for the text of harm.
 pub(crate) fn describe(turn: &TurnTaken) -> String {
     let works = Work::ALL.iter().zip(turn.done).filter(|(_, n)| *n > 0);
     let works = works.map(|(work, n)| format!("{n} {work:?}"));
@@ -67,20 +67,20 @@ pub(crate) fn describe(turn: &TurnTaken) -> String {
     )
 }
 
-/// The harm that a run found.
+/// The harm that a run found, which fails the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Harm {
     /// A turn took longer than its bound.
     Turn(String),
-    /// A well-behaved client waited longer than its bound, or was refused.
+    /// A well-behaved client waited longer than its bound, or the server refused it.
     Starved(String),
     /// The nodes held an election, though no node had failed.
     Election(String),
-    /// An acknowledged message is missing.
+    /// The servers lack an acknowledged message.
     Lost(String),
     /// More bytes waited in outboxes than their bound allows.
     Memory(String),
-    /// The run itself failed.
+    /// The run itself failed, for example because a server ended.
     Broken(String),
 }
 

@@ -1,7 +1,7 @@
-//! The event loops of a server or a cluster in one thread from one seed, in virtual time: real loops with
-//! their nodes, streams, stores and routes, on simulated sockets, disks and clocks. Each work of a turn costs
-//! what a table says (`costs.txt`, printed with the run), so a turn takes as long as its works. A seed draws
-//! an attack; well-behaved clients measure how long they wait meanwhile.
+//! Simulates the event loops of a server or a cluster in one thread from one seed, in virtual time: real
+//! loops with their nodes, streams, stores and routes, on simulated sockets, disks and clocks. Each work of a
+//! turn has the cost in a table (`costs.txt`, which the run prints), so a turn takes as long as its works. A
+//! seed draws an attack; well-behaved clients measure how long they wait meanwhile.
 //!
 //! ```text
 //! # the seeds, and the loop without each of its cures
@@ -12,12 +12,12 @@
 //! SEEDS=1..=100000 SEEDS_DONE=target/loop-seeds cargo test --release ... --test busy seeds
 //! ```
 
-// Clippy knows tests by their attribute; the helpers here are tests too.
+// Clippy recognises tests by their attribute, and would not see that the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
 
 mod attack;
 mod client;
-// The simulated cluster draws in more ways.
+// This simulation uses fewer ways of drawing than the simulated cluster, with which it shares the file.
 #[allow(dead_code)]
 #[path = "../sim/dice.rs"]
 mod dice;
@@ -30,9 +30,9 @@ use attack::Attack;
 use judge::Harm;
 use run::{Plan, first_harm, report, run};
 
-/// The seeds that a test runs.
+/// The seeds that a test runs by default.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=300;
-/// The number of seeds within which the loop without a cure shows harm.
+/// The number of seeds within which a run without a cure must find harm.
 const FOUND_WITHIN: u64 = 5;
 
 #[test]
@@ -40,7 +40,7 @@ fn seeds() {
     report(SEEDS);
 }
 
-/// Until a cluster has a leader, its nodes wait for ticks and messages, and do not spin.
+/// Checks that, until a cluster has a leader, its nodes wait for ticks and messages, and do not spin.
 #[test]
 fn nodes_without_a_leader_are_idle() {
     let costs = tidegate_server::Costs::parse(run::COSTS).unwrap();
@@ -60,7 +60,8 @@ fn a_seed_gives_the_same_run_again() {
     }
 }
 
-/// Runs an attack on a loop without its cure, until a seed finds harm of this kind.
+/// Runs an attack on a loop without its cure until a seed finds harm of this kind, so that the test shows
+/// that the cure is needed.
 fn is_found(attack: Attack, servers: usize, expected: impl Fn(&Harm) -> bool) {
     let plan = |seed| Plan {
         seed,

@@ -1,4 +1,4 @@
-//! One run of a seed: the cluster, an attack, and the verdict. And many seeds on all cores.
+//! Runs a seed: the cluster, an attack, and the verdict. Also runs many seeds on all cores.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -16,9 +16,9 @@ use crate::dice::Dice;
 use crate::judge::{Bounds, Harm, TURN_P999, TURN_WORST, describe};
 use crate::world::{MAX_PENDING, World};
 
-/// The table of costs, as `tidegate-bench costs` printed it.
+/// The table of costs that the runs use, as `tidegate-bench costs` printed it.
 pub(crate) const COSTS: &str = include_str!("costs.txt");
-/// The seeds of one line in the file of those that are done.
+/// The number of seeds that a line stands for in the file of finished seeds.
 const STRETCH: u64 = 1000;
 /// The time for which a run goes on after an attack begins.
 const LASTS: Duration = Duration::from_millis(1500);
@@ -26,20 +26,20 @@ const LASTS: Duration = Duration::from_millis(1500);
 /// The silence of a leader after which a follower stands for election: ten ticks.
 const PATIENCE: Duration = Duration::from_millis(600);
 
-/// A run: its attack, the number of servers, and the cures.
+/// The plan of a run: its attack, the number of servers, and the cures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) attack: Attack,
     pub(crate) servers: usize,
-    /// True if the attack's works cost more than on a machine.
+    /// True if the attack's works cost more in the run than on a machine.
     pub(crate) heavy: bool,
     pub(crate) cures: Cures,
     pub(crate) trace: bool,
 }
 
 impl Plan {
-    /// The plan that a seed draws, with all cures.
+    /// Draws the plan of a seed, with all cures.
     pub(crate) fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x7475_726e);
         Self {
@@ -63,7 +63,7 @@ impl Plan {
     }
 }
 
-/// The figures of a run that kept its bounds.
+/// The figures of a run that kept its bounds, for the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
     pub(crate) turns: usize,
@@ -84,7 +84,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// A run that found harm.
+/// A run that found harm, with its plan, so that a person can repeat it.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) plan: Plan,
@@ -107,14 +107,14 @@ impl fmt::Display for Found {
     }
 }
 
-/// Returns the table of costs; with heavy works of the attack, if the plan has them.
+/// Reads the table of costs, and makes the attack's works heavy if the plan asks for that.
 fn costs(plan: &Plan) -> Costs {
     let costs = Costs::parse(COSTS).unwrap();
     let heavy = plan.attack.heavy().iter().filter(|_| plan.heavy);
     heavy.fold(costs, |costs, (work, ps)| costs.with(*work, *ps))
 }
 
-/// Runs a plan.
+/// Runs a plan, and returns its figures or the harm; a panic counts as harm.
 pub(crate) fn run(plan: Plan) -> Result<Figures, Harm> {
     let outcome = catch_unwind(AssertUnwindSafe(|| run_plan(plan)));
     outcome.unwrap_or_else(|panic| {
@@ -151,7 +151,7 @@ fn run_plan(plan: Plan) -> Result<Figures, Harm> {
     Ok(figures)
 }
 
-/// Compares a run with its bounds.
+/// Compares a finished run with its bounds.
 fn judge(plan: &Plan, world: &World, terms: &[u64]) -> Result<Figures, Harm> {
     let bounds = plan.bounds();
     let now = world.sim.now();
@@ -218,8 +218,8 @@ fn judge(plan: &Plan, world: &World, terms: &[u64]) -> Result<Figures, Harm> {
     Ok(figures)
 }
 
-/// Compares the stream with the acknowledgements: each acknowledged message has a sequence number of its own,
-/// and all servers have them all.
+/// Compares the stream with the acknowledgements: each acknowledged message must have its own sequence, and
+/// all servers must have all of them.
 fn look_for_losses(world: &mut World) -> Result<(), Harm> {
     let mut acked: Vec<u64> = Vec::new();
     for client in &mut world.clients {
@@ -252,7 +252,8 @@ fn look_for_losses(world: &mut World) -> Result<(), Harm> {
     }
 }
 
-/// Runs the plans of these seeds up to the first harm. If several fail at the same time, the lowest counts.
+/// Runs the plans of these seeds up to the first harm. If several seeds find harm at the same moment, the
+/// lowest one counts.
 pub(crate) fn first_harm(
     seeds: RangeInclusive<u64>,
     plan: impl Fn(u64) -> Plan + Sync,
@@ -288,7 +289,7 @@ pub(crate) fn first_harm(
     found.into_inner().unwrap()
 }
 
-/// Runs these seeds, or those in the environment, with all cures. Panics at the first harm.
+/// Runs these seeds, or the seeds in the environment, with all cures. Panics at the first harm.
 pub(crate) fn report(seeds: RangeInclusive<u64>) {
     println!("{COSTS}");
     if let Some(seed) = variable("SEED").and_then(|s| s.parse().ok()) {

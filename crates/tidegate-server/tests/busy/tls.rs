@@ -1,5 +1,5 @@
-//! The certificate of the simulated servers, and the TLS of their clients. The key is an Ed25519 key, because
-//! its signatures all have the same length: the same seed sends the same number of bytes.
+//! Provides the certificate of the simulated servers, and the TLS of their clients. The key is an Ed25519
+//! key, because its signatures all have one length: so each run of a seed sends an equal number of bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use tidegate_server::config::{HandshakeFirst, TlsSettings};
 
-/// See the [module](self).
+/// The files of the certificate and the clients' configuration, see the [module](self).
 pub(crate) struct Tls {
     files: tempfile::TempDir,
     trusting: Arc<ClientConfig>,
@@ -19,7 +19,7 @@ impl Tls {
     pub(crate) fn new() -> Self {
         let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
         let mut params = CertificateParams::new(vec!["localhost".into()]).unwrap();
-        // A drawn number could be a byte shorter.
+        // The serial number is fixed, because a drawn number could be a byte shorter.
         params.serial_number = Some(1.into());
         let cert = params.self_signed(&key).unwrap();
         let files = tempfile::tempdir().unwrap();
@@ -39,7 +39,7 @@ impl Tls {
         }
     }
 
-    /// The settings of TLS for a server.
+    /// Makes the TLS settings for a simulated server.
     pub(crate) fn settings(&self) -> TlsSettings {
         TlsSettings {
             cert_file: self.files.path().join("cert.pem"),
@@ -56,7 +56,7 @@ impl Tls {
         }
     }
 
-    /// A client's session.
+    /// Creates the TLS session of a client that trusts the servers' certificate.
     pub(crate) fn client(&self) -> Box<ClientConnection> {
         let name = ServerName::try_from("localhost").unwrap();
         Box::new(ClientConnection::new(Arc::clone(&self.trusting), name).unwrap())

@@ -1,4 +1,5 @@
-//! The world of a simulated run: the servers, their well-behaved clients, and those of an attack.
+//! Builds the world of a simulated run: the servers, their well-behaved clients, and the clients of an
+//! attack.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,11 +17,11 @@ use crate::dice::Dice;
 use crate::judge::{Turns, describe};
 use crate::tls::Tls;
 
-/// The time that bytes take between two machines.
+/// The time that bytes take between two machines of the simulation.
 const LATENCY: Duration = Duration::from_micros(50);
-/// The times that a sync of a log takes.
+/// The shortest and the longest time that a sync of a log takes.
 const SYNC: (Duration, Duration) = (Duration::from_micros(100), Duration::from_micros(800));
-/// The most bytes that may wait for a client of the simulated servers.
+/// The most bytes that may wait for a client before a simulated server closes its connection.
 pub(crate) const MAX_PENDING: usize = 1 << 20;
 
 /// The servers of a simulated run and their clients.
@@ -32,13 +33,14 @@ pub(crate) struct World {
     pub(crate) servers: usize,
     pub(crate) turns: Turns,
     pub(crate) tls: Tls,
-    /// The largest sum of the bytes in the outboxes of one server's clients.
+    /// The largest sum so far of the bytes in the outboxes of one server's clients, which the verdict
+    /// compares with the bound.
     pub(crate) outbox_bytes: usize,
     trace: bool,
     directories: Vec<tempfile::TempDir>,
 }
 
-/// An error that ends a run: a server has ended, or the world cannot begin.
+/// An error that ends a run: a server has ended, or the world cannot be built.
 pub(crate) type Broken = String;
 
 impl World {
@@ -74,12 +76,12 @@ impl World {
             (0..servers).any(|n| world.sim.groups(n).first().is_some_and(serves))
         };
         world.run_until(Duration::from_secs(20), started)?;
-        // The leader announces its streams to the other servers.
+        // The leader announces its streams to the other servers, and the world waits for that.
         world.run(Duration::from_millis(300))?;
         Ok(world)
     }
 
-    /// Connects a client to a server.
+    /// Connects a client of this role to a server.
     pub(crate) fn connect(&mut self, server: usize, role: Role, reads: Reads) -> usize {
         self.connect_from([10, 0, 0, 1].into(), server, role, reads)
     }
@@ -104,7 +106,8 @@ impl World {
         self.clients[client].say(&mut self.sim, text);
     }
 
-    /// Connects a publisher with acknowledgements and a pinger to each server.
+    /// Connects a publisher that waits for acknowledgements, and a pinger, to each server, as the attack's
+    /// neighbours.
     pub(crate) fn connect_neighbours(&mut self) {
         for server in 0..self.servers {
             let publisher = Role::Publisher(Asking::default());
@@ -115,7 +118,7 @@ impl World {
         }
     }
 
-    /// Sends a request to the API, and waits for its answer.
+    /// Sends a request to the streams' API, and waits for the server's answer.
     pub(crate) fn request(&mut self, subject: &str, body: &str) -> Result<String, Broken> {
         let client = self.connect(0, Role::Raw(Vec::new()), Reads::All);
         let len = body.len();
@@ -134,7 +137,7 @@ impl World {
         Err(format!("no answer to {subject}"))
     }
 
-    /// Makes a stream, on all servers.
+    /// Creates a stream with a replica on all servers.
     pub(crate) fn create_stream(&mut self, name: &str, subjects: &str) -> Result<(), Broken> {
         let replicas = self.servers;
         let body =
@@ -146,24 +149,24 @@ impl World {
         }
     }
 
-    /// The terms of all groups on all servers.
+    /// Returns the terms of all groups on all servers, by which the verdict sees an election.
     pub(crate) fn terms(&self) -> Vec<u64> {
         let all = (0..self.servers).flat_map(|n| self.sim.groups(n));
         all.map(|group| group.term).collect()
     }
 
-    /// The server that leads the group of all nodes.
+    /// Returns the server that leads the group of all nodes.
     pub(crate) fn leader(&self) -> Option<usize> {
         let leads = |n: &usize| self.sim.groups(*n).first().is_some_and(|group| group.leads);
         (0..self.servers).find(leads)
     }
 
-    /// Runs for this virtual time.
+    /// Runs the simulation for this virtual time.
     pub(crate) fn run(&mut self, time: Duration) -> Result<(), Broken> {
         self.run_until(time, |_| false).map(drop)
     }
 
-    /// Runs until `over`, for `time` at most. Returns whether it is over.
+    /// Runs the simulation until `over`, for `time` at most. Returns whether it is over.
     pub(crate) fn run_until(
         &mut self,
         time: Duration,
@@ -182,7 +185,8 @@ impl World {
                         println!("{}", describe(&turn));
                     }
                     self.turns.record(&turn);
-                    // A look at all outboxes takes the simulation's own time.
+                    // The world looks at the outboxes only after some turns, because that takes the
+                    // simulation's own time.
                     if self.turns.len().is_multiple_of(16) {
                         let bytes = self.sim.outbox_bytes(turn.server);
                         self.outbox_bytes = self.outbox_bytes.max(bytes);
@@ -210,7 +214,7 @@ impl World {
     }
 }
 
-/// The settings of a server.
+/// Makes the settings of the simulated server with this number.
 fn settings(n: usize, servers: usize, directory: &Path, tls: &Tls) -> Settings {
     let user = |name: &str, secret: &str| {
         let user = User {

@@ -1,4 +1,5 @@
-//! A data directory through its life: the store opens, writes, reads, closes, and opens it again.
+//! Tests a data directory through its life: the store opens, writes, reads, closes, and opens the directory
+//! again.
 
 use std::sync::Arc;
 
@@ -30,11 +31,11 @@ fn applied_entries_are_replayed_and_read_by_place() {
     assert_eq!(node.entries, first_life[300 - node.replayed..]);
     assert_eq!(node.toy, toy);
     node.check_messages();
-    // The store goes on where it ended.
+    // The store goes on where it ended, with the next index.
     let data = store(901, 1, 10);
     assert!(node.propose(&data) > last);
     node.applied(last + 1);
-    // An entry just applied is in memory.
+    // The store has an entry that the node has just applied in memory.
     let place = Place {
         lsn: node.entries.last().unwrap().0,
         offset: 0,

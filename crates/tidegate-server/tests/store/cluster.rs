@@ -1,5 +1,5 @@
-//! Three nodes with one group or several in one log each, in one thread: each round does the work
-//! of the threads, and a sync takes until the next round. Or the stores use their own threads.
+//! Runs three nodes with one group or several in one log each, in one thread: each round does the work of the
+//! stores' threads, and a sync takes until the next round. With threads, the stores do that work themselves.
 //! Every node applies the same entries of a group.
 
 use std::collections::BTreeMap;
@@ -22,54 +22,55 @@ use crate::toy::{Toy, delete, store};
 
 pub(crate) const IDS: [u64; 3] = [7, 8, 9];
 
-/// More rounds than anything takes, even with waits for threads.
+/// The number of rounds after which a test fails: more than any test takes, even with waits for threads.
 const ROUNDS_MAX: usize = 2_000_000;
-/// Microseconds.
+/// The time that a round takes, in microseconds.
 const ROUND_US: u64 = 200;
 
-/// A node's part of a group.
+/// A node's part in one of its groups.
 pub(crate) struct Member {
     pub(crate) number: GroupId,
     pub(crate) toy: Toy,
-    /// The messages of another state fetched since the start, and their places.
+    /// The messages of another node's state that the member has fetched since its start, and their places.
     fetching: BTreeMap<u64, Place>,
     installing: Option<(u64, Toy)>,
 }
 
 pub(crate) struct Node {
     pub(crate) store: Store,
-    /// `None` if threads do the work.
+    /// The steps of the store's log, which the rounds run; `None` if threads do the work.
     steps: Option<Steps>,
     syncing: bool,
     pub(crate) members: PerGroup<Member>,
-    /// The number of entries replayed.
+    /// The number of entries that the node's start replayed.
     pub(crate) replayed: usize,
     pub(crate) checkpoints: u64,
 }
 
-/// See the [module](self).
+/// The three nodes, see the [module](self).
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Option<Node>>,
     pub(crate) disks: Vec<Disks>,
     pub(crate) options: Options,
-    /// See [`groups_of`].
+    /// The number of groups of all nodes, see [`groups_of`].
     pub(crate) shards: u32,
     threads: bool,
-    /// Messages to and from this node are lost.
+    /// The node of which the network loses all messages.
     pub(crate) cut: Option<usize>,
     on_their_way: Vec<(usize, usize, Bytes)>,
     now_us: u64,
     pub(crate) ticks: u64,
-    /// The entries of each group by index, as the first node applied them.
+    /// The entries of each group by index, as the first node applied them; the other nodes must apply equal
+    /// ones.
     pub(crate) applied: BTreeMap<GroupId, BTreeMap<u64, Bytes>>,
-    /// The numbers of fetched messages and of states taken over, by group.
+    /// The numbers of fetched messages, and (`installed`) of states that nodes took over, by group.
     pub(crate) fetched: BTreeMap<GroupId, u64>,
     pub(crate) installed: BTreeMap<GroupId, u64>,
 }
 
 type Applied = BTreeMap<GroupId, BTreeMap<u64, Bytes>>;
 
-/// Checks that a node applies the same entry as all others.
+/// Checks that a node applies the entry that all other nodes apply at this index.
 fn look(applied: &mut Applied, group: GroupId, due: &Due) {
     if let Due::Entry(entry) = due {
         let entries = applied.entry(group).or_default();
@@ -80,8 +81,8 @@ fn look(applied: &mut Applied, group: GroupId, due: &Due) {
     }
 }
 
-/// The groups of one of the nodes: `shards` groups of all nodes and its own one; 0: one of all
-/// nodes and no other.
+/// Returns the groups of one of the nodes: `shards` groups of all nodes and the node's own group; for 0, only
+/// one group of all nodes.
 pub(crate) fn groups_of(at: usize, shards: u32) -> Vec<GroupOf> {
     let mut groups = groups(IDS.to_vec(), shards);
     groups.retain(|g| match shards {
@@ -91,7 +92,7 @@ pub(crate) fn groups_of(at: usize, shards: u32) -> Vec<GroupOf> {
     groups
 }
 
-/// Options for a log that soon releases old segments.
+/// Makes options for a log that soon releases old segments, so that nodes fall behind it.
 pub(crate) fn short() -> Options {
     Options {
         segment_bytes: 16 << 10,
@@ -101,7 +102,7 @@ pub(crate) fn short() -> Options {
     }
 }
 
-/// All messages but the last `keep`.
+/// Returns the numbers of all messages but the last `keep`, which a test deletes.
 pub(crate) fn old(toy: &Toy, keep: u64) -> Vec<u64> {
     let to = toy.seq.saturating_sub(keep);
     let keys = toy.messages.keys().copied();
@@ -109,7 +110,7 @@ pub(crate) fn old(toy: &Toy, keep: u64) -> Vec<u64> {
 }
 
 impl Node {
-    /// Opens the store on these disks.
+    /// Opens the store on these disks, and replays its entries.
     pub(crate) fn open(
         disks: &Disks,
         options: Options,
@@ -151,7 +152,7 @@ impl Node {
         })
     }
 
-    /// Runs one turn of the loop, and of the threads.
+    /// Runs one turn of the node's loop, and of its threads.
     pub(crate) fn turn(&mut self, now: Time, applied: &mut Applied) {
         if let Some(steps) = &mut self.steps {
             if std::mem::take(&mut self.syncing) {
@@ -191,7 +192,7 @@ impl Node {
         store.log().stats().pending_bytes > 0 || self.members.slots().any(busy)
     }
 
-    /// Describes the positions of its groups.
+    /// Describes the positions of the node's groups, for the text of a failure.
     fn tell(&self) -> String {
         let of = |(at, member): (GroupSlot, &Member)| {
             let group = self.store.group(at);
@@ -219,7 +220,7 @@ impl Node {
         &self.members[self.store.at(group).unwrap()]
     }
 
-    /// The bytes that the log takes.
+    /// Returns the number of bytes that the node's log takes.
     pub(crate) fn log_bytes(&self) -> u64 {
         let segments = self.store.log().segments();
         let bytes = segments.iter().map(|s| s.range.end.since(s.range.start));
@@ -259,7 +260,7 @@ impl Cluster {
         Time::from_nanos(self.now_us * 1000)
     }
 
-    /// Opens a node with these groups, outside the running ones.
+    /// Opens a node with these groups beside the running nodes.
     pub(crate) fn open(&mut self, at: usize, groups: Vec<GroupOf>) -> Result<Node, OpenError> {
         let options = Options {
             id: IDS[at],
@@ -275,7 +276,7 @@ impl Cluster {
         self.nodes[at] = Some(node.unwrap());
     }
 
-    /// Crashes a node, and loses part of its unsynced bytes.
+    /// Crashes a node, so that its disk loses part of its unsynced bytes.
     pub(crate) fn crash(&mut self, at: usize, dice: &mut Dice) {
         let (names, kept) = (dice.below(2) == 0, dice.below(3));
         let disks = &self.disks[at];
@@ -286,7 +287,7 @@ impl Cluster {
         self.nodes[at] = None;
     }
 
-    /// Kills a node, and loses no written byte.
+    /// Kills a node's process, so that its disk loses no written byte.
     pub(crate) fn kill(&mut self, at: usize) {
         self.nodes[at] = None;
         self.disks[at] = self.disks[at].copy();
@@ -305,7 +306,7 @@ impl Cluster {
         self.nodes.iter().position(leads)
     }
 
-    /// Runs one round of all nodes. Returns whether anything happened.
+    /// Runs one round of all nodes, and delivers messages. Returns whether anything happened.
     pub(crate) fn round(&mut self) -> bool {
         self.now_us += ROUND_US;
         let now = self.now();
@@ -315,7 +316,8 @@ impl Cluster {
             if let Some(node) = self.nodes[to].as_mut().filter(|_| !cut) {
                 let (group, message): (GroupId, Message) = wire::decode(&bytes).unwrap();
                 match node.store.step(group, message) {
-                    // The server drops such a message, too, and the leader sends it again.
+                    // The node drops a message for which it has no room, as the server does, and the leader
+                    // sends it again.
                     Ok(()) | Err(StepError::Full) => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -340,7 +342,7 @@ impl Cluster {
         busy
     }
 
-    /// Fetches the state that this node needs from another member.
+    /// Fetches the state that this node needs from another member, a part in each round.
     fn catch_up(&mut self, at: usize, node: &mut Node, of: GroupSlot) {
         let Node { store, members, .. } = node;
         let member = &mut members[of];
@@ -420,7 +422,7 @@ impl Cluster {
         }
     }
 
-    /// Runs rounds until `done` returns a value. Time passes while nothing else happens, and now and then.
+    /// Runs rounds until `done` returns a value. Lets time pass while nothing else happens, and now and then.
     pub(crate) fn until<T>(
         &mut self,
         what: &str,
@@ -452,8 +454,8 @@ impl Cluster {
         }
     }
 
-    /// Lets so much time pass that all groups know the committed index, and that each node knows
-    /// whether it needs another state.
+    /// Lets enough time pass that all groups know the committed index, and that each node knows whether it
+    /// needs another node's state.
     pub(crate) fn settle(&mut self) {
         for _ in 0..40 {
             self.tick();
@@ -461,7 +463,8 @@ impl Cluster {
         }
     }
 
-    /// Proposes to the leader of the group, and waits until that node has applied it. Returns whether it did.
+    /// Proposes an entry to the leader of the group, and waits until that node has applied it. Returns
+    /// whether the node did.
     pub(crate) fn write(&mut self, group: GroupId, data: impl Fn(&Toy) -> Bytes) -> bool {
         let at = self.until("somebody leads", |c| c.leader(group));
         let node = self.node(at);
@@ -486,15 +489,15 @@ impl Cluster {
         done && self.applied[&group].get(&index) == Some(&data)
     }
 
-    /// Stores some messages more.
+    /// Stores further messages in a group, three in each entry.
     pub(crate) fn fill(&mut self, group: GroupId, entries: usize, len: usize) {
         for _ in 0..entries {
             while !self.write(group, |toy| store(toy.seq + 1, 3, len)) {}
         }
     }
 
-    /// Stores and deletes messages in a group while a node is away, until no log reaches back to
-    /// its last entry. The first messages stay, so that all nodes have something in common.
+    /// Stores and deletes messages in a group while a node is away, until no log reaches back to its last
+    /// entry. The group keeps the first messages, so that all nodes have something in common.
     pub(crate) fn leave_behind(&mut self, group: GroupId, away: usize) {
         self.until("another leads", |c| c.leader(group).filter(|l| *l != away));
         let left = self.last(group);
@@ -513,14 +516,14 @@ impl Cluster {
         }
     }
 
-    /// The last entry of a group that a node has applied.
+    /// Returns the index of the last entry of a group that a node has applied.
     fn last(&self, group: GroupId) -> u64 {
         let last = self.applied.get(&group).and_then(|a| a.last_key_value());
         last.map_or(0, |(index, _)| *index)
     }
 
-    /// Waits until every running node has applied all entries of every group, and checks that it
-    /// can read all messages.
+    /// Waits until every running node has applied all entries of every group, and checks that each node can
+    /// read all messages.
     pub(crate) fn agree(&mut self) {
         self.until("everybody agrees", |c| {
             let all = |m: &Member| m.toy.index >= c.last(m.number);
@@ -550,7 +553,7 @@ impl Cluster {
     }
 }
 
-/// The messages that the applied entries of a group lead to.
+/// Computes the messages to which the applied entries of a group lead.
 fn contents(applied: &Applied, group: GroupId) -> BTreeMap<u64, Vec<u8>> {
     let (mut seq, mut contents) = (0, BTreeMap::new());
     for data in applied.get(&group).into_iter().flat_map(|a| a.values()) {

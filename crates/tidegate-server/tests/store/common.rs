@@ -1,4 +1,4 @@
-//! Shared parts of the tests: a store with its loop, which can wait for wake-ups.
+//! Provides the shared parts of the tests: a store with its loop, which can wait for wake-ups.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
@@ -14,10 +14,10 @@ use tidegate_stream::stream::{Command, Place};
 
 use crate::toy::{self, Toy};
 
-/// The time limit: only a bug reaches it.
+/// The time for which a test waits for the store; only a bug makes it wait so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Counts wake-ups.
+/// Counts the store's wake-ups, so that the loop can wait for the next one.
 #[derive(Default)]
 struct Bell {
     rung: Mutex<u64>,
@@ -34,7 +34,7 @@ impl Bell {
         *self.rung.lock().unwrap()
     }
 
-    /// Waits for a wake-up after the `seen`th.
+    /// Waits for a wake-up of the store after the `seen`th.
     fn wait(&self, seen: u64) {
         let rung = self.rung.lock().unwrap();
         let (rung, _) = self
@@ -45,7 +45,7 @@ impl Bell {
     }
 }
 
-/// Small segments, and the same salts every time.
+/// Makes options with small segments, and with equal salts in each run.
 pub(crate) fn options() -> Options {
     Options {
         segment_bytes: 64 << 10,
@@ -55,7 +55,7 @@ pub(crate) fn options() -> Options {
     }
 }
 
-/// Two simulated disks: for checkpoints, for the log.
+/// The two simulated disks of a node: one for checkpoints, one for the log.
 #[derive(Clone, Default)]
 pub(crate) struct Disks {
     pub(crate) state: SimDisk,
@@ -63,7 +63,7 @@ pub(crate) struct Disks {
 }
 
 impl Disks {
-    /// Copies the disks for another process: all written bytes are durable.
+    /// Copies the disks for another process, as if all written bytes were durable.
     pub(crate) fn copy(&self) -> Self {
         Self {
             state: self.state.copy(),
@@ -72,15 +72,15 @@ impl Disks {
     }
 }
 
-/// A store with the parts that its loop would have.
+/// A store with the parts that the server's loop would have.
 pub(crate) struct Node {
     pub(crate) store: Store,
     pub(crate) toy: Toy,
-    /// Every entry applied, replayed or not, with its place and its index.
+    /// Every entry that the node has applied, replayed or not, with its place and its index.
     pub(crate) entries: Vec<(u64, u64, Bytes)>,
-    /// The number of them that the start replayed.
+    /// The number of entries that the node's start replayed.
     pub(crate) replayed: usize,
-    /// The number of checkpoints that the store asked for.
+    /// The number of checkpoints for which the store has asked.
     pub(crate) checkpoints: usize,
     bell: Arc<Bell>,
 }
@@ -122,7 +122,7 @@ impl Node {
         })
     }
 
-    /// One turn of the loop.
+    /// Runs one turn of the loop: polls the store and carries out its requests.
     pub(crate) fn turn(&mut self) {
         self.store.poll().unwrap();
         while let Some((_, due)) = self.store.poll_due() {
@@ -149,7 +149,7 @@ impl Node {
         self.checkpoints += 1;
     }
 
-    /// Runs turns until `done` returns a value.
+    /// Runs turns of the loop until `done` returns a value.
     pub(crate) fn until<T>(&mut self, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
@@ -163,7 +163,7 @@ impl Node {
         }
     }
 
-    /// Proposes as soon as there is room. Returns the index.
+    /// Proposes an entry as soon as the store has room, and returns the entry's index.
     pub(crate) fn propose(&mut self, data: &Bytes) -> u64 {
         self.until(
             |node| match node.store.propose(GroupSlot::DIRECTORY, data.clone(), 1) {
@@ -174,40 +174,42 @@ impl Node {
         )
     }
 
-    /// Proposes, and waits until the entry is applied.
+    /// Proposes an entry, and waits until the node has applied it.
     pub(crate) fn write(&mut self, data: &Bytes) {
         let index = self.propose(data);
         self.applied(index);
     }
 
-    /// Waits until the entry with this index is applied.
+    /// Waits until the node has applied the entry with this index.
     pub(crate) fn applied(&mut self, index: u64) {
         self.until(|node| (node.toy.index >= index).then_some(()));
     }
 
-    /// Returns whether another thread works for the store.
+    /// Returns whether another thread works for the store on a checkpoint.
     pub(crate) fn is_busy(&self) -> bool {
         self.store.is_checkpointing(GroupSlot::DIRECTORY)
     }
 
-    /// Waits until no checkpoint is being written.
+    /// Waits until no thread writes a checkpoint any more.
     pub(crate) fn settled(&mut self) {
         self.until(|node| (!node.store.is_checkpointing(GroupSlot::DIRECTORY)).then_some(()));
     }
 
-    /// Reads a place, and waits for the result.
+    /// Reads a place through the store, and waits for the result.
     pub(crate) fn read(&mut self, place: Place) -> Fetch {
         self.until(|node| {
             Some(node.store.read(GroupSlot::DIRECTORY, place)).filter(|f| *f != Fetch::Pending)
         })
     }
 
-    /// Reads every message and compares it with the stored one. Runs turns while copies have not arrived.
+    /// Reads every message and compares it with the stored one. Runs turns of the loop while copies have not
+    /// arrived.
     pub(crate) fn check_messages(&mut self) {
         self.check_contents(|seq, bytes| toy::payload(seq, bytes as usize));
     }
 
-    /// As [`check_messages`](Self::check_messages), with payloads that `wanted` returns by number and length.
+    /// Checks messages as [`check_messages`](Self::check_messages) does, with payloads that `wanted` returns
+    /// by number and length.
     pub(crate) fn check_contents(&mut self, wanted: impl Fn(u64, u32) -> Vec<u8>) {
         let messages: Vec<_> = self.toy.messages.keys().copied().collect();
         for seq in messages {

@@ -1,6 +1,6 @@
-//! Crashes at random points that lose a random part of the unsynced bytes: after the restart the
-//! store has every applied entry, which the server may have acknowledged, in order and unchanged.
-//! The store reports failed syncs.
+//! Tests crashes at random points that lose a random part of the unsynced bytes: after the restart the store
+//! has every applied entry, which the server may have acknowledged, in order and unchanged. The store reports
+//! failed syncs.
 
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::store::WriteError;
@@ -8,7 +8,7 @@ use tidegate_raft::store::WriteError;
 use crate::common::{Disks, Node};
 use crate::toy::{delete, store};
 
-/// Draws numbers; the same seed draws the same ones.
+/// Draws numbers; a seed always draws equal numbers.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -20,9 +20,10 @@ impl Dice {
     }
 }
 
-/// Runs some operations of a loop that does not wait for its proposals.
+/// Runs some operations of a loop that does not wait until its proposals are applied.
 fn live(node: &mut Node, dice: &mut Dice, steps: u64) {
-    // Proposed entries that are not applied yet count too, or two entries would store the same numbers.
+    // The number counts proposed entries that are not applied yet, or else two entries would store the
+    // messages under equal numbers.
     let mut seq = node.toy.seq;
     for _ in 0..steps {
         let data = match dice.below(8) {
@@ -55,7 +56,8 @@ fn applied_entries_survive_crashes() {
         for life in 0..6 {
             let mut node = Node::on(&disks).unwrap();
             let replayed = node.entries.len();
-            // The replay has only known entries, or entries that were never reported.
+            // The replay must have only entries that the node applied before, or entries that it never
+            // reported.
             let known: Vec<_> = applied
                 .iter()
                 .filter(|(lsn, ..)| node.entries.first().is_some_and(|(first, ..)| lsn >= first))
@@ -80,7 +82,7 @@ fn applied_entries_survive_crashes() {
             node.check_messages();
             let steps = 5 + dice.below(60);
             live(&mut node, &mut dice, steps);
-            // The election may not have been durable: then its term can come again.
+            // The disk may not have had the election durable at the crash; its term can then come again.
             if node.entries.len() > replayed {
                 term = now;
             }
@@ -89,7 +91,7 @@ fn applied_entries_survive_crashes() {
             applied.extend(node.entries.iter().cloned());
             let toy = node.toy.clone();
             disks = match dice.below(3) {
-                // Everything is durable.
+                // The store closes, so everything is durable.
                 0 => {
                     node.store.close().unwrap();
                     disks.copy()
@@ -101,7 +103,7 @@ fn applied_entries_survive_crashes() {
                         .crash(dice.below(2) == 0, |_, _| dice.below(3) == 0),
                 },
             };
-            // Every applied entry is there, even if the crash lost later ones.
+            // After a crash the store must have every applied entry, even if the crash lost later ones.
             let after = Node::on(&disks.copy()).unwrap();
             assert!(after.toy.index >= toy.index, "life {life}");
             assert!(after.toy.seq >= toy.seq, "life {life}");

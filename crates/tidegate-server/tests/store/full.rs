@@ -1,4 +1,4 @@
-//! Full disks and exceeded quotas of a node alone: it refuses writes in time, still accepts
+//! Tests full disks and exceeded quotas of a node alone: the node refuses writes in time, still accepts
 //! deletions, and goes on once it has space. The test `groups` covers several groups of a cluster.
 
 use tidegate_cluster::slots::GroupSlot;
@@ -8,7 +8,7 @@ use tidegate_raft::store::{Options, Space, WriteError};
 use crate::common::{Disks, Node, options};
 use crate::toy::{delete, store};
 
-/// Writes until the store refuses for lack of space, and returns the refusal.
+/// Writes messages until the store refuses one for lack of space, and returns the refusal.
 fn fill(node: &mut Node) -> WriteError {
     node.until(|node| {
         let next = node.toy.seq + 1;
@@ -46,21 +46,22 @@ fn a_full_disk_is_told_before_nothing_can_be_written_and_ends_with_space() {
         {
             Ok(proposed) => node.applied(proposed.index.get()),
             Err(WriteError::Full) => node.turn(),
-            // The allocation of segments may have come late.
+            // The store may refuse only here, because the allocation of a segment may have come late.
             Err(WriteError::DiskFull) => return Some(()),
             Err(error) => panic!("{error}"),
         }
         None
     });
-    // There is still room for entries that make room.
+    // The store still has room for entries that free space.
     let seqs: Vec<u64> = node.toy.messages.keys().copied().collect();
     node.write(&delete(seqs.into_iter().skip(1)));
-    // Until it is full in earnest; the deletions may release segments just then and put that off once more.
+    // The test fills the disk again. The deletions may release segments just then, and the disk is full only
+    // a little later.
     let refused = fill(&mut node);
     assert!(matches!(refused, WriteError::DiskFull), "{refused}");
-    // Reads go on.
+    // The store still serves reads.
     node.check_messages();
-    // Even then the store accepts deletions.
+    // Even a store with a full disk accepts deletions.
     let seqs: Vec<u64> = node.toy.messages.keys().copied().take(9).collect();
     node.write(&delete(seqs));
     node.check_messages();
@@ -87,7 +88,8 @@ fn a_quota_that_is_passed_is_told_and_ends_when_segments_go() {
     }
     assert!(node.store.used_bytes() > 512 << 10);
     delete_all(&mut node);
-    // The store makes a checkpoint though the log has hardly grown, and that releases the segments.
+    // The store makes a checkpoint though the log has hardly grown, because only a checkpoint lets it release
+    // the segments.
     node.until(|node| (node.store.space() == Space::Free).then_some(()));
     assert_eq!(node.checkpoints, 1);
 }
@@ -135,18 +137,19 @@ fn without_space_for_a_checkpoint_the_older_is_given_up_and_never_the_newer() {
     let before = states(&disks.state);
     let last = before[1].1;
     node.until(|_| (reserve(&disks.state) == 2 * last).then_some(()));
-    // The store first gives up its reserve, and that is enough.
+    // The store first gives up its reserve, which frees enough space for the checkpoint.
     disks.state.set_capacity(Some(total(&files(&disks.state))));
     until_written(&mut node, 4);
     let after = states(&disks.state);
     assert_eq!((after.len(), &after[0]), (2, &before[1]));
     assert_eq!(reserve(&disks.state), 0, "it was needed");
-    // Then the older checkpoint: there is room for one more than that.
+    // The store then gives up the older checkpoint: the disk has room for one more than that.
     disks.state.set_capacity(Some(2 * after[1].1 + 10_000));
     until_written(&mut node, 5);
     let (before, after) = (after, states(&disks.state));
     assert_eq!((after.len(), &after[0]), (2, &before[1]));
-    // If that is not enough, the newer checkpoint is still there, and no part of the unfinished one.
+    // If that does not free enough space, the newer checkpoint is still there, and no part of the unfinished
+    // one.
     disks.state.set_capacity(Some(100));
     until_written(&mut node, 6);
     assert_eq!(states(&disks.state), [after[1].clone()]);
@@ -155,14 +158,14 @@ fn without_space_for_a_checkpoint_the_older_is_given_up_and_never_the_newer() {
     assert_eq!(Node::on(&disks.copy()).unwrap().toy, toy);
 }
 
-/// Returns a node with a full log and without any checkpoint.
+/// Creates a node with a full log and without any checkpoint.
 fn full(disks: &Disks) -> Node {
     let options = Options {
         checkpoint_bytes_min: 64 << 20,
         ..options()
     };
     let mut node = Node::with(disks, options).unwrap();
-    // A full disk must also lack room for the segment that the store may have asked for while it filled.
+    // The disk must also lack room for the segment for which the store may have asked while the log filled.
     disks.log.set_capacity(Some(5 * (64 << 10)));
     fill(&mut node);
     assert_eq!(node.checkpoints, 0);
@@ -193,7 +196,7 @@ fn a_disk_that_others_filled_before_the_first_checkpoint_can_be_emptied() {
 #[test]
 fn a_checkpoint_that_a_full_disk_refused_is_tried_again_when_there_is_space() {
     let disks = Disks::default();
-    // There is not even room for the reserve.
+    // The disk does not even have room for the reserve.
     disks.state.set_capacity(Some(10));
     let mut node = full(&disks);
     delete_all(&mut node);
@@ -201,7 +204,7 @@ fn a_checkpoint_that_a_full_disk_refused_is_tried_again_when_there_is_space() {
     assert_ne!(node.store.space(), Space::Free);
     assert_eq!(states(&disks.state), []);
     disks.state.set_capacity(None);
-    // The node only looks for space: it writes nothing, so the log does not grow.
+    // The node only checks for space and writes nothing, so the log does not grow.
     node.until(|node| {
         node.store.ask_for_space();
         (node.store.space() == Space::Free).then_some(())

@@ -1,10 +1,10 @@
-//! The format is fixed: the data directory in `tests/golden/v1` opens, with its checkpoint, the
-//! entries after it, a message that the store copied forward, and a released segment. Its
+//! Checks that the format stays: the store opens the data directory in `tests/golden/v1`, with its
+//! checkpoint, the entries after it, a message that the store copied forward, and a released segment. Its
 //! checkpoints hold the state of version 1.
 //!
-//! `GOLDEN=write cargo test -p tidegate-server --test store golden` writes the directory of a new
-//! version, named in `DIR`. It changes no existing directory. Files of single formats are in
-//! `tests/golden` (the test `golden`), sessions of real programs in `crates/tidegate-cli/tests/golden`.
+//! `GOLDEN=write cargo test -p tidegate-server --test store golden` writes the directory of a new version,
+//! named in `DIR`. It changes no existing directory. Files of single formats are in `tests/golden` (the test
+//! `golden`), sessions of real programs in `crates/tidegate-cli/tests/golden`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ fn apply(streams: &mut Streams, due: &Due, live: &mut tidegate_raft::store::Live
     }
 }
 
-/// Runs turns until `done` returns true.
+/// Runs turns of the loop until `done` returns true.
 fn until(
     store: &mut Store,
     streams: &mut Streams,
@@ -148,8 +148,8 @@ fn make(dir: &Path) {
     }
     checkpoint(&mut store, &mut streams);
     publish(&mut store, &mut streams, 41..=45);
-    // From the second checkpoint on, the store copies the few messages left in the first segments
-    // forward, and releases these segments.
+    // After the second checkpoint, the store copies the few messages left in the first segments forward, and
+    // releases these segments.
     checkpoint(&mut store, &mut streams);
     until(&mut store, &mut streams, |store, _| {
         store.log().first().get() > 0

@@ -1,5 +1,5 @@
-//! Several groups in one log: each keeps its own entries, independent of the others, and none holds
-//! the log for itself.
+//! Tests several groups in one log: each group keeps its own entries, independent of the other groups, and no
+//! group holds the log for itself.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::common::{Disks, options};
 use crate::crash::Dice;
 use crate::toy::{self, Toy, delete, payload, store};
 
-/// The second group of all nodes, and the group of the first node alone.
+/// The second group of all nodes, and (`ALONE`) the group of the first node alone.
 const SHARD: GroupId = GroupId::new(ALL.get() + 1);
 const ALONE: GroupId = alone(0);
 
-/// The group of this node alone.
+/// Returns the group of this node alone.
 const fn alone(at: usize) -> GroupId {
     GroupId::new(0x1000 + at as u32)
 }
 
-/// Stores and deletes messages in a group.
+/// Stores and deletes messages in a group, so that its log grows and can shrink.
 fn churn(cluster: &mut Cluster, group: GroupId, rounds: usize) {
     for _ in 0..rounds {
         cluster.fill(group, 5, 700);
@@ -31,7 +31,7 @@ fn churn(cluster: &mut Cluster, group: GroupId, rounds: usize) {
     }
 }
 
-/// The most bytes that the first node's log takes while this group stores and deletes messages.
+/// Returns the most bytes that the first node's log takes while this group stores and deletes messages.
 fn most(cluster: &mut Cluster, group: GroupId) -> u64 {
     churn(cluster, group, 10);
     let mut most = 0;
@@ -44,17 +44,18 @@ fn most(cluster: &mut Cluster, group: GroupId) -> u64 {
 
 #[test]
 fn the_log_takes_no_more_than_the_busy_group_needs() {
-    // The same load in one group.
+    // The test first measures an equal load in a cluster with one group.
     let mut one = Cluster::new(short(), 1);
     let needed = most(&mut one, ALL);
     for busy in [ALL, SHARD, ALONE] {
         let mut cluster = Cluster::new(short(), 2);
-        // Each group has a message, which stays.
+        // Each group stores a message that it keeps.
         for group in [ALL, SHARD, ALONE] {
             cluster.fill(group, 1, 100);
         }
         let took = most(&mut cluster, busy);
-        // The checkpoints of other groups come a little later.
+        // The store makes the checkpoints of other groups a little later, so the log takes a few segments
+        // more.
         assert!(
             took <= needed + 3 * cluster.options.segment_bytes,
             "{took} bytes with group {busy} busy, {needed} in one group"
@@ -83,7 +84,7 @@ fn a_node_cut_off_with_uncommitted_entries_keeps_no_log_for_them() {
             cluster.fill(group, 3, 300);
         }
         let first = cluster.until("somebody leads", |c| c.leader(ALL));
-        // Entries that only this node has, or that it does not know to be committed.
+        // The test gives this node entries that only the node has, or that it does not know to be committed.
         let away = if leads { first } else { (first + 1) % 3 };
         let alone = alone(away);
         cluster.cut = Some(away);
@@ -106,7 +107,7 @@ fn a_node_cut_off_with_uncommitted_entries_keeps_no_log_for_them() {
         for _ in 0..3 {
             churn(&mut cluster, alone, 20);
             assert!(cluster.node(away).log_bytes() < before + 8 * (16 << 10));
-            // The restart begins with these entries.
+            // The store begins the restart with these entries.
             cluster.kill(away);
             cluster.start(away);
             let store = &cluster.node(away).store;
@@ -138,7 +139,7 @@ fn followed_entries_leave_a_full_node_room_to_empty_its_own_streams() {
     let at = (leader + 1) % 3;
     let alone = alone(at);
     cluster.disks[at].log.set_capacity(Some(6 * (64 << 10)));
-    // Every segment holds a little that all groups keep.
+    // Every segment of the log holds a little that all groups keep.
     for round in 0.. {
         if round % 5 == 0 {
             cluster.fill(ALL, 1, 100);
@@ -154,7 +155,7 @@ fn followed_entries_leave_a_full_node_room_to_empty_its_own_streams() {
         while cluster.round() {}
         cluster.tick();
     }
-    // The other nodes go on, with far more entries than this disk has room for.
+    // The other nodes go on, with far more entries than this node's disk has room for.
     cluster.fill(ALL, 100, 1000);
     assert!(cluster.node(at).store.log().disk_full());
     while !cluster.write(alone, |toy| delete(old(toy, 0))) {}
@@ -168,7 +169,8 @@ fn followed_entries_leave_a_full_node_room_to_empty_its_own_streams() {
     cluster.agree();
 }
 
-/// A catch-up would hold segments, and its fetched messages would take the room that a purge needs.
+/// Checks that an operator can empty a full node first: a catch-up would hold segments, and its fetched
+/// messages would take the room that a purge needs.
 #[test]
 fn a_full_node_that_is_to_take_over_a_state_can_be_emptied_first() {
     let mut cluster = Cluster::new(short(), 1);
@@ -229,7 +231,7 @@ fn entries_applied_in_any_group_survive_crashes_of_any_node() {
 fn live_and_crash(mut cluster: Cluster, groups: &[GroupId], seed: u64) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     for _ in 0..6 {
-        // Some groups rest for a while.
+        // The test lets some groups rest for a while.
         let mut busy = groups.to_vec();
         busy.retain(|_| dice.below(3) > 0);
         for _ in 0..dice.below(30) {
@@ -244,7 +246,7 @@ fn live_and_crash(mut cluster: Cluster, groups: &[GroupId], seed: u64) {
                 false => store(toy.seq + 1, count, len),
             });
         }
-        // In the middle of a proposal.
+        // The test stops the node in the middle of a proposal.
         for group in busy {
             if let Some(leader) = cluster.leader(group) {
                 let node = cluster.node(leader);
@@ -275,7 +277,7 @@ fn live_and_crash(mut cluster: Cluster, groups: &[GroupId], seed: u64) {
     cluster.agree();
 }
 
-/// Damages the newest of two checkpoints of a group.
+/// Damages the newest of two checkpoints of a group, as a bad disk would.
 fn damage_newest(cluster: &Cluster, at: usize, group: GroupId) {
     let state = &cluster.disks[at].state;
     let newest = checkpoints(cluster, at, group).pop();
@@ -284,7 +286,7 @@ fn damage_newest(cluster: &Cluster, at: usize, group: GroupId) {
     }
 }
 
-/// The checkpoints of a group, oldest first.
+/// Returns the names of a group's checkpoints on a node's disk, the oldest first.
 fn checkpoints(cluster: &Cluster, at: usize, group: GroupId) -> Vec<String> {
     let names = cluster.disks[at].state.list().unwrap();
     let prefix = format!("state-{group}-");
@@ -310,7 +312,7 @@ fn groups_catch_up_while_others_are_busy_and_what_was_fetched_is_not_fetched_aga
         cluster.leave_behind(SHARD, 0);
         let there = 120;
         cluster.fill(ALL, there / 3, 50);
-        // The node is busy with its own group, and a little of that stays in each segment.
+        // The node is busy with its own group, and each segment keeps a little of that group.
         for _ in 0..10 {
             cluster.fill(ALONE, 5, 700);
             while !cluster.write(ALONE, |toy| delete((1..toy.seq).filter(|s| s % 9 > 0))) {}
@@ -326,7 +328,7 @@ fn groups_catch_up_while_others_are_busy_and_what_was_fetched_is_not_fetched_aga
             for _ in 0..dice.below(150) {
                 cluster.round();
             }
-            // The node writes much meanwhile.
+            // The node writes much to its own group meanwhile.
             if dice.below(2) == 0 {
                 churn(&mut cluster, ALONE, 5);
             }
@@ -362,12 +364,12 @@ fn fetched_messages_stay_though_another_group_fills_the_log_and_the_process_ends
     cluster.until("some is fetched", |c| {
         (c.fetched.get(&ALL).copied().unwrap_or(0) >= 60).then_some(())
     });
-    // No node gives it the state for a while, and it writes many other entries.
+    // No node gives this node the state for a while, and the node writes many other entries.
     cluster.cut = Some(0);
     churn(&mut cluster, ALONE, 20);
     cluster.kill(0);
     cluster.start(0);
-    // However long it hears from no leader.
+    // The node must not forget that it needs the state, however long it hears from no leader.
     for _ in 0..200 {
         cluster.tick();
         cluster.round();
@@ -385,7 +387,7 @@ fn fetched_messages_stay_though_another_group_fills_the_log_and_the_process_ends
     );
 }
 
-/// The log that a catch-up holds is bounded, whether the process goes on or ends meanwhile.
+/// Checks that a catch-up holds a bounded part of the log, whether the process goes on or ends meanwhile.
 #[test]
 fn a_state_that_does_not_come_releases_the_log_in_the_end_and_is_fetched_again() {
     for restarts in [false, true] {
@@ -413,8 +415,9 @@ fn a_state_that_does_not_come_releases_the_log_in_the_end_and_is_fetched_again()
         let written = cluster.node(0).store.log().durable().since(end);
         let now = cluster.node(0).log_bytes();
         println!("{written} bytes written, the log took {before}, then {most}, now {now}");
-        // The bound is eight times the bytes after which a checkpoint is due plus the fetched ones,
-        // which came in batches of five. Segments go with the second checkpoint after that.
+        // The bound is eight times the sum of the bytes after which a checkpoint is due and the fetched
+        // bytes, which came in batches of five. The store releases segments with the second checkpoint after
+        // that.
         let segment = cluster.options.segment_bytes;
         let held = 8 * (cluster.options.checkpoint_bytes_min + (fetched + 5) * 300);
         assert!(written > 2 * held, "too little to see anything");
@@ -429,8 +432,8 @@ fn a_state_that_does_not_come_releases_the_log_in_the_end_and_is_fetched_again()
     }
 }
 
-/// Other groups write much more than the node fetches, without an end: the node gives the catch-up
-/// up more than once, and the log stays bounded all the while.
+/// Other groups write much more than the node fetches, without an end. The node gives the catch-up up more
+/// than once, and the log stays bounded all the while.
 #[test]
 fn a_state_that_comes_slowly_is_given_up_and_comes_whole_once_others_rest() {
     (1..=6).for_each(comes_slowly);
@@ -506,7 +509,7 @@ fn a_group_that_is_not_configured_is_refused_by_its_records_and_by_its_checkpoin
     let refused = cluster.open(0, groups_of(0, 1)).map(drop);
     assert!(matches!(refused, Err(OpenError::Stranger { group: SHARD })));
     cluster.kill(0);
-    // With all nodes the groups go on.
+    // A start with all of the node's groups works, and the groups go on.
     cluster.start(0);
     for group in [ALL, SHARD, ALONE] {
         cluster.fill(group, 1, 100);
@@ -601,7 +604,8 @@ fn entries_that_a_repair_gave_up_may_be_of_any_group() {
     }
     cluster.agree();
     let seq = cluster.node(0).member(ALL).toy.seq;
-    // The log has no record of the first group after its last entry.
+    // The test writes only to another group, so the log has no record of the first group after its last
+    // entry.
     cluster.fill(ALONE, 3, 444);
     cluster.kill(0);
     let disks = cluster.disks[0].clone();
@@ -622,11 +626,11 @@ fn entries_that_a_repair_gave_up_may_be_of_any_group() {
     let note = cluster.disks[0].state.create(REPAIRED_FILE).unwrap();
     note.sync().unwrap();
     cluster.kill(0);
-    // Other nodes may count on the lost records.
+    // The store refuses to open, because other nodes may count on the lost records.
     let refused = cluster.open(0, groups_of(0, 2)).map(drop);
     assert!(matches!(refused, Err(OpenError::Damaged(_))));
     cluster.kill(0);
-    // A node without other members goes on with the rest.
+    // A node without other members goes on with the rest of its log.
     let mut groups = groups_of(0, 2);
     groups.iter_mut().for_each(|g| g.members = vec![IDS[0]]);
     let node = cluster.open(0, groups).unwrap();
@@ -658,7 +662,7 @@ fn where_a_disk_is_full_one_group_can_make_space_though_another_waits_for_it() {
     let waits = |c: &mut Cluster| {
         let store = &c.node(0).store;
         let (space, group) = (store.space(), store.group(GroupSlot::DIRECTORY));
-        // The entries sent to it wait for space here, or at the leader.
+        // The entries that the leader sends to the node wait for space here, or at the leader.
         let waits = group.poll_append().is_some() || group.refused_bytes(group.term()).is_some();
         space != Space::Free && waits
     };
@@ -674,11 +678,11 @@ fn where_a_disk_is_full_one_group_can_make_space_though_another_waits_for_it() {
     cluster.agree();
 }
 
-/// The log finds out only at the allocation of the next segment. Entries without room would hold
-/// back the votes of the node.
+/// Checks that a node takes no entry for which its log may have no room: the log notices a full disk only at
+/// the allocation of the next segment. Entries without room would hold back the votes of the node.
 #[test]
 fn a_node_takes_no_entry_without_room_before_it_knows_that_its_disk_is_full() {
-    // The leader has the entries in memory, and sends all of them at once.
+    // The leader keeps the entries in memory, so that it sends all of them at once.
     let mut cluster = Cluster::new(
         Options {
             tail_bytes_max: 1 << 20,
@@ -733,7 +737,7 @@ fn looking_at_a_directory_does_nothing_in_its_groups_names() {
         .look(|at, due, live| toys[at].handle(due, live))
         .unwrap();
     assert!(toys.iter().all(|toy| toy.messages.len() == 9));
-    // The other nodes know of no term and no entry beyond those of this node.
+    // The other nodes must know of no term and no entry beyond those of this node.
     cluster.kill(0);
     cluster.start(0);
     for group in [ALL, SHARD] {

@@ -1,5 +1,5 @@
-//! A real process on a real disk, killed at any moment: after the restart the store has every entry
-//! that the process reported as applied, once, in order and unchanged.
+//! Kills a real process on a real disk at any moment: after the restart the store must have every entry that
+//! the process reported as applied, once, in order and unchanged.
 //!
 //! The process is this test itself, started again for [`child`] alone.
 
@@ -15,8 +15,8 @@ const DIR: &str = "TIDEGATE_STORE_KILL_DIR";
 const ROUNDS: u64 = 10;
 const SEED: u64 = 11;
 
-/// Stores and deletes until the kill, and reports the applied entries on standard output. As a test
-/// of its own it does nothing.
+/// Stores and deletes until the test kills this process, and reports the applied entries on standard output.
+/// As a test of its own it does nothing.
 #[test]
 fn child() {
     let Ok(dir) = std::env::var(DIR) else {
@@ -24,12 +24,13 @@ fn child() {
     };
     let mut node = Node::at(Path::new(&dir));
     let mut dice = Dice(node.toy.seq * 2 + 1);
-    // The number of the next message to propose: messages on their way count.
+    // The child counts messages on their way, too, when it chooses the number of the next message.
     let mut next = node.toy.seq + 1;
     loop {
         let seq = next;
         let data = match dice.below(50) {
-            // Deletes nine in ten, so that the store releases segments and copies messages forward.
+            // The child deletes nine messages in ten, so that the store releases segments and copies messages
+            // forward.
             0 => delete((seq.saturating_sub(200)..seq.saturating_sub(50)).filter(|s| s % 10 > 0)),
             _ => {
                 next += 1;
@@ -83,7 +84,7 @@ fn run_and_kill(dir: &Path, reports: u64) -> u64 {
         let Some(report) = line.strip_prefix("applied ") else {
             continue;
         };
-        // The kill may cut the last line off; a shorter number is not a later one.
+        // The kill may cut the last line off, but a shorter number is never a later one.
         applied = applied.max(report.parse().unwrap_or(0));
         seen += 1;
         if seen == reports {

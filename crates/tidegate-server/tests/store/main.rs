@@ -1,7 +1,7 @@
-//! The store of a node: after a restart it has every durable entry, in order, and reads return the
-//! bytes that were written.
+//! Tests the store of a node: after a restart it has every durable entry, in order, and reads return the
+//! bytes that the node wrote.
 
-// Clippy knows tests by their attribute; the helpers here are tests too.
+// Clippy recognises tests by their attribute, and would not see that the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
 
 mod basics;

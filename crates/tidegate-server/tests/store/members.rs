@@ -1,5 +1,5 @@
-//! The members of one group: their leader, their applied entries, and the catching up of a member
-//! that is behind.
+//! Tests the members of one group: their leader, their applied entries, and the catching up of a member that
+//! is behind.
 
 use tidegate_cluster::groups::ALL;
 use tidegate_cluster::slots::GroupSlot;
@@ -23,7 +23,8 @@ fn all_members_apply_a_leaders_entries_and_have_them_after_a_restart() {
         cluster.disks[at] = cluster.disks[at].copy();
     }
     (0..3).for_each(|at| cluster.start(at));
-    // A member applies at once the entries that it knew to be committed, and the rest under a leader.
+    // A member applies at once the entries that it knew to be committed, and the other entries under a
+    // leader.
     assert!(cluster.nodes.iter().flatten().any(|n| n.replayed >= 40));
     cluster.fill(ALL, 1, 10);
     cluster.agree();
@@ -43,7 +44,7 @@ fn one_that_is_alone_decides_nothing_and_two_go_on() {
     let lost = proposed.unwrap().index;
     let second = cluster.until("another leads", |c| {
         let leads = c.leader(ALL).filter(|at| *at != first);
-        // The first one notices that it reaches no other node.
+        // The first leader notices that it reaches no other node.
         leads.filter(|_| !c.node(first).store.group(GroupSlot::DIRECTORY).leads())
     });
     assert!(cluster.node(first).member(ALL).toy.index < lost.get());
@@ -101,13 +102,13 @@ fn a_member_behind_all_logs_takes_over_the_state_and_goes_on() {
     cluster.fill(ALL, 30, 20);
     cluster.agree();
     assert_eq!(cluster.installed[&ALL], 1, "from there it is sent entries");
-    // From now on the state is its own.
+    // From now on the node has the state on its own disk.
     cluster.nodes[away].take().unwrap().store.close().unwrap();
     cluster.disks[away] = cluster.disks[away].copy();
     cluster.start(away);
     assert!(cluster.node(away).replayed >= 20);
     cluster.agree();
-    // It could lead the nodes that it fetched from.
+    // The node could lead the nodes from which it fetched the state.
     let leader = cluster.leader(ALL).unwrap();
     let handed = cluster
         .node(leader)
@@ -133,7 +134,7 @@ fn a_crash_while_the_state_is_taken_over_loses_nothing() {
         cluster.crash(away, &mut dice);
         cluster.leave_behind(ALL, away);
         cluster.start(away);
-        // In the middle of the fetch, or a little later.
+        // The test kills the node in the middle of the fetch, or a little later.
         let wanted = cluster.until("it needs the state", |c| {
             c.node(away).store.poll_catch_up(GroupSlot::DIRECTORY)
         });

@@ -1,4 +1,5 @@
-//! Retention: released segments, messages copied forward, kept checkpoints, and a start after each of them.
+//! Tests retention: released segments, messages that the store copies forward, kept checkpoints, and a start
+//! after each of them.
 
 use tidegate_log::Storage as _;
 use tidegate_raft::store::OpenError;
@@ -6,7 +7,8 @@ use tidegate_raft::store::OpenError;
 use crate::common::{Disks, Node};
 use crate::toy::{delete, store};
 
-/// Stores `messages` messages of a KiB, several in an entry, and waits for all of them.
+/// Stores `messages` messages of a KiB, several in an entry, and waits until the node has applied all of
+/// them.
 fn fill(node: &mut Node, messages: u64) {
     let mut left = messages;
     while left > 0 {
@@ -36,7 +38,7 @@ fn a_segment_without_messages_goes_once_two_checkpoints_have_passed_it() {
     let before = segments(&node);
     assert!(before > 6);
     node.write(&delete(1..=390));
-    // New messages bring new checkpoints, and these release the old segments.
+    // New messages bring new checkpoints, and these let the store release the old segments.
     let mut rounds = 0;
     while node
         .toy
@@ -68,7 +70,7 @@ fn the_last_needed_messages_of_a_segment_are_copied_and_the_segment_goes() {
     let disks = Disks::default();
     let mut node = Node::on(&disks).unwrap();
     fill(&mut node, 400);
-    // One in ten stays.
+    // The stream keeps one message in ten.
     node.write(&delete((1..=400).filter(|seq| seq % 10 != 0)));
     let first = node.store.log().first();
     for _ in 0..60 {
@@ -84,7 +86,7 @@ fn the_last_needed_messages_of_a_segment_are_copied_and_the_segment_goes() {
     node.check_messages();
     node.settled();
     let toy = node.toy.clone();
-    // As after a kill: the replay repeats the copies since the last checkpoint.
+    // The test starts as after a kill: the replay repeats the copies since the last checkpoint.
     let after = disks.copy();
     drop(node);
     let mut node = Node::on(&after).unwrap();
@@ -111,7 +113,7 @@ fn a_damaged_checkpoint_is_passed_over_for_the_one_before() {
         assert_eq!(node.toy, toy);
         node.check_messages();
     }
-    // Without both checkpoints the log must have every entry, and it has.
+    // Without both checkpoints the node must start from the log alone, which must have every entry.
     let without = disks.copy();
     names.iter().for_each(|n| without.state.remove(n).unwrap());
     let node = Node::on(&without).unwrap();

@@ -1,4 +1,4 @@
-//! Ways of writing that only measurements use: one entry at a time, and messages written twice.
+//! Tests ways of writing that only measurements use: one entry in each sync, and messages written twice.
 
 use tidegate_cluster::groups::{ALL, GroupId};
 use tidegate_cluster::slots::GroupSlot;
@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, Node, short};
 use crate::common::options;
 use crate::toy::{self, store};
 
-/// The second group of all nodes, and the group of the first node alone.
+/// The second group of all nodes, and (`ALONE`) the group of the first node alone.
 const SHARD: GroupId = GroupId::new(ALL.get() + 1);
 const ALONE: GroupId = GroupId::new(0x1000);
 
@@ -29,7 +29,8 @@ fn entries_one_at_a_time_have_a_sync_each_and_a_second_one_for_each_message_wher
             0,
         );
         let (mut entries, mut messages) = (0, 0);
-        // The leader sends a late follower several entries at once.
+        // A leader may send a late follower several entries at once, so the test counts syncs at the
+        // proposing node.
         let mut proposed_by = [0; 3];
         while entries < 40 {
             let at = cluster.until("somebody leads", |c| c.leader(ALL));
@@ -41,7 +42,8 @@ fn entries_one_at_a_time_have_a_sync_each_and_a_second_one_for_each_message_wher
             let data = toy::store(messages + 1, 3, 100);
             let proposed = store.propose(GroupSlot::DIRECTORY, data.clone(), 3);
             assert!(proposed.is_ok(), "{proposed:?}");
-            // The store has not yet checked whether the entry is durable.
+            // The store refuses a second proposal, because it has not yet checked whether the first entry is
+            // durable.
             assert!(!store.may_propose(GroupSlot::DIRECTORY));
             assert!(matches!(
                 store.propose(GroupSlot::DIRECTORY, data, 3),

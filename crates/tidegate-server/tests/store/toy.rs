@@ -1,4 +1,4 @@
-//! A minimal state: one stream that stores and deletes messages by number.
+//! Provides a minimal state for tests of the store: one stream that stores and deletes messages by number.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Encoder, Entry, Kind, Place, Resident};
 
-/// See the [module](self).
+/// The minimal state, see the [module](self).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Toy {
     pub(crate) seq: u64,
     pub(crate) messages: BTreeMap<u64, (Place, u32)>,
-    /// The index of the last entry: each must come once and in order.
+    /// The index of the last entry, by which the state checks that each entry comes once and in order.
     pub(crate) index: u64,
     pub(crate) relocated: u64,
 }
@@ -61,7 +61,7 @@ impl Toy {
         }
     }
 
-    /// Looks through a hundred messages at once.
+    /// Looks through a hundred messages at once for those that lie in the asked segment.
     pub(crate) fn residents_in(
         &self,
         asked: &LyingIn,
@@ -86,7 +86,7 @@ impl Toy {
         (lying.collect(), next)
     }
 
-    /// Encodes the state in parts, as a large one would be.
+    /// Encodes the state in parts, as the server encodes a large state.
     pub(crate) fn parts(&self) -> Vec<Vec<u8>> {
         let mut parts = vec![
             [self.seq, self.index, self.relocated]
