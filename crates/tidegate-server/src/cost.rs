@@ -9,43 +9,44 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Work {
-    /// The loop runs a turn: it waits for events and looks at its timers.
+    /// The loop runs a turn: it waits for events and looks at its timers. It costs time even if nothing has
+    /// happened.
     Turn,
-    /// The loop takes an event of a socket.
+    /// The loop takes an event of a socket, such as a readable socket.
     Event,
-    /// The loop accepts a connection, up to its INFO.
+    /// The loop accepts a connection, up to its INFO, which costs several calls of the system.
     Accept,
-    /// The loop closes a connection: it ends the session and the socket.
+    /// The loop closes a connection: it ends the session and the socket, which costs a call of the system.
     Close,
-    /// The loop calls the system to read a socket.
+    /// The loop calls the system to read a socket, which costs time even for few bytes.
     Read,
-    /// The loop reads a byte from a socket.
+    /// The loop reads a byte from a socket; its copy costs time beside the call.
     ReadByte,
-    /// The loop calls the system to write a socket.
+    /// The loop calls the system to write a socket, which costs time even for few bytes.
     Write,
-    /// The loop writes a byte to a socket.
+    /// The loop writes a byte to a socket; its copy costs time beside the call.
     WriteByte,
-    /// The session parses an operation of a client.
+    /// The session parses an operation of a client, such as a publish or a subscription.
     Operation,
-    /// The node searches the receivers of a published message.
+    /// The node searches the receivers of a published message, which costs time even if there are none.
     Publish,
-    /// The node puts a copy of a message into an outbox.
+    /// The node puts a copy of a message into an outbox, which costs time for each receiver.
     Copy,
     /// The node adds a subscription.
     Subscribe,
-    /// The node removes a subscription.
+    /// The node removes a subscription, for example of a client that leaves.
     Unsubscribe,
-    /// The loop handles a frame of another node.
+    /// The loop handles a frame of another node, such as a message or an announcement.
     Frame,
-    /// The loop sends a Raft message to another node, or receives one.
+    /// The loop sends a Raft message to another node, or receives one, and encodes or decodes it.
     RaftMessage,
-    /// The loop proposes an entry to its group.
+    /// The loop proposes an entry to its group, which costs time for each entry.
     Propose,
-    /// The loop applies a committed entry.
+    /// The loop applies a committed entry, which costs time for each entry.
     Entry,
-    /// The loop applies a byte of a committed entry.
+    /// The loop applies a byte of a committed entry; its bytes cost time beside the entry.
     EntryByte,
-    /// The loop subtracts a removed message from its segment.
+    /// The loop subtracts a removed message from its segment, so that the log can release the segment.
     Reclaim,
     /// The loop collects a subject for a page.
     Subject,
@@ -53,15 +54,16 @@ pub enum Work {
     Tick,
     /// A thread of the pool answers the hello of a TLS handshake, with an operation of the private key.
     TlsHello,
-    /// A thread of the pool does the last step of a TLS handshake.
+    /// A thread of the pool does the last step of a TLS handshake, after which the client sends operations.
     TlsFinish,
-    /// A thread of the pool checks a password against a bcrypt hash.
+    /// A thread of the pool checks a password against a bcrypt hash, which is slow on purpose.
     Password,
-    /// A thread of the pool encodes a page of subjects.
+    /// A thread of the pool encodes a page of subjects for a client.
     Page,
 }
 
-/// Counts `n` times this work, and advances the simulation's clock by its cost.
+/// Counts `n` times this work, and advances the simulation's clock by its cost, so that a turn takes as long
+/// as its works.
 #[cfg(feature = "sim")]
 pub(crate) fn spend(work: Work, n: u64) {
     crate::simulated::spend(work, n);

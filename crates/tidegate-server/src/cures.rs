@@ -4,7 +4,8 @@
 //!
 //! The product has all cures, as constants.
 
-/// The cures that the loop has: true means that the loop works as in the product.
+/// The cures that the loop has: true means that the loop works as in the product, and false that a simulation
+/// shows the harm without the cure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cures {
@@ -12,15 +13,19 @@ pub struct Cures {
     pub read_slices: bool,
     /// The loop writes outboxes for a bounded time in a turn.
     pub write_budget: bool,
-    /// The node delivers a message with many receivers in parts.
+    /// The node delivers a message with many receivers in parts, so that other clients get their turn.
     pub spreading: bool,
-    /// The pool's threads do handshakes and checks of passwords, and not the loop.
+    /// The pool's threads do handshakes and checks of passwords, and not the loop, which would keep clients
+    /// waiting.
     pub pool: bool,
-    /// The node removes the subscriptions of a client that has left in parts.
+    /// The node removes the subscriptions of a client that has left in parts, so that other clients get their
+    /// turn.
     pub leaving: bool,
-    /// The loop accepts and closes a bounded number of connections in a turn.
+    /// The loop accepts and closes a bounded number of connections in a turn, so that many new clients do not
+    /// keep the others waiting.
     pub bounded_opening: bool,
-    /// The group collects a page of a stream's subjects in parts.
+    /// The group collects a page of a stream's subjects in parts, so that clients do not wait for a large
+    /// stream.
     pub pages: bool,
 }
 
@@ -37,7 +42,8 @@ impl Cures {
     };
 }
 
-/// Returns the cures of the simulated machine, or all cures if the loop runs on the real machine.
+/// Returns the cures by which the loop decides how to work: those of the simulated machine, or all cures if
+/// the loop runs on the real machine.
 #[cfg(feature = "sim")]
 pub(crate) fn cures() -> Cures {
     crate::simulated::cures()

@@ -22,15 +22,16 @@ use super::{Settings, StreamSettings};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The server cannot read the configuration file.
+    /// The server cannot read the configuration file, for example because it does not exist.
     #[error("cannot read the configuration {}: {source}", path.display())]
     Read {
         /// The path of the configuration file, for the operator.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The error of the operating system, which names the cause.
         source: std::io::Error,
     },
-    /// The configuration file has a syntax error, or a setting with an impossible value.
+    /// The configuration file has a syntax error, or a setting with an impossible value, so the server does
+    /// not start.
     #[error("{}: {error}", path.display())]
     Wrong {
         /// The path of the configuration file, for the operator.
@@ -38,12 +39,12 @@ pub enum ConfigError {
         /// The line and the cause of the error, for the operator.
         error: SyntaxError,
     },
-    /// The server refuses settings of the configuration file.
+    /// The server refuses settings of the configuration file, because it would break a promise of theirs.
     #[error("{}: {first}{}", path.display(), and_more(*.more))]
     Refused {
         /// The path of the configuration file, for the operator.
         path: PathBuf,
-        /// The line of the first setting that the server refuses, and the cause.
+        /// The line of the first setting that the server refuses, and the cause, for the operator.
         first: SyntaxError,
         /// The number of further settings that the server refuses, so that the operator expects more errors.
         more: usize,
@@ -67,8 +68,8 @@ fn and_more(more: usize) -> String {
     }
 }
 
-/// Reads the configuration file at `path`, and overwrites the `settings` that the file names. Reads a file
-/// that ends in `.toml` as TOML, and any other file in nats-server's syntax.
+/// Reads the operator's configuration file at `path`, and overwrites the `settings` that the file names.
+/// Reads a file that ends in `.toml` as TOML, and any other file in nats-server's syntax.
 ///
 /// Returns the report on all settings of the file, also on those that the server refuses.
 ///

@@ -23,8 +23,8 @@ use super::values::{boolean, credential, entries, error, list, name, port, text,
 
 /// The port on which a node listens for the other nodes if the configuration gives only a host.
 pub const CLUSTER_PORT: u16 = 6222;
-/// The default of [`ClusterSettings::longest_pause`]: a node that is away for long is found soon after its
-/// return.
+/// The default of [`ClusterSettings::longest_pause`]: short, so that the nodes soon find a node that comes
+/// back.
 const PAUSE: Duration = Duration::from_secs(2);
 /// The value of [`ClusterSettings::longest_pause`] if the configuration turns `connect_backoff` on, which
 /// spares the network.
@@ -39,18 +39,19 @@ pub struct ClusterSettings {
     pub host: String,
     /// The port on which this node listens for the other nodes; 0 takes a free port.
     pub port: u16,
-    /// The addresses of the other nodes. The node connects to them. The list may include this node's own
-    /// address.
+    /// The addresses of the other nodes. The node connects to them to form the cluster. The list may include
+    /// this node's own address, so that all nodes can have one list.
     pub routes: Vec<RouteAddress>,
     /// The secret by which the nodes of the cluster recognise each other; `None` if they have none.
     pub secret: Option<ClusterSecret>,
-    /// The settings of TLS between the nodes. Without TLS an attacker on the network can read and change
-    /// their traffic.
+    /// The settings of TLS between the nodes. `None` means no TLS, and an attacker on the network can then
+    /// read and change the nodes' traffic.
     pub tls: Option<ClusterTls>,
-    /// True if the operator forbids the other nodes to advertise this node's address to their clients.
+    /// True if the operator forbids the other nodes to advertise this node's address to their clients, for
+    /// example because clients cannot reach it.
     pub no_advertise: bool,
     /// The longest pause between two attempts of this node to reach another node. The pauses double up to
-    /// this time, and each varies by up to a quarter.
+    /// this time, and each varies by up to a quarter, so that nodes do not dial in step.
     pub longest_pause: Duration,
     /// The number of groups of all nodes among which the streams are divided. One node leads each group, so
     /// with several groups several nodes share the work of leading. All nodes must have the same number.
@@ -101,7 +102,7 @@ impl std::fmt::Display for RouteAddress {
 pub struct ClusterSecret(String);
 
 impl ClusterSecret {
-    /// Creates the secret with this text.
+    /// Creates the secret with this text, which the operator configured.
     #[must_use]
     pub const fn new(text: String) -> Self {
         Self(text)
@@ -141,10 +142,10 @@ pub enum ClusterSettingsError {
         "a cluster needs --routes (cluster.routes): the addresses of all its nodes, the same list for each"
     )]
     Routes,
-    /// The operator gave this number of routes, more than a cluster may have nodes.
+    /// The operator gave this number of routes, but a cluster may not have so many nodes.
     #[error("{0} routes: a cluster has at most {max} nodes", max = PEERS_MAX + 1)]
     TooMany(usize),
-    /// This text in the operator's list of routes is not the address of a node.
+    /// This text in the operator's list of routes is not the address of a node, so the node cannot dial it.
     #[error("`{0}` is no route: expected nats-route://HOST:PORT")]
     Route(String),
     /// This host of a route cannot stand in a certificate, so TLS could not check the node.
@@ -285,7 +286,8 @@ fn parse<'a>(url: &'a str, schemes: &[&str]) -> Option<(Option<&'a str>, String,
         },
     };
     let port = match port {
-        // In nats-server's configuration -1 means any free port; in the settings 0 means that.
+        // nats-server's configuration has -1 for any free port, so the parser turns it into the 0 of the
+        // settings.
         Some("-1") => Some(0),
         Some(port) => Some(port.parse().ok()?),
         None => None,
@@ -294,7 +296,8 @@ fn parse<'a>(url: &'a str, schemes: &[&str]) -> Option<(Option<&'a str>, String,
     good.then(|| (secret, host.to_owned(), port))
 }
 
-/// Returns the secret in the credentials of an address, with its escapes decoded, as the nodes use it.
+/// Returns the secret in the credentials of an address, with its escapes decoded, so that the nodes compare
+/// the secret itself.
 fn decoded(secret: Option<&str>) -> Result<Option<String>, ClusterSettingsError> {
     let secret = secret.map(unescape).transpose();
     secret.map_err(ClusterSettingsError::Escape)

@@ -17,20 +17,21 @@ pub const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 /// nodes of the cluster connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterTls {
-    /// The PEM file of this node's certificate and its chain. The node shows the certificate both to the
-    /// nodes that it dials and to the nodes that dial it.
+    /// The PEM file of this node's certificate and its chain. With the certificate the node proves to the
+    /// nodes that it dials, and to the nodes that dial it, that it is a node of the cluster.
     pub cert_file: PathBuf,
     /// The PEM file of the private key that belongs to this node's certificate, with which the node proves
     /// that the certificate is its own.
     pub key_file: PathBuf,
     /// The PEM file of the authorities that sign the nodes' certificates. A node accepts any other node with
-    /// a certificate that they signed.
+    /// a certificate that they signed, and no node without one.
     pub ca_file: PathBuf,
-    /// The longest time that a TLS handshake between nodes may take. After it the node closes the connection.
+    /// The longest time that a TLS handshake between nodes may take. After it the node closes the connection,
+    /// so that a silent peer holds no place.
     pub timeout: Duration,
 }
 
-/// Reads the `tls` block in `cluster` of a configuration file, and checks that it has all files.
+/// Reads the `tls` block in `cluster` of a configuration file, and checks that the block names all files.
 pub(super) fn cluster_tls(reading: &mut Reading, item: &Item) -> Result<ClusterTls, SyntaxError> {
     let mut tls = ClusterTls {
         cert_file: PathBuf::new(),

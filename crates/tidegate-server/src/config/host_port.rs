@@ -1,4 +1,5 @@
-//! Reads the address, as `HOST` or `HOST:PORT`, that a server advertises to clients.
+//! Reads the address, as `HOST` or `HOST:PORT`, that a server advertises to clients in place of the address
+//! on which it listens.
 
 use std::str::FromStr;
 
@@ -16,7 +17,7 @@ pub struct HostPort {
 pub struct HostPortError(String);
 
 impl HostPort {
-    /// Returns the host of the advertised address as the configuration gives it, without brackets.
+    /// Returns the host of the advertised address for INFO, as the configuration gives it, without brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host

@@ -21,12 +21,13 @@ pub enum Meaning {
     Refused(&'static str),
 }
 
-/// A setting that the configuration file may have, and its meaning here.
+/// A setting that the configuration file may have, and its meaning here, by which the server reads it.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// The block in which the setting stands, such as `cluster.tls`; empty at the top level.
     pub block: &'static str,
-    /// The names of the setting, all with the same meaning. The server's messages use the first one.
+    /// The names of the setting, all with the same meaning. The server's messages use the first one, so that
+    /// each setting has one name there.
     pub names: &'static [&'static str],
     /// The meaning of the setting, by which the server obeys, ignores or refuses it.
     pub meaning: Meaning,
@@ -90,7 +91,7 @@ const KNOWN_URLS: &str = "this server compares no certificate with the addresses
 const KEY: &str = "this server does not encrypt the files of streams";
 const ACCOUNT: &str = "the system account has only users here";
 
-/// All settings that the server knows, block by block, in the order of the documentation.
+/// All settings that the server knows, block by block, in the order in which the documentation shows them.
 pub static SETTINGS: &[Setting] = &[
     done("", &["host", "net"]),
     done("", &["port"]),

@@ -39,13 +39,15 @@ pub use self::tree::{Item, Map, Outside, SyntaxError, System, Value, read_nats, 
 /// The default data directory of streams, relative to the directory in which the server starts.
 pub const DATA_DIRECTORY: &str = "tidegate-data";
 
-/// The name that the server gives a cluster if the operator gives none and the server serves no streams.
+/// The name that the server gives a cluster if the operator gives none and the server serves no streams,
+/// because the settings of a cluster need a name.
 const CLUSTER_NAME: &str = "nats";
 
-/// The default name of the system account, with nats-server's name.
+/// The default name of the system account, which clients of nats-server expect.
 pub const SYSTEM_ACCOUNT: &str = "$SYS";
 
-/// All settings of a server, from the configuration file and the command line. The server starts with them.
+/// All settings of a server, from the configuration file and the command line. The server starts with them,
+/// and a reload changes some.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The host name or address on which the server listens for clients.
@@ -58,27 +60,30 @@ pub struct Settings {
     /// The address that the server advertises to clients as its own; `None` advertises the address on which
     /// it listens.
     pub client_advertise: Option<HostPort>,
-    /// The limits and credentials that all client sessions obey.
+    /// The limits that the server sets all client sessions, and the credentials that it accepts.
     pub sessions: SessionSettings,
-    /// The most client connections that the server has at the same moment; it refuses further ones.
+    /// The most client connections that the server has at the same moment; it refuses further ones, so that
+    /// it keeps memory and descriptors.
     pub max_connections: usize,
     /// The most bytes that may wait for one client before the server closes the connection as a slow
-    /// consumer.
+    /// consumer, so that its outbox does not fill the memory.
     pub max_pending: usize,
-    /// The TLS settings of the client port; `None` without TLS.
+    /// The TLS settings of the client port; with `None` the server offers clients no TLS.
     pub tls: Option<TlsSettings>,
-    /// True if the server accepts a client without TLS although the client port has TLS.
+    /// True if the server accepts a client without TLS although the client port has TLS, so that clients can
+    /// move to TLS one by one.
     pub allow_non_tls: bool,
     /// The host on which the HTTP monitor listens. The monitor runs only if `http_port` is set.
     pub http_host: Option<String>,
     /// The port on which the HTTP monitor listens; 0 takes a free port.
     pub http_port: Option<u16>,
-    /// The prefix of the monitor's paths, with a slash before it and none after it; empty without one.
+    /// The prefix of the monitor's paths, with a slash before it and none after it; empty without one. A
+    /// proxy can tell several monitors apart by it.
     pub http_base_path: String,
     /// The tags that the operator gives the server, in lower case. Streams and clients choose servers by
     /// them.
     pub tags: Vec<String>,
-    /// The names and values that the operator gives the server, and the monitor shows.
+    /// The names and values by which the operator describes the server; the monitor shows them.
     pub metadata: BTreeMap<String, String>,
     /// The name of the system account, which the server shows to clients and operators.
     pub system_account: String,
@@ -89,15 +94,18 @@ pub struct Settings {
     pub lame_duck_grace_period: Duration,
     /// The file into which the server writes its process id, so that scripts can signal the server.
     pub pid_file: Option<PathBuf>,
-    /// The file into which the server writes its log, in place of stderr.
+    /// The file into which the server writes its log, in place of stderr, so that the operator can read it
+    /// later.
     pub log_file: Option<PathBuf>,
     /// True if the server logs details that help to find an error.
     pub debug: bool,
-    /// The controller that decides how many messages the event loop gathers before it writes the sockets.
+    /// The controller that decides how many messages the event loop gathers before it writes the sockets,
+    /// which weighs latency against cost.
     pub controller: Choice,
     /// The file into which the server writes the decisions of all controllers, for an analysis.
     pub record: Option<PathBuf>,
-    /// True if the operator allows the server to listen beyond this machine without credentials or TLS.
+    /// True if the operator allows the server to listen beyond this machine without credentials or TLS, for a
+    /// network that the operator trusts.
     pub insecure: bool,
     /// The settings of durable streams; `None` without streams. Then a message reaches only the clients that
     /// subscribe at the time when it is published.
@@ -110,12 +118,13 @@ pub struct Settings {
 /// enforces, and times of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
-    /// The data directory of the streams. Only one server may use it at the same moment.
+    /// The data directory of the streams. A lock lets only one server use it at the same moment.
     pub directory: PathBuf,
-    /// The most bytes that the server keeps for all streams on disk together; `None` allows as much as the
-    /// disk has.
+    /// The most bytes that the server keeps for all streams on disk together; the server refuses messages
+    /// beyond. `None` allows as much as the disk has.
     pub max_file_bytes: Option<u64>,
-    /// The most bytes that the server keeps for all streams in memory together; `None` is no limit.
+    /// The most bytes that the server keeps for all streams in memory together; the server refuses messages
+    /// beyond. `None` is no limit.
     pub max_memory_bytes: Option<u64>,
     /// The most streams that clients may create on the server; `None` is no limit.
     pub max_streams: Option<usize>,
@@ -125,16 +134,17 @@ pub struct StreamSettings {
     pub limits: Limits,
     /// The other clusters from which streams may take in messages, by name.
     pub remotes: BTreeMap<String, Remote>,
-    /// The JetStream domain of the server: its API also answers at `$JS.<domain>.API.>`.
+    /// The JetStream domain of the server: clients can reach its API also at `$JS.<domain>.API.>`, so that
+    /// they can tell servers apart.
     pub domain: Option<String>,
     /// The prefix of tags by which the server spreads a stream: it never chooses two nodes with an equal tag
     /// of this prefix.
     pub unique_tag: Option<String>,
     /// True if the log may delay a sync until publishers that have just got an answer have sent their next
-    /// messages. The log does so only where the delay pays.
+    /// messages. One sync then covers more messages, and the log delays only where that pays.
     pub anticipation: bool,
     /// The length of one segment of the log in bytes: whole pages, and more than four times the largest
-    /// message. Only tests change it.
+    /// message, so that the log can release old segments early. Only tests change it.
     pub segment_bytes: u64,
     /// The number of bytes by which the log must grow before the store writes the next checkpoint. Only tests
     /// change it.
@@ -219,19 +229,21 @@ pub struct TlsSettings {
     pub ca_file: Option<PathBuf>,
     /// True if the server requires each client to show a certificate that an authority in `ca_file` signed.
     pub verify: bool,
-    /// The longest time that a client's TLS handshake may take. After it the server closes the connection.
+    /// The longest time that a client's TLS handshake may take. After it the server closes the connection, so
+    /// that a silent client holds no place.
     pub timeout: Duration,
     /// The order in which the server sends INFO and takes the TLS handshake on a new connection.
     pub handshake_first: HandshakeFirst,
     /// The most TLS handshakes that the server begins in a second, so that clients that reconnect do not keep
     /// it busy; 0 is no limit.
     pub connection_rate_limit: u64,
-    /// True if the server accepts TLS 1.3 only, and refuses TLS 1.2.
+    /// True if the server accepts TLS 1.3 only, and refuses TLS 1.2, because the operator demands that.
     pub only_tls13: bool,
-    /// True if the operator wants the server to take a client's user from its certificate. The server refuses
-    /// this setting together with users.
+    /// True if the operator wants the server to take a client's user from its certificate, without a
+    /// password. The server refuses this setting together with users.
     pub maps_users: bool,
-    /// The cipher suites of TLS 1.2 that the server accepts; empty accepts all that it has.
+    /// The cipher suites of TLS 1.2 that the server accepts; the operator may leave weak ones out, and an
+    /// empty list accepts all that the server has.
     pub cipher_suites: Vec<rustls::CipherSuite>,
     /// The curves that the server accepts for the exchange of keys; empty accepts all that it has.
     pub curves: Vec<rustls::NamedGroup>,
@@ -245,13 +257,14 @@ pub enum HandshakeFirst {
     Never,
     /// The server takes the TLS handshake first, and then sends INFO, so that no byte goes unencrypted.
     Always,
-    /// The client may begin the TLS handshake within this time. If the client stays silent, the server then
-    /// sends INFO and takes the handshake after it.
+    /// The server gives the client this time to begin the TLS handshake first. If the client stays silent,
+    /// the server then sends INFO and takes the handshake after it.
     After(Duration),
 }
 
 impl Settings {
-    /// Returns the name of an account, as clients and operators see it.
+    /// Returns the name of an account, as clients and operators see it, because inside the server accounts
+    /// have no names.
     #[must_use]
     pub fn account_name(&self, account: Account) -> &str {
         match account {
@@ -260,11 +273,10 @@ impl Settings {
         }
     }
 
-    /// Checks that each address that other machines can reach is protected.
+    /// Checks that each address that other machines can reach is protected, before the server starts.
     ///
     /// # Errors
-    /// Other machines can reach an address without protection, and `insecure` is not set, before the server
-    /// starts.
+    /// Other machines can reach an address without protection, and `insecure` is not set.
     pub fn check_exposure(&self) -> Result<(), ExposureError> {
         if self.insecure {
             return Ok(());
@@ -347,18 +359,19 @@ impl Settings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExposureError {
-    /// Any machine could connect to the client port at this host, and publish and subscribewithout
+    /// Any machine could connect to the client port at this host, and publish and subscribe without
     /// credentials or a verified certificate.
     #[error(
         "`{0}` can be reached from other machines, and any client may connect: configure users, a token or TLS that verifies clients, listen on 127.0.0.1, or say --insecure"
     )]
     Clients(String),
-    /// Any machine could join the cluster at this host, or read and change its traffic.
+    /// Any machine could join the cluster at this host, or read and change its traffic, because the operator
+    /// configured no TLS between nodes.
     #[error(
         "other machines can reach the nodes of the cluster on `{0}`, and the messages between nodes are neither encrypted nor signed: give them TLS (cluster.tls, or --cluster-tlscert, --cluster-tlskey and --cluster-tlscacert), let them listen on 127.0.0.1, or say --insecure on a network you trust, with a secret (cluster.authorization or TIDEGATE_CLUSTER_SECRET)"
     )]
     Nodes(String),
-    /// Any machine could read the monitor at this host.
+    /// Any machine could read the monitor at this host, because the monitor asks for no credentials.
     #[error(
         "any other machine can read the monitor on `{0}`: let it listen on 127.0.0.1, or say --insecure"
     )]

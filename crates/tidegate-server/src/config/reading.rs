@@ -17,15 +17,16 @@ pub struct Named {
 }
 
 /// The result of reading a configuration file: what the server does with each setting. The server shows it to
-/// the operator.
+/// the operator, who can then correct the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The settings that the server obeys, in the order of the file.
+    /// The settings that the server obeys, in the order of the file, for a check of the file.
     pub taken: Vec<Named>,
     /// The settings that the server accepts although they change nothing here. The server names them to the
     /// operator.
     pub without_effect: Vec<Named>,
-    /// The reasons why the server refuses settings. The server does not start with a refused setting.
+    /// The reasons why the server refuses settings. The server does not start with a refused setting, because
+    /// it would break a promise.
     pub refused: Vec<SyntaxError>,
     /// Sentences about effects of several settings together, which the server tells the operator.
     pub remarks: Vec<&'static str>,
@@ -46,7 +47,8 @@ impl Report {
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     pub(super) report: Report,
-    /// True if the operator wants the server to refuse settings without effect, with `strict`.
+    /// True if the operator wants the server to refuse settings without effect, with `strict`, so that no
+    /// setting is there in vain.
     pub(super) strict: bool,
 }
 
@@ -79,7 +81,7 @@ impl Reading {
         };
         let Some(setting) = known::find(block, key) else {
             // An unknown key is no error if a variable refers to it, or if it stands at the top level and
-            // begins with a capital: operators define variables so.
+            // begins with a capital: operators define variables in this way.
             let is_variable = item.referenced
                 || block.is_empty() && key.starts_with(|c: char| c.is_ascii_uppercase());
             return match is_variable {

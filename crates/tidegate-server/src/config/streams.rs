@@ -6,8 +6,8 @@ use super::tree::{Item, SyntaxError, Value};
 use super::values::{boolean, duration, entries, file, name, number, text, wrong};
 use super::{DATA_DIRECTORY, Settings, StreamSettings};
 
-/// Reads `jetstream: enabled`, or a map of settings with nats-server's names, and turns streams on
-/// accordingly.
+/// Reads `jetstream: enabled`, or a map of settings with nats-server's names, and turns streams on or off as
+/// the operator asks.
 pub(super) fn jetstream(
     reading: &mut Reading,
     key: &str,
@@ -102,7 +102,8 @@ fn positive(key: &str, item: &Item) -> Result<i64, SyntaxError> {
     Ok(number::<i64>(key, item, -1)?.max(0))
 }
 
-/// Reads a setting that is a number of bytes; 0 and -1 mean that the operator sets no bound.
+/// Reads a setting that is a number of bytes; as in nats-server, 0 and -1 mean that the operator sets no
+/// bound.
 fn bytes(key: &str, item: &Item) -> Result<Option<u64>, SyntaxError> {
     let n: i64 = number(key, item, -1)?;
     Ok(u64::try_from(n).ok().filter(|n| *n > 0))

@@ -18,25 +18,25 @@ const DEPTH_MAX: usize = 32;
 /// A value that the reader found in a configuration file, with its line for error messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// The value as the reader understood it.
+    /// The value as the reader understood it, for the code of the setting.
     pub value: Value,
     /// The line of the value in the file, counted from 1, which an error names to the operator.
     pub line: usize,
     /// True if a variable refers to the value. The server then does not require that the value's key is a
-    /// setting.
+    /// setting, because operators define variables as keys.
     pub referenced: bool,
 }
 
 /// The value of a key in a configuration file, as the reader parsed it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Text: a quoted string, a block, or a bare word that has no other meaning.
+    /// Text, which the reader found as a quoted string, a block, or a bare word that has no other meaning.
     Text(String),
     /// A whole number. The reader has multiplied it by the suffix of the text: 1024 for `1kb`.
     Integer(i64),
     /// A number with a fraction.
     Float(f64),
-    /// A truth value: `true`, `yes`, `on` and their opposites.
+    /// A truth value, which the reader found as `true`, `yes`, `on` or an opposite of them.
     Bool(bool),
     /// A list: `[...]` in the file.
     List(Vec<Item>),
@@ -51,7 +51,8 @@ pub type Map = Vec<(String, Item)>;
 /// The error that tells the operator where a text violates the syntax, or which setting is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
-    /// The line of the error in the file, counted from 1; 0 if the error belongs to no line.
+    /// The line of the error in the file, counted from 1; 0 if the error belongs to no line. With it the
+    /// operator finds the place.
     pub line: usize,
     /// The text of the error for people, without the line.
     pub message: String,
@@ -65,13 +66,13 @@ impl fmt::Display for SyntaxError {
 
 impl std::error::Error for SyntaxError {}
 
-/// Gives the reader the values of `$NAME` and `include`: from the environment and the file system, or from a
-/// test's fake.
+/// Gives the reader the values of `$NAME` and `include`: from the environment and the file system, or, in a
+/// test, from a fake.
 pub trait Outside {
     /// Returns the value of an environment variable; `None` if it is not set. The reader asks for it when a
     /// text has `$NAME`.
     fn variable(&self, name: &str) -> Option<String>;
-    /// Returns the text of a file that a configuration includes.
+    /// Returns the text of a file that a configuration includes, so that the reader goes on in it.
     ///
     /// # Errors
     /// The reason why the file cannot be read.
@@ -423,7 +424,8 @@ impl Reader<'_> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Skips comments and the bytes in `blanks` before the next value or key, and counts the lines.
+    /// Skips comments and the bytes in `blanks` before the next value or key, and counts the lines, for error
+    /// messages.
     fn skip(&mut self, blanks: &[u8]) {
         while let Some(byte) = self.peek() {
             let rest = &self.text[self.at..];
@@ -459,7 +461,7 @@ fn put(outer: &mut [Map], entry: (String, Item)) {
     }
 }
 
-/// Converts a bare word into its value: a truth value, a number, or text if it is neither.
+/// Decides the kind of a bare word, as nats-server does: a truth value, a number, or text if it is neither.
 fn scalar(word: &str) -> Value {
     match word.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" => return Value::Bool(true),

@@ -52,8 +52,8 @@ pub(super) fn list<'a>(key: &str, item: &'a Item) -> Result<&'a [Item], SyntaxEr
 pub(super) fn text(key: &str, item: &Item) -> Result<String, SyntaxError> {
     match &item.value {
         Value::Text(text) => Ok(text.clone()),
-        // A setting that is text, such as a password, may look like a number in the file. The server takes
-        // the number's digits as the text.
+        // A setting that is text, such as a password, may look like a number in the file. The server then
+        // takes the number's digits as the text, so that the operator need not quote it.
         Value::Integer(n) => Ok(n.to_string()),
         _ => Err(wrong(key, item, "text")),
     }
@@ -125,7 +125,7 @@ pub(super) fn number<N: TryFrom<i64>>(key: &str, item: &Item, min: i64) -> Resul
 }
 
 pub(super) fn count(key: &str, item: &Item, min: i64) -> Result<usize, SyntaxError> {
-    // In nats-server's configuration a count of -1 means no limit; in [`Settings`] a count of 0 means that.
+    // nats-server's configuration has -1 for no limit, so the code turns it into the 0 of [`Settings`].
     if min == 0 && item.value == Value::Integer(-1) {
         return Ok(0);
     }
@@ -144,7 +144,7 @@ pub(super) fn payload(key: &str, item: &Item) -> Result<usize, SyntaxError> {
 }
 
 pub(super) fn port(key: &str, item: &Item) -> Result<u16, SyntaxError> {
-    // In nats-server's configuration -1 means any free port; in the settings 0 means that.
+    // nats-server's configuration has -1 for any free port, so the code turns it into the 0 of the settings.
     if item.value == Value::Integer(-1) {
         return Ok(0);
     }
@@ -217,7 +217,8 @@ pub(super) fn value<'a>(map: &'a Map, name: &str) -> Option<&'a Item> {
 }
 
 /// Checks that the configuration asks the server to close the connection of a client that does not read
-/// within `write_deadline`. The server knows no other reaction; this one is nats-server's default.
+/// within `write_deadline`. The server refuses other values, because it knows no other reaction; this one is
+/// nats-server's default.
 pub(super) fn write_timeout(key: &str, item: &Item) -> Result<(), SyntaxError> {
     match text(key, item)?.as_str() {
         "default" | "close" => Ok(()),

@@ -208,8 +208,8 @@ fn open(
     Ok(store)
 }
 
-/// Begins to open the store in this directory, or on the simulated disks if the loop runs on a simulated
-/// machine.
+/// Begins to open the store that keeps the streams, in this directory, or on the simulated disks if the loop
+/// runs on a simulated machine.
 fn begin(
     directory: &Path,
     options: Options,
@@ -222,7 +222,7 @@ fn begin(
     Opening::begin(directory, options, wake)
 }
 
-/// Converts the operator's settings into the limits that the streams enforce.
+/// Converts the operator's settings into the limits that the streams enforce on clients.
 fn limits(kept: &StreamSettings, replicated: bool) -> AccountLimits {
     let bound = |n: Option<u64>| n.unwrap_or(u64::MAX);
     AccountLimits {
@@ -413,7 +413,8 @@ impl Server {
     }
 }
 
-/// Proposes the gathered entries of all groups, as far as the groups accept them.
+/// Proposes the gathered entries of all groups, as far as the groups accept them, so that they reach the log
+/// and the other nodes.
 fn propose(node: &mut Node, store: &mut Store, clock: &LoopClock) {
     for at in store.slots() {
         propose_in(at, node, store, clock);
@@ -447,8 +448,8 @@ fn propose_in(at: GroupSlot, node: &mut Node, store: &mut Store, clock: &LoopClo
     }
 }
 
-/// Does the store's work on checkpoints that are due: copies streams into them. Also answers the store's
-/// question about the messages that streams still need in a segment.
+/// Does the store's work on checkpoints that are due: copies streams into them, a part in each turn. Also
+/// answers the store's question about the messages that streams still need in a segment.
 fn checkpoint(node: &mut Node, store: &mut Store) {
     for (at, streams) in node.slots().zip(node.all_streams_mut()) {
         if store.wants_checkpoint(at) {

@@ -14,7 +14,7 @@ use tidegate::{Clock, Time};
 pub(super) struct LoopClock(Clock);
 
 impl LoopClock {
-    /// Starts the loop's clock at zero, or at the virtual time of the simulated machine.
+    /// Starts the clock when the loop starts, at zero or at the virtual time of the simulated machine.
     pub(super) fn start() -> Self {
         Self(Clock::start())
     }

@@ -58,7 +58,8 @@ impl Committing {
 
 impl Server {
     /// Measures the turn that has ended, and decides which thread has the duty of writing: takes the duty
-    /// from the log thread, or gives it back. Returns the duty if the loop's thread should have it.
+    /// from the log thread, or gives it back. Returns the duty if the loop's thread should have it, so that
+    /// it commits before its next turn.
     pub(super) fn hold_duty(&mut self, duty: Option<Duty>) -> Option<Duty> {
         let Some(store) = &self.store else {
             return None;
@@ -120,7 +121,8 @@ impl Server {
         new || committing.again.is_some_and(|at| at <= ended)
     }
 
-    /// Measures a commit on the loop's thread that took this long, and sets the time of the next commit.
+    /// Measures a commit on the loop's thread that took this long, and sets the time of the next commit that
+    /// the log's controller wants.
     pub(super) fn handle_committed_here(&mut self, took: Duration, committed: Committed) {
         let now = self.clock.now();
         let again = match committed {

@@ -33,15 +33,16 @@ struct Found {
     from: (GroupSlot, (StreamNumber, StreamSeq)),
     /// The number of messages that the loop's first search found in the damaged range, for the log line.
     messages: u64,
-    /// The result of the current search so far: the number of messages that other nodes may still send; then
-    /// (`lost`, `example`) the number of messages that no node has, and one of these.
+    /// The result of the current search so far, which the loop logs at the end: the number of messages that
+    /// other nodes may still send; then (`lost`, `example`) the number of messages that no node has, and one
+    /// of these.
     coming: u64,
     lost: u64,
     example: Option<(GroupSlot, StreamNumber, StreamSeq)>,
     first: bool,
 }
 
-/// Keeps the damaged ranges that the loop handles, see the [module](self).
+/// Keeps the damaged ranges in which the loop still looks for messages, see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Damage {
     ranges: VecDeque<Found>,

@@ -12,10 +12,11 @@ const LOG_SHARE: u64 = 4;
 /// HTTP monitor.
 const OTHERS: u64 = 64;
 /// The number of descriptors that the server reserves for connections at the port for nodes, from other nodes
-/// and from clients that pretend to be a node.
+/// and from clients that pretend to be a node, so that clients cannot take them.
 const NODES: u64 = 192;
 
-/// Lowers the configured maximum of clients to the number for which the process has descriptors.
+/// Lowers the operator's maximum of clients to the number for which the process has descriptors, so that the
+/// log always gets one.
 pub(super) fn bound_clients(settings: &mut Settings) {
     let Some(limit) = getrlimit(Resource::Nofile).current else {
         return;

@@ -21,7 +21,7 @@ pub enum StartError {
         host: String,
         /// The port on which the server should listen.
         port: u16,
-        /// The error of the operating system.
+        /// The error of the operating system, which names the cause.
         source: io::Error,
     },
     /// The server cannot write the file for the decisions of controllers.
@@ -29,39 +29,42 @@ pub enum StartError {
     Record {
         /// The path of the file for the controllers' decisions.
         file: PathBuf,
-        /// The error of the operating system.
+        /// The error of the operating system, which names the cause.
         source: io::Error,
     },
-    /// The operating system refused to create the event loop's poller or a thread.
+    /// The operating system refused to create the event loop's poller or a thread, without which the server
+    /// cannot run.
     #[error("the system refuses what a server needs: {0}")]
     Loop(io::Error),
-    /// Other machines could reach the server without any protection.
+    /// Other machines could reach the server without any protection, so the server refuses to start.
     #[error(transparent)]
     Exposure(#[from] ExposureError),
-    /// The settings of the cluster are incomplete or wrong.
+    /// The settings of the cluster are incomplete or wrong, so the node could not join it.
     #[error(transparent)]
     Cluster(#[from] ClusterSettingsError),
-    /// The data directory lacks this node's identity in the cluster, or belongs to another node.
+    /// The data directory lacks this node's identity in the cluster, or belongs to another node, so the node
+    /// must not use it.
     #[error("{}: {source}", directory.display())]
     Identity {
-        /// The data directory that the operator configured.
+        /// The data directory that the operator configured, by which the message names it.
         directory: PathBuf,
         /// The reason why the server cannot take the identity from the directory.
         source: IdentityError,
     },
-    /// The server cannot offer TLS with the configured files.
+    /// The server cannot offer clients TLS with the files that the operator configured.
     #[error("tls: {0}")]
     Tls(#[from] TlsError),
-    /// The node cannot use TLS with other nodes with the configured files.
+    /// The node cannot use TLS with other nodes with the files that the operator configured.
     #[error("cluster.tls: {0}")]
     ClusterTls(TlsError),
-    /// The settings describe no controller that the engine has.
+    /// The operator's settings describe no controller that the engine has.
     #[error(transparent)]
     Controller(#[from] ChoiceError),
-    /// The server cannot open the data directory.
+    /// The server cannot open the data directory, for example because it is damaged or another server uses
+    /// it.
     #[error("{}: {source}", directory.display())]
     Streams {
-        /// The data directory that the operator configured.
+        /// The data directory that the operator configured, by which the message names it.
         directory: PathBuf,
         /// The error of the store.
         source: tidegate_raft::store::OpenError,
@@ -72,15 +75,16 @@ pub enum StartError {
         directory.display()
     )]
     Member {
-        /// The data directory that the operator configured.
+        /// The data directory that the operator configured, by which the message names it.
         directory: PathBuf,
         /// The error of the store, which describes the damage.
         source: tidegate_raft::store::OpenError,
     },
-    /// The data directory holds data that this version of the server cannot read, perhaps of a later version.
+    /// The data directory holds data that this version of the server cannot read, so the operator must start
+    /// the version that wrote it.
     #[error("{}: the streams cannot be read: {what}", directory.display())]
     State {
-        /// The data directory that the operator configured.
+        /// The data directory that the operator configured, by which the message names it.
         directory: PathBuf,
         /// A description of the unreadable data, for the operator.
         what: String,
@@ -91,7 +95,7 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The operating system refused to wait for socket events.
+    /// The operating system refused to wait for socket events, without which the loop cannot run.
     #[error("the system refuses to wait for sockets: {0}")]
     Loop(io::Error),
     /// A write or a sync of the log failed, so the server accepts nothing more. Acknowledged messages are

@@ -1,5 +1,5 @@
 //! Decides how long the event loop gathers messages before it writes to the sockets, with a controller of the
-//! engine.
+//! engine, so that a write carries many messages without a long wait.
 //!
 //! An item is a copy of a message in an outbox. A batch is all copies in one round of writes, and its cost is
 //! the time of these writes. The controller decides how many copies the loop may gather before the next round
@@ -37,8 +37,9 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// Builds the controller that `choice` names. The bounds of this module apply to each round of writes: to
-    /// the copies of messages and the bytes in it, and to the time that a copy waits for it.
+    /// Builds the controller that `choice`, the operator's setting, names. The bounds of this module apply to
+    /// each round of writes: to the copies of messages and the bytes in it, and to the time that a copy waits
+    /// for it.
     pub(crate) fn new(choice: Choice) -> Result<Self, ChoiceError> {
         let bounds = Bounds {
             bytes_max: BYTES_MAX,
@@ -88,7 +89,7 @@ impl Flow {
     }
 
     /// Tells the controller that the loop begins a round of writes for this `reason`, with the copies of
-    /// messages and the bytes in `batch`.
+    /// messages and the bytes in `batch`, so that it learns their cost at the end.
     pub(crate) fn started(&mut self, now: Time, batch: Load, reason: Reason) {
         self.oldest = None;
         let (now, left) = (self.boundary.at(now), Load::default());

@@ -1,5 +1,5 @@
-//! Carries commands of other threads to a running server: a bounded list of commands, and a waker that makes
-//! the event loop take them.
+//! Carries commands of other threads, such as a drain, to a running server: a bounded list of commands, and a
+//! waker that makes the event loop take them.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
@@ -17,7 +17,8 @@ use crate::sessions::system::Job;
 /// take bounded memory.
 const COMMANDS_MAX: usize = 1024;
 
-/// A command that another thread sends to the event loop.
+/// A command that another thread sends to the event loop, because only the loop may change the server's
+/// state.
 #[derive(Debug)]
 pub(super) enum Command {
     Drain,
@@ -27,10 +28,10 @@ pub(super) enum Command {
     /// Makes the loop give the questions of the system account's clients to this thread, which answers them.
     ServeSystem(SyncSender<Job>),
     /// Makes the loop deliver an answer to a client, or a message about an event to all clients, of an
-    /// account.
+    /// account, because the thread that wrote it has no sockets.
     Say(Account, Box<[u8]>, Vec<u8>),
     /// Makes the loop close the connection with this number, or (`SendAway`) ask its client to connect
-    /// elsewhere. The loop reports whether the connection exists.
+    /// elsewhere. An operator asked for that, and learns whether the connection exists.
     Kick(u64, SyncSender<bool>),
     SendAway(u64, SyncSender<bool>),
 }
@@ -89,13 +90,14 @@ impl Handle {
         self.send(Command::Report(Box::new(query), to))
     }
 
-    /// Makes the event loop hand the questions of clients of the system account to the receiver of `to`.
+    /// Makes the event loop hand the questions of clients of the system account to the receiver of `to`,
+    /// which answers them.
     pub(crate) fn serve_system(&self, to: SyncSender<Job>) -> Result<(), Busy> {
         self.send(Command::ServeSystem(to))
     }
 
-    /// Makes the event loop deliver a message of this server to the clients of `account` that subscribe to
-    /// `subject`.
+    /// Makes the event loop deliver a message of this server, such as an answer or an event, to the clients
+    /// of `account` that subscribe to `subject`.
     pub(crate) fn say(&self, account: Account, subject: &[u8], body: Vec<u8>) -> Result<(), Busy> {
         self.send(Command::Say(account, subject.into(), body))
     }

@@ -16,7 +16,7 @@ use crate::party::ClientKey;
 enum Class {
     /// A connection to or from another node, which has precedence over clients.
     Peer,
-    /// A client with a ClientHello that the server has answered.
+    /// A client with a ClientHello that the server has answered, which comes before new clients.
     Begun,
     /// A client with a ClientHello that still waits for the server's answer.
     New,
@@ -65,7 +65,7 @@ pub(super) struct Handshakes {
     /// The waiting handshakes, by class and source, so that classes and sources take turns.
     waiting: [FairQueue<Waiting>; 3],
     /// For each class, the number of choices in a row that passed the class over although a handshake of it
-    /// waited. The queue then chooses that class.
+    /// waited. The queue then chooses that class, so that no class starves.
     passed: [u32; 3],
 }
 

@@ -19,8 +19,8 @@ use crate::event_loop::tokens::ChannelKey;
 use crate::party::ClientKey;
 
 impl Server {
-    /// Puts a client's TLS handshake into the queue, unless the handshake is there or with a thread of the
-    /// pool.
+    /// Puts a client's TLS handshake into the queue for the pool's threads, unless the handshake is there or
+    /// with a thread of the pool.
     pub(super) fn postpone(&mut self, key: ClientKey) {
         let Some(conn) = self.conns[key.index()].as_mut() else {
             return;
@@ -106,7 +106,8 @@ impl Server {
         true
     }
 
-    /// Sends the next step of a handshake to the pool. Returns whether the loop could send one.
+    /// Sends the next step of a handshake to the pool. Returns whether the loop could send one, so that the
+    /// caller knows if a thread is still free.
     fn begin_step(&mut self) -> bool {
         loop {
             let pool = &self.pool;
@@ -186,8 +187,8 @@ impl Server {
         self.peers.as_mut()?.take_step(key, number)
     }
 
-    /// Puts a TLS session back into its connection after a step of a thread, unless the connection has ended
-    /// in the meantime.
+    /// Puts a TLS session back into its connection after a step of a thread, so that the loop reads and
+    /// writes the connection again, unless it has ended in the meantime.
     fn end_step(&mut self, now: Time, step: Step, failed: Option<Error>) {
         let Step { of, number, tls } = step;
         match of {

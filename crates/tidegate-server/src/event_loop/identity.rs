@@ -10,7 +10,8 @@ use super::peers::client_url;
 use crate::PROTOCOL_VERSION;
 use crate::config::Settings;
 
-/// Makes the INFO that the server sends to each client first.
+/// Makes the INFO that the server sends to each client first, from which the client learns the server's name,
+/// limits and URLs.
 pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
     // INFO names the host as the settings name it, not the address behind the name, because clients check the
     // certificate against the name.
@@ -62,7 +63,7 @@ pub(super) fn seed() -> u64 {
 }
 
 /// Draws the random id of a server in nats-server's form: 56 characters of base 32, the first of which is an
-/// N.
+/// N. Clients and nodes tell servers apart by it.
 pub(super) fn server_id() -> String {
     const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let words: Vec<u64> = (0..5).map(|_| seed()).collect();

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tidegate::Time;
 
-/// The default of the shortest time between two log lines of one kind.
+/// The default of the shortest time between two log lines of one kind, for kinds without a pause of their
+/// own.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// The rate limit of one kind of log line, which the loop asks before it logs.
@@ -13,7 +14,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct LogLimit {
     pause: Duration,
     /// The greatest number of lines that the loop logs in one `pause`, and (`lines`) the number of lines in
-    /// the current pause so far.
+    /// the current pause so far, by which the limit decides.
     lines_max: u32,
     lines: u32,
     next: Time,
@@ -67,7 +68,8 @@ impl LogLimit {
         })
     }
 
-    /// Returns whether the limit forbids a log line now, without counting an event.
+    /// Returns whether the limit forbids a log line now, without counting an event, for a caller that needs
+    /// no log line.
     pub(super) fn is_spent(&self, now: Time) -> bool {
         now < self.next && self.lines >= self.lines_max
     }

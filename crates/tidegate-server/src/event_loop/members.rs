@@ -19,10 +19,10 @@ const NEW: &str = "members-new";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// The operating system refuses to read or write the members' file.
+    /// The operating system refuses to read or write the members' file, so the node has no identity.
     #[error("the file `members` cannot be read or written: {0}")]
     Io(#[from] io::Error),
-    /// The members' file is damaged, or belongs to another node or cluster.
+    /// The members' file is damaged, or belongs to another node or cluster, so the node must not use it.
     #[error(transparent)]
     Members(#[from] MembersError),
     /// The members' file belongs to a node of this cluster, but the operator started the server without a
@@ -54,7 +54,8 @@ pub(super) fn load(storage: &dyn Storage) -> Result<Option<MembersFile>, Identit
         Err(e) => return Err(e.into()),
     };
     let bytes = usize::try_from(file.bytes()?).map_err(|_| MembersError::Damaged)?;
-    // The node reads at most 64 KiB of the members' file. 32 members with the longest names take far less.
+    // The node reads at most 64 KiB of the members' file. A damaged length then takes no memory, and 32
+    // members with the longest names take far less.
     let mut text = vec![0; bytes.min(1 << 16)];
     let read = file.read_at(&mut text, 0)?;
     text.truncate(read);
@@ -70,8 +71,8 @@ pub(super) fn save(storage: &dyn Storage, file: &MembersFile) -> io::Result<()> 
     storage.sync_names()
 }
 
-/// Returns the identity of this node in the cluster, from the members' file. If the directory has no such
-/// file, creates an identity with the id `fresh` and writes the file.
+/// Returns the identity of this node in the cluster, by which the other nodes recognise it, from the members'
+/// file. If the directory has no such file, creates an identity with the id `fresh` and writes the file.
 pub(super) fn identify(
     storage: &dyn Storage,
     cluster: &str,
@@ -102,7 +103,7 @@ pub(super) fn identify(
 }
 
 /// Records durably in the members' file that the node has a log. Before that the node promises nothing to
-/// other nodes.
+/// other nodes, so that it later recognises the loss of its log.
 pub(super) fn begin_log(storage: &dyn Storage, file: &mut MembersFile) -> io::Result<()> {
     if file.log_begun {
         return Ok(());
@@ -116,7 +117,8 @@ pub(super) fn begin_log(storage: &dyn Storage, file: &mut MembersFile) -> io::Re
     Ok(())
 }
 
-/// Checks that the directory does not belong to a node of a cluster, before a server runs alone with it.
+/// Checks that the directory does not belong to a node of a cluster, before a server runs alone with it and
+/// commits entries without the other nodes.
 pub(super) fn check_alone(storage: &dyn Storage) -> Result<(), IdentityError> {
     match load(storage)? {
         Some(file) => Err(IdentityError::Clustered(file.cluster)),

@@ -64,11 +64,12 @@ pub(crate) struct Change {
 /// other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Of {
-    /// The request changes the stream itself, not one of its consumers.
+    /// The client's request changes the stream itself, so it concerns the stream and all its consumers.
     Stream,
-    /// The request changes the consumer of this name.
+    /// The client's request changes the consumer of this name, so it concerns this consumer and its stream.
     Consumer(Box<str>),
-    /// The request adds a consumer for which the server chooses the name.
+    /// The client's request adds a consumer for which the server chooses the name, so it concerns only the
+    /// stream.
     Unnamed,
 }
 
@@ -140,7 +141,7 @@ impl Change {
 struct Changes {
     streams: HashMap<Box<str>, OfStream, RandomState>,
     /// The number of changes, proposed or requested, that may add a stream. The leader compares it with the
-    /// limit on streams.
+    /// limit on streams to see whether another request must wait.
     adding: usize,
     /// The number of changes, proposed or requested, that reserve space for a stream: first in the log,
     /// second in memory. The leader compares the bytes with the operator's limits.
@@ -157,7 +158,7 @@ struct OfStream {
     whole: usize,
     consumers: HashMap<Box<str>, usize, RandomState>,
     /// The number of changes, proposed or requested, that may add a consumer to the stream. The leader
-    /// compares it with the limit on consumers.
+    /// compares it with the limit on consumers to see whether another request must wait.
     adding: usize,
 }
 

@@ -44,7 +44,8 @@ const INTEREST: Duration = Duration::from_secs(2);
 /// has not subscribed to their subject since. The `nats` program subscribes only after the answer, and
 /// another subscription of its library drops earlier chunks.
 const READY: Duration = Duration::from_millis(250);
-/// The time between two checks of the leader whether the client has subscribed to the subject of the chunks.
+/// The interval at which the leader checks whether the client has subscribed to the subject of the chunks,
+/// because a chunk without a subscriber is lost.
 const LOOK: Duration = Duration::from_millis(25);
 /// The sizes of chunks and windows that a client may choose: the smallest, the usual and the largest one, as
 /// in nats-server.
@@ -55,14 +56,16 @@ const BYTES_A_TURN: usize = 256 * 1024;
 /// The number of messages that the leader reads for backups in one turn, so that no turn takes long.
 const MESSAGES_A_TURN: usize = 512;
 
-/// The backups that this group's leader sends to clients, see the [module](self).
+/// The backups that this group's leader sends to clients, so that it can send several at once, see the
+/// [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Backups {
     running: BTreeMap<String, Backup>,
     begun: u64,
 }
 
-/// A backup that the leader sends to a client, and the leader's progress with it.
+/// A backup that the leader sends to a client, and the leader's progress, from which it goes on in the next
+/// turn.
 #[derive(Debug)]
 struct Backup {
     own: StreamNumber,
@@ -70,7 +73,7 @@ struct Backup {
     to: Box<[u8]>,
     writer: Writer,
     /// The stream's consumers, as they were at the start of the backup, that the leader has still to write
-    /// into the backup. The last one comes first.
+    /// into the backup. The last one comes first, so that the leader can take them from the end.
     consumers: Vec<(String, StreamConsumer)>,
     /// The sequence from which on the leader looks for the next message of the backup, and the last sequence
     /// of the backup.
@@ -78,8 +81,8 @@ struct Backup {
     last: StreamSeq,
     written: bool,
     chunk_bytes: usize,
-    /// The number of chunks that the leader may send before the client confirms one, and the number of chunks
-    /// that the leader has sent.
+    /// The number of chunks that the leader may send before the client confirms one, so that a slow client is
+    /// not flooded, and (`sent`) the number of chunks that the leader has sent.
     window: usize,
     sent: u64,
     begun_us: u64,
@@ -95,7 +98,7 @@ struct Backup {
 
 /// The state of a backup after a turn's work, by which the leader knows whether to go on.
 enum Turn {
-    /// The leader goes on with the backup in a later turn.
+    /// The leader has done enough for this turn, and goes on with the backup in a later turn.
     On,
     /// The backup has ended. The leader sends this header block with the last message, and the text gives the
     /// reason if the backup failed.
@@ -164,7 +167,8 @@ impl JetStream {
         Ok(())
     }
 
-    /// Begins a backup, and answers the client that asked for it. From then on the leader sends chunks.
+    /// Begins a backup, and answers the client that asked for it. The answer describes the stream; from
+    /// then on the leader sends chunks.
     pub(super) fn begin_backup(
         &mut self,
         cx: &mut Context<'_>,
@@ -379,7 +383,8 @@ impl JetStream {
     }
 }
 
-/// The result of the leader's attempt to write the next entry of a backup.
+/// The result of the leader's attempt to write the next entry of a backup, by which it goes on, waits or
+/// fails.
 enum Wrote {
     /// The leader has written an entry of about this many bytes, which counts towards the turn's bound.
     Bytes(usize),
@@ -390,7 +395,8 @@ enum Wrote {
 }
 
 impl Backup {
-    /// Writes the stream's next consumer or message into the backup, or the end of the backup.
+    /// Writes the stream's next consumer or message into the backup, or the end of the backup, for the leader
+    /// to send.
     fn write(
         &mut self,
         stream: &Stream,
@@ -434,7 +440,8 @@ impl Backup {
     }
 }
 
-/// Returns the size of chunks or windows for which a client asks, within the limits; for 0 the usual size.
+/// Returns the size of chunks or windows for which a client asks, kept within the limits so that no client
+/// makes the leader use much memory; for 0 the usual size.
 fn size(asked: i64, [least, usual, most]: [i64; 3]) -> usize {
     let asked = if asked == 0 { usual } else { asked };
     usize::try_from(asked.clamp(least, most)).expect("the limits fit")

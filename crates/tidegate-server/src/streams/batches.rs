@@ -24,7 +24,7 @@ use super::{JetStream, Voice};
 pub(super) struct Pending {
     pub(super) answers: Vec<Answer>,
     /// The bodies of answers that the node has already encoded (errors as JSON, and empty answers), each with
-    /// the reply subject of the publisher that gets the answer.
+    /// the reply subject at which the publisher waits. The node sends them at the end of the turn.
     plain: Vec<(Box<[u8]>, Vec<u8>)>,
     abandoned: Vec<Abandoned>,
 }
@@ -81,7 +81,7 @@ impl JetStream {
     }
 
     /// Handles a message that a client publishes as part of an atomic batch: keeps the message, and proposes
-    /// the whole batch once the client has completed the batch.
+    /// the whole batch once the client has completed it, so that the stream stores all or none.
     pub(super) fn ingest_atomic(
         &mut self,
         now: Time,

@@ -27,8 +27,9 @@ pub(crate) const INBOX: &[u8] = b"_INBOX.";
 /// The number of bytes of sent messages after which the streams interrupt their handling of an event, so that
 /// the node first writes these messages.
 const BYTES_MAX: usize = 1024 * 1024;
-/// The limit on the number of subjects for which [`Outputs`] remembers the listeners during an event. Beyond
-/// the limit, [`Outputs`] forgets the subject about which the event asked first.
+/// The limit on the number of subjects for which [`Outputs`] remembers the listeners during an event, to save
+/// questions to the node. Beyond the limit, [`Outputs`] forgets the subject about which the event asked
+/// first.
 const KNOWN_MAX: usize = 8;
 
 /// The questions that the streams of one group ask the node. No question changes the node, so the answers
@@ -43,10 +44,11 @@ pub(crate) trait Surroundings {
     fn collects(&self, subject: &[u8]) -> bool;
 
     /// Returns whether a stream of another group on this node takes messages of this subject, and so many
-    /// bytes wait there that the node should send it no more.
+    /// bytes wait there that the streams should send it no more, so that its log can catch up.
     fn is_full_at(&self, subject: &[u8]) -> bool;
 
-    /// Returns the streams of another group, if this node is a member of that group.
+    /// Returns the streams of another group, if this node is a member of that group, so that a group can read
+    /// the directory.
     fn streams_of(&self, group: GroupId) -> Option<&JetStream>;
 
     /// Returns whether this node or a peer leads the group; `None` if the node knows no leader. Streams ask
@@ -74,19 +76,21 @@ pub(crate) struct Listeners {
     pub(crate) left: u64,
 }
 
-/// The place of a group's leader, as this node knows it: on this node or on a peer.
+/// The place of a group's leader, as this node knows it: on this node or on a peer, so that the streams know
+/// where to send messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leader {
-    /// This node itself leads the group.
+    /// This node itself leads the group, so the message stays on the node.
     Here,
-    /// Another node, a peer of this node, leads the group.
+    /// Another node leads the group, so the message goes to this peer.
     Peer {
         /// True if this node has an open channel to the peer, on which it can send messages.
         connected: bool,
     },
 }
 
-/// The facts about a message at `$JS.>` that travel with it from node to node.
+/// The facts about a message at `$JS.>` that travel with it from node to node, by which the last node knows
+/// how to end it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
     /// The number of nodes that have handed the message on. A node hands the message on only while this
@@ -104,7 +108,8 @@ impl Way {
     }
 }
 
-/// The context of streams during one event: the node's answers to their questions, and the event's outputs.
+/// The context in which streams handle one event: it gives them the node's answers to their questions, and
+/// collects the event's outputs for the node.
 pub(crate) struct Context<'a> {
     pub(crate) around: &'a dyn Surroundings,
     pub(crate) outputs: &'a mut Outputs,
@@ -120,7 +125,8 @@ impl Context<'_> {
     }
 
     /// Returns the backlog in bytes of the fullest listener at `to`, with the messages that this event has
-    /// sent there; `None` if no client listens. With `group`, only the members of that queue group count.
+    /// sent there, so that the streams send a slow listener no more; `None` if no client listens. With
+    /// `group`, only the members of that queue group count.
     pub(super) fn pending_at(&mut self, to: &[u8], group: Option<&[u8]>) -> Option<usize> {
         let known = self.outputs.known_at(self.around, to, group);
         Some(known?.pending)
@@ -149,7 +155,8 @@ impl Context<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     list: Vec<Output>,
-    /// The bytes of the messages that the outputs in `list` send, one after the other.
+    /// The bytes of the messages that the outputs in `list` send, one after the other. The outputs refer to
+    /// them by their places.
     bytes: Vec<u8>,
     /// The listeners at the subjects about which the event asked last. The streams add the messages that they
     /// send during the event to these counts, so that the counts stay right.
@@ -167,30 +174,33 @@ pub(crate) enum Output {
         group: GroupId,
         /// The reply subject at which a client waits for the leader's answer.
         reply: Option<Box<[u8]>>,
-        /// The message to the group's leader.
+        /// The message that the node sends to the group's leader.
         told: LeaderMessage,
     },
     /// The node hands a client's message at `$JS.>` on to this peer, which handles it.
     Hand {
-        /// The slot of the peer that gets the client's message.
+        /// The slot of the peer to which the node hands the client's message, because the peer serves the
+        /// stream.
         peer: PeerSlot,
-        /// The facts that travel with the message, such as the number of nodes that have handed it on.
+        /// The facts that travel with the message, such as the number of nodes that have handed it on, so
+        /// that it does not circle.
         way: Way,
-        /// The place of the client's message in the bytes of the outputs.
+        /// The place of the client's message in the bytes of the outputs, from which the node reads it.
         message: Spans,
     },
-    /// The store reads the message at this place into memory or, if the message is in memory, reads ahead
-    /// from this place.
+    /// The store reads the message at this place into memory, so that the streams find it in a later turn,
+    /// or, if the message is in memory, reads ahead from this place.
     Read(Place),
     /// The thread for other clusters fetches messages for this request.
     Fetch(Box<Request>),
     /// A thread of the pool encodes this page, because the work takes too long for a turn of the event loop.
     Encode(Box<PageJob>),
-    /// The streams of another group on this node handle a message at `$JS.>`.
+    /// The streams of another group on this node handle a message at `$JS.>`, because that group keeps the
+    /// stream.
     Ask {
-        /// The group that handles the message.
+        /// The group on this node that handles the message.
         group: GroupId,
-        /// The place of the message in the bytes of the outputs.
+        /// The place of the message in the bytes of the outputs, from which the node reads it.
         message: Spans,
     },
 }
@@ -323,8 +333,8 @@ impl Outputs {
         spans
     }
 
-    /// Returns the listeners at `to`, with the messages that the event has sent there so far; `None` if no
-    /// client listens.
+    /// Returns the listeners at `to`, with the messages that the event has sent there so far, and asks the
+    /// node only once; `None` if no client listens.
     fn known_at(
         &mut self,
         around: &dyn Surroundings,

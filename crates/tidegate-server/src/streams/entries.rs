@@ -20,7 +20,8 @@ use super::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
 /// publishers, so that publishers do not fill the node's memory.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Keeps the commands and entries of one group until the group has committed them, see the [module](self).
+/// Keeps the commands and entries of one group until the group has committed them, so that the node can
+/// answer their clients, see the [module](self).
 pub(super) struct Entries {
     /// The commands that gather until the node closes the next entry, which then goes into the log.
     pub(super) durable: Proposals<Then>,
@@ -37,13 +38,13 @@ pub(super) struct Entries {
     /// because no client would repeat them.
     pub(super) postponed: Vec<Postponed>,
     /// The refused commands about consumers that free no disk space. The leader keeps them until disk space
-    /// is no longer scarce.
+    /// is no longer scarce, to keep the rest of the disk for commands that free space.
     pub(super) shelved: Vec<Postponed>,
     /// The time at which the leader proposes its own commands again, after the log has refused some for lack
     /// of room; `None` if the log has refused none.
     pub(super) again: Option<Time>,
     /// True while the leader has proposed to remove expired messages, and the group has not applied the
-    /// proposal yet. Meanwhile the leader proposes no second removal.
+    /// proposal yet. Meanwhile the leader proposes no second removal, because it would remove nothing more.
     pub(super) expiring: bool,
     /// The time at which the leader next proposes to remove expired messages: the earliest time at which a
     /// message of the group's streams may expire, in microseconds since the Unix epoch; `None` if no message
@@ -110,8 +111,8 @@ impl Entries {
             false => &mut self.durable,
         };
         self.counts.commands += 1;
-        // The addition never fails: the protocol limits the lengths of subject and payload, so every command
-        // fits into an entry.
+        // The addition never fails, because the protocol limits the lengths of subject and payload, so every
+        // command fits into an entry.
         let added = proposals.add(command, waiter);
         debug_assert!(added.is_ok(), "{added:?}");
     }
@@ -146,8 +147,8 @@ impl Entries {
         Some((sealed.entry.clone(), sealed.waiters.len().max(1) as u64))
     }
 
-    /// Records that the group has accepted the first closed entry, as entry `at`, and that the proposal took
-    /// `cost_ns` nanoseconds.
+    /// Records that the group has accepted the first closed entry, as entry `at`, so that the node finds its
+    /// waiters at the commit. The controller learns that the proposal took `cost_ns` nanoseconds.
     pub(super) fn handle_proposed(&mut self, now: Time, at: EntryId, cost_ns: u64) {
         if let Some(sealed) = self.pop() {
             self.gauge
@@ -172,7 +173,8 @@ impl Entries {
         self.in_flight.take(entry, lost)
     }
 
-    /// Returns whether the leader still has to propose a delta again that the log refused.
+    /// Returns whether the leader still has to propose a delta again that the log refused, so that the leader
+    /// can keep the order of deltas.
     pub(super) fn has_postponed(&self) -> bool {
         !self.postponed.is_empty() || !self.shelved.is_empty()
     }

@@ -34,7 +34,8 @@ pub(super) enum Advised<'a> {
         stream: &'a str,
         consumer: &'a str,
     },
-    /// A client has paused the consumer until the time `until` or, with `None`, resumed it.
+    /// A client has paused the consumer until the time `until` or, with `None`, resumed it, so the server
+    /// sends an advisory.
     ConsumerPaused {
         stream: &'a str,
         consumer: &'a str,
@@ -175,7 +176,7 @@ impl<'a> Advised<'a> {
 
 impl Voice<'_> {
     /// Sends an advisory about a stream or consumer, if a client or a stream listens to the advisory's
-    /// subject.
+    /// subject, because an advisory without a listener is lost work.
     pub(super) fn advise(&mut self, advised: &Advised<'_>) {
         let subject = advised.subject();
         if self.is_heard(subject.as_bytes()) {
@@ -193,7 +194,7 @@ impl JetStream {
         for effect in effects {
             let name = |stream| self.streams.get(stream).map(|s| s.name().to_owned());
             // A later command of the entry may have deleted the stream, and with it the stream's name. The
-            // server then sends no advisory about the earlier change.
+            // server then sends no advisory about the earlier change, because it cannot name the stream.
             match effect {
                 // The directory's leader has already sent the advisory for a stream that another group keeps.
                 Effect::StreamCreated { .. }
@@ -255,7 +256,8 @@ impl JetStream {
         }
     }
 
-    /// Sends an advisory if the time until which a consumer is paused differs from the earlier time `before`.
+    /// Sends watchers an advisory that a client has paused or resumed a consumer, if its pause now ends at
+    /// another time than `before`.
     fn advise_paused(
         &mut self,
         cx: &mut Context<'_>,

@@ -91,10 +91,12 @@ use crate::party::Party;
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// The number of parts that the node does in one turn of the work that large removals have left, see
-/// [`Streams::reclaim`]. The bound keeps turns short. A part takes some 50 microseconds.
+/// [`Streams::reclaim`]. The bound keeps turns short, so that clients do not wait. A part takes some 50
+/// microseconds.
 const RECLAIMED_A_TURN: usize = 4;
 
-/// Gives access to the stored messages of applied entries, as far as they are in this node's memory.
+/// Gives access to the stored messages of applied entries, as far as they are in this node's memory, for
+/// streams that send them.
 pub(crate) trait Messages {
     /// Returns the message at this place in the log, if the message is in memory, so that the node can send
     /// it without a read. Further bytes may follow the message's bytes.
@@ -121,7 +123,7 @@ pub(crate) struct StreamStats {
     /// the log.
     pub held_back: u64,
     /// The number of messages, API requests and entries that the node refused before the group committed
-    /// them, most often for lack of room.
+    /// them, most often for lack of room, for the monitor.
     pub refused: u64,
 }
 
@@ -145,14 +147,15 @@ impl StreamStats {
 /// The streams of one group, on this node. Each field owns a part of the state; `JetStream` decides the order
 /// in which the parts handle an event.
 pub(crate) struct JetStream {
-    /// The number of the group that keeps the streams.
+    /// The number of the group that keeps the streams, by which messages of other groups reach them.
     group: GroupId,
     streams: Streams,
     settings: StreamSettings,
     wall: WallTime,
     entries: Entries,
     consumers: Consumers,
-    /// The changes of streams that the leader has proposed, and the API requests that wait for these changes.
+    /// The changes of streams that the leader has proposed, and the API requests that wait for these changes,
+    /// so that the leader decides about one change at a time.
     admissions: Admissions,
     lost: Lost,
     reads: Reads,
@@ -160,7 +163,7 @@ pub(crate) struct JetStream {
     stream_lists: StreamLists,
     purges: Purges,
     /// The streams that clients restore from backups through this node, and (`backups`) the backups that this
-    /// node sends to clients.
+    /// node sends to clients. A turn does a part of each.
     restores: Restores,
     backups: Backups,
     publishing: Publishing,
@@ -174,10 +177,10 @@ pub(crate) struct JetStream {
     /// directory.
     keeping: Keeping,
     /// The streams that move from this group to another group, or from another group to this group, and the
-    /// progress of each move.
+    /// progress of each move, which only the leader needs.
     moves: Moves,
-    /// The streams that the directory's leader moves away from a group that has no leader. Only the group of
-    /// all nodes uses this state.
+    /// The streams that the directory's leader moves away from a group that has no leader. The leader gives
+    /// such a move another target after a time. Only the group of all nodes uses this state.
     leaderless: Leaderless,
     /// The origins (mirrors and sources) from which the streams that this node leads take in messages.
     takers: Takers,
@@ -190,11 +193,12 @@ pub(crate) struct JetStream {
     body: Vec<u8>,
 }
 
-/// The reasons why the streams of a group may have no room for more messages.
+/// The reasons why the streams of a group may have no room for more messages, by which the node refuses
+/// messages.
 #[derive(Debug, Default)]
 struct Room {
     /// The state of the space on this node's disk (free, low or scarce), as the store last reported it. The
-    /// node refuses messages unless the space is free.
+    /// node refuses messages unless the space is free, to keep room for commands that free space.
     space: Space,
     /// True if so many nodes of the group lack disk space that the rest is no majority, so that the group
     /// could not commit a message.
@@ -253,7 +257,8 @@ impl JetStream {
     }
 
     /// Makes the controllers of this group write their decisions into `log`, under the names `entries` and
-    /// `acks`, followed by the group's number unless it is the group of all nodes.
+    /// `acks`, followed by the group's number unless it is the group of all nodes. An operator can then read
+    /// the decisions.
     pub(crate) fn log_to(&mut self, log: &DecisionLog) {
         let name = |boundary: &str| match self.group {
             ALL => boundary.to_owned(),
@@ -272,13 +277,14 @@ impl JetStream {
         self
     }
 
-    /// Returns the number of the group that keeps the streams.
+    /// Returns the number of the group that keeps the streams, by which other code addresses them.
     #[must_use]
     pub(crate) const fn group(&self) -> GroupId {
         self.group
     }
 
-    /// Returns the group's streams in the state after the last applied entry.
+    /// Returns the group's streams in the state after the last applied entry, which every node of the group
+    /// reaches.
     #[must_use]
     pub(crate) const fn applied(&self) -> &Streams {
         &self.streams
@@ -507,9 +513,9 @@ impl JetStream {
         self.entries.durable.recycle(waiters);
     }
 
-    /// Begins the streams' work of a turn, after the node has applied the turn's committed entries. The
-    /// caller then serves each consumer that [`JetStream::next_consumer`] names, and calls
-    /// [`JetStream::end_turn`].
+    /// Begins the streams' work of a turn, such as reads, restorations and expiries, after the node has
+    /// applied the turn's committed entries. The caller then serves each consumer that
+    /// [`JetStream::next_consumer`] names, and calls [`JetStream::end_turn`].
     pub(super) fn serve(
         &mut self,
         cx: &mut Context<'_>,
@@ -583,7 +589,7 @@ impl JetStream {
     }
 
     /// Proposes again the deltas of consumers that the log refused earlier. If disk space is scarce, the
-    /// leader proposes only deltas that free some. The deltas of one consumer keep their order.
+    /// leader proposes only deltas that free some space. The deltas of one consumer keep their order.
     fn propose_postponed(&mut self, now: Time) {
         let scarce = self.room.space == Space::Scarce;
         let mut due = match scarce {
@@ -694,7 +700,7 @@ impl JetStream {
     }
 
     /// Returns the facts about this server that the node writes into an API answer: version, domain, cluster
-    /// and the time `now`.
+    /// and the time `now`, because clients check them.
     fn server(&self, now: Time) -> Server<'_> {
         Server {
             version: crate::PROTOCOL_VERSION,

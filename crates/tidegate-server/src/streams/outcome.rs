@@ -1,4 +1,5 @@
-//! Answers clients, and records the outcomes of commands, once the node has applied the commands.
+//! Answers clients, and records the outcomes of commands, once the node has applied the commands: a client
+//! must hear of a change only when the change is durable.
 
 use tidegate::Time;
 use tidegate_cluster::groups::GroupId;
@@ -18,33 +19,33 @@ use super::context::Context;
 use super::serving::Key;
 
 /// The action that the node carries out once it has applied a command and knows its outcome. The node keeps
-/// the action beside the command until then.
+/// the action beside the command until then, so that it knows whom to answer.
 #[derive(Debug)]
 pub(super) enum Then {
-    /// The node answers the publisher of the message with the command's outcome.
+    /// The node answers the publisher of the message with the command's outcome, a PubAck or an error.
     Publish,
     /// The node answers the client that asked for the command's change through the API.
     Api(Kind),
     /// The node concludes a change for which other API requests may wait, and answers the client that asked
     /// for the change.
     Admitted(ChangeId, Box<Self>),
-    /// The node answers the client that asked to create the consumer of this name.
+    /// The node answers the client that asked to create the consumer of this name, with the consumer's state.
     Consumer(Box<str>),
-    /// The node answers the client that paused a consumer until this time; `None` if the client resumed the
-    /// consumer.
+    /// The node answers the client that paused a consumer until this time, with the time that is left; `None`
+    /// if the client resumed the consumer.
     Paused(Option<Timestamp>),
-    /// The node answers the publisher of the atomic batch with this id: the group has stored or refused the
-    /// batch.
+    /// The node answers the publisher of the atomic batch with this id, because the group has stored or
+    /// refused the batch.
     Atomic(Box<[u8]>),
-    /// The node answers the client that asked to reset this consumer.
+    /// The node answers the client that asked to reset this consumer, once the consumer is prepared.
     Reset(Key),
     /// The node records that the log has a consumer's delta or deletion, so that the consumer continues. No
     /// client waits for this outcome.
     Delta(Key),
-    /// The node records that the log now keeps a consumer that only this node knew before. No client waits
-    /// for this outcome.
+    /// The node records that the log now keeps a consumer that only this node knew before, so that its
+    /// changes go through the log from now on. No client waits for this outcome.
     Logged(Key),
-    /// The node notes the outcome for a fast-ingest batch, and answers the batch's publisher at intervals.
+    /// The node records the outcome for a fast-ingest batch, and answers the batch's publisher at intervals.
     Fast(Ticket),
     /// The node records that the group has removed expired messages, so that the leader may propose the next
     /// removal. No client waits for this outcome.
@@ -52,20 +53,21 @@ pub(super) enum Then {
     /// The node forwards the deletion of a stream to this other group, which keeps the stream.
     DeletedElsewhere(GroupId),
     /// The node records that the group has applied or refused the leader's proposal to match a stream with
-    /// the directory. The field is the stream's directory number. No client waits for this outcome.
+    /// the directory, so that the leader may propose the next change. The field is the stream's directory number. No client waits for this outcome.
     Listed(DirectoryNumber),
     /// The node records that the group has imported a part of the stream with this directory number, which
-    /// moves to this group. The next part follows. No client waits for this outcome.
+    /// moves to this group, and the leader goes on with the next part. No client waits for this outcome.
     Filled(DirectoryNumber),
     /// The node records that the stream with this number in the group has taken or refused a part of a
-    /// backup. The next part follows. No client waits for this outcome.
+    /// backup, and the leader goes on with the next part. No client waits for this outcome.
     Restored(StreamNumber),
-    /// The node begins the backup for which a client asked: the log has the state of all consumers.
+    /// The node begins the backup for which a client asked, because the log now has the state of all
+    /// consumers.
     BackUp(StreamNumber, Box<Snapshot>),
     /// The node records that the group has applied or refused an intake for this stream, from the source with
-    /// this key. No client waits for this outcome.
+    /// this key, and the leader asks for more messages. No client waits for this outcome.
     TakenIn(StreamNumber, Box<str>),
-    /// The node ignores the command's outcome: no client waits for it, and the group's state shows it.
+    /// The node ignores the command's outcome, because no client waits for it, and the group's state shows it.
     Noted,
 }
 

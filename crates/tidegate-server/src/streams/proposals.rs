@@ -27,7 +27,7 @@ const ENTRY_BYTES_MIN: u64 = 64 * 1024;
 /// node takes to apply an entry.
 const ENTRY_COMMANDS_MAX: u64 = 16 * 1024;
 
-/// A client that waits until the node knows the outcome of a command in an entry.
+/// A client that waits for the outcome of its command in an entry, and that the node then answers.
 #[derive(Debug)]
 pub(super) struct Waiter<T> {
     /// The number of the client's command within the entry, from 0, by which the node finds the command's
@@ -37,7 +37,8 @@ pub(super) struct Waiter<T> {
     /// for the answer.
     start: u32,
     len: u32,
-    /// The action that the node carries out once it knows the outcome of the client's command.
+    /// The action that the node carries out once it knows the outcome of the client's command, such as an
+    /// answer.
     pub(super) then: T,
 }
 
@@ -86,7 +87,8 @@ impl<T> Waiters<T> {
         })
     }
 
-    /// Returns the number of clients that wait for commands of the entry.
+    /// Returns the number of clients that wait for commands of the entry, which is the weight of the entry
+    /// for the group.
     pub(super) const fn len(&self) -> usize {
         self.list.len()
     }
@@ -114,8 +116,8 @@ pub(super) struct Postponed {
     stream: StreamNumber,
     name: Box<[u8]>,
     payload: Box<[u8]>,
-    /// The key, on this node, of the consumer that the command changes. The node keeps the order of the
-    /// commands of one consumer.
+    /// The key, on this node, of the consumer that the command changes. By it the node keeps the commands of
+    /// one consumer in order.
     pub(super) key: Key,
 }
 
@@ -141,7 +143,8 @@ pub(super) struct Proposals<T> {
     open: BytesMut,
     commands: u32,
     waiters: Waiters<T>,
-    /// Empty collections of waiting clients, from earlier entries. The next entries reuse their memory.
+    /// Empty collections of waiting clients, from earlier entries. The node reuses their memory for the next
+    /// entries, to save allocations.
     spare: Vec<Waiters<T>>,
 }
 
@@ -215,7 +218,7 @@ impl<T> Proposals<T> {
         self.commands as usize
     }
 
-    /// Returns whether the open entry has no command.
+    /// Returns whether the open entry has no command, so that there is nothing to propose.
     pub(super) const fn is_empty(&self) -> bool {
         self.commands == 0
     }
@@ -328,8 +331,8 @@ impl<T> Default for InFlight<T> {
 }
 
 impl<T> InFlight<T> {
-    /// Records a proposed entry: the index and term that the group gave the entry, and the clients that the
-    /// node answers once the group commits it.
+    /// Records a proposed entry until the group commits it: the index and term that the group gave the entry,
+    /// and the clients that the node answers once the group commits it.
     pub(super) fn push(&mut self, at: EntryId, waiters: Waiters<T>) {
         // In another term the group may give the same index to another entry. The earlier entry with this
         // index is then lost. The node keeps its waiters until [`InFlight::take`] shows which entry the group
@@ -359,7 +362,8 @@ impl<T> InFlight<T> {
         None
     }
 
-    /// Returns the number of entries that this node has proposed and the group has not committed yet.
+    /// Returns the number of entries that this node has proposed and the group has not committed yet, so that
+    /// the node knows when it has no work left.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,4 +1,5 @@
-//! Takes published messages into streams: from the connection into the entry that gathers commands.
+//! Takes the messages that clients publish into streams: from the connection into the entry that gathers
+//! commands.
 
 use std::borrow::Cow;
 
@@ -30,6 +31,7 @@ pub(crate) enum Taken {
 
 impl JetStream {
     /// Proposes to store a published message, if this node leads a stream that takes messages of its subject.
+    /// The publisher gets its answer after the commit.
     pub(crate) fn publish(&mut self, now: Time, message: &Publish<'_>) -> Taken {
         let captured = self
             .role
@@ -109,7 +111,7 @@ impl JetStream {
     }
 
     /// Returns whether the stream that takes messages of this subject is frozen: while the stream moves to
-    /// another group, no group may store messages in it.
+    /// another group, no group may store messages in it, and the publisher gets `no responders`.
     pub(crate) fn has_frozen(&self, subject: &[u8]) -> bool {
         self.role.serves && self.streams.taker(subject).is_some_and(Stream::is_frozen)
     }

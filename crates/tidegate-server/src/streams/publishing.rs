@@ -14,7 +14,8 @@ use super::batches;
 /// one entry.
 const BATCH_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Keeps the open batches and the PubAck writers of one group's streams, see the [module](self).
+/// Keeps, on the leader, the open batches and the PubAck writers of one group's streams, see the
+/// [module](self).
 pub(super) struct Publishing {
     pub(super) atomic: Atomic,
     pub(super) fast: Fast,
@@ -27,7 +28,7 @@ pub(super) struct Publishing {
     /// answers name no stream.
     pub(super) nameless: PubAck,
     /// The log into which the controller of flow acknowledgements writes its decisions, and the controller's
-    /// name in this log; `None` if the server records no decisions.
+    /// name in this log; `None` if the operator wants no record.
     decisions: Option<(DecisionLog, String)>,
 }
 
@@ -70,7 +71,7 @@ impl Publishing {
     }
 
     /// Forgets the open atomic and fast-ingest batches of a stream that is gone or no longer takes such
-    /// batches.
+    /// batches, so that they take no memory.
     pub(super) fn end_batches(&mut self, stream: StreamNumber) {
         self.atomic.handle_stream_gone(stream);
         self.fast.handle_stream_gone(stream);

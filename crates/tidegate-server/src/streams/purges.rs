@@ -30,7 +30,7 @@ const WAITING_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Purges {
     waiting: VecDeque<Asked>,
-    /// True while the node prepares the first of the waiting purges.
+    /// True while the node prepares the first of the waiting purges, so that it does not begin twice.
     begun: bool,
 }
 
@@ -51,7 +51,8 @@ impl Purges {
 
 impl JetStream {
     /// Queues a client's purge until the nodes have prepared it, if the stream has many subjects, or if an
-    /// earlier purge of the stream waits. Returns false if the leader can propose the purge at once.
+    /// earlier purge of the stream waits. Returns false if the leader can propose the purge at once, because
+    /// it is cheap.
     pub(super) fn must_foresee(
         &mut self,
         reply: &[u8],
@@ -75,8 +76,8 @@ impl JetStream {
         Ok(true)
     }
 
-    /// Does a turn's part of the preparation of a purge, on the leader and on the followers. The leader
-    /// proposes the purge after the last part.
+    /// Does a turn's part of the preparation of a purge on this node, leader or follower, so that the purge
+    /// itself is quick. The leader proposes the purge after the last part.
     pub(super) fn serve_purges(&mut self, cx: &mut Context<'_>, now: Time) {
         self.streams.go_on_foreseeing(PART_LEN);
         let Some(first) = self.purges.waiting.front() else {

@@ -52,7 +52,7 @@ pub(super) struct Republishing {
     drawn: u64,
 }
 
-/// A committed message that waits until the node publishes it again.
+/// A committed message that waits until the node publishes it again, because a turn is bounded.
 #[derive(Debug)]
 struct Waiting {
     stream: StreamNumber,
@@ -81,7 +81,8 @@ impl Republishing {
         !self.waiting.is_empty() && !self.blocked
     }
 
-    /// Begins a turn: from now on the streams may publish [`A_TURN`] more messages.
+    /// Begins a turn: from now on the streams may publish [`A_TURN`] more messages, so that the turn stays
+    /// short.
     pub(super) const fn begin_turn(&mut self) {
         self.sent = 0;
     }
@@ -143,7 +144,7 @@ impl JetStream {
         self.serve_republishing(cx, now);
     }
 
-    /// Publishes the waiting messages again, until the turn's bound is reached or a log has no room.
+    /// Publishes the waiting messages again, until the turn has published enough or a log has no room.
     pub(super) fn serve_republishing(&mut self, cx: &mut Context<'_>, now: Time) {
         self.republishing.blocked = false;
         while self.republishing.sent < A_TURN && !cx.outputs.are_many() {

@@ -49,14 +49,14 @@ use super::reads::Indexed;
 pub(super) const PULLS: &[u8] = b"CONSUMER.MSG.NEXT.";
 pub(super) const READS: &[u8] = b"DIRECT.GET.";
 
-/// The result of handling an API request: an answer now, an answer later, or none. The caller sends the
-/// answer.
+/// The result of handling an API request: an answer now, an answer later, or none. By it the node sends the
+/// answer and counts the request.
 enum Reply {
-    /// The node answers the request at once, with this body.
+    /// The node answers the client at once with this body, because it needs no change or read.
     Now(Vec<u8>),
     /// The node refuses the client's request, and sends this error as the answer.
     Error(ApiError),
-    /// The node answers the request later, after a change or a read, or the client expects no answer.
+    /// The node answers the client later, after a change or a read, or the client expects no answer.
     Later,
     /// The streams do not take the request, so the client gets `no responders`, as if no node listened for
     /// the request.
@@ -306,7 +306,8 @@ impl JetStream {
 
     /// Decides about a request by the present state of streams and consumers. If the leader grants the
     /// request, it proposes the change, and answers the client once the group has applied it. Until then,
-    /// `change` makes other requests about the same stream or consumer wait.
+    /// `change` makes other requests about the same stream or consumer wait, so that the leader decides by
+    /// the state after it.
     fn change(
         &mut self,
         cx: &mut Context<'_>,
@@ -714,7 +715,7 @@ impl JetStream {
     }
 
     /// Makes the answer to the client that created a consumer, once the log has the consumer. Returns `None`
-    /// if the client gets the answer later, at `reply`.
+    /// if the client at `reply` gets the answer later, because the consumer is not prepared.
     pub(super) fn consumer_made(
         &mut self,
         cx: &mut Context<'_>,

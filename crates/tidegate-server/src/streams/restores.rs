@@ -59,20 +59,21 @@ const STEPS_A_TURN: usize = 512;
 /// long.
 const BYTES_A_TURN: usize = 256 * 1024;
 
-/// The streams that clients restore at this group's leader, see the [module](self).
+/// The streams that clients restore at this group's leader, by stream, see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Restores {
     running: BTreeMap<StreamNumber, Restoring>,
     /// The streams that a client began to restore at an earlier leader. This leader has no client for them,
-    /// and gives each up at the time in the map.
+    /// so it gives each up at the time in the map.
     orphans: BTreeMap<StreamNumber, Time>,
     /// The change counter of the group's streams when the leader last looked for streams without a client.
-    /// The leader looks again only after a change.
+    /// The leader looks again only after a change, to save the search.
     looked: Option<u64>,
     begun: u64,
 }
 
-/// A stream that a client restores, and the progress of the leader with its backup.
+/// A stream that a client restores, and the progress of the leader with its backup, from which the next turn
+/// goes on.
 #[derive(Debug)]
 struct Restoring {
     /// The token in the subject of the chunks, unique to this restoration, by which the leader knows the
@@ -87,7 +88,8 @@ struct Restoring {
     /// True while the reader needs more bytes from the client, or has read the whole backup. The leader then
     /// confirms chunks and reads no further.
     hungry: bool,
-    /// The reply subjects of the clients that wait until the leader confirms their chunk.
+    /// The reply subjects of the clients that wait until the leader confirms their chunk, so that they send
+    /// the next one.
     unconfirmed: Vec<Box<[u8]>>,
     /// The highest sequence among the messages that the leader has read from the backup, and the time of the
     /// latest one in microseconds since 1970. The last part of the restoration states both.
@@ -104,12 +106,12 @@ struct Restoring {
 
 #[derive(Debug)]
 enum State {
-    /// The leader reads the backup and proposes parts of it.
+    /// The leader reads the backup and proposes parts of it, until the backup ends.
     Reading,
     /// The leader has proposed the last part, and waits for its outcome.
     Ending,
-    /// The restoration has failed, and the leader deletes the stream. Then the leader answers the clients
-    /// with this error.
+    /// The restoration has failed, so the leader deletes the stream. Then the leader answers the clients with
+    /// this error.
     Failed(ApiError),
 }
 
@@ -199,7 +201,7 @@ impl JetStream {
         voice.answer_with(reply, &view::stream_restore(&subject));
     }
 
-    /// Takes a chunk of a backup that a client sends; an empty chunk says that the client has sent
+    /// Takes a chunk of a backup that a client sends; by an empty chunk the client says that it has sent
     /// everything.
     pub(super) fn handle_chunk(
         &mut self,
@@ -248,7 +250,7 @@ impl JetStream {
         Taken::Yes
     }
 
-    /// Records the outcome of a part that the leader proposed: the restoration goes on, or fails if the group
+    /// Handles the outcome of a part that the leader proposed: the restoration goes on, or fails if the group
     /// refused the part.
     pub(super) fn handle_part(&mut self, now: Time, own: StreamNumber, outcome: &Outcome) {
         let Some(restoring) = self.restores.running.get_mut(&own) else {
@@ -312,7 +314,8 @@ impl JetStream {
         orphans.retain(|own, _| self.streams.get(*own).is_some_and(Stream::is_restoring));
     }
 
-    /// Reads a backup, as far as a turn's bounds allow, and proposes the parts that are full.
+    /// Reads a backup, as far as a turn's bounds allow, and proposes the parts that are full, so that the
+    /// stream fills while the client sends.
     fn read_backup(
         &mut self,
         now: Time,
@@ -350,7 +353,7 @@ impl JetStream {
             }
         }
         // The leader proposes the last part only once the client has sent everything. If the client goes
-        // before, no stream is left.
+        // before, the leader deletes the stream and no half stream is left.
         if restoring.reader.is_ended() && restoring.waiter.is_some() {
             let (last, time_us) = restoring.last;
             let last_seq = restoring.facts.last_seq.unwrap_or_default().max(last);
@@ -469,7 +472,7 @@ impl JetStream {
     }
 
     /// Ends a restoration that is complete or has failed, and answers the client. Returns whether the
-    /// restoration has ended.
+    /// restoration has ended, so that the leader forgets it.
     fn conclude_restore(
         &mut self,
         cx: &mut Context<'_>,

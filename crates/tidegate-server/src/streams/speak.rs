@@ -75,7 +75,8 @@ impl Speech {
 }
 
 impl Voice<'_> {
-    /// Sends a message to the listeners at `to`. The listeners see `subject` as the subject of the message.
+    /// Sends a message to the listeners at `to`. The listeners see `subject` as the subject of the message,
+    /// which for a delivery is the stored message's subject.
     pub(super) fn say(
         &mut self,
         to: &[u8],
@@ -109,7 +110,7 @@ impl Voice<'_> {
             || self.cx.pending_at(to, None).is_some()
     }
 
-    /// Sends an answer that has a body and no headers to the client at `to`.
+    /// Sends the client at `to` the answer to its request, a message that has a body and no headers.
     pub(super) fn answer_with(&mut self, to: &[u8], body: &[u8]) {
         self.say(to, to, None, b"", body);
     }

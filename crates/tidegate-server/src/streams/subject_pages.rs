@@ -66,7 +66,8 @@ impl JetStream {
         })
     }
 
-    /// Queues a client's info request until the leader has the page of subjects for it.
+    /// Queues a client's info request until the leader has the page of subjects for it, because the leader
+    /// cannot answer it in one turn.
     pub(super) fn ask_for_page(
         &mut self,
         reply: &[u8],
@@ -162,6 +163,6 @@ impl JetStream {
 pub(crate) struct PageJob {
     /// The reply subject of the client that gets the encoded page.
     pub(crate) reply: Box<[u8]>,
-    /// The page of subjects that the thread encodes.
+    /// The page of subjects that the thread sorts and encodes.
     pub(crate) page: SubjectPage,
 }

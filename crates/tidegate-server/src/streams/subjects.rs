@@ -47,8 +47,8 @@ pub(crate) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
     };
     let mut tokens = asked.split(|b| *b == b'.');
     match (tokens.next(), tokens.next()) {
-        // In `STREAM.MSG.GET.<stream>` and similar subjects, the parser skips one more token before the
-        // stream's name.
+        // In `STREAM.MSG.GET.<stream>` and similar subjects, one more token stands before the stream's name,
+        // so the parser skips it.
         (Some(b"STREAM"), Some(b"MSG" | b"LEADER"))
         | (Some(b"CONSUMER"), Some(b"DURABLE" | b"MSG" | b"LEADER")) => stream(tokens.nth(1)),
         (Some(b"STREAM"), Some(b"INFO" | b"PURGE" | b"SNAPSHOT"))

@@ -109,8 +109,8 @@ impl JetStream {
     }
 }
 
-/// Returns whether a group keeps the stream, and has all of it. The group does not show other streams: for
-/// these it has only an entry of the directory, or a part of their messages.
+/// Returns whether a group keeps the stream, and has all of it. The group does not show other streams,
+/// because for these it has only an entry of the directory, or a part of their messages.
 fn is_kept(stream: &Stream) -> bool {
     stream.home().is_here() && !stream.is_filling() && !stream.is_restoring()
 }

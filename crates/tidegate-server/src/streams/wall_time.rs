@@ -9,7 +9,7 @@
 use tidegate::Time;
 
 /// While the returned time is ahead of the wall clock, [`WallTime`] slows it by one microsecond in this
-/// number of microseconds, until the two agree.
+/// number of microseconds, until the two agree, so that no consumer's timer stands still.
 const SLOWING: u64 = 8;
 
 /// Keeps the wall-clock time for entries and consumers, in microseconds since the Unix epoch, derived from

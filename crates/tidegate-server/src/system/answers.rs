@@ -1,4 +1,5 @@
-//! Makes the answers to questions of the system account's clients as JSON, in nats-server's form.
+//! Makes the answers to questions of the system account's clients as JSON, in nats-server's form, so that
+//! tools for nats-server can read them.
 
 use serde_json::{Value, json};
 use tidegate_nats::permissions::{Pattern, Permissions, Rules};
@@ -12,10 +13,10 @@ use crate::monitor::accounts;
 use crate::monitor::json::{self, Process, WallClock};
 use crate::sessions::system::{About, Asker, Page, Question};
 
-/// The answer of the server to a question of a client of the system account.
+/// The answer of the server to a question of a client of the system account, as the thread makes it.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// The server answers with this data, beside the facts about the server.
+    /// The server answers the question with this data, beside the facts about the server.
     Data(Value),
     /// The server has carried out the client's request, so it answers without data.
     Nothing,
@@ -25,13 +26,13 @@ pub(super) enum Answer {
     Stats(Value),
     /// The server answers with this document alone, without the facts about the server around it.
     Bare(Value),
-    /// The server answers with an error of this code and text.
+    /// The server answers with an error of this code and text, because it cannot do what the client asks.
     Error(u16, String),
 }
 
 impl Answer {
-    /// Makes the body of the answer, with `server`, the facts about the answering server; `None` if the
-    /// server sends no answer.
+    /// Makes the body of the answer, with `server`, the facts about the answering server, which every answer
+    /// shows; `None` if the server sends no answer.
     pub(super) fn body(self, server: Value) -> Option<Value> {
         Some(match self {
             Self::Data(data) => json!({ "server": server, "data": data }),
@@ -46,7 +47,7 @@ impl Answer {
     }
 }
 
-/// Makes the answer to a question for which the thread needs only a report of the event loop.
+/// Makes the answer to a client's question for which the thread needs only a report of the event loop.
 pub(super) fn answer(
     about: &About,
     question: &Question,
@@ -115,7 +116,7 @@ fn answer_page(page: Page, asked: &Asked, report: &Report, wall: &WallClock) -> 
     })
 }
 
-/// Makes the figures of the server that the answer to STATSZ shows.
+/// Makes the figures of the server that the answer to STATSZ shows, from which a client watches it.
 pub(super) fn stats(r: &Report, wall: &WallClock) -> Value {
     let process = Process::now();
     let t = r.stats.traffic;
@@ -162,7 +163,8 @@ pub(super) fn stats(r: &Report, wall: &WallClock) -> Value {
     out
 }
 
-/// Makes the facts about the client that asks: its user, account and permissions.
+/// Makes the facts about the client that asks: its user, account and permissions, because it asked about
+/// itself.
 fn user(account: Account, asker: Option<&Asker>, report: &Report) -> Value {
     let name = match account {
         Account::Global => ACCOUNT,

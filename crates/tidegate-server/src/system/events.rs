@@ -15,7 +15,8 @@ pub(super) fn subject(report: &Report, verb: &str) -> String {
     subject_of_server(&report.info.server_id, verb)
 }
 
-/// Makes the subject and the body of the message that tells the system account's clients of a new connection.
+/// Makes the subject and the body of the message that tells the system account's clients of a new connection,
+/// so that they can watch who uses the server.
 pub(super) fn connected(
     of: &Connection,
     server: Value,
@@ -51,7 +52,8 @@ pub(super) fn disconnected(
     let mut client = client(of, report, wall);
     client["stop"] = wall.at(of.until.as_nanos()).into();
     body["client"] = client;
-    // The names are from the view of the client: the client sent the messages that the server received.
+    // nats-server names the counts from the view of the client: the client sent the messages that the server
+    // received.
     let t = of.traffic;
     body["sent"] = json!({ "msgs": t.in_msgs, "bytes": t.in_bytes });
     body["received"] = json!({ "msgs": t.out_msgs, "bytes": t.out_bytes });
@@ -60,8 +62,8 @@ pub(super) fn disconnected(
 }
 
 fn event(kind: &str, server: Value, seq: u64, wall: &WallClock, report: &Report) -> Value {
-    // The id is unique: only this server has the server's id in it, and no other event of this server has the
-    // number.
+    // The id is unique, because only this server has the server's id in it, and no other event of this server
+    // has the number.
     let id: String = report.info.server_id.chars().take(12).collect();
     json!({
         "type": kind,

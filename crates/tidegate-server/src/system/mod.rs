@@ -86,7 +86,8 @@ impl Service {
         Some((report, WallClock::new(self.started, SystemTime::now())))
     }
 
-    /// Gets one report of the server's event loop; `None` if the loop is too busy or has ended.
+    /// Asks the server's event loop for one report, and waits for it; `None` if the loop is too busy or has
+    /// ended.
     fn part(&self, query: Query) -> Option<Report> {
         let (to, report) = sync_channel(1);
         self.handle.report(query, to).ok()?;

@@ -14,7 +14,7 @@ use crate::sessions::system::{About, Question};
 pub(super) struct Asked {
     pub(super) query: Query,
     pub(super) cid: u64,
-    /// True if only the leader of the directory of streams shall answer.
+    /// True if the client wants an answer only of the leader of the directory of streams.
     leader_only: bool,
     filter: Filter,
 }
@@ -54,7 +54,8 @@ struct Body {
 }
 
 impl Asked {
-    /// Returns whether the client wants an answer of this server, by the question's conditions.
+    /// Returns whether the client wants an answer of this server, by the question's conditions; a server that
+    /// is not meant stays silent.
     pub(super) fn is_for(&self, report: &Report) -> bool {
         let (f, info) = (&self.filter, &report.info);
         let follows = report

@@ -61,7 +61,7 @@ struct Gather {
     reply: Box<[u8]>,
     what: What,
     until: Time,
-    /// The groups that have still to report before the leader can answer the client.
+    /// The groups that have still to report before the leader can answer the client's request.
     awaited: BTreeSet<GroupId>,
     told: BTreeMap<DirectoryNumber, Value>,
     file_bytes: u64,
@@ -218,7 +218,7 @@ impl JetStream {
     }
 
     /// Answers the clients' requests for which all groups have reported, and the requests that have waited
-    /// for [`PATIENCE`].
+    /// for [`PATIENCE`], so that no client waits for a lost group.
     pub(crate) fn serve_gathers(&mut self, cx: &mut Context<'_>, now: Time) {
         let open = std::mem::take(&mut self.directory.gathers.open);
         let (done, open) = open

@@ -28,7 +28,7 @@ use crate::streams::outcome::Then;
 /// group still differs from the directory.
 const AGAIN: Duration = Duration::from_millis(250);
 /// The longest time for which a client waits until the group has made the client's change; then the leader
-/// answers with an error.
+/// answers with an error, so that no client waits in vain.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The limit on the number of clients that wait for changes of the group's streams; the leader refuses more,
 /// so that they take bounded memory.
@@ -43,7 +43,7 @@ pub(crate) struct Keeping {
     /// The number that each stream has in this group, by the stream's directory number. With it the leader
     /// finds the stream that a message names.
     own: BTreeMap<DirectoryNumber, StreamNumber>,
-    /// The directory numbers of the open streams, into which clients publish.
+    /// The directory numbers of the open streams, into which clients may publish and which the leader serves.
     open: BTreeSet<DirectoryNumber>,
     /// The directory numbers of the streams that the group once created and that its members have lost. The
     /// leader logs each of them and creates none again.
@@ -80,11 +80,11 @@ struct Asker {
 enum Repair {
     /// The group creates a stream, because the directory lists the stream for this group.
     Create(DirectoryNumber),
-    /// The group creates an empty copy of a stream that moves to the group. The fields are the stream's
-    /// directory number and the number of the move.
+    /// The group creates an empty copy of a stream that moves to the group, into which it imports the parts.
+    /// The fields are the stream's directory number and the number of the move.
     Copy(DirectoryNumber, MoveNumber),
-    /// The group gives its stream the directory's configuration. The fields are the directory number and the
-    /// group's number of the stream.
+    /// The group gives its stream the directory's configuration, because a client has updated the stream. The
+    /// fields are the directory number and the group's number of the stream.
     Update(DirectoryNumber, StreamNumber),
     /// The group deletes its stream, because the directory does not list it for this group any more. The
     /// fields are the directory number and the group's number of the stream.
@@ -92,7 +92,7 @@ enum Repair {
     /// The group thaws a stream that stays, because the directory has called its move off. The fields are the
     /// directory number, the group's number of the stream, and the number of the move.
     Thaw(DirectoryNumber, StreamNumber, MoveNumber),
-    /// The leader reports to the directory that the group has created the stream.
+    /// The leader reports to the directory that the group has created the stream, so that the stream opens.
     TellMade(DirectoryNumber),
     /// The leader waits, because this node's copy of the directory does not yet show which step is due.
     Wait,
@@ -229,7 +229,7 @@ impl JetStream {
     }
 
     /// Returns whether clients may publish into this stream: the group keeps it, and it is open and not
-    /// moving.
+    /// moving, so that the leader serves it.
     pub(crate) fn is_open_here(&self, stream: &Stream) -> bool {
         match stream.home() {
             Home::Here => stream.transit() == Transit::None,
@@ -238,8 +238,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes the changes that the group needs to match the directory, whenever the directory or the
-    /// group's streams have changed, or a retry is due.
+    /// Does the leader's comparison: proposes the changes that the group needs to match the directory,
+    /// whenever the directory or the group's streams have changed, or a retry is due.
     pub(crate) fn reconcile(&mut self, cx: &mut Context<'_>, now: Time) {
         if !self.role.serves || self.group == ALL {
             return;

@@ -37,14 +37,15 @@ pub(crate) enum LeaderMessage {
     Changed {
         /// The kind of change that the stream's group must make.
         change: Change,
-        /// The directory number of the stream that the directory changed.
+        /// The directory number of the stream that the directory changed, by which the group finds the
+        /// stream.
         stream: DirectoryNumber,
         /// The index of the log entry by which the group of all nodes changed the directory. The group's
         /// leader answers the client only after that entry.
         index: u64,
     },
     /// Tells the leader of the directory that the sender's group has created the streams with these directory
-    /// numbers.
+    /// numbers, so that the directory marks them as created.
     Made(Vec<DirectoryNumber>),
     /// Tells the leader of the directory that the restoration of the streams with these directory numbers has
     /// failed in the sender's group, so that the directory deletes them.
@@ -55,15 +56,17 @@ pub(crate) enum LeaderMessage {
         /// The number of the question, which the report repeats, by which the leader of the directory finds
         /// the client's request.
         question: u64,
-        /// The directory numbers of the streams about which the directory's leader asks.
+        /// The directory numbers of the streams about which the directory's leader asks, because a client's
+        /// list shows them.
         streams: Vec<DirectoryNumber>,
     },
-    /// Brings the report of a group, the answer to `Report`, to the leader of the directory.
+    /// Brings the report of a group, the answer to `Report`, to the leader of the directory, which adds it to
+    /// the client's answer.
     Reported(Reported),
     /// Asks the leader of a moving stream's home group for the part of the stream that follows the cursor
     /// `from`, so that the target can import that part.
     Export {
-        /// The directory number of the moving stream.
+        /// The directory number of the moving stream, by which the home group finds it.
         stream: DirectoryNumber,
         moving: Moving,
         from: Cursor,
@@ -90,7 +93,8 @@ pub(crate) enum LeaderMessage {
     /// Answers `Take`: brings the messages to the leader of the group of the stream that takes them in, which
     /// proposes them.
     Given {
-        /// The directory number of the stream that takes in the messages.
+        /// The directory number of the stream that takes in the messages, by which its leader finds the work
+        /// for the origin.
         target: DirectoryNumber,
         /// The key of that stream's source, by which its leader finds the work for the origin.
         key: String,
@@ -144,8 +148,8 @@ pub(crate) enum Change {
     Restoring,
 }
 
-/// Converts the kind of a client's API request into the kind of change to a stream that the directory's
-/// leader forwards; `None` if such a request changes no stream.
+/// Converts the kind of a client's API request into the kind of change that the directory's leader forwards
+/// to the stream's group; `None` if such a request changes no stream.
 pub(crate) const fn changed(kind: Answer) -> Option<Change> {
     match kind {
         Answer::StreamCreate => Some(Change::Created),

@@ -39,7 +39,7 @@ use super::requests::PULLS;
 /// serves the stream; the directory's leader refuses more, so that they take bounded memory.
 const DOUBTS_MAX: usize = 4096;
 /// The time for which a request waits until the directory's leader knows a node that serves the stream. Then
-/// the leader refuses it.
+/// the leader refuses the request, so that its client does not wait in vain.
 const DOUBT: Duration = Duration::from_millis(500);
 
 /// The limit on the number of decided changes of streams that wait for a leader of the stream's group. If
@@ -60,8 +60,8 @@ pub(super) struct Directory {
     /// All groups of the cluster with their members, among which the leader chooses a group for a new stream;
     /// empty if the node is alone.
     groups: Vec<GroupOf>,
-    /// The index of the last entry of this group's log that this node has applied. With it the node knows if
-    /// it has applied a certain change.
+    /// The index of the last entry of this group's log that this node has applied. With it the leader of
+    /// another group knows whether this node has applied a certain change.
     pub(in crate::streams) applied: u64,
     /// True once this node's copy of the directory has caught up with the state that the other nodes had when
     /// this process started. Before that no stream opens.
@@ -139,8 +139,8 @@ impl Directory {
 }
 
 impl JetStream {
-    /// Sets the groups of the cluster, the group of all nodes first. The directory's leader chooses new
-    /// streams' groups among them.
+    /// Sets the groups of the cluster, the group of all nodes first. The directory's leader chooses the
+    /// groups of new streams among them.
     pub(crate) fn set_groups(&mut self, groups: Vec<GroupOf>) {
         self.role.interest_changed = true;
         self.directory.groups = groups;
@@ -369,8 +369,8 @@ impl JetStream {
             return;
         }
         if kind == Answer::StreamDelete {
-            // The directory's leader answers the client at once: the group that keeps the stream deletes it
-            // as soon as the group has a leader.
+            // The directory's leader answers the client at once, because the group that keeps the stream
+            // deletes it as soon as the group has a leader.
             let body = answer::success(kind);
             self.voice(cx, now).answer_with(reply, &body);
         } else if self.directory.untold.len() < UNTOLD_MAX {
@@ -382,7 +382,7 @@ impl JetStream {
     }
 
     /// Forwards the waiting changes of streams to the groups that have a leader now, and refuses changes that
-    /// have waited too long.
+    /// have waited too long, so that no client waits in vain.
     pub(super) fn serve_untold(&mut self, cx: &mut Context<'_>, now: Time) {
         if self.directory.look_at.is_none_or(|at| at > now) {
             return;
@@ -441,7 +441,7 @@ impl JetStream {
     }
 
     /// Keeps a request at `$JS.>` about a stream of another group until this node knows a node that serves
-    /// the stream. The other nodes send requests for unknown servers to the directory's leader.
+    /// the stream. The other nodes send such requests here, because this node leads the directory.
     pub(crate) fn handle_request_away(
         &mut self,
         cx: &mut Context<'_>,
@@ -494,7 +494,7 @@ impl JetStream {
     }
 
     /// Hands the clients' waiting requests on to the nodes that serve their streams now, and refuses requests
-    /// that have waited too long.
+    /// that have waited too long, so that no client waits in vain.
     pub(super) fn serve_doubts(&mut self, cx: &mut Context<'_>, now: Time) {
         if self.directory.doubts_at.is_none_or(|at| at > now) {
             return;

@@ -74,8 +74,8 @@ pub(crate) struct Moves {
     /// streams; `None` before the first look. While both stay the same, the leader need not look again.
     looked: Option<(u64, u64)>,
     arriving: BTreeMap<DirectoryNumber, Arriving>,
-    /// The targets' requests for parts that this group's leader has not handled yet. It answers them in the
-    /// group's turn.
+    /// The targets' requests for parts that this group's leader has not handled yet. The leader answers them
+    /// in the group's turn, because only then it can read the directory.
     asked: BTreeMap<DirectoryNumber, (Moving, Cursor)>,
     leaving: BTreeMap<DirectoryNumber, Leaving>,
     /// For each stream that leaves, the number of bytes that the target's copy still lacks, and the time at
@@ -85,10 +85,10 @@ pub(crate) struct Moves {
     /// after which the leader may propose the freeze again.
     freezing: BTreeMap<StreamNumber, Time>,
     /// The frozen streams that leave this group, by the stream's number in the group, until the directory
-    /// ends their moves.
+    /// ends their moves. The leader gives a move up if its target asks no more.
     frozen: BTreeMap<StreamNumber, Frozen>,
     /// The streams for which the group has given a move up: the target, and the time until which the group
-    /// does not freeze the stream again for this target.
+    /// does not freeze the stream again for this target. Meanwhile clients can publish.
     calm: BTreeMap<DirectoryNumber, (GroupId, Time)>,
     /// The consumers of moved streams that this node served. The node keeps them until it can send their
     /// clients to the target's server.
@@ -105,7 +105,8 @@ pub(crate) struct Moves {
     look_at: Option<Time>,
 }
 
-/// A stream that moves to this group, and the progress of the target's leader with the stream's parts.
+/// A stream that moves to this group, and the progress of the target's leader with the stream's parts, by
+/// which it asks for the next part.
 #[derive(Debug)]
 struct Arriving {
     /// The number that the target group has given to its copy of the stream, by which the leader imports the
@@ -114,7 +115,7 @@ struct Arriving {
     home: GroupId,
     moving: Moving,
     /// True while the group has not yet applied or refused the import of a part that the leader proposed. The
-    /// leader asks for no other part meanwhile.
+    /// leader asks for no other part meanwhile, so that parts arrive in order.
     proposed: bool,
     /// The time at which the target's leader asks for the next part again or, if the copy is complete,
     /// reports it to the directory again; `None` if the leader may act at once.
@@ -122,7 +123,7 @@ struct Arriving {
 }
 
 /// A stream that leaves this group, with the export, not yet sent, of the part that the target's leader has
-/// asked for.
+/// asked for. The leader sends it once the messages are in memory.
 #[derive(Debug)]
 struct Leaving {
     own: StreamNumber,
@@ -146,7 +147,7 @@ struct Nearing {
 }
 
 /// A frozen stream that moves away from this group. The leader keeps this state until the directory ends the
-/// move.
+/// move, so that it can give the move up.
 #[derive(Debug)]
 struct Frozen {
     stream: DirectoryNumber,
@@ -359,7 +360,8 @@ impl JetStream {
             }
         }
         for (group, told) in tell {
-            // If the message reaches no leader, this node sends the message again at the time `again`.
+            // If the message reaches no leader, this node sends the message again at the time `again`, so the
+            // failure does no harm.
             cx.tell_group(group, None, told);
         }
     }
@@ -474,7 +476,7 @@ impl JetStream {
     }
 
     /// Sends the exports for which target groups asked, as far as the exports' messages are in memory. Makes
-    /// the store read the missing messages.
+    /// the store read the missing messages, so that a later turn can send the rest.
     pub(crate) fn serve_exports(
         &mut self,
         cx: &mut Context<'_>,
@@ -546,7 +548,7 @@ impl JetStream {
     }
 
     /// Proposes to import a part of a moving stream into this group's copy, as the home group has exported
-    /// the part.
+    /// the part, so that the copy has it on every node.
     pub(crate) fn handle_exported(
         &mut self,
         now: Time,

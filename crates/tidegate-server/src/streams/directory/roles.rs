@@ -33,8 +33,8 @@ const SETTLING: Duration = Duration::from_millis(50);
 /// The limit on the number of pulls that a node keeps until the group has a leader, so that they take bounded
 /// memory.
 const PARKED_MAX: usize = 4096;
-/// The limit on the number of streams for which the node records changed subjects one by one. Above it, the
-/// node records that the subjects of any stream may have changed.
+/// The limit on the number of streams for which the node records changed subjects one by one. Above it, to
+/// save memory, the node records that the subjects of any stream may have changed.
 const CHANGED_MAX: usize = 4096;
 /// The status that ends a pull which this node does not serve, so that the client sends its pull again, to
 /// the node that leads now.
@@ -43,16 +43,17 @@ const LED_ELSEWHERE: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
 /// through this node: a few round trips.
 const ASKING: Duration = Duration::from_millis(100);
 
-/// This node's role in the group, as leader or follower, and the state that follows from the role.
+/// This node's role in the group, as leader or follower, and the state that the node needs in this role.
 #[derive(Debug)]
 pub(crate) struct Role {
-    /// True if this node leads the group: it answers requests and serves consumers.
+    /// True if this node leads the group: it then answers requests and serves consumers, and a follower does
+    /// not.
     pub(crate) serves: bool,
-    /// True if this node has won the last election of the group. It serves once it has applied every entry
-    /// that was committed before.
+    /// True if this node has won the last election of the group. The node serves once it has applied every
+    /// entry that was committed before, because it must know them.
     pub(crate) elected: bool,
-    /// The number of nodes that keep the group's streams: the highest number of replicas that a stream may
-    /// ask for.
+    /// The number of nodes that keep the group's streams, which is the highest number of replicas that a
+    /// client may ask for.
     pub(crate) nodes: usize,
     pub(crate) cluster: ClusterInfo,
     /// The tags of the nodes of the cluster, by which the leader chooses the nodes of a stream.
@@ -73,8 +74,8 @@ pub(crate) struct Role {
     pub(crate) interest_changed_of: BTreeSet<StreamNumber>,
 }
 
-/// The reason why a node is behind, as a health check shows it, until the first call of
-/// [`JetStream::set_cluster`].
+/// The reason that a health check shows until the first call of [`JetStream::set_cluster`], because a
+/// starting node counts as behind.
 const STARTING: &str = "it has just started, and has not heard from the others yet";
 
 impl Default for Role {
@@ -99,10 +100,10 @@ impl Default for Role {
 #[derive(Default)]
 pub(crate) struct Lost {
     /// The consumers that this node served while it led. The node keeps them until it has sent their clients
-    /// the status that ends the consumer.
+    /// the status that ends the consumer, so that they turn to the new leader.
     orphans: Vec<Live>,
     /// The reply subjects of pulls that arrived while the group had no leader. The node ends them once the
-    /// group has a leader.
+    /// group has a leader, so that clients send them again.
     parked: Vec<Box<[u8]>>,
     /// The time at which the node answers the waiting clients, if the group still has a leader then; `None`
     /// while the group has none or no client waits.
@@ -182,8 +183,9 @@ impl JetStream {
         all
     }
 
-    /// Returns the second number, as in [`JetStream::reasons`], of the reason that this stream gives; `None`
-    /// if other nodes have no reason to send messages of this stream to this node.
+    /// Returns, to see whether an announcement is old, the second number, as in [`JetStream::reasons`], of
+    /// the reason that this stream gives; `None` if other nodes have no reason to send messages of this
+    /// stream to this node.
     pub(crate) fn reason_of(&self, stream: StreamNumber) -> Option<u64> {
         let speaks = self.role.serves && self.role.parting.is_none();
         let stream = self.streams.get(stream).filter(|_| speaks)?;
@@ -191,7 +193,7 @@ impl JetStream {
     }
 
     /// Lists the subjects that this node announces to the other nodes for one of the reasons in
-    /// [`JetStream::reasons`].
+    /// [`JetStream::reasons`], so that they send matching messages.
     pub(crate) fn interest_for(&self, stream: StreamNumber) -> Vec<Box<[u8]>> {
         let mut all = Vec::new();
         match self.streams.get(stream) {
@@ -250,8 +252,8 @@ impl JetStream {
         self.wall.not_before(now, self.streams.now_us());
     }
 
-    /// Prepares the stop of this node. No other node has the streams that only this node keeps, so other
-    /// nodes should send no more messages for these streams.
+    /// Prepares the stop of this node by withdrawing its announcements. No other node has the streams that
+    /// only this node keeps, so other nodes should send no more messages for these streams.
     pub(crate) fn handle_parting(&mut self, now: Time) {
         if self.group != ALL && self.role.nodes <= 1 {
             self.role.parting.get_or_insert(now);
@@ -353,7 +355,7 @@ impl JetStream {
     }
 
     /// Returns whether this node has handed leadership over: another node leads, and clients have had time to
-    /// create new consumers on that node. A node that stops waits for that.
+    /// create new consumers on that node. A node that stops waits for that, so that its clients lose nothing.
     #[must_use]
     pub(crate) fn has_handed_over(&self, now: Time) -> bool {
         let asked = self.lost.orphans_told.is_none_or(|at| at + ASKING <= now);
@@ -361,8 +363,8 @@ impl JetStream {
             && self.lost.orphans.is_empty()
             && self.lost.parked.is_empty()
             && asked;
-        // No other node can lead streams that only this node keeps. In this case the node waits until the
-        // other nodes know that it stops, and all messages that they sent before have arrived.
+        // No other node can lead streams that only this node keeps. The stopping node therefore only waits
+        // until the other nodes know that it stops, and all messages that they sent before have arrived.
         gone || self.role.parting.is_some_and(|at| at + ASKING <= now)
     }
 
@@ -449,9 +451,9 @@ pub(crate) enum InterestChanged {
 /// A client's request that another node lead the group, which the event loop carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StepDown {
-    /// The name of the node that the client wants to lead; `None` for any node.
+    /// The name of the node that the client wants to lead; with `None` the event loop chooses a node.
     pub(crate) preferred: Option<String>,
-    /// The tags that the client wants the next leader to have.
+    /// The tags that the client wants the next leader to have. The event loop chooses a node with them.
     pub(crate) tags: Vec<String>,
 }
 

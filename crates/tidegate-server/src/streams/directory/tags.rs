@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeTags {
-    /// The tags of each node, by the node's id, as the node stated them.
+    /// The tags of each node, by the node's id, as the node stated them. The directory's leader compares them
+    /// with a stream's tags.
     nodes: BTreeMap<u64, Vec<String>>,
     /// A prefix of tags that the operator sets: the nodes of one stream must have different tags with this
     /// prefix, for example different zones. Empty if the operator sets none.
@@ -31,8 +32,8 @@ impl NodeTags {
         tags.iter().all(|tag| of.contains(&tag.to_lowercase()))
     }
 
-    /// Returns whether these nodes may keep a stream together that a client restricts to these tags. Tags
-    /// with the operator's prefix override the operator's rule.
+    /// Returns whether these nodes may keep a stream together that a client restricts to these tags. If the
+    /// client names tags with the operator's prefix, these override the operator's rule.
     pub(crate) fn fits(&self, members: &[u64], tags: &[String]) -> bool {
         let ruled = |tag: &String| tag.to_lowercase().starts_with(&self.unique);
         let differ = self.unique.is_empty() || tags.iter().any(ruled) || self.differ(members);
@@ -40,7 +41,7 @@ impl NodeTags {
     }
 
     /// Returns whether each of these nodes has a tag with the operator's prefix that none of the others has,
-    /// as the operator's rule demands.
+    /// as the operator's rule demands, so that the copies of a stream are apart.
     fn differ(&self, members: &[u64]) -> bool {
         let mut seen = BTreeSet::new();
         members.iter().all(|node| {

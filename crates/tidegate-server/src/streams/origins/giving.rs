@@ -116,7 +116,8 @@ pub(super) fn filter_of(source: &StreamSource) -> Filter {
     }
 }
 
-/// The result of the leader's look at a request: an answer, or not yet one.
+/// The result of the leader's look at a request: an answer to send, or none yet, so that the request keeps
+/// waiting.
 enum Found {
     Answer(Answer),
     NotYet,
@@ -198,7 +199,7 @@ impl Waiting {
 }
 
 /// Returns the sequence of the first message that a stream takes in from its origin, as the source's
-/// configuration states it.
+/// configuration states it. Later intakes follow their progress.
 fn start(source: &StreamSource, origin: &Stream) -> StreamSeq {
     let first = match source.opt_start_time {
         _ if source.opt_start_seq > StreamSeq::ZERO => source.opt_start_seq,

@@ -47,7 +47,7 @@ pub(super) struct Holding {
     /// position of the holder at the last proposal.
     proposed: BTreeMap<(StreamNumber, String), (Option<StreamSeq>, Time)>,
     /// The change counters of the directory and of the group's streams when the leader last looked for
-    /// holders without a stream. The leader looks again only after a change.
+    /// holders without a stream. The leader looks again only after a change, to save the search.
     looked: Option<(u64, u64)>,
 }
 

@@ -41,7 +41,7 @@ type Key = (StreamNumber, String);
 #[derive(Debug, Default)]
 pub(crate) struct Takers {
     /// The change counters of the directory and of the group's streams when the leader last looked for
-    /// streams with origins; `None` makes the leader look again.
+    /// streams with origins; to save the search, the leader looks again only after a change or with `None`.
     looked: Option<(u64, u64)>,
     all: BTreeMap<Key, Taker>,
     /// The time at which the leader next has to ask an origin for messages, for the event loop's timer.
@@ -84,7 +84,7 @@ impl Takers {
         OriginState {
             name: source.name.clone(),
             lag: taker.map_or(0, Taker::lag),
-            // As in nats-server, clients see -1 if the origin has never answered.
+            // Clients see -1 if the origin has never answered, because nats-server shows that.
             active: heard.map_or(-1, |at| i64::try_from(now.since(at)).unwrap_or(i64::MAX)),
             external: source.external.clone(),
             filter_subject: source.filter_subject.clone(),
@@ -225,7 +225,8 @@ impl JetStream {
         self.takers.all = takers;
     }
 
-    /// Keeps an answer of an origin's leader until this node handles it in the turn of the group.
+    /// Keeps an answer of an origin's leader until this node handles it in the turn of the group, because
+    /// only then it can propose.
     pub(crate) fn note_answer(&mut self, stream: DirectoryNumber, key: String, answer: Answer) {
         // An origin gives at most one answer to each request, so the node drops more answers than it has
         // origins.
@@ -320,7 +321,8 @@ impl JetStream {
         }
     }
 
-    /// Records the outcome of an intake that the leader proposed, and tells the origin's taker.
+    /// Records the outcome of an intake that the leader proposed, and tells the origin's taker, which decides
+    /// when the leader asks again.
     pub(super) fn handle_taken_in(&mut self, now: Time, key: Key, outcome: &Outcome) {
         let Some(taker) = self.takers.all.get_mut(&key) else {
             return;

@@ -20,7 +20,8 @@ const LOST: Duration = Duration::from_secs(12);
 /// The time after which the leader asks the origin again after an error. The leader doubles it with each
 /// further error, so that a broken origin costs little.
 const AGAIN: Duration = Duration::from_millis(250);
-/// The longest time that the leader waits after errors before it asks the origin again.
+/// The longest time that the leader waits after errors before it asks the origin again, so that an origin
+/// that comes back is found soon.
 const AGAIN_MAX: Duration = Duration::from_secs(8);
 /// The number of messages that the stream's filters do not pass and that the leader skips without an intake.
 /// After more of them the leader proposes an intake, so that the log has the progress.
@@ -34,7 +35,7 @@ pub(super) struct Taker {
     /// The number of errors in a row, from which the leader computes how long it waits.
     errors: u32,
     /// The progress beyond the progress in the log. The leader has reached it by skipping messages that the
-    /// stream does not want.
+    /// stream does not want, so the log need not record each skip.
     passed: Option<Progress>,
     /// The number of messages that the origin has beyond the progress, which clients see as the lag.
     lag: u64,
@@ -60,7 +61,8 @@ enum Step {
 pub(super) struct Given {
     pub(super) from: Option<Progress>,
     pub(super) to: Progress,
-    /// The number of messages in the answer of the origin's leader.
+    /// The number of messages in the answer of the origin's leader. With messages, the leader proposes an
+    /// intake.
     pub(super) messages: usize,
     /// The sequence of the last message that the origin has, from which the taker computes the lag.
     pub(super) last: StreamSeq,
@@ -91,8 +93,8 @@ impl Taker {
         self.deadline() <= now
     }
 
-    /// Returns the progress that the leader states in its next request: the origin's next messages follow it.
-    /// `logged` is the progress in the log.
+    /// Returns the progress that the leader states in its next request: the origin's next messages follow it,
+    /// so that no message comes twice. `logged` is the progress in the log.
     pub(super) fn from(&self, logged: Option<Progress>) -> Option<Progress> {
         let logged = logged?;
         let passed = self.passed.filter(|passed| passed.origin == logged.origin);
@@ -142,8 +144,8 @@ impl Taker {
         false
     }
 
-    /// Notes that the origin cannot give messages, or that the stream could not take them. The leader then
-    /// waits before it asks again.
+    /// Records that the origin cannot give messages, or that the stream could not take them. The leader then
+    /// waits before it asks again, so that a lasting error costs little.
     pub(super) fn handle_error(&mut self, now: Time, error: ApiError) {
         let wait = AGAIN * (1 << self.errors.min(5));
         self.errors = self.errors.saturating_add(1);

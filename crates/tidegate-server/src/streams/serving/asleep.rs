@@ -38,7 +38,7 @@ pub(super) fn may_sleep(config: &ConsumerConfig, state: &State) -> bool {
 
 /// The view of a consumer of a stream that this node serves, awake or asleep, for answers to clients.
 pub(crate) enum Served<'a> {
-    /// The consumer is awake: the node has its live part.
+    /// The consumer is awake: the node has its live part, from which it answers.
     Live(LiveAt<'a>),
     Asleep(Asleep<'a>),
 }
@@ -52,7 +52,7 @@ pub(crate) struct Asleep<'a> {
 }
 
 impl<'a> Served<'a> {
-    /// Returns the consumer's live part, if the node has it, and `None` if the consumer is asleep.
+    /// Returns the consumer's live part, which counts its deliveries; `None` if the consumer is asleep.
     pub(crate) const fn live(&self) -> Option<&'a Live> {
         match self {
             Self::Live(LiveAt(live, _)) => Some(live),
@@ -60,8 +60,8 @@ impl<'a> Served<'a> {
         }
     }
 
-    /// Returns the configuration of the consumer. If the log keeps the consumer, the group's state shares the
-    /// memory of the configuration.
+    /// Returns the configuration of the consumer, for an answer or a comparison. If the log keeps the
+    /// consumer, the group's state shares the memory of the configuration.
     pub(crate) fn shared_config(&self) -> Arc<ConsumerConfig> {
         match self {
             Self::Live(LiveAt(live, _)) => Arc::clone(&live.config),
@@ -148,7 +148,7 @@ impl JetStream {
     }
 
     /// Returns whether this node serves the consumers of a stream: the node leads the group, and the stream
-    /// is not moving to another group.
+    /// is not moving to another group, so that clients may use them here.
     fn serves_consumers_of(&self, stream: &Stream) -> bool {
         self.role.serves && stream.transit() == Transit::None
     }

@@ -41,7 +41,7 @@ const BUDGET: usize = 1024;
 pub(crate) struct Consumers {
     live: HashMap<Key, Box<Live>, RandomState>,
     names: HashMap<StreamNumber, BTreeMap<Box<str>, Key>, RandomState>,
-    /// For each stream, an index that finds the consumers which want the messages of a subject.
+    /// For each stream, an index by which the node finds the consumers that want a stored message.
     interests: HashMap<StreamNumber, Interest, RandomState>,
     /// The keys of the push consumers by deliver subject, so that a new subscription there wakes them.
     pushed: BTreeMap<Box<[u8]>, Vec<Key>>,
@@ -162,7 +162,8 @@ impl Consumers {
     }
 
     /// Handles a client's new subscription to this pattern: wakes the consumers that push to a matching
-    /// subject, and the consumers with waiting pulls at a matching reply subject.
+    /// subject, and the consumers with waiting pulls at a matching reply subject, because they may deliver
+    /// now.
     pub(crate) fn handle_subscribed(&mut self, pattern: &[u8]) {
         if !self.away.is_empty() {
             self.listens_again(pattern);
@@ -215,7 +216,7 @@ impl Consumers {
     }
 
     /// Updates [`Consumers::away`], the index of pulls without a listener, after the pulls of one consumer
-    /// may have changed.
+    /// may have changed, so that a new subscription finds them.
     fn note_away(&mut self, key: Key) {
         let Some(live) = self.live.get_mut(&key) else {
             return;
@@ -335,7 +336,7 @@ pub(crate) struct Known<'a> {
 
 impl JetStream {
     /// Begins to serve a consumer that the log has or that a client's request creates, and adds it to the
-    /// indexes.
+    /// indexes, so that messages and timers wake it.
     pub(crate) fn take_up(
         &mut self,
         now: Time,
@@ -539,13 +540,14 @@ impl JetStream {
     }
 
     /// Makes some consumers count the messages that they have still to deliver again: the consumers that an
-    /// entry has created, changed or reset, and the consumers of purged streams.
+    /// entry has created, changed or reset, and the consumers of purged streams. Their old counts no longer
+    /// hold.
     fn count_anew(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
         for effect in effects {
             match effect {
                 Effect::Purged { stream, .. } => self.tell_purged(now, *stream),
                 // A later command of the entry may have deleted the stream or the consumer. The node then
-                // finds nothing to serve.
+                // finds nothing to serve, which is no error.
                 Effect::StreamFilled { stream } | Effect::StreamThawed { stream }
                     if self.role.serves =>
                 {
@@ -688,7 +690,8 @@ impl JetStream {
         self.reconfigure(now, key, &config)
     }
 
-    /// Applies a changed configuration to a consumer that this node serves, and to its filter and indexes.
+    /// Applies a changed configuration to a consumer that this node serves, and to its filter and indexes, so
+    /// that the consumer delivers by the new configuration.
     pub(crate) fn reconfigure(
         &mut self,
         now: Time,
@@ -753,8 +756,8 @@ impl JetStream {
         }
     }
 
-    /// Wakes the consumers with a timer that is due, and lists the consumers that the node serves in this
-    /// turn.
+    /// Begins the turn of the consumers: wakes the consumers with a timer that is due, and lists the
+    /// consumers that the node serves in this turn.
     pub(crate) fn begin_consumers(&mut self, cx: &mut Context<'_>, now: Time) {
         while let Some((at, key)) = self.consumers.timers.first().copied()
             && at <= now
@@ -779,8 +782,8 @@ impl JetStream {
         self.consumers.serving.pop_front()
     }
 
-    /// Serves a consumer in this turn: the consumer delivers its messages, and the leader proposes the
-    /// consumer's changes.
+    /// Serves a consumer in this turn, because it has work: the consumer delivers its messages, and the
+    /// leader proposes the consumer's changes.
     pub(crate) fn serve_consumer(
         &mut self,
         cx: &mut Context<'_>,
@@ -879,8 +882,8 @@ impl JetStream {
         }
         if ends {
             match told {
-                // The leader has already proposed the deletion. A second deletion could delete a later
-                // consumer with the same name.
+                // The leader has already proposed the deletion, so it proposes no second one. A second
+                // deletion could delete a later consumer with the same name.
                 true if self.consumers.is_deleted(key) => {}
                 true => {
                     if takes {

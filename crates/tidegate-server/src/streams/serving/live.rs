@@ -23,13 +23,14 @@ use crate::streams::reads::{Fetched, Held, fetch};
 /// subjects. For more, one turn would take too long.
 const COUNTED_AT_ONCE: u64 = if cfg!(test) { 6 } else { 4096 };
 
-/// A consumer that this node serves, with the state of the consumer that only this node has.
+/// A consumer that this node serves, with the state that only the serving node has and that a new leader
+/// builds again.
 pub(crate) struct Live {
     pub(crate) consumer: Consumer,
     pub(super) stream: StreamNumber,
     pub(super) name: Box<str>,
     /// The consumer's configuration. If the log keeps the consumer, the group's state shares the
-    /// configuration's memory.
+    /// configuration's memory, to save space.
     pub(crate) config: Arc<ConsumerConfig>,
     pub(super) created_us: u64,
     pub(crate) filter: Filter,
@@ -58,7 +59,8 @@ pub(crate) struct Live {
     pub(super) listed: bool,
     /// The time at which a timer makes the node serve the consumer again; [`Time::NEVER`] if no time is set.
     pub(super) armed: Time,
-    /// True once the node has found that no client uses the consumer and has begun to end the consumer.
+    /// True once the node has found that no client uses the consumer and has begun to end the consumer, so
+    /// that it waits only for the last delta.
     pub(crate) ending: bool,
     /// True once the leader has proposed to delete the consumer because no client used it. The consumer then
     /// ends even if a client uses it meanwhile.
@@ -69,10 +71,10 @@ pub(crate) struct Live {
 /// consumer then knows how many messages are pending.
 #[derive(Debug)]
 pub(crate) struct Question {
-    /// The reply subject of the client that gets the answer.
+    /// The reply subject of the client that gets the answer, once the consumer is prepared.
     pub(crate) reply: Box<[u8]>,
-    /// The kind of the answer that the node sends: the answer to an info request, or to the creation of a
-    /// consumer.
+    /// The kind of the answer for which the client waits: the answer to an info request, or to the creation
+    /// of a consumer.
     pub(crate) kind: answer::Kind,
 }
 

@@ -40,8 +40,8 @@ impl JetStream {
         Ok(true)
     }
 
-    /// Answers the clients that have waited until a consumer is prepared and knows how many messages are
-    /// pending.
+    /// Answers the clients that have waited for a consumer, because the consumer is prepared now and knows
+    /// how many messages are pending.
     pub(crate) fn handle_prepared(&mut self, cx: &mut Context<'_>, now: Time, key: Key) {
         self.conclude_done_reset(cx, now, key);
         let Some(live) = self.consumers.get_mut(key) else {

@@ -52,7 +52,7 @@ struct Asked {
     reply: Box<[u8]>,
     seq: StreamSeq,
     /// The id of the change that this request proposes. Other API requests about the consumer wait until the
-    /// node concludes the change.
+    /// node concludes the change, so that their answers show the reset.
     change: ChangeId,
 }
 
@@ -185,7 +185,8 @@ impl JetStream {
         Some(())
     }
 
-    /// Records the outcome of a reset that the leader proposed, and answers the client that asked for it.
+    /// Records the outcome of a reset that the leader proposed, and answers the client that asked for it with
+    /// the new start or an error.
     pub(crate) fn reset_done(
         &mut self,
         cx: &mut Context<'_>,
@@ -194,7 +195,8 @@ impl JetStream {
         outcome: &Outcome,
     ) {
         let live = self.consumers.get_mut(key);
-        // If the consumer has ended on this node, the node has already answered the clients that waited.
+        // If the consumer has ended on this node, the node has already answered the clients that waited, so
+        // there is nothing to do.
         let Some(seq) = live.and_then(|live| live.resets.proposed.take()) else {
             return;
         };

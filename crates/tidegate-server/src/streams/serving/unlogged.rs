@@ -65,8 +65,8 @@ impl JetStream {
         Some(())
     }
 
-    /// Records whether the group has added a proposed consumer to the log. After a refusal the leader
-    /// proposes the consumer again later.
+    /// Records whether the group has added a proposed consumer to the log, so that a new leader would
+    /// continue it. After a refusal the leader proposes the consumer again later.
     pub(crate) fn handle_lasting(&mut self, now: Time, key: Key, outcome: &Outcome) {
         let now_us = self.wall.tell(now);
         if let Some(live) = self.consumers.get_mut(key) {

@@ -26,11 +26,12 @@ pub(crate) struct Request {
     /// The progress that the log of the stream's group holds: a quorum of that group has the messages up to
     /// it, so that the origin may remove them.
     pub(crate) logged: Option<Progress>,
-    /// The progress that the messages of the answer follow.
+    /// The progress after which the messages of the answer begin, so that the asking leader gets no message
+    /// twice.
     pub(crate) from: Option<Progress>,
 }
 
-/// The answer of the origin's leader to a [`Request`].
+/// The answer of the origin's leader to a [`Request`], from which the asking leader makes an intake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Answer {
     /// The progress that the request stated, the progress with the messages of this answer, and the sequence
