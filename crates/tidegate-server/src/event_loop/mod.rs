@@ -87,7 +87,8 @@ use crate::party::ClientKey;
 use crate::sessions::Node;
 
 /// The greatest number of bytes that the loop reads from a connection at once: about as many as a client
-/// library writes at once, and a small part of a core's cache.
+/// library writes at once, and a small part of a core's cache, so that a read costs few calls and stays
+/// short.
 const READ_BYTES: usize = 64 * 1024;
 /// The longest time for which one turn writes outboxes, so that reads and timers do not wait longer, and
 /// (`WRITES_A_LOOK`) the number of writes after which the loop reads the clock to check that time.
@@ -96,10 +97,10 @@ const WRITES_A_LOOK: usize = 4;
 /// The greatest number of sockets that the loop closes in one turn, so that many connections that end at once
 /// do not keep the loop long.
 const CLOSES_A_TURN: usize = 64;
-/// The greatest number of events that the loop takes from the poller in one turn.
+/// The greatest number of events that the loop takes from the poller in one turn, so that no turn takes long.
 const EVENTS_LEN: usize = 1024;
 /// The longest time for which a draining server still reads the messages that clients have already sent,
-/// before it closes their connections.
+/// before it closes their connections, so that these messages are not lost.
 const DRAIN_READS: Duration = Duration::from_secs(1);
 /// The longest time for which a stopping server without clients still writes to its peers, so that its
 /// clients' last messages arrive.
@@ -120,7 +121,8 @@ pub struct Server {
     /// The client connections with something to read, in the order in which the loop reads them.
     ready: ReadQueue,
     flow: Flow,
-    /// The thread that records the controllers' decisions; `None` if the operator wants no recording.
+    /// The thread that records the controllers' decisions for an analysis; `None` if the operator wants no
+    /// recording.
     recording: Option<Recording>,
     tls: Option<Arc<ServerConfig>>,
     handle: Handle,
@@ -147,10 +149,11 @@ pub struct Server {
     /// The store of the streams, with their log and checkpoints; `None` without streams, and until the loop
     /// has opened it.
     store: Option<Store>,
-    /// The streams' settings and the lock of their directory, until the members of the cluster are fixed and
-    /// the loop can open the streams.
+    /// The streams' settings and the lock of their directory, which the loop keeps, until the members of the
+    /// cluster are fixed and the loop can open the streams.
     waiting: Option<Waiting>,
-    /// The Raft groups that this node shares with other nodes; `None` without a cluster.
+    /// The Raft groups that this node shares with other nodes; `None` for a server without a cluster, which
+    /// commits alone.
     replication: Option<Replication>,
     /// The log positions of damaged records that no other node can send, so that streams do not wait for
     /// them.
@@ -160,7 +163,8 @@ pub struct Server {
     /// The time at which the loop next checks whether a full disk has space again; `None` while the disk has
     /// space.
     look_for_space: Option<Time>,
-    /// The connections with the other nodes of the cluster; `None` without a cluster.
+    /// The connections with the other nodes of the cluster; `None` for a server without a cluster, which has
+    /// no peers.
     peers: Option<Box<Peers>>,
     /// The time at which a stopping server ends although bytes still wait for its peers; `None` as long as
     /// the server has client connections.
@@ -174,7 +178,8 @@ pub struct Server {
     writing: Duration,
     /// The round of writes that did not end in the last turn and that this turn continues.
     round: Option<Round>,
-    /// The loop's part in the syncs of the log: the thread with the duty of writing, and the next commit.
+    /// The state by which the loop decides which thread syncs the log, and when the loop's thread must commit
+    /// next.
     committing: Committing,
 }
 
@@ -194,7 +199,8 @@ struct Round {
 struct Conn {
     socket: Socket,
     address: SocketAddr,
-    /// The bytes that the loop has received from the client. The node has used the first `used` of them.
+    /// The bytes that the loop has received from the client. The node has used the first `used` of them, and
+    /// gets the rest in a later turn.
     input: Vec<u8>,
     /// The number of bytes of `input` that the node has used; 0 unless the loop ended the connection's time
     /// in a turn within `input`.
@@ -211,11 +217,13 @@ struct Conn {
     listed: bool,
     share: Share,
     /// True if the loop ended the connection's time in its last turn before the node had used all whole
-    /// operations in `input`. The loop then reads no more bytes before the node has used these.
+    /// operations in `input`. The loop then reads no more bytes before the node has used these, so that
+    /// operations keep their order.
     cut: bool,
     opening: Opening,
     /// The place of the connection in the queue of TLS handshakes; `None` if no handshake of the connection
-    /// waits there. The loop does not read a connection with a place.
+    /// waits there. The loop does not read a connection with a place, because its handshake waits for a
+    /// thread.
     place: Option<Place>,
 }
 
@@ -353,7 +361,8 @@ impl Server {
         self.handle.clone()
     }
 
-    /// Serves clients until a command stops the server and all connections are closed.
+    /// Serves clients until a command of another thread stops the server and the loop has closed all
+    /// connections.
     ///
     /// # Errors
     /// The server cannot continue; [`RunError`] says why.
@@ -361,7 +370,8 @@ impl Server {
         relay::run(self)
     }
 
-    /// Ends the server after its last turn: closes the streams and all sockets, and finishes the recording.
+    /// Ends the server after its last turn: closes the streams and all sockets, and finishes the recording,
+    /// so that nothing accepted is lost.
     fn end(mut self) -> Result<(), RunError> {
         let closed = self.close_streams();
         let recording = self.recording.take();
@@ -386,7 +396,8 @@ impl Server {
         self.turn_with(events.iter().map(Ready::from))
     }
 
-    /// Runs one turn with these events of the poller, with the result of [`turn`](Self::turn).
+    /// Runs one turn with these events of the poller, so that a simulation can give events of its own. The
+    /// result is that of [`turn`](Self::turn).
     fn turn_with(
         &mut self,
         events: impl Iterator<Item = Ready>,
@@ -435,7 +446,8 @@ impl Server {
         Ok(ControlFlow::Continue(wait))
     }
 
-    /// Returns the longest time for which the next turn may wait for events; `None` to wait without a limit.
+    /// Returns the longest time for which the next turn may wait for events; `None` lets it wait without a
+    /// limit, because no timer is set.
     fn wait(&self, now: Time, hold: Option<Time>) -> Option<Duration> {
         let busy = self.peers.as_ref().is_some_and(|p| p.is_busy());
         let upkeep = self.store.as_ref().is_some_and(Store::has_upkeep);
@@ -467,7 +479,8 @@ impl Server {
 
     fn take_event(&mut self, now: Time, event: Ready) {
         match Owner::of(event.token) {
-            // The loop only notes that connections wait, and accepts them once in the turn.
+            // The loop only notes that connections wait, and accepts them once in the turn, so that further
+            // events cost nothing.
             Owner::Listener => self.accept_again = Some(now),
             Owner::Waker => self.take_commands(now),
             Owner::PeerListener => {
@@ -506,8 +519,8 @@ impl Server {
         }
     }
 
-    /// Lists a connection for reading, if the connection's socket may have bytes, and its handshake neither
-    /// waits in the queue nor is with a thread of the pool.
+    /// Lists a connection, so that the loop reads it in this turn, if the connection's socket may have bytes,
+    /// and its handshake neither waits in the queue nor is with a thread of the pool.
     fn list(&mut self, key: ClientKey) {
         if let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut)
             && conn.readable
@@ -630,7 +643,7 @@ impl Server {
             return self.go_on_after_cut(now, key);
         }
         // The loop puts the unused rest of the last read first into the buffer. It gathers a message larger
-        // than the buffer in the connection's own buffer instead.
+        // than the buffer in the connection's own buffer instead, which grows with it.
         let gathers = need > scratch.len();
         let kept = if gathers { 0 } else { conn.input.len() };
         scratch[..kept].copy_from_slice(&conn.input[..kept]);
@@ -678,7 +691,7 @@ impl Server {
     }
 
     /// Hands the node the bytes that were left when the loop ended the connection's time in its last turn,
-    /// before the loop reads the socket again.
+    /// before the loop reads the socket again, so that operations keep their order.
     fn go_on_after_cut(&mut self, now: Time, key: ClientKey) {
         let Some(conn) = self.conns[key.index()].as_mut() else {
             return;
@@ -698,7 +711,7 @@ impl Server {
     }
 
     /// Adds bytes to a message that is larger than one read, and hands the message to the node once it is
-    /// complete.
+    /// complete, because the node takes whole messages only.
     fn gather(&mut self, now: Time, key: ClientKey, bytes: &[u8]) {
         let need = self.node.need(key);
         let Some(conn) = self.conns[key.index()].as_mut() else {
@@ -730,8 +743,9 @@ impl Server {
         }
     }
 
-    /// Hands received bytes to the node until the connection's time in this turn (its slice) is over, and
-    /// writes outboxes whenever enough has gathered in them. Returns the number of bytes that the node used.
+    /// Hands received bytes to the node until the connection's time in this turn (its slice) is over, so that
+    /// others get their turn, and writes outboxes whenever enough has gathered in them. Returns the number of
+    /// bytes that the node used.
     fn consume(&mut self, now: Time, key: ClientKey, bytes: &[u8]) -> usize {
         let end = now + self.ready.slice();
         let mut used = 0;
@@ -769,7 +783,8 @@ impl Server {
         }
     }
 
-    /// Reads each listed channel of a peer once, and writes outboxes whenever enough has gathered in them.
+    /// Reads each listed channel of a peer once, and writes outboxes whenever enough has gathered in them, so
+    /// that they stay small.
     fn read_peers(&mut self, now: Time) {
         let Some(peers) = &mut self.peers else { return };
         let ready = peers.take_ready();
@@ -785,7 +800,8 @@ impl Server {
         self.scratch = scratch;
     }
 
-    /// Reads one channel of a peer once, and writes outboxes whenever enough has gathered in them.
+    /// Reads one channel of a peer once, and writes outboxes whenever enough has gathered in them, so that
+    /// they stay small.
     fn read_peer(&mut self, now: Time, key: ChannelKey, scratch: &mut [u8]) {
         while let Some(peers) = &mut self.peers
             && peers.read(now, key, &mut self.node, scratch, self.flow.limit())
@@ -794,7 +810,8 @@ impl Server {
         }
     }
 
-    /// Handles the deadlines of the channels with peers, such as pings and dials, once a turn.
+    /// Handles the deadlines of the channels with peers, such as pings and dials, once a turn, so that dead
+    /// peers are noticed.
     fn turn_peers(&mut self, now: Time) {
         if let Some(peers) = &mut self.peers {
             peers.handle_timeouts(now, &mut self.node);
@@ -867,7 +884,7 @@ impl Server {
     }
 
     /// Writes the outbox of one connection once, as far as its socket takes bytes. The rest of a long outbox
-    /// waits until the loop has written the outboxes of other connections.
+    /// waits until the loop has written the outboxes of other connections, so that these do not starve.
     fn write(&mut self, now: Time, key: ClientKey) {
         let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) else {
             return;
@@ -929,7 +946,7 @@ impl Server {
     }
 
     /// Once a drain is over, stops the streams and closes all connections, as the operator asked. Returns
-    /// whether the server has finished.
+    /// whether the server has finished, so that the loop ends.
     fn is_over(&mut self, now: Time) -> bool {
         if let Some(until) = self.draining
             && ((self.has_read_all() && self.node.streams_idle() && self.has_handed_over(now))
@@ -946,8 +963,9 @@ impl Server {
         self.stopping && self.draining.is_none() && closed && self.has_parted(now)
     }
 
-    /// Returns whether a draining server has handled all received input: no connection waits to be read, no
-    /// TLS handshake waits or runs, and every message has reached all of its receivers' outboxes.
+    /// Returns whether a draining server has handled all received input, so that it may close its
+    /// connections: no connection waits to be read, no TLS handshake waits or runs, and every message has
+    /// reached all of its receivers' outboxes.
     fn has_read_all(&self) -> bool {
         let opening = !self.handshakes.is_empty() || !self.pool.is_idle();
         self.ready.is_empty() && !opening && !self.node.is_spreading()
@@ -961,8 +979,8 @@ impl Server {
         self.replication.is_none() || all.all(|s| s.has_handed_over(now))
     }
 
-    /// Returns whether a stopping server may end: the loop has written the clients' last messages to the
-    /// peers, or the time for that is over.
+    /// Returns whether a stopping server may end without loss: the loop has written the clients' last
+    /// messages to the peers, or the time for that is over.
     fn has_parted(&mut self, now: Time) -> bool {
         let written = |peers: &Peers| peers.is_written(&self.node);
         if self.peers.as_deref().is_none_or(written) {
@@ -979,7 +997,8 @@ fn warn_of_shown_credentials() {
     );
 }
 
-/// Reads the certificates of the client port and of the port for nodes from their files, and checks them.
+/// Reads the certificates of the client port and of the port for nodes from their files, and checks them, so
+/// that a wrong file stops the start.
 fn certificates(
     settings: &Settings,
 ) -> Result<(Option<Arc<ServerConfig>>, Option<PeerTls>), StartError> {

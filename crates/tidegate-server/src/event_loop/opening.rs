@@ -1,5 +1,5 @@
-//! Opens client connections: the server accepts or refuses a connection, sends INFO, and completes the TLS
-//! handshake if TLS is configured.
+//! Opens client connections up to the first operation: the server accepts or refuses a connection, sends
+//! INFO, and completes the TLS handshake if the operator configured TLS.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::event_loop::tokens::Owner;
 use crate::party::ClientKey;
 
 /// The time for which the loop accepts no connections after an error in accepting. Usually the process then
-/// has no file descriptors left.
+/// has no file descriptors left, and another attempt at once would fail, too.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// The greatest number of client connections that the loop accepts in one turn, so that no turn takes long.
@@ -29,16 +29,16 @@ const ACCEPTS_A_TURN: usize = 64;
 /// The stage of a client connection's opening, which tells the loop how to treat the client's next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// The opening is over, or the server offers no TLS. The loop reads operations.
+    /// The opening is over, or the server offers no TLS. The loop reads operations from now on.
     Done,
     /// The server waits for the client's first byte, which shows whether the client begins with TLS. The
     /// server has sent INFO (`info_at` is `None`), or sends it at `info_at` if the client stays silent.
     FirstByte { info_at: Option<Time> },
-    /// The client begins with TLS, and the server has not begun the handshake. If `info_after` is true, the
-    /// server sends INFO after the handshake.
+    /// The client begins with TLS, and the server has not begun the handshake, which waits for a free thread.
+    /// If `info_after` is true, the server sends INFO after the handshake.
     Hello { info_after: bool },
-    /// The client and the server are in the TLS handshake. If `info_after` is true, the server sends INFO
-    /// after it.
+    /// The client and the server are in the TLS handshake, so the loop reads no operations yet. If
+    /// `info_after` is true, the server sends INFO after it.
     Handshake { info_after: bool },
 }
 
@@ -157,7 +157,8 @@ impl Server {
     }
 
     /// Advances the opening of a connection as far as that needs no TLS computation. Puts a TLS handshake
-    /// into the queue of handshakes. Returns whether the loop can read operations from the connection.
+    /// into the queue of handshakes, because a thread of the pool must compute it. Returns whether the loop
+    /// can read operations from the connection.
     pub(super) fn open(&mut self, now: Time, key: ClientKey, scratch: &mut [u8]) -> bool {
         let Some(conn) = self.conns[key.index()].as_mut() else {
             return false;

@@ -53,19 +53,19 @@ use crate::event_loop::socket::Socket;
 use crate::event_loop::tls::PeerTls;
 use crate::event_loop::tokens::ChannelKey;
 
-/// The greatest number of bytes of Raft messages and fetches that may wait for one peer; the loop drops
-/// further messages.
+/// The greatest number of bytes of Raft messages and fetches that may wait for one peer; to bound its memory,
+/// the loop drops further messages.
 const SEND_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// The greatest number of events that may wait for [`Peers::poll_event`]; the loop drops the oldest ones
-/// beyond.
+/// The greatest number of events that may wait for [`Peers::poll_event`]; to bound its memory, the loop drops
+/// the oldest ones beyond.
 const EVENTS_MAX: usize = 1024;
 
 /// A change of a peer's connection for Raft messages, which the loop tells the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerEvent {
-    /// From now on the peer with this id can receive Raft messages.
+    /// From now on the peer with this id can receive Raft messages, so that the store sends it messages.
     Up(u64),
-    /// The peer with this id can no longer receive Raft messages.
+    /// The peer with this id can no longer receive Raft messages, so that the store sends it none.
     Down(u64),
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Peers {
     /// subscriptions and messages, does not count.
     dirty: Vec<ChannelKey>,
     /// The places in the queue of TLS handshakes that connections had when they ended. The loop removes these
-    /// handshakes from the queue.
+    /// handshakes from the queue, so that no thread works on them.
     withdrawn: Vec<Place>,
     raft: Inbox,
     fetches: Inbox,
@@ -114,7 +114,8 @@ pub(crate) struct Peers {
     next_ping: Time,
     pings: u64,
     pool: Pool,
-    /// The certificates and settings of TLS between nodes; `None` if the configuration asks for no TLS.
+    /// The certificates and settings of TLS between nodes; `None` if the operator configured no TLS between
+    /// nodes.
     tls: Option<PeerTls>,
     write_deadline: std::time::Duration,
     random: SystemRandom,
@@ -129,14 +130,16 @@ struct Conn {
     address: SocketAddr,
     channel: Channel,
     side: Side,
-    /// The kind of the channel: the kind for which this node dialled, or that the dialling node named.
+    /// The kind of the channel: the kind for which this node dialled, or that the dialling node named. It
+    /// decides which frames this node may send on it.
     kind: Kind,
     /// The index of the route that this node dialled, and dials again after the end; `None` if the other node
     /// dialled.
     route: Option<usize>,
-    /// The slot of the peer; `None` until the channel is open.
+    /// The slot of the peer; `None` until the channel is open, because this node then does not know the peer.
     slot: Option<PeerSlot>,
-    /// True while the operating system has not established the TCP connection.
+    /// True while the operating system has not established the TCP connection, so that the loop must not read
+    /// or write.
     connecting: bool,
     securing: Securing,
     input: Vec<u8>,
@@ -153,7 +156,7 @@ struct Conn {
     /// twice.
     dirty: bool,
     /// The place of the connection's TLS handshake in the queue; `None` if no handshake waits. The loop does
-    /// not read a connection with a place.
+    /// not read a connection with a place, because its handshake waits for a thread.
     place: Option<Place>,
 }
 
@@ -170,26 +173,28 @@ impl Peers {
         self.roster.me().id
     }
 
-    /// Returns the members of the cluster; `None` until this node has fixed them in the members' file.
+    /// Returns the members of the cluster, from which the groups follow; `None` until this node has fixed
+    /// them in the members' file.
     #[must_use]
     pub(crate) const fn formed(&self) -> Option<&Members> {
         self.roster.formation().formed()
     }
 
-    /// Returns the addresses of the cluster's nodes that the operator configured.
+    /// Returns the addresses of the cluster's nodes that the operator configured, for the monitor.
     #[must_use]
     pub(crate) fn routes(&self) -> &[RouteAddress] {
         &self.routes
     }
 
-    /// Returns the list of the peers that are or were connected to this node.
+    /// Returns the list of the peers that are or were connected to this node, with the facts that each peer
+    /// stated.
     #[must_use]
     pub(crate) const fn roster(&self) -> &Roster {
         &self.roster
     }
 
     /// Sends a Raft message of `group` to the node with the id `to`. The parts of `payload` follow one
-    /// another in the message. Raft sends a lost message again.
+    /// another in the message. The error does no harm, because Raft sends a lost message again.
     ///
     /// # Errors
     /// The node dropped the message.
@@ -202,7 +207,8 @@ impl Peers {
         self.send(to, |out| wire::put_raft(out, group, payload))
     }
 
-    /// Sends a request or an answer of a fetch in `group` to the node with the id `to`.
+    /// Sends a request or an answer of a fetch in `group` to the node with the id `to`, so that a node gets
+    /// the state that it lacks.
     ///
     /// # Errors
     /// The node dropped the request or answer.

@@ -14,7 +14,7 @@ use tidegate::Time;
 /// The thread that writes and syncs the log at a given moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The log's own thread writes and syncs, while the loop works.
+    /// The log's own thread writes and syncs, while the loop works, so that the two overlap.
     LogThread,
     /// The loop's thread writes and syncs between two turns, which saves wake-ups.
     Loop,
@@ -24,15 +24,16 @@ pub(super) enum Place {
 /// bound on a turn of the loop.
 const SYNC_MAX: Duration = Duration::from_micros(500);
 /// The loop's thread begins to sync only if the overlapping work is below this share of the measured
-/// wake-ups. The rest makes up for errors of the measurement.
+/// wake-ups. The rest makes up for errors of the measurement, so that the duty does not go back and forth.
 const BEGIN_BELOW: (u64, u64) = (3, 4);
 /// The number of measurements of each kind from which the loop takes the medians.
 const MEASURED: usize = 15;
 /// The time for which the loop's thread syncs before the log thread syncs again, so that the loop measures
 /// the wake-ups.
 const MEASURE_AGAIN: Duration = Duration::from_secs(5);
-/// The time for which the log thread keeps the duty after a late sync on the loop's thread: at first, and at
-/// most. A further late sync doubles the time, unless the late sync before is long past.
+/// The time for which the log thread keeps the duty after a late sync on the loop's thread, because the disk
+/// may be late again: at first, and (`AFTER_LATE_MAX`) at most. A further late sync doubles the time, unless
+/// the late sync before is long past.
 const AFTER_LATE: Duration = Duration::from_secs(10);
 const AFTER_LATE_MAX: Duration = Duration::from_secs(640);
 
@@ -56,7 +57,8 @@ impl Last {
         self.taken += 1;
     }
 
-    /// Returns the median of the measurements, or `None` as long as there are too few.
+    /// Returns the median of the measurements, by which the loop decides, or `None` as long as there are too
+    /// few.
     fn median(&self) -> Option<u64> {
         let mut sorted = self.ns;
         sorted.sort_unstable();
@@ -65,7 +67,7 @@ impl Last {
 }
 
 /// A sync of the log thread that the loop measures, from the append of its batch on. The append found the log
-/// at rest.
+/// at rest, so the sync covers only this batch.
 #[derive(Clone, Copy, Debug)]
 struct Watched {
     since: Time,
@@ -83,10 +85,11 @@ pub(super) struct Placing {
     place: Place,
     wakeups: Last,
     syncs: Last,
-    /// The measurements of the loop's work during a sync of the log thread.
+    /// The measurements of the loop's work during a sync of the log thread, which a sync on the loop's thread
+    /// would delay.
     overlap: Last,
     /// The measurements of the loop's work between the ends of two syncs, and (`work_before`) their median
-    /// when the loop's thread began to sync.
+    /// when the loop's thread began to sync, by which it sees a growth.
     work: Last,
     work_before: u64,
     /// The time that the loop has worked since the last sync ended.
@@ -102,14 +105,15 @@ pub(super) struct Placing {
     after_late: Duration,
 }
 
-/// The log's counts that the decision needs.
+/// The log's counts that the decision needs, taken at the end of a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) syncs: u64,
     pub(super) sync_ns: u64,
-    /// True if all batches were durable when the turn handed its own batches to the log.
+    /// True if all batches were durable when the turn handed its own batches to the log, so that the loop can
+    /// measure their sync.
     pub(super) was_at_rest: bool,
-    /// True if the log has accepted batches that no sync has made durable yet.
+    /// True if the log has accepted batches that no sync has made durable yet, so that a sync follows.
     pub(super) is_pending: bool,
 }
 
@@ -131,13 +135,15 @@ impl Placing {
         }
     }
 
-    /// Returns the thread that should write and sync the log from now on.
+    /// Returns the thread that should write and sync the log from now on. The loop takes or gives back the
+    /// duty accordingly.
     pub(super) const fn place(&self) -> Place {
         self.place
     }
 
     /// Takes measurements at the end of a turn of the loop that began at `begun`, from the counts of the log
-    /// at its end. The loop calls this only while the log thread has the duty of writing.
+    /// at its end. The loop decides by them, and calls this only while the log thread has the duty of
+    /// writing.
     pub(super) fn handle_turn(&mut self, begun: Time, now: Time, log: Counts) {
         let turn = now - begun;
         if let Some(watched) = &mut self.watched {
@@ -171,12 +177,14 @@ impl Placing {
         }
     }
 
-    /// Counts the work of a turn that began at `begun`, while the loop's thread has the duty of writing.
+    /// Counts the work of a turn that began at `begun`, while the loop's thread has the duty of writing, to
+    /// compare it with later work.
     pub(super) fn handle_turn_with_duty(&mut self, begun: Time, now: Time) {
         self.worked += now - begun;
     }
 
-    /// Takes the measurement of a sync on the loop's thread that took this long, and decides about the duty.
+    /// Takes the measurement of a sync on the loop's thread that took this long, and decides which thread has
+    /// the duty of writing from now on.
     pub(super) fn handle_synced(&mut self, now: Time, took: Duration) {
         self.syncs.push(took.as_nanos() as u64);
         self.work.push(self.worked.as_nanos() as u64);

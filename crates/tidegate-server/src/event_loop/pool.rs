@@ -24,7 +24,8 @@ use crate::party::ClientKey;
 use crate::sessions::Verify;
 use crate::streams::subject_pages::PageJob;
 
-/// The greatest number of threads of the pool, however many processors the machine has.
+/// The greatest number of threads of the pool, however many processors the machine has, because handshakes
+/// and passwords must not take all of them.
 const THREADS_MAX: usize = 4;
 /// The greatest number of jobs of one address that run at the same time, so that no address occupies all
 /// threads.
@@ -32,12 +33,13 @@ pub(super) const OF_SOURCE_MAX: usize = 2;
 /// The nice value of the pool's threads: the lowest priority, so that the kernel prefers the event loop.
 const NICE: i32 = 19;
 
-/// A job that the loop gives to a thread of the pool.
+/// A job that the loop gives to a thread of the pool, because the job would keep the loop from its clients.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// The thread compares a client's password with a bcrypt hash.
+    /// The thread compares a client's password with a bcrypt hash, which is slow on purpose.
     Password(Verify),
-    /// The thread lets TLS process the handshake bytes that the loop has read.
+    /// The thread lets TLS process the handshake bytes that the loop has read, which may cost a private-key
+    /// operation.
     Handshake(Step),
     /// The thread encodes a page of a stream's subjects for the group in this slot.
     Page(GroupSlot, Box<PageJob>),
@@ -58,29 +60,30 @@ pub(super) struct Step {
 /// The outcome of a job, which a thread of the pool sends back to the loop.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// A thread has checked a client's password.
+    /// A thread has checked a client's password, so the node admits or refuses the client.
     Password {
-        /// The connection that sent the password.
+        /// The connection that sent the password, which the node admits or refuses.
         key: ClientKey,
         /// The connection's number, by which the node recognises it.
         cid: u64,
-        /// True if the password matches the hash.
+        /// True if the password matches the hash, so that the node admits the client.
         good: bool,
     },
-    /// A thread has done a step of a TLS handshake, with this error if the handshake failed.
+    /// A thread has done a step of a TLS handshake, so the loop returns the session to its connection. The
+    /// error says why the handshake failed.
     Handshake(Step, Option<Error>),
-    /// A thread has encoded a page of a stream's subjects.
+    /// A thread has encoded a page of a stream's subjects, so the group sends it to the client.
     Page {
         /// The slot of the stream's group, which sends the answer.
         at: GroupSlot,
         /// The reply subject of the client that gets the page.
         reply: Box<[u8]>,
-        /// The whole answer; `None` if the encoding failed.
+        /// The whole answer that the client gets; `None` if the encoding failed.
         body: Option<Vec<u8>>,
     },
 }
 
-/// The pool as the loop sees it: the threads, and the channels to them and back.
+/// The pool as the loop sees it: the threads, the channels to them and back, and the running jobs.
 #[derive(Debug)]
 pub(super) struct Pool {
     /// The channel on which the loop sends jobs to the threads; `None` once the threads must end.
@@ -92,10 +95,11 @@ pub(super) struct Pool {
     /// The outcomes of jobs on a simulated machine, which plays the pool's threads.
     #[cfg(feature = "sim")]
     simulated: Option<crate::event_loop::simulation::Threads>,
-    /// The jobs that have not ended, each with the address of its connection. With it the loop bounds the
-    /// jobs of an address. A page has no connection.
+    /// The jobs that have not ended, each with the address of its connection. By the addresses the loop
+    /// bounds the jobs of each address. A page has no connection.
     running: Vec<(Running, Option<Source>)>,
-    /// The number of the latest handshake step. The next step gets the next number.
+    /// The number of the latest handshake step. The next step gets the next number, so that each step has its
+    /// own.
     steps: u64,
     /// True while the pool takes no job. Only tests set it, to let jobs wait.
     #[cfg(test)]
@@ -108,7 +112,8 @@ pub(super) struct Pool {
 enum Running {
     Password(u64),
     Handshake(u64),
-    /// A page of subjects; the pool encodes at most one at the same moment.
+    /// A page of subjects; the pool encodes at most one at the same moment, so that threads are left for
+    /// clients.
     Page,
 }
 
@@ -223,7 +228,8 @@ impl Pool {
         self.steps
     }
 
-    /// Returns whether a thread is free to encode a page of subjects and no other thread encodes one.
+    /// Returns whether a thread is free to encode a page of subjects and no other thread encodes one, so that
+    /// threads are left for clients.
     pub(super) fn may_encode(&self) -> bool {
         let is_page = |(running, _): &(Running, Option<Source>)| *running == Running::Page;
         self.has_room() && !self.running.iter().any(is_page)
@@ -242,7 +248,8 @@ impl Pool {
             threads.run(job);
             return self.running.push((key, source));
         }
-        // If the pool has no threads left, it loses the job, and the client's timeout closes the connection.
+        // If the pool has no threads left, it loses the job. That leaves nothing open, because the client's
+        // timeout closes the connection.
         if self
             .sender
             .as_ref()
@@ -269,7 +276,7 @@ impl Pool {
     }
 }
 
-/// Does jobs on a thread of the pool until the pool's owner drops the channel of jobs.
+/// Does jobs on a thread of the pool until the pool's owner drops the channel of jobs, which ends the thread.
 fn work(
     jobs: &Mutex<Receiver<Job>>,
     answer: &SyncSender<Outcome>,
@@ -282,7 +289,7 @@ fn work(
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = next else { return };
         let outcome = done(job, &check);
-        // The thread fails to send an outcome only if the event loop has ended and needs no outcome.
+        // The thread ignores an error, because the sending fails only if the event loop has ended.
         let _ = answer.send(outcome);
         handle.wake();
     }
@@ -316,8 +323,8 @@ pub(super) fn done(job: Job, check: &impl Fn(&str, &str) -> bool) -> Outcome {
 
 /// Runs a part of a job; returns `None` after a panic, so that the thread goes on.
 fn caught<T>(part: impl FnOnce() -> T) -> Option<T> {
-    // After a panic the loop uses none of the values that the part may have left half changed: it closes the
-    // connection of the handshake, and the other values are gone.
+    // After a panic the loop uses none of the values that the part may have left half changed, so a panic
+    // does no harm: it closes the connection of the handshake, and the other values are gone.
     let outcome = catch_unwind(AssertUnwindSafe(part)).ok();
     if outcome.is_none() {
         tracing::error!(

@@ -19,11 +19,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// The longest time for which one turn reads client connections. Timers and writes wait no longer. Only the
-/// step within which this time ends may exceed it.
+/// The longest time for which one turn reads client connections. So timers and writes do not wait longer.
+/// Only the step within which this time ends may exceed it.
 pub(super) const BUDGET: Duration = Duration::from_micros(500);
-/// The longest time for which one connection may keep the loop while other connections wait. Only the step
-/// within which this time ends may exceed it.
+/// The longest time for which one connection may keep the loop while other connections wait, so that all get
+/// their turn soon. Only the step within which this time ends may exceed it.
 const SLICE: Duration = Duration::from_micros(100);
 /// The advantage of a connection that was idle. *Served time* is the virtual clock of fair queueing: a
 /// connection moves ahead on it by the time for which it keeps the loop. The next slice of an idle connection
@@ -32,7 +32,7 @@ const SLICE: Duration = Duration::from_micros(100);
 const HEAD_START: Duration = SLICE;
 
 /// The client connections with something to read. The loop reads the connection with the earliest start of
-/// its next slice first.
+/// its next slice first, so that shares are equal.
 #[derive(Debug, Default)]
 pub(super) struct ReadQueue {
     /// The waiting connections, each with the start of its next slice on the clock of served time in
@@ -40,7 +40,7 @@ pub(super) struct ReadQueue {
     /// in this order next.
     waiting: BinaryHeap<Reverse<(u64, u64, ClientKey)>>,
     /// The latest start so far of a slice that the loop read, in nanoseconds on the clock of served time. A
-    /// connection that was idle joins the queue by it.
+    /// connection that was idle joins the queue near this start, so that it gains no credit.
     clock: u64,
     /// The start of the slice that the loop read last, in nanoseconds on the clock of served time. From it
     /// the queue computes the connection's next start. It need not be the latest start so far.
@@ -49,14 +49,14 @@ pub(super) struct ReadQueue {
     spent: Duration,
 }
 
-/// The account of one connection: the earliest start of its next slice, in nanoseconds on the clock of served
-/// time. The queue computes it as the start of the last slice plus the time for which the connection then
-/// kept the loop.
+/// The account of one connection, by which the queue keeps shares equal: the earliest start of its next
+/// slice, in nanoseconds on the clock of served time. The queue computes it as the start of the last slice
+/// plus the time for which the connection then kept the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share(u64);
 
 impl ReadQueue {
-    /// Returns whether no connection waits until the loop reads it.
+    /// Returns whether no connection waits until the loop reads it, so that the loop may sleep.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -71,7 +71,7 @@ impl ReadQueue {
         self.waiting.push(Reverse((start, self.arrivals, key)));
     }
 
-    /// Begins the reading of a turn: the whole [`BUDGET`] is left again.
+    /// Begins the reading of a turn, for which the loop has the whole [`BUDGET`] again.
     pub(super) fn begin_turn(&mut self) {
         self.spent = Duration::ZERO;
     }
@@ -99,7 +99,7 @@ impl ReadQueue {
     }
 
     /// Records that the connection of the last [`next`](Self::next) kept the loop for `took`. Returns the
-    /// connection's new account.
+    /// connection's new account, which decides its next place.
     pub(super) fn handle_read(&mut self, took: Duration) -> Share {
         self.spent += took;
         // The cast loses nothing, because a `u64` holds more than five hundred years in nanoseconds.

@@ -23,11 +23,12 @@ const LATE: Duration = Duration::from_millis(2);
 struct Loop {
     server: Box<Server>,
     events: Events,
-    /// The longest time for which the next turn waits for events; `None` without a limit.
+    /// The longest time for which the next turn waits for events; `None` means no limit, because no timer is
+    /// set.
     wait: Option<Duration>,
 }
 
-/// The state that the two threads share under a lock.
+/// The state that the two threads share under a lock, by which they hand the loop over.
 #[derive(Default)]
 struct State {
     /// The loop, which its thread lends while it syncs the log, and the time at which the sync began. The
@@ -38,7 +39,7 @@ struct State {
     /// True if the thread that stands by sleeps until the loop's thread wakes it; false while it looks for a
     /// late sync.
     asleep: bool,
-    /// True if the server has a thread that stands by.
+    /// True if the server has a thread that stands by, so that the loop may be lent.
     has_partner: bool,
     /// The result with which the loop has ended; `None` while it runs.
     result: Option<Result<(), RunError>>,
@@ -51,7 +52,8 @@ struct Relay {
     changed: Condvar,
 }
 
-/// Runs the event loop of the server on this thread until the loop ends, while a second thread stands by.
+/// Runs the event loop of the server on this thread until the loop ends, while a second thread stands by in
+/// case a sync hangs.
 pub(super) fn run(server: Server) -> Result<(), RunError> {
     let relay = Relay::default();
     std::thread::scope(|scope| {
@@ -76,7 +78,8 @@ impl Relay {
     /// Runs the loop on this thread whenever the thread has it, and stands by otherwise, until the loop has
     /// ended.
     fn serve<'s>(&'s self, scope: &'s Scope<'s, '_>, mut of: Option<Loop>) {
-        // The guard also ends the thread that stands by if the loop panics.
+        // The guard ends the thread that stands by even if the loop panics, so that the process does not
+        // hang.
         let _end = End(self);
         loop {
             match of.take().or_else(|| self.stand_by()) {
@@ -160,8 +163,8 @@ impl Relay {
         self.lock().lent.take().map(|(of, _)| of)
     }
 
-    /// Waits until the loop is lent and its thread's sync is late, and takes the loop. Returns `None` once
-    /// the loop has ended.
+    /// Waits until the loop is lent and its thread's sync is late, and takes the loop, so that clients do not
+    /// wait for the disk. Returns `None` once the loop has ended.
     fn stand_by(&self) -> Option<Loop> {
         let mut state = self.lock();
         let mut seen = 0;
@@ -193,7 +196,8 @@ impl Relay {
     }
 }
 
-/// A guard that ends the thread that stands by once the other thread leaves [`Relay::serve`].
+/// A guard that ends the thread that stands by once the other thread leaves [`Relay::serve`], even by a
+/// panic.
 struct End<'a>(&'a Relay);
 
 impl Drop for End<'_> {

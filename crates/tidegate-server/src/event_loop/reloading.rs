@@ -1,5 +1,5 @@
 //! Does the loop's part in a reload: decides which settings a running server changes, and which it keeps
-//! until its next start.
+//! until its next start, because they cannot change while it runs.
 
 use tidegate::Time;
 

@@ -53,7 +53,7 @@ pub(crate) struct Report {
     pub(crate) system_account: String,
     pub(crate) tags: Vec<String>,
     pub(crate) metadata: BTreeMap<String, String>,
-    /// The JetStream domain of the server, as the operator set it.
+    /// The JetStream domain of the server, as the operator set it, for the monitor.
     pub(crate) domain: Option<String>,
     /// The time, in nanoseconds since the server's start, at which the server last read its configuration.
     pub(crate) configured_ns: u64,
@@ -76,11 +76,12 @@ pub(crate) struct Cluster {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
     pub(crate) routes: Vec<String>,
-    /// The names of the cluster's members; empty until the node knows the members.
+    /// The names of the cluster's members; empty until the node knows the members; the monitor shows them.
     pub(crate) members: Vec<String>,
-    /// True until the node has fixed the cluster's members. Until then it serves no streams.
+    /// True until the node has fixed the cluster's members. Until then it serves no streams, and a health
+    /// probe finds it not ready.
     pub(crate) forming: bool,
-    /// True if this node uses TLS with the other nodes.
+    /// True if this node uses TLS with the other nodes, for the monitor.
     pub(crate) tls: bool,
     pub(crate) peers: Vec<Peer>,
 }
@@ -141,8 +142,8 @@ pub(crate) struct Streams {
     pub(crate) file: Usage,
     pub(crate) memory: Usage,
     pub(crate) waiting_bytes: usize,
-    /// The state of the controller that decides how many commands the node puts into one log entry, and
-    /// (`fast_acks`) of the controller that decides when the node sends flow acknowledgements.
+    /// The state, for the monitor, of the controller that decides how many commands the node puts into one
+    /// log entry, and (`fast_acks`) of the controller that decides when the node sends flow acknowledgements.
     pub(crate) proposals: Snapshot,
     pub(crate) fast_acks: Snapshot,
     /// The counts of the log since the server's start: its syncs and bytes.

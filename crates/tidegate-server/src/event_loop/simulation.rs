@@ -65,14 +65,14 @@ struct Simulated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientEnd(usize);
 
-/// An event that the simulation reports to its user.
+/// An event that the simulation reports to its user, for checks and for the acts of clients.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Happened {
     /// A server took a turn, which the user may check.
     Turn(Box<TurnTaken>),
     /// The socket of the client with this index has changed: the socket may have bytes or room, or has ended.
-    /// The client's code should then act.
+    /// The test's client should then act.
     Client(usize),
 }
 
@@ -80,13 +80,14 @@ pub enum Happened {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TurnTaken {
-    /// The index of the server that took the turn.
+    /// The index of the server that took the turn, in the order of their starts.
     pub server: usize,
     /// The time at which the turn began.
     pub begun: Time,
-    /// The virtual CPU time that the turn took.
+    /// The virtual CPU time that the turn took, which a test compares with its bound.
     pub took: Duration,
-    /// The number of times that the turn did each work, in the order of [`Work::ALL`].
+    /// The number of times that the turn did each work, in the order of [`Work::ALL`], from which a test sees
+    /// why a turn was long.
     pub done: [u64; Work::ALL.len()],
 }
 
@@ -98,9 +99,9 @@ pub struct Group {
     pub number: u32,
     /// The term in which the server is.
     pub term: u64,
-    /// True if the server leads the group and serves its clients.
+    /// True if the server leads the group and serves its clients, by which a test finds the leader.
     pub leads: bool,
-    /// The index of the last entry that the server has applied.
+    /// The index of the last entry that the server has applied, by which a test compares servers.
     pub applied: u64,
 }
 
@@ -125,7 +126,8 @@ impl Simulation {
         }
     }
 
-    /// Starts a server at the present virtual time, and returns its index.
+    /// Starts a server at the present virtual time, on empty disks, and returns its index, by which the test
+    /// names it.
     ///
     /// # Errors
     /// The server cannot start with these settings.
@@ -245,7 +247,8 @@ impl Simulation {
         })
     }
 
-    /// Runs the log thread of a server further: ends its sync, or its wait.
+    /// Runs the log thread of a server further: ends its sync, or its wait, and learns when the thread goes
+    /// on.
     fn go_on_with_log(&mut self, at: usize) {
         let now = self.now;
         let syncing = std::mem::take(&mut self.servers[at].syncing);
@@ -284,13 +287,13 @@ impl Simulation {
         end.map(ClientEnd)
     }
 
-    /// Sends bytes of a client. Returns the number of bytes that the connection took.
+    /// Sends bytes of a client to its server. Returns the number of bytes for which the connection had room.
     pub fn send(&mut self, end: ClientEnd, bytes: &[u8]) -> usize {
         net::send(end.0, bytes)
     }
 
-    /// Takes at most `most` bytes that have arrived at a client; `None` once the server has closed the
-    /// connection and no byte is left.
+    /// Takes at most `most` bytes that have arrived at a client, as a client reads its socket; `None` once
+    /// the server has closed the connection and no byte is left.
     pub fn receive(&mut self, end: ClientEnd, most: usize) -> Option<Vec<u8>> {
         net::receive(end.0, most)
     }
@@ -302,7 +305,7 @@ impl Simulation {
     }
 
     /// Sets the most bytes that may wait at the server's end of a client's connection or be on their way to
-    /// it.
+    /// it, so that a test can play a slow network.
     pub fn set_room_of_server(&mut self, end: ClientEnd, room: usize) {
         net::set_room_of_peer(end.0, room);
     }
@@ -369,7 +372,8 @@ impl Drop for Simulation {
 }
 
 impl Simulated {
-    /// Adds a notice of the machine to the events of the server's next turn.
+    /// Adds a notice of the machine to the events of the server's next turn, because a server handles events
+    /// only in turns.
     fn take(&mut self, notice: &Notice) {
         let at = self.event_at.unwrap_or(notice.at);
         self.event_at = Some(at.min(notice.at));
@@ -393,7 +397,8 @@ impl Simulated {
     }
 }
 
-/// Plays the threads of the pool on a simulated machine: their jobs take virtual time.
+/// Plays the threads of the pool on a simulated machine: their jobs take virtual time, while the loop goes
+/// on.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     /// The outcomes of the jobs that run, each with the virtual time at which the job ends and the loop may
@@ -435,7 +440,8 @@ impl Threads {
     }
 }
 
-/// Returns the virtual time; zero outside of a simulation, where no such threads exist.
+/// Returns the virtual time, at which jobs begin and end; zero outside of a simulation, where no such threads
+/// exist.
 fn now() -> Time {
     simulated::now().unwrap_or_default()
 }

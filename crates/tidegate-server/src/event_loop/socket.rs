@@ -10,8 +10,8 @@ use tidegate_cluster::proof::{BINDING_LABEL, Binding};
 
 use super::net::Stream;
 
-/// The greatest number of slices of one vectored write: with more slices, the kernel's work on them
-/// dominates.
+/// The greatest number of slices of one vectored write: with more slices, the kernel's work on them would
+/// dominate.
 const SLICES_MAX: usize = 64;
 /// The number of bytes after which the loop adds no further slice to a vectored write, so that no write takes
 /// long: the kernel copies this many bytes in 0.1 ms.
@@ -22,10 +22,12 @@ const WRITE_BYTES_MAX: usize = 256 * 1024;
 /// drops the packets of other clients.
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES_MAX: u32 = 256 * 1024;
-/// The number of bytes that TLS reads at once into its own buffer.
+/// The number of bytes that TLS reads at once into its own buffer. A caller with a smaller buffer reads
+/// through it.
 const TLS_READ_BYTES: usize = 4096;
 
-/// The socket of a client or of another node, as the event loop uses it; see the [module](self).
+/// The socket of a client or of another node, with the TLS session on it, if there is one; see the
+/// [module](self).
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) stream: Stream,
@@ -34,16 +36,17 @@ pub(crate) struct Socket {
     drained: bool,
 }
 
-/// The state of TLS on a socket: none, a session, or a session with a thread.
+/// The state of TLS on a socket: none, a session, or a session with a thread, so that the loop knows whether
+/// it may use the socket.
 #[derive(Debug)]
 enum Tls {
-    /// The socket carries plain text, at least for now.
+    /// The socket carries plain text, at least until a client or node begins TLS.
     None,
-    /// The socket has this TLS session. `read` is true if the session has read bytes of the handshake that it
-    /// has not processed yet.
+    /// The socket has this TLS session, through which all bytes pass. `read` is true if the session has read
+    /// bytes of the handshake that it has not processed yet.
     Session { tls: Box<Connection>, read: bool },
-    /// A thread of the pool has the TLS session and does a step of the handshake; the field is the number of
-    /// that step.
+    /// A thread of the pool has the TLS session and does a step of the handshake; so the loop leaves the
+    /// socket alone. The field is the number of that step.
     Away(u64),
 }
 
@@ -103,7 +106,7 @@ impl Socket {
     }
 
     /// Returns whether the TLS handshake of the socket has begun and not ended, also while a thread works on
-    /// it.
+    /// it, so that the loop reads no plain text yet.
     pub(crate) fn is_handshaking(&self) -> bool {
         match &self.tls {
             Tls::Session { tls, .. } => tls.is_handshaking(),
@@ -155,8 +158,8 @@ impl Socket {
         matches!(self.tls, Tls::Away(at) if at == number)
     }
 
-    /// Puts the TLS session back after a thread's step, and writes its answers. Returns the error if the
-    /// handshake failed.
+    /// Puts the TLS session back after a thread's step, and writes its answers, so that the handshake goes
+    /// on. Returns the error if the handshake failed.
     pub(crate) fn end_step(
         &mut self,
         mut tls: Box<Connection>,
@@ -170,7 +173,7 @@ impl Socket {
         }
     }
 
-    /// Writes bytes from the front of `out` to the socket, in one write.
+    /// Writes bytes from the front of `out` to the socket, in one write, so that many messages cost one call.
     pub(crate) fn write(&mut self, out: &Outbox) -> io::Result<Written> {
         let tls = match &mut self.tls {
             Tls::Session { tls, .. } => tls,
@@ -215,7 +218,7 @@ impl Socket {
 }
 
 /// Reads bytes of TLS and decrypts them into `buf`. Returns the length of the plain text, and whether the
-/// socket is empty for now.
+/// socket is empty for now, so that the loop knows whether to read again.
 fn read_secured(
     tls: &mut Connection,
     stream: &mut (impl Read + Write),
@@ -266,7 +269,8 @@ fn process(tls: &mut Connection, stream: &mut impl Write) -> io::Result<()> {
     state.map(drop).map_err(io::Error::other)
 }
 
-/// Writes TLS's answers in a handshake to the socket, such as the alert if the handshake failed.
+/// Writes TLS's answers in a handshake to the socket, such as the alert if the handshake failed, so that the
+/// other side learns the reason.
 fn write_answers(tls: &mut Connection, stream: &mut impl Write) -> io::Result<()> {
     if tls.wants_write() {
         match tls.write_tls(stream) {

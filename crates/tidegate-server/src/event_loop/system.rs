@@ -1,5 +1,5 @@
 //! Does the loop's part in the system account: hands questions and events to the thread that writes answers,
-//! and carries out the commands of that thread.
+//! and carries out the commands of that thread, because only the loop has the sockets.
 
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use crate::sessions::system::{Happened, Job, subject_of_server};
 /// The interval at which the server publishes its figures, while a client of the system account wants them.
 const STATS_EVERY: Duration = Duration::from_secs(10);
 
-/// The loop's way to the thread that writes answers.
+/// The loop's way to the thread that writes answers, so that the loop itself writes none.
 #[derive(Debug, Default)]
 pub(super) struct SystemLink {
     /// The queue of the thread that writes answers; `None` if the server runs no such thread.
@@ -32,7 +32,7 @@ impl SystemLink {
 
 impl Server {
     /// Hands the questions and events that wait to the thread that writes answers. If the thread is behind,
-    /// the loop drops them, and clients ask again.
+    /// the loop drops them and does not wait, because clients ask again.
     pub(super) fn send_jobs(&mut self, now: Time) {
         if self.system.to.is_some() && self.node.listens_to_system() && self.system.stats_due <= now
         {
@@ -55,7 +55,8 @@ impl Server {
         due.then_some(self.system.stats_due)
     }
 
-    /// Tells the clients of the system account that this server stops, before it closes their connections.
+    /// Tells the clients of the system account that this server stops, before it closes their connections, so
+    /// that they know the reason.
     pub(super) fn say_that_it_stops(&mut self, now: Time) {
         if !self.node.listens_to_system() {
             return;

@@ -34,7 +34,7 @@ pub(super) struct TakingOver {
     giver: Giver,
     mender: Mender,
     /// The damaged records of which the node has looked up the messages, by log position. Each has the time
-    /// until which the node does not look up the record's messages again.
+    /// until which the node does not look them up again, because a lookup is slow.
     damaged: BTreeMap<u64, Time>,
     /// The rate limit of the log line with which the node says that it has repaired a message.
     mended: LogLimit,
@@ -44,21 +44,24 @@ pub(super) struct TakingOver {
 
 #[derive(Debug)]
 enum Taking {
-    /// This node is fetching the state from another node.
+    /// This node is fetching the state from another node, because it lacks entries that no log has any more.
     Coming {
         taker: Box<Taker>,
-        /// The fetched messages that this node has not appended to its log yet.
+        /// The fetched messages that this node has not appended to its log yet, because the log takes them
+        /// only as it has room.
         fetched: Vec<Fetched>,
-        /// The number of fetched messages that the log has and that are not yet known to be durable.
+        /// The number of fetched messages that the log has and that no sync has covered yet; the node counts
+        /// them as fetched only then.
         undurable: usize,
     },
-    /// The fetched state is complete, and the store writes a checkpoint of it.
+    /// The fetched state is complete, and the store writes a checkpoint of it, so that the node keeps it.
     Whole(Box<Whole>),
 }
 
 #[derive(Debug)]
 struct Whole {
-    /// The last log entry of the group that the fetched state contains.
+    /// The last log entry of the group that the fetched state contains, after which the node applies entries
+    /// again.
     entry: EntryId,
     streams: Streams,
     live: Live,
@@ -141,7 +144,8 @@ impl TakingOver {
         }
     }
 
-    /// Does one turn's work of the transfers: asks, answers, and puts the fetched state in place.
+    /// Does one turn's work of the transfers: asks for missing state, answers other nodes, and puts the
+    /// fetched state in place.
     pub(super) fn turn(
         &mut self,
         now: Time,
@@ -305,7 +309,8 @@ impl TakingOver {
         else {
             return;
         };
-        // If the log has no room, the messages wait, and this node requests no further messages.
+        // If the log has no room, the messages wait here, and this node requests no further messages, to
+        // bound its memory.
         if !fetched.is_empty() && store.append_fetched(self.at, fetched).is_ok() {
             *undurable += fetched.len();
             fetched.clear();
@@ -356,7 +361,8 @@ impl TakingOver {
     }
 }
 
-/// Builds the complete state from a finished fetch, with the log places of its messages.
+/// Builds the complete state from a finished fetch, with the places of its messages in this node's log, so
+/// that the node can serve it.
 fn whole(taker: Taker, store: &Store) -> Option<Taking> {
     let (entry, streams, fetched) = taker.into_state()?;
     let index = entry.index;

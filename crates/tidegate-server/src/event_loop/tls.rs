@@ -16,7 +16,7 @@ use crate::config::ClusterTls;
 use crate::config::TlsSettings;
 
 /// The contents of the configured files as error messages describe them, each with the setting that names the
-/// file.
+/// file, so that the operator finds it.
 const CERTIFICATES: &str = "certificates (cert_file)";
 const AUTHORITIES: &str = "authorities (ca_file)";
 
@@ -24,22 +24,22 @@ const AUTHORITIES: &str = "authorities (ca_file)";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file of certificates or of a key is missing or not PEM.
+    /// A file of certificates or of a key is missing or not PEM, so the server cannot read it.
     #[error("cannot read {what} from {}: {source}", path.display())]
     File {
         /// The content that the file should have, and the setting that names the file, as the error message
-        /// states them.
+        /// states them for the operator.
         what: &'static str,
         /// The path of the file, for the operator.
         path: PathBuf,
-        /// The error of the parser or of the operating system.
+        /// The error of the parser or of the operating system, which names the cause.
         source: rustls::pki_types::pem::Error,
     },
-    /// A certificate file of the operator has no certificate.
+    /// A certificate file of the operator has no certificate, so the server has none to show or to check by.
     #[error("cannot read {what} from {}: the file holds no certificate: expected PEM", path.display())]
     Empty {
         /// The content that the file should have, and the setting that names the file, as the error message
-        /// states them.
+        /// states them for the operator.
         what: &'static str,
         /// The path of the file, for the operator.
         path: PathBuf,
@@ -57,7 +57,7 @@ pub enum TlsError {
         /// The path of the private key's file, for the operator.
         key: PathBuf,
     },
-    /// `rustls` does not support the kind of the certificate or of the key.
+    /// `rustls` does not support the kind of the certificate or of the key, so the operator must give others.
     #[error(
         "the certificate in {} (cert_file) and the private key in {} (key_file) cannot be used: {source}",
         certificate.display(),
@@ -71,10 +71,11 @@ pub enum TlsError {
         /// The error of `rustls`, which names the cause.
         source: rustls::Error,
     },
-    /// `rustls` offers none of the versions of TLS that the server needs.
+    /// `rustls` offers none of the versions of TLS that the server needs, so it cannot offer TLS.
     #[error("no version of TLS can be used: {0}")]
     Version(#[from] rustls::Error),
-    /// The file of authorities does not let the server check the other side's certificates.
+    /// The file of authorities does not let the server check the other side's certificates, for example
+    /// because it has no usable certificate.
     #[error("the other side's certificates cannot be checked: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
@@ -119,7 +120,8 @@ pub(crate) struct PeerTls {
     pub(super) dialled: Arc<ServerConfig>,
     /// The TLS configuration with which this node dials other nodes.
     pub(super) dialer: Arc<ClientConfig>,
-    /// The longest time that a TLS handshake between nodes may take. After it the node closes the connection.
+    /// The longest time that a TLS handshake between nodes may take. After it the node closes the connection,
+    /// so that a silent peer holds no place.
     pub(super) timeout: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! Limits the number of TLS handshakes that the server begins in a second (`connection_rate_limit`). The code
-//! is pure.
+//! Limits the number of TLS handshakes that the server begins in a second (`connection_rate_limit`), so that
+//! many new clients do not keep it busy. The code is pure.
 
 use std::time::Duration;
 

@@ -41,9 +41,9 @@ pub(super) enum Owner {
     Waker,
     /// The event belongs to the socket on which other nodes connect.
     PeerListener,
-    /// The event belongs to the connection of a client.
+    /// The event belongs to the connection of a client, by the connection's key.
     Client(ClientKey),
-    /// The event belongs to a connection from or to another node.
+    /// The event belongs to a connection from or to another node, by the connection's key.
     Channel(ChannelKey),
 }
 
@@ -76,11 +76,12 @@ impl Owner {
 pub(crate) struct Ready {
     /// The token with which the loop registered the socket, and by which it finds the socket.
     pub(crate) token: Token,
-    /// True if the socket has bytes to read, or has ended.
+    /// True if the socket has bytes to read, or has ended, so that the loop must read it.
     pub(crate) readable: bool,
     /// True if the socket takes bytes, so that the loop may write.
     pub(crate) writable: bool,
-    /// True if the other side has closed the connection, or the connection has failed.
+    /// True if the other side has closed the connection, or the connection has failed, so that the loop must
+    /// end it.
     pub(crate) ended: bool,
 }
 

@@ -14,14 +14,14 @@ use tidegate::Time;
 use super::clock::cpu_time;
 use super::log_limit::LogLimit;
 
-/// The loop counts as late if a timer or a turn is delayed by at least this time.
+/// The loop counts as late if a timer or a turn is delayed by at least this time, because clients notice it.
 const LATE: Duration = Duration::from_millis(100);
 /// The least time between two log lines about a late loop, so that the log does not fill.
 const LOGGED: Duration = Duration::from_secs(60);
 /// The loop reads its thread's CPU time again after turns have taken this time in all, because a reading
 /// costs a system call.
 const READ_EVERY: Duration = Duration::from_millis(1);
-/// The longest time that the histogram records; a longer turn counts as this long.
+/// The longest time that the histogram records, to bound its memory; a longer turn counts as this long.
 const LONGEST: Duration = Duration::from_secs(100);
 
 /// Keeps the measurements of the loop's turns; see the [module](self).
@@ -29,7 +29,8 @@ const LONGEST: Duration = Duration::from_secs(100);
 pub(super) struct Turns {
     /// The histogram of the turns' CPU times in nanoseconds, from which the monitor shows quantiles.
     cpu: Histogram<u64>,
-    /// The CPU time of the loop's thread at the last reading; `None` before a reading on this thread.
+    /// The CPU time of the loop's thread at the last reading, from which the next reading computes the turns'
+    /// time; `None` before a reading on this thread.
     used: Option<Duration>,
     /// The wall-clock time of all turns since the last reading of the CPU time, after which the loop decides
     /// to read again.
@@ -54,7 +55,7 @@ pub(crate) const TURN_BOUNDS_US: [u64; 10] = [
 /// The figures of the event loop's turns so far, as the monitor shows them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnStats {
-    /// The number of turns that the loop has run so far.
+    /// The number of turns that the loop has run so far, for the monitor.
     pub(crate) turns: u64,
     /// The CPU times, in nanoseconds, that 50, 99 and 99.9 per cent of the turns did not exceed, and the
     /// longest CPU time of a turn.
@@ -64,9 +65,9 @@ pub(crate) struct TurnStats {
     pub(crate) within: [u64; TURN_BOUNDS_US.len() + 1],
     /// The CPU time of all turns together, in nanoseconds, for the monitor.
     pub(crate) total_ns: u64,
-    /// The number of times that the event loop was late by 100 ms or more.
+    /// The number of times that the event loop was late by 100 ms or more, for the monitor.
     pub(crate) late: u64,
-    /// The number of syncs of the log on the loop's thread, between two turns.
+    /// The number of syncs of the log on the loop's thread, between two turns, for the monitor.
     pub(crate) syncs: u64,
 }
 
@@ -92,8 +93,8 @@ impl Turns {
         }
     }
 
-    /// Records that a turn of the loop begins now, and counts the loop as late if it begins well after its
-    /// deadline.
+    /// Records that a turn of the loop begins now, and counts the loop as late if it begins [`LATE`] after
+    /// its deadline.
     pub(super) fn begin(&mut self, now: Time) {
         self.begun = now;
         if let Some(due) = self.due.take() {
@@ -102,7 +103,7 @@ impl Turns {
     }
 
     /// Records that the turn of the loop ends now, and measures it. The next turn should begin at `due` at
-    /// the latest, if the loop has a deadline.
+    /// the latest, if the loop has a deadline; otherwise it may sleep.
     pub(super) fn end(&mut self, now: Time, due: Option<Time>) {
         self.ended = now;
         let mut took = now - self.begun;

@@ -53,7 +53,8 @@ pub(super) enum Then {
     /// The node forwards the deletion of a stream to this other group, which keeps the stream.
     DeletedElsewhere(GroupId),
     /// The node records that the group has applied or refused the leader's proposal to match a stream with
-    /// the directory, so that the leader may propose the next change. The field is the stream's directory number. No client waits for this outcome.
+    /// the directory, so that the leader may propose the next change. The field is the stream's directory
+    /// number. No client waits for this outcome.
     Listed(DirectoryNumber),
     /// The node records that the group has imported a part of the stream with this directory number, which
     /// moves to this group, and the leader goes on with the next part. No client waits for this outcome.
@@ -67,7 +68,8 @@ pub(super) enum Then {
     /// The node records that the group has applied or refused an intake for this stream, from the source with
     /// this key, and the leader asks for more messages. No client waits for this outcome.
     TakenIn(StreamNumber, Box<str>),
-    /// The node ignores the command's outcome, because no client waits for it, and the group's state shows it.
+    /// The node ignores the command's outcome, because no client waits for it, and the group's state shows
+    /// it.
     Noted,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Resolving {
     receiver: Receiver<(usize, Kind, Outcome)>,
     handle: Handle,
     /// The number of lookups so far. By it the node dials another address at each attempt, if a name has
-    /// several.
+    /// several, so that one wrong address does no harm.
     attempts: usize,
 }
 
@@ -46,7 +46,8 @@ impl Resolving {
         self.receiver.try_recv().ok()
     }
 
-    /// Starts a thread that looks the host name up; [`Resolving::poll`] returns the outcome.
+    /// Starts a thread that looks the host name up, so that the loop does not wait; [`Resolving::poll`]
+    /// returns the outcome.
     fn start(&mut self, route: usize, kind: Kind, address: RouteAddress) -> io::Result<()> {
         let (sender, handle) = (self.sender.clone(), self.handle.clone());
         let attempt = self.attempts;
@@ -58,7 +59,7 @@ impl Resolving {
                 let one = all.get(attempt % all.len().max(1)).copied();
                 one.ok_or_else(|| io::Error::other("the name has no address"))
             });
-            // The thread fails to send the outcome only if the event loop has ended and needs no outcome.
+            // The thread ignores an error, because the sending fails only if the event loop has ended.
             let _ = sender.send((route, kind, outcome));
             handle.wake();
         };

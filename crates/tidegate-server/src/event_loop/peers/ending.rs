@@ -1,5 +1,5 @@
 //! Ends connections with other nodes: removes a connection's state, schedules the next dial of its route, and
-//! logs the reason.
+//! logs the reason for the operator.
 
 use std::io;
 
@@ -119,9 +119,9 @@ impl Peers {
             (None, side, Why::Channel(e)) if e.refusal().is_some() => {
                 let line = match side {
                     Side::Dialer => format!("this node cannot join the node at {at}: {why}"),
-                    // The log line names the refused node's IP address without the port: each connection has
-                    // another port, and the roster recognises repeated lines about one node only if they are
-                    // equal.
+                    // The log line names the refused node's IP address without the port, because each
+                    // connection has another port, and the roster recognises repeated lines about one node
+                    // only if they are equal.
                     Side::Dialled => {
                         format!("this node refused a node from {}: {why}", conn.address.ip())
                     }

@@ -20,7 +20,7 @@ use crate::event_loop::members;
 use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
-/// The loop's next step after it has handled a frame.
+/// The loop's next step after it has handled a frame: to go on with the next frame or to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Next,
@@ -84,8 +84,8 @@ impl Peers {
         After::Next
     }
 
-    /// Handles the opening of a channel, after both nodes have completed the greeting: records the peer, and
-    /// lets frames pass.
+    /// Handles the opening of a channel, after both nodes have completed the greeting: records the peer in
+    /// the tables, so that frames pass, and announces this node's subscriptions.
     pub(super) fn open(
         &mut self,
         now: Time,

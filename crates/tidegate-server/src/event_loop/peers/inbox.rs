@@ -1,5 +1,5 @@
 //! Keeps the received Raft messages and fetches until the groups take them. Beyond a bound of bytes the loop
-//! does not read the channels.
+//! does not read the channels, so that peers cannot fill the memory.
 
 use std::collections::VecDeque;
 
@@ -14,14 +14,15 @@ use crate::event_loop::tokens::ChannelKey;
 /// bounded memory.
 const RECEIVED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// A Raft message, or a request or answer of a fetch, that this node has received from another node.
+/// A Raft message, or a request or answer of a fetch, that this node has received from another node and that
+/// its group has still to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     /// The id of the node that sent the message, which Raft needs.
     pub from: u64,
     /// The group to which the message belongs, and which takes it.
     pub group: GroupId,
-    /// The message, as the other node encoded it.
+    /// The message, as the other node encoded it; the group decodes it.
     pub payload: Bytes,
 }
 
@@ -68,7 +69,7 @@ impl Peers {
     }
 
     /// Lists the channels that the loop left unread for reading again, once the groups have taken enough
-    /// messages.
+    /// messages, because there is room again.
     fn let_in(&mut self) {
         let full = self.raft.is_full() || self.fetches.is_full();
         if !full && (self.raft.held_back || self.fetches.held_back) {

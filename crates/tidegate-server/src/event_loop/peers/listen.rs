@@ -145,7 +145,8 @@ impl Peers {
         }))
     }
 
-    /// Accepts all connections of other nodes that wait at the port for nodes.
+    /// Accepts all connections of other nodes that wait at the port for nodes, as far as there is room for
+    /// them.
     pub(crate) fn accept(&mut self, now: Time) {
         loop {
             match self.listener.accept() {
@@ -206,7 +207,7 @@ pub(crate) fn client_url(settings: &Settings, clients: SocketAddr) -> Option<Str
     }
 }
 
-/// Draws a random id for this node or this process, other than 0.
+/// Draws a random id for this node or this process, by which other nodes tell it apart; 0 means no id.
 fn id(random: &SystemRandom) -> io::Result<u64> {
     loop {
         let bytes = nonce(random)?;

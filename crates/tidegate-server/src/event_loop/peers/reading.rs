@@ -18,11 +18,12 @@ use crate::sessions::Node;
 /// The most frames of one channel that the loop handles in a row, so that a peer does not keep it from its
 /// clients. The rest of the bytes waits for the next turn.
 const FRAMES_MAX: u32 = 256;
-/// The greatest number of times that the loop reads in a row for one large frame, together 1 MiB.
+/// The greatest number of times that the loop reads in a row for one large frame, together 1 MiB, so that
+/// other connections do not wait long.
 const GATHERS_MAX: usize = 16;
 
 impl Peers {
-    /// Takes the list of the connections to read in this turn.
+    /// Takes the list of the connections to read in this turn, and empties the list.
     pub(crate) fn take_ready(&mut self) -> Vec<ChannelKey> {
         let ready = std::mem::take(&mut self.ready);
         for key in &ready {
@@ -32,7 +33,7 @@ impl Peers {
     }
 
     /// Reads a connection once, and hands its frames to the modules that they concern. Returns whether enough
-    /// messages have gathered in outboxes; the loop then writes, and calls this function again.
+    /// messages have gathered in outboxes, so that the loop must write and then call this function again.
     pub(crate) fn read(
         &mut self,
         now: Time,
@@ -68,7 +69,8 @@ impl Peers {
         }
     }
 
-    /// Reads more bytes of a frame that is larger than one read, until the frame is complete.
+    /// Reads more bytes of a frame that is larger than one read, until the frame is complete, because the
+    /// channel takes whole frames only.
     fn gather(
         &mut self,
         now: Time,

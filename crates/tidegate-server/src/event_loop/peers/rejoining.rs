@@ -43,7 +43,7 @@ impl Peers {
     }
 
     /// Records durably in the members' file that this node has a log, before the node promises entries of the
-    /// log to other nodes.
+    /// log to other nodes, so that a later start notices the loss of the log.
     pub(crate) fn handle_log_begun(&mut self) -> Result<(), IdentityError> {
         match &mut self.identity {
             Some((disk, file)) => Ok(members::begin_log(disk, file)?),
@@ -92,7 +92,8 @@ impl Peers {
         }
     }
 
-    /// Takes this node's former place among the members, once the formation allows that.
+    /// Takes this node's former place among the members, once the formation allows that, so that its groups
+    /// can open.
     pub(super) fn rejoin(&mut self, now: Time, node: &mut Node) {
         let Some((disk, file)) = &mut self.identity else {
             return;

@@ -32,12 +32,12 @@ pub(super) enum Securing {
     /// The dialer has begun with TLS, and this node has not begun the handshake, which waits for a free
     /// thread.
     Hello,
-    /// The two nodes are in the TLS handshake.
+    /// The two nodes are in the TLS handshake, so the channel does not read yet.
     Handshake,
 }
 
 /// Begins TLS with the node that this node dials as `host`. This node accepts only a certificate for that
-/// host.
+/// host, so that no other machine can take its place.
 pub(super) fn dial(tls: &PeerTls, host: &str) -> io::Result<Box<Connection>> {
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let connection = ClientConnection::new(tls.dialer.clone(), name);
@@ -47,12 +47,12 @@ pub(super) fn dial(tls: &PeerTls, host: &str) -> io::Result<Box<Connection>> {
 
 impl Peers {
     /// Makes the node use this TLS configuration for new connections from now on, after a reload. Open
-    /// connections stay as they are.
+    /// connections stay as they are, so that a reload interrupts nothing.
     pub(crate) fn set_tls(&mut self, tls: Option<PeerTls>) {
         self.tls = tls;
     }
 
-    /// Returns whether this node uses TLS with the other nodes.
+    /// Returns whether this node uses TLS with the other nodes, for the monitor and for reloads.
     #[must_use]
     pub(crate) const fn is_secured(&self) -> bool {
         self.tls.is_some()
@@ -156,8 +156,8 @@ impl Peers {
         conn.socket.take_step(number)
     }
 
-    /// Puts a TLS session back into its connection after a step of a thread, unless the connection has ended
-    /// in the meantime.
+    /// Puts a TLS session back into its connection after a step of a thread, so that the loop reads it again,
+    /// unless the connection has ended in the meantime.
     pub(crate) fn end_step(
         &mut self,
         now: Time,
@@ -206,7 +206,8 @@ impl Peers {
 }
 
 impl Conn {
-    /// Turns an error of reading or writing into the reason why the connection ends.
+    /// Turns an error of reading or writing into the reason why the connection ends, which the log names to
+    /// the operator.
     pub(super) fn failure(&self, e: io::Error) -> Why {
         let inner = e.get_ref().and_then(|e| e.downcast_ref::<Error>());
         match inner {

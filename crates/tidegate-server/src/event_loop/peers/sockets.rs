@@ -38,7 +38,8 @@ impl Peers {
         Some(key)
     }
 
-    /// Handles a socket event of a connection: the connection is established, readable, writable, or over.
+    /// Handles a socket event of a connection: notes that the connection is established, readable, writable,
+    /// or over, so that the loop acts on it.
     pub(crate) fn take_event(&mut self, now: Time, key: ChannelKey, event: Ready, node: &mut Node) {
         let Some(conn) = self.conns.get_mut(key.index()) else {
             return;
@@ -71,8 +72,8 @@ impl Peers {
         self.list(key);
     }
 
-    /// Lists a connection for reading, if its socket may have bytes and its handshake does not wait in the
-    /// queue.
+    /// Lists a connection, so that the loop reads it in this turn, if its socket may have bytes and its
+    /// handshake does not wait in the queue.
     pub(super) fn list(&mut self, key: ChannelKey) {
         if let Some(conn) = self.conns.get_mut(key.index())
             && conn.readable
@@ -101,7 +102,7 @@ impl Peers {
     }
 
     /// Writes the frames in the channels' own outboxes to the sockets: greetings, pings and pongs, Raft
-    /// messages and fetches.
+    /// messages and fetches, once in a turn.
     pub(crate) fn flush(&mut self, now: Time, node: &mut Node) {
         while let Some(key) = self.dirty.pop() {
             if let Some(conn) = self.conns.get_mut(key.index()) {

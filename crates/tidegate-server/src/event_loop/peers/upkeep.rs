@@ -1,5 +1,5 @@
 //! Does the timed work on connections between nodes: dials routes that are due, sends pings, and ends dead
-//! connections.
+//! connections, so that the nodes stay connected.
 
 use tidegate::Time;
 use tidegate_cluster::Kind;
@@ -23,7 +23,7 @@ impl Peers {
     }
 
     /// Dials the routes that are due, sends pings to peers, and ends connections to peers that have been
-    /// silent for too long.
+    /// silent for too long, so that the node dials them again.
     pub(crate) fn handle_timeouts(&mut self, now: Time, node: &mut Node) {
         for (_, conn) in &mut self.conns {
             // Bytes that this node has not read yet prove that the peer is alive, so the node does not count

@@ -41,10 +41,12 @@ pub(super) struct InGroup {
     /// after a heartbeat this node waits until the leader has had time to send the missing entries.
     told_at: Time,
     pub(super) taking_over: TakingOver,
-    /// The handover that this node carries out at the end of the turn, if it leads then: `Some(Some(id))` to
-    /// the member with this id, `Some(None)` to the most advanced member, `None` if no handover is due.
+    /// The handover of leadership that this node carries out at the end of the turn, after the deltas of
+    /// consumers are proposed, if it leads then: `Some(Some(id))` to the member with this id, `Some(None)` to
+    /// the most advanced member, `None` if no handover is due.
     hands_over: Option<Option<u64>>,
-    /// If this node leads without disk space, it may try to hand its leadership over again from this time on.
+    /// If this node leads without disk space, it may try to hand its leadership over again from this time on,
+    /// because an earlier attempt must end first.
     relieve_at: Time,
     /// The ids of the other members that have announced that they have no disk space.
     full: Vec<u64>,
@@ -214,7 +216,7 @@ impl InGroup {
     }
 
     /// Begins to hand the leadership to the member `to`, or without `to` to the most advanced member. Makes
-    /// the streams propose the consumers' states first.
+    /// the streams propose the consumers' states first, so that the next leader has them.
     pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node, to: Option<u64>) {
         if self.of.members.len() < 2 {
             return;

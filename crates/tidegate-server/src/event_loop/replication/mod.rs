@@ -49,7 +49,7 @@ pub(super) struct Replication {
     known: Known,
     /// All groups of the cluster, also groups without this node, for the directory.
     all: Vec<GroupOf>,
-    /// The groups of which this node is a member, by their slots in the store and the node.
+    /// The groups of which this node is a member, by their slots in the store and the node, which are equal.
     groups: PerGroup<InGroup>,
     /// The Raft term in which this node began again after it lost its disk and with it the votes of earlier
     /// terms; `None` if it has not lost its disk. The node neither votes nor leads until it has committed an
@@ -89,8 +89,8 @@ impl Known {
 }
 
 impl Replication {
-    /// Creates this node's part in the groups of the cluster; `None` until the cluster's members are fixed.
-    /// `shards` is the number of groups of all nodes.
+    /// Creates this node's part in the groups of the cluster; `None` until the cluster's members are fixed,
+    /// because the groups follow from them. `shards` is the number of groups of all nodes.
     pub(super) fn new(
         peers: &Peers,
         shards: u32,
@@ -122,7 +122,7 @@ impl Replication {
         })
     }
 
-    /// Returns the id that this node has in its Raft groups.
+    /// Returns the id that this node has in its Raft groups, by which members name each other.
     pub(super) const fn id(&self) -> u64 {
         self.known.me
     }
@@ -150,7 +150,8 @@ impl Replication {
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// Hands the messages of other nodes to the groups in the store, and ticks the groups when that is due.
+    /// Does the groups' input of a turn: hands the messages of other nodes to the groups in the store, and
+    /// ticks the groups when that is due.
     ///
     /// # Errors
     /// This node has lost log entries that other nodes count on.
@@ -181,8 +182,8 @@ impl Replication {
             }
         }
         if self.tick_at <= now {
-            // The loop ticks the groups once, however late it is. A delayed loop has not read the other
-            // nodes' messages in the meantime, so their silence proves nothing.
+            // The loop ticks the groups only once, however late it is, because a delayed loop has not read
+            // the other nodes' messages in the meantime, so their silence proves nothing.
             self.tick_at = now + TICK;
             spend(Work::Tick, self.groups.len() as u64);
             store.tick();
@@ -279,8 +280,8 @@ impl Replication {
         }
     }
 
-    /// Carries out the handovers of leadership that are due, and then sends the groups' Raft messages to the
-    /// other nodes.
+    /// Carries out the handovers of leadership that are due, and then sends the groups' Raft messages, which
+    /// the turn has caused, to the other nodes.
     pub(super) fn send(
         &mut self,
         now: Time,
@@ -309,7 +310,8 @@ impl Replication {
     }
 
     /// Returns whether this node durably has each entry that it may ever have acknowledged, in all groups
-    /// that it shares with other nodes. Only a node that lost its disk may lack such entries.
+    /// that it shares with other nodes. Only a node that lost its disk may lack such entries, and it does not
+    /// vote until then.
     fn is_whole(&self, store: &Store) -> bool {
         self.among_others().all(|at| store.group(at).is_whole())
     }

@@ -12,12 +12,13 @@ use super::query::Query;
 use crate::sessions::Node;
 use crate::streams::JetStream;
 
-/// The most streams and consumers that the loop describes in one part.
+/// The most streams and consumers that the loop describes in one part, so that no turn takes long.
 const DESCRIBED: usize = 64;
-/// The most streams that the loop skips in one part to reach the first stream of the page.
+/// The most streams that the loop skips in one part to reach the first stream of the page, so that no turn
+/// takes long.
 const SKIPPED: usize = 4096;
 
-/// A part of the list of streams, as one report has it.
+/// A part of the list of streams, as one report has it; the reader joins the parts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
     /// The described streams in the order of their names, for the monitor.
@@ -50,21 +51,24 @@ impl Part {
 #[derive(Clone, Debug)]
 pub(crate) struct Described {
     pub(crate) name: String,
-    /// The answer to an info request about the stream, as JSON; empty if an earlier part has it.
+    /// The answer to an info request about the stream, as JSON; empty if an earlier part has it, to save the
+    /// work.
     pub(crate) info: Vec<u8>,
-    /// The answers to info requests about consumers of the stream, as JSON, in the order of their names.
+    /// The answers to info requests about consumers of the stream, as JSON, in the order of their names, for
+    /// the monitor.
     pub(crate) consumers: Vec<Vec<u8>>,
 }
 
 /// A place in the list of streams and their consumers, at which the loop continues the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The name of the last stream before the place; `None` at the beginning of the list.
+    /// The name of the last stream before the place, after which the loop continues; `None` at the beginning
+    /// of the list.
     after: Option<String>,
-    /// The name of the last described consumer of that stream, if the stream has further consumers to
-    /// describe.
+    /// The name of the last described consumer of that stream, after which the loop continues; `None` if the
+    /// stream has no further consumers to describe.
     consumer: Option<String>,
-    /// The number of streams that the loop skips from here to reach the page.
+    /// The number of streams that the loop must still skip from here to reach the page that the reader wants.
     skip: usize,
 }
 
@@ -151,7 +155,8 @@ struct ByName<'a>(Vec<Peekable<OfGroup<'a>>>);
 type OfGroup<'a> = Box<dyn Iterator<Item = (&'a JetStream, &'a Stream)> + 'a>;
 
 impl<'a> ByName<'a> {
-    /// Creates an iterator over the streams with names after `name`, or over all streams.
+    /// Creates an iterator for a part of the list: over the streams with names after `name`, or over all
+    /// streams.
     fn new(node: &'a Node, name: Option<&str>) -> Self {
         let of = |of: &'a JetStream| {
             let kept: OfGroup<'a> = Box::new(of.kept_after(name).map(move |stream| (of, stream)));

@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     pub(crate) lang: String,
     pub(crate) version: String,
     pub(crate) user: Option<String>,
-    /// The name of the client's account, as operators see it.
+    /// The name of the client's account, as operators know it.
     pub(crate) account: String,
     pub(crate) tls: bool,
     pub(crate) subjects: Vec<String>,
@@ -56,7 +56,8 @@ impl<T> Default for Page<T> {
     }
 }
 
-/// A client connection that the list contains: an open connection, or a recently closed connection.
+/// A client connection that the list contains: an open connection, or a recently closed connection, as the
+/// reader asks.
 enum Found<'a> {
     Open(&'a Session),
     Closed(&'a ClosedConnection),
@@ -226,7 +227,7 @@ pub(crate) struct AccountFigures {
     pub(crate) name: String,
     pub(crate) connections: usize,
     pub(crate) subscriptions: usize,
-    /// The messages and bytes of the open connections of the account.
+    /// The messages and bytes of the open connections of the account, from which the monitor shows its load.
     pub(crate) traffic: Traffic,
 }
 

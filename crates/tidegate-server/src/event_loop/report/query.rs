@@ -7,7 +7,7 @@ use super::details::{Part, Place};
 /// nats-server has the same bound.
 pub(crate) const PAGE_MAX: usize = 1024;
 
-/// The list that the event loop adds to the server's figures in a report.
+/// The list that the event loop adds to the server's figures in a report, because lists cost time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum List {
     #[default]
@@ -19,7 +19,7 @@ pub(crate) enum List {
 }
 
 /// The client connections that the reader wants in a list: open connections, connections that closed last, or
-/// both.
+/// both, as in nats-server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     #[default]
@@ -42,9 +42,10 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) list: List,
-    /// The index of the first entry that the reader wants.
+    /// The index of the first entry that the reader wants, so that it can read a long list in pages.
     pub(crate) offset: usize,
-    /// The greatest number of entries that the reader wants, from 1 to [`PAGE_MAX`].
+    /// The greatest number of entries that the reader wants, from 1 to [`PAGE_MAX`], so that a report stays
+    /// small.
     pub(crate) limit: usize,
     /// True if the reader wants subscriptions: with the list of connections the subscriptions of each
     /// connection, otherwise the subscriptions of the whole server.
@@ -54,7 +55,7 @@ pub(crate) struct Query {
     pub(crate) state: State,
     pub(crate) cid: Option<u64>,
     pub(crate) user: Option<String>,
-    /// The name of the account that the reader wants figures of; `None` means all accounts.
+    /// The name of the account that the reader wants figures of; `None` lets the report cover all accounts.
     pub(crate) account: Option<String>,
     /// The subject that the listed subscriptions must match; `None` lists all.
     pub(crate) test: Option<String>,
@@ -92,7 +93,7 @@ impl Query {
     }
 
     /// Returns whether the request concerns the account with this name: the request names that account, or no
-    /// account.
+    /// account. The list leaves out others.
     pub(crate) fn is_of_account(&self, name: &str) -> bool {
         self.account.as_deref().is_none_or(|wanted| wanted == name)
     }

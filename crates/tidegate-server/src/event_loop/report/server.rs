@@ -23,7 +23,7 @@ pub(crate) struct ServerFacts {
 }
 
 impl ServerFacts {
-    /// Gathers the facts from the settings and the INFO of the server.
+    /// Gathers the facts from the settings and the INFO of the server, so that each message can have them.
     pub(crate) fn new(settings: &Settings, info: &Info) -> Self {
         Self {
             info: info.clone(),
