@@ -36,11 +36,12 @@ pub(crate) struct FairQueue<T> {
     turns: BTreeMap<u64, Source>,
     len: usize,
     /// The last number that the queue has given to a ticket or to a turn. The next ticket or turn gets the
-    /// next number.
+    /// next number, so that each has its own.
     number: u64,
 }
 
-/// The waiting items of one source, at least one, and the turn of the source.
+/// The waiting items of one source, at least one, and the number of the source's turn, by which the queue
+/// finds it.
 #[derive(Debug)]
 struct Line<T> {
     turn: u64,
@@ -66,7 +67,7 @@ impl<T> FairQueue<T> {
         self.len
     }
 
-    /// Returns whether the queue has no items of any source.
+    /// Returns whether the queue has no items of any source, so that the caller has no work.
     pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -85,7 +86,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Adds an item from this source. A source that had no waiting item gets its turn after all other
-    /// sources. Returns the item's ticket.
+    /// sources. Returns the item's ticket, with which the caller can remove it.
     pub(crate) fn push(&mut self, source: Source, item: T) -> Ticket {
         self.number += 1;
         let number = self.number;
@@ -101,7 +102,8 @@ impl<T> FairQueue<T> {
         Ticket { source, number }
     }
 
-    /// Removes the waiting item with this ticket. Returns `None` if the item has already left the queue.
+    /// Removes the waiting item with this ticket, because its work is no longer needed. Returns `None` if the
+    /// item has already left the queue.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<T> {
         let line = self.lines.get_mut(&ticket.source)?;
         let item = line.items.remove(&ticket.number)?;
@@ -132,7 +134,8 @@ impl<T> FairQueue<T> {
         Some((source, item))
     }
 
-    /// Updates the length and the order of turns after an item of this source has left the queue.
+    /// Updates the length and the order of turns after an item of this source has left the queue, so that
+    /// sources without items have no turn.
     fn taken(&mut self, source: Source) {
         self.len -= 1;
         if let Some(line) = self.lines.get(&source).filter(|l| l.items.is_empty()) {

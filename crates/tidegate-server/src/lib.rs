@@ -36,7 +36,7 @@
 //! ```
 
 pub mod config;
-// The product counts no works and turns no cures off, so only the simulation uses all of these two modules.
+// The product counts no works and turns no cures off, so some parts of these two modules are unused in it.
 #[cfg_attr(not(feature = "sim"), allow(dead_code, unreachable_pub))]
 mod cost;
 #[cfg_attr(not(feature = "sim"), allow(unreachable_pub))]
@@ -66,7 +66,8 @@ pub use party::ClientKey;
 pub use sessions::{Node, NodeStats, Received, Verify};
 pub use system::{Load, serve_system};
 
-// These types let tests drive the event loop on a simulated machine. No other code uses them.
+// These types let tests drive the event loop on a simulated machine. They are public, because tests are
+// crates of their own.
 #[cfg(feature = "sim")]
 #[doc(hidden)]
 pub use cost::Work;

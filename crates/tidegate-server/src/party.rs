@@ -11,7 +11,8 @@ use tidegate_cluster::roster::PeerSlot;
 pub struct ClientKey(u32);
 
 impl ClientKey {
-    /// Makes the key of the connection at this index in the node's table of client connections.
+    /// Makes the key by which the node names the connection at this index in the node's table of client
+    /// connections.
     #[inline]
     #[must_use]
     pub const fn new(index: usize) -> Self {
@@ -22,7 +23,7 @@ impl ClientKey {
         Self(index as u32)
     }
 
-    /// Returns the index of the connection with this key in the node's table.
+    /// Returns the index of the connection with this key in the node's table, where its state is.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -34,9 +35,9 @@ impl ClientKey {
 /// alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Party {
-    /// A client of this node, by the key of its connection.
+    /// The party is a client of this node, which the node finds by the key of its connection.
     Client(ClientKey),
-    /// Another node of the cluster, by its slot.
+    /// The party is another node of the cluster, a peer, which the node finds by its slot.
     Peer(PeerSlot),
 }
 
@@ -65,28 +66,31 @@ impl Party {
 pub(crate) struct PerClient<T>(Slab<T>);
 
 impl<T> PerClient<T> {
-    /// Creates a table without client connections.
+    /// Creates a table without client connections, for a node that starts.
     pub(crate) const fn new() -> Self {
         Self(Slab::new())
     }
 
-    /// Adds the value of a new connection, and returns the connection's key.
+    /// Adds the value of a new connection, and returns the connection's key, by which the caller finds the
+    /// value.
     pub(crate) fn insert(&mut self, value: T) -> ClientKey {
         ClientKey::new(self.0.insert(value))
     }
 
-    /// Removes the value of a connection that has ended, and returns the value.
+    /// Removes the value of a connection that has ended, and returns the value. A later connection may then
+    /// get the key.
     pub(crate) fn remove(&mut self, key: ClientKey) -> T {
         self.0.remove(key.index())
     }
 
-    /// Returns whether the table has a client connection with this key.
+    /// Returns whether the table has a client connection with this key, which may have ended.
     #[inline]
     pub(crate) fn contains(&self, key: ClientKey) -> bool {
         self.0.contains(key.index())
     }
 
-    /// Returns the value of the connection with this key; `None` if the table has none.
+    /// Returns the value of the connection with this key; `None` if the table has no such connection, because
+    /// it has ended.
     #[inline]
     pub(crate) fn get(&self, key: ClientKey) -> Option<&T> {
         self.0.get(key.index())
@@ -99,12 +103,13 @@ impl<T> PerClient<T> {
         self.0.get_mut(key.index())
     }
 
-    /// Returns the number of client connections in the table.
+    /// Returns the number of client connections in the table, for the node's counts.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Iterates over the keys and values of all connections, in the order of the keys.
+    /// Iterates over the keys and values of all connections, in the order of the keys, for work on all of
+    /// them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientKey, &T)> {
         self.0.iter().map(|(at, value)| (ClientKey::new(at), value))
     }

@@ -96,7 +96,7 @@ impl Outside for System {
     }
 }
 
-/// Reads a configuration text in nats-server's syntax into a tree, for [`super::apply`].
+/// Reads a configuration text in nats-server's syntax into a tree, from which `apply` makes settings.
 ///
 /// # Errors
 /// The text violates the syntax. The error names the line.
@@ -124,7 +124,7 @@ pub fn read_nats(text: &str, outside: &dyn Outside) -> Result<Map, SyntaxError> 
     }
 }
 
-/// Reads a configuration text in TOML into a tree, for [`super::apply`].
+/// Reads a configuration text in TOML into a tree, from which `apply` makes settings.
 ///
 /// # Errors
 /// The text is not TOML. The error names the line.

@@ -11,7 +11,7 @@ use crate::event_loop::report::query::Query;
 use crate::event_loop::report::server::rfc3339;
 
 /// Makes the monitor's answer to `/accountz`: the names of the accounts, or the facts about one account if
-/// the request names it.
+/// the request names it, as nats-server does.
 pub(crate) fn accountz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     let names: Vec<&str> = r.accounts.iter().map(|a| a.name.as_str()).collect();
     let mut out = json!({

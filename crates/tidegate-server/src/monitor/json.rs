@@ -1,4 +1,5 @@
-//! Writes the monitor's answers to its readers as JSON, with nats-server's field names.
+//! Writes the monitor's answers to its readers as JSON, with nats-server's field names, so that tools for
+//! nats-server can read them.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +15,7 @@ use crate::event_loop::report::server::rfc3339;
 use crate::event_loop::report::{Report, Streams};
 use crate::event_loop::turns::TurnStats;
 
-/// The paths that the monitor answers; `/` lists them.
+/// The paths that the monitor answers; `/` lists them, and the monitor counts requests by them.
 pub(super) const PATHS: &[&str] = &[
     "/healthz",
     "/varz",
@@ -40,7 +41,7 @@ impl WallClock {
         Self { start, now }
     }
 
-    /// Returns the wall-clock time of the monitor's answer.
+    /// Returns the wall-clock time of the monitor's answer, which most answers show.
     pub(crate) const fn now(&self) -> SystemTime {
         self.now
     }
@@ -51,12 +52,12 @@ impl WallClock {
     }
 }
 
-/// Makes the monitor's answer to `/`: the list of the monitor's paths.
+/// Makes the monitor's answer to `/`: the list of the monitor's paths, from which a reader finds the others.
 pub(crate) fn index() -> Value {
     json!({ "endpoints": PATHS })
 }
 
-/// Makes the monitor's answer to `/varz`: the general figures of the server.
+/// Makes the monitor's answer to `/varz`: the general figures of the server, for an operator's first look.
 pub(crate) fn varz(r: &Report, wall: &WallClock) -> Value {
     let process = Process::now();
     let mut out = json!({
@@ -193,7 +194,7 @@ pub(crate) fn healthz(r: &Report) -> (bool, Value) {
     (behind.is_none(), body)
 }
 
-/// Makes the monitor's answer to `/jsz`: the figures of the streams.
+/// Makes the monitor's answer to `/jsz`: the figures of the streams, for an operator who watches storage.
 pub(crate) fn jsz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     let Some(streams) = &r.streams else {
         return json!({
@@ -279,7 +280,7 @@ pub(crate) fn raftz(r: &Report) -> Value {
 }
 
 /// Makes the figures of the streams' account for `/jsz` and the system account, with its streams if the
-/// request asks for them.
+/// reader asks for them.
 pub(crate) fn account_detail(s: &Streams, query: &Query) -> Value {
     let mut account = stats(s);
     account["name"] = ACCOUNT.into();
@@ -292,7 +293,7 @@ pub(crate) fn account_detail(s: &Streams, query: &Query) -> Value {
     account
 }
 
-/// Makes the description of a stream for `/jsz`, with the stream's consumers if the request asks for them.
+/// Makes the description of a stream for `/jsz`, with the stream's consumers if the reader asks for them.
 fn detail(stream: &Described, consumers: bool) -> Value {
     let parsed = |json: &[u8]| {
         let mut value: Value = serde_json::from_slice(json).unwrap_or_default();
@@ -362,7 +363,8 @@ fn log(s: &Streams) -> Value {
     log
 }
 
-/// Makes the monitor's answer to `/connz`: the figures of the client connections.
+/// Makes the monitor's answer to `/connz`: the figures of the client connections, for an operator who looks
+/// for a client.
 pub(crate) fn connz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     let page = &r.connections_listed;
     let entries = page.entries.iter();
@@ -378,7 +380,8 @@ pub(crate) fn connz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     })
 }
 
-/// Makes the monitor's answer to `/routez`: the figures of the connections to the other nodes of the cluster.
+/// Makes the monitor's answer to `/routez`: the figures of the connections to the other nodes, for an
+/// operator who watches the cluster.
 pub(crate) fn routez(r: &Report, wall: &WallClock) -> Value {
     let peers = r.cluster.iter().flat_map(|c| &c.peers);
     let routes: Vec<Value> = peers
@@ -410,7 +413,7 @@ pub(crate) fn routez(r: &Report, wall: &WallClock) -> Value {
 }
 
 /// Makes the monitor's answer to `/subsz`: the figures of subscriptions, and a page of subscriptions if the
-/// request asks for it.
+/// reader asks for it.
 pub(crate) fn subsz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     // The monitor shows no subscriptions for an account that does not exist, as nats-server does.
     let s = match query.is_of_account(ACCOUNT) {
@@ -520,7 +523,8 @@ fn controller(s: &Snapshot) -> Value {
     })
 }
 
-/// The memory and CPU time that this process uses, as the operating system reports them.
+/// The memory and CPU time that this process uses, as the operating system reports them, for the monitor's
+/// answers.
 pub(crate) struct Process {
     pub(crate) memory_bytes: u64,
     pub(crate) cpu_seconds: f64,

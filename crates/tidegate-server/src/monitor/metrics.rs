@@ -14,7 +14,7 @@ use crate::event_loop::report::{Cluster, Report, Streams};
 use crate::event_loop::turns::{TURN_BOUNDS_US, TurnStats};
 use crate::sessions::routes::PeerView;
 
-/// Makes the monitor's answer to `/metrics`: all figures of the report, as text.
+/// Makes the monitor's answer to `/metrics`: all figures of the report, as text that Prometheus collects.
 pub(super) fn text(report: Report) -> Vec<u8> {
     let mut registry = Registry::with_prefix("tidegate");
     registry.register_collector(Box::new(Figures(report)));

@@ -34,7 +34,7 @@ use crate::event_loop::report::Report;
 use crate::event_loop::report::query::Query;
 
 /// The most connections that the monitor serves at the same moment. Further ones wait in the listener's
-/// backlog.
+/// backlog, so that readers take bounded memory.
 const READERS_MAX: usize = 32;
 /// The least time between two log lines about a connection that the monitor failed to accept, so that the log
 /// does not fill.
@@ -47,7 +47,8 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest time that the monitor waits for the event loop's report. After it the reader gets an error.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The running monitor. The monitor's thread ends once the owner drops this value.
+/// The running monitor. The monitor's thread ends once the owner drops this value, so that a stopping server
+/// leaves no thread.
 #[derive(Debug)]
 pub struct Monitor {
     address: SocketAddr,
@@ -56,8 +57,8 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Starts the monitor at `host` and `port`. The monitor answers with the figures of the server behind
-    /// `handle`.
+    /// Starts the monitor at `host` and `port`. The monitor answers with the figures of the server that
+    /// `handle` controls.
     ///
     /// # Errors
     /// The monitor cannot bind the address, or cannot start its thread.
@@ -99,7 +100,8 @@ impl Monitor {
                 };
                 runtime.block_on(async {
                     let serving = tokio::spawn(serving);
-                    // The monitor ends when its owner sends a message or drops the sender.
+                    // The thread waits here until the owner of the monitor sends a message or drops the
+                    // sender, and then ends.
                     let _ = stopped.await;
                     serving.abort();
                 });
@@ -141,7 +143,7 @@ struct Source {
 }
 
 /// Counts the requests that the monitor has answered, by path, in the order of [`json::PATHS`]; `/varz` shows
-/// them.
+/// them, so that an operator sees who reads.
 #[derive(Debug, Default)]
 struct Asked([AtomicU64; json::PATHS.len()]);
 

@@ -1,4 +1,5 @@
-//! Reads the parameters of a request to the monitor, with nats-server's names and errors.
+//! Reads the parameters of a request to the monitor, with nats-server's names and errors, so that tools for
+//! nats-server can ask.
 
 use std::borrow::Cow;
 use std::num::IntErrorKind;

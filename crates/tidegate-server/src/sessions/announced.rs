@@ -30,7 +30,8 @@ pub(super) struct Changed {
 
 impl Announced {
     /// Compares the announced patterns of one group's streams with the streams' present interest, adds the
-    /// differences to `changed`, and records them as announced. Looks only at the streams in `of`.
+    /// differences to `changed`, and records them as announced. Looks only at the streams in `of`, because
+    /// the others have not changed.
     pub(super) fn compare(
         &mut self,
         streams: &JetStream,

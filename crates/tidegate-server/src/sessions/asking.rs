@@ -28,8 +28,9 @@ use crate::streams::{JetStream, Taken};
 const DIRECTORY: GroupSlot = GroupSlot::DIRECTORY;
 
 impl Node {
-    /// Handles a message under `$JS.` that `from` published. Returns whether streams took the message, and
-    /// their slot; the directory's slot if the message left the node.
+    /// Handles a message under `$JS.` that `from` published: gives it to the streams on this node, or hands
+    /// it to the node that can handle it. Returns whether streams took the message, and their slot; the
+    /// directory's slot if the message left the node.
     pub(super) fn ask(
         &mut self,
         now: Time,
@@ -66,7 +67,8 @@ impl Node {
             return (DIRECTORY, taken);
         }
         match self.follows_at(name) {
-            // A follower of the stream's group keeps a pull until the group has a leader again.
+            // A follower of the stream's group keeps a pull until the group has a leader again, because the
+            // client takes an error for a message.
             Home::Elsewhere { group, .. } => match self.slot_of_group(group) {
                 Some(at) if pulls && !self.serves_at(at) => (at, self.ask_slot(at, now, message)),
                 _ => {
@@ -92,7 +94,8 @@ impl Node {
         }
     }
 
-    /// Hands a part of a backup to the leader of the group that sends or receives the backup.
+    /// Hands a part of a backup, or the confirmation of a part, to the leader of the group that sends or
+    /// receives the backup.
     fn ask_group(
         &mut self,
         now: Time,

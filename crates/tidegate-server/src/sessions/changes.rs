@@ -46,8 +46,9 @@ impl Node {
         }
     }
 
-    /// Adopts reloaded settings: closes connections that the settings no longer admit or that exceed the new
-    /// maximum, and ends subscriptions that the settings no longer permit.
+    /// Adopts settings that the operator has reloaded, so that they hold at once: closes connections that the
+    /// settings no longer admit or that exceed the new maximum, and ends subscriptions that the settings no
+    /// longer permit.
     pub fn reload(&mut self, now: Time, settings: Settings, info: Info) {
         self.settings = settings;
         self.configured = now;
@@ -89,7 +90,7 @@ impl Node {
     }
 
     /// Applies changed permissions to the subscriptions of a connection, and ends the subscriptions that they
-    /// no longer permit.
+    /// no longer permit, because the client may read nothing more there.
     fn review_subscriptions(&mut self, key: ClientKey) {
         let session = &mut self.entries[key].session;
         let Some(permissions) = session.permissions().cloned() else {
@@ -111,7 +112,8 @@ impl Node {
         self.touch(key);
     }
 
-    /// Sends the client the INFO that confirms its CONNECT and names its account.
+    /// Sends the client the INFO that confirms its CONNECT and names its account, so that the client knows
+    /// its rights.
     pub(super) fn confirm(&mut self, key: ClientKey) {
         let session = &mut self.entries[key].session;
         let is_system = session.account() == Account::System;
@@ -141,12 +143,12 @@ impl Node {
         }
     }
 
-    /// Closes the next connections in lame duck mode, once their time has come.
+    /// Closes the next connections in lame duck mode, once their time has come, one after the other.
     pub(super) fn limp(&mut self, now: Time) {
         while let Some(lame) = self.lame.filter(|l| l.next <= now) {
             let Some((key, _)) = self.entries.iter().find(|(_, e)| !e.session.is_closing()) else {
-                // No open connection is left to close, and the closing connections end by themselves, so lame
-                // duck mode has no further deadline.
+                // The node has no open connection left to close, and the closing connections end by
+                // themselves, so lame duck mode has no further deadline.
                 self.lame = Some(Lame {
                     next: Time::NEVER,
                     ..lame

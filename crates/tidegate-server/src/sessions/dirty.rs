@@ -9,13 +9,15 @@ use std::collections::VecDeque;
 
 use crate::party::ClientKey;
 
-/// The greatest length of a short outbox, in bytes. The event loop writes longer outboxes later.
+/// The greatest length of a short outbox, in bytes. The event loop writes longer outboxes later, because they
+/// take it long.
 const LONG: usize = 4 * 1024;
 /// Among this number of connections in a row, the list names at least one with a long outbox, as long as it
 /// has one. So short outboxes cannot starve long outboxes.
 const ONE_LONG_IN: u32 = 8;
 
-/// Keeps the client connections with bytes to write; the [module](self) describes their order.
+/// Keeps the client connections with bytes that the event loop must write; the [module](self) describes their
+/// order.
 #[derive(Debug, Default)]
 pub(super) struct Dirty {
     short: VecDeque<ClientKey>,

@@ -33,14 +33,15 @@ pub(super) struct Entry {
     /// the connection is open.
     pub(super) reason: CloseReason,
     /// True while a message from this client has reached only a part of its many receivers. The node then
-    /// reads nothing from the client.
+    /// reads nothing from the client, so that the client's messages keep their order.
     pub(super) spreading: bool,
     /// The number of the client's subscriptions when the connection began to close, for the monitor.
     pub(super) subscriptions: usize,
     /// True while the node still removes subscriptions of the closed connection. The connection keeps its key
-    /// until then.
+    /// until then, so that no other connection gets its subscriptions.
     pub(super) leaving: bool,
-    /// True once the connection has ended. Its key stays in use until the driver has dropped the socket.
+    /// True once the connection has ended. Its key stays in use until the driver has dropped the socket, so
+    /// that the driver cannot confuse two connections.
     pub(super) gone: bool,
     /// True once the driver has dropped the connection's socket, so that the node may reuse the key.
     pub(super) dropped: bool,
@@ -79,7 +80,7 @@ pub(super) struct Subscription {
     /// subscription has the peer's own id as `sid`.
     pub(super) interest: InterestId,
     /// The number of the subscription, counted over the life of the node. Unlike the key, no later
-    /// subscription gets the same number.
+    /// subscription gets the number again, so that the node can tell a new subscription from an old one.
     pub(super) number: u64,
     /// For a peer's subscription to a queue group, the number of members that the group has at the peer;
     /// otherwise 1.
@@ -92,17 +93,19 @@ pub(super) struct Subscription {
     pub(super) max: u64,
 }
 
-/// The publisher of a message, and the answers that the publisher wants from the node.
+/// The publisher of a message, and the answers that the publisher wants from the node, by which the delivery
+/// leaves it out or tells it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sender {
     /// The client or the peer from which the message comes; `None` for a message of the node itself.
     pub(super) from: Option<Party>,
-    /// True if the publisher wants to receive its own messages, too.
+    /// True if the publisher wants to receive its own messages, too, as NATS's option `echo` says.
     pub(super) echo: bool,
-    /// True if the publisher wants the status `no responders` and another node may have to send it: a member
-    /// of a queue group at a peer may get the message, and no stream takes the message.
+    /// True if the publisher wants the status `no responders` and another node may have to send the status,
+    /// because a member of a queue group at a peer may get the message, and no stream takes the message.
     pub(super) asks: bool,
-    /// True if the publisher wants the status `no responders` if no receiver gets its message.
+    /// True if the publisher wants the status `no responders` if no receiver gets its message, as NATS's
+    /// option `no_responders` says.
     pub(super) wants: bool,
 }
 
@@ -110,7 +113,8 @@ pub(super) struct Sender {
 /// matching subscriptions and queue groups that have had their turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reached {
-    /// The number of matching subscriptions outside of queue groups that have had their turn.
+    /// The number of matching subscriptions outside of queue groups that have had their turn, from which a
+    /// divided delivery goes on.
     plain: usize,
     /// The number of matching queue groups that have had their turn, and (`served`) the number of groups
     /// among them to which the message goes: all of them for a client's message, the groups that the frame
@@ -137,7 +141,8 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) max_pending: usize,
     pub(super) stall_bytes: usize,
     pub(super) whole: &'a mut Delivery,
-    /// The message without headers. The node prepares this form when the first receiver needs it.
+    /// The message without headers. The node prepares this form when the first receiver without support for
+    /// headers needs it, and then uses it again.
     pub(super) bare: &'a mut Delivery,
     pub(super) bare_ready: bool,
     /// True if the message matches more than one subscription outside of queue groups, so that outboxes may
@@ -156,7 +161,7 @@ pub(super) struct Fanout<'a, 'm> {
     /// The number of copies of the message that this delivery has put into clients' outboxes so far, for the
     /// node's counts.
     pub(super) copies: u64,
-    /// The backlog of the fullest receiver of the message in bytes, with this message. Streams decide by it
+    /// The backlog of the fullest receiver of the message in bytes, with this message. By it streams decide
     /// if they send more.
     pub(super) pending_bytes: usize,
     /// A receiver with a backlog above `stall_bytes`, for which the publisher must pause; `None` if there is
@@ -279,8 +284,8 @@ impl Fanout<'_, '_> {
         true
     }
 
-    /// Returns the subscription with this key if it may get the message: the node made it before the message,
-    /// and it is still valid.
+    /// Returns the subscription with this key if it may get the message: the node must have made it before
+    /// the message, and it must still be valid.
     pub(super) fn sub(&self, key: SubKey) -> Option<&Subscription> {
         let sub = self.subs.get(key as usize);
         let sub = sub.filter(|sub| sub.number < self.before)?;
@@ -311,7 +316,8 @@ impl Fanout<'_, '_> {
         true
     }
 
-    /// Sends the message once to each peer that the delivery chose, and returns the number of these peers.
+    /// Sends the message once to each peer that the delivery chose, and returns the number of these peers,
+    /// for the count of copies.
     pub(super) fn send_to_peers(&mut self) -> u64 {
         let (asks, wants) = (self.sender.asks && self.copies == 0, self.sender.wants);
         let Some(peers) = &mut self.peers else {

@@ -93,7 +93,7 @@ fn spread(node: &mut Node, now: Time) {
     }
 }
 
-/// Lets the node handle a text that a client sends.
+/// Lets the node handle a text that a client sends, as the driver does, until all of it is used.
 pub(crate) fn say(node: &mut Node, now: Time, key: ClientKey, text: impl AsRef<[u8]>) {
     let text = text.as_ref();
     let mut used = 0;

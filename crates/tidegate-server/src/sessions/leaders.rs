@@ -21,7 +21,8 @@ use crate::streams::directory::leader_message::{
 };
 
 impl Node {
-    /// Returns whether only leaders may send and receive messages of this subject.
+    /// Returns whether only leaders may send and receive messages of this subject, so that the node keeps
+    /// clients away from it.
     pub(super) fn is_leaders_own(&self, subject: &[u8]) -> bool {
         subject.starts_with(PREFIX) && self.peers.is_some()
     }
@@ -73,7 +74,7 @@ impl Node {
     }
 
     /// Sends a message of the streams in slot `from` to the leader of `group`. If this node leads `group` in
-    /// another slot, the streams there get the message as an event.
+    /// another slot, the streams there get the message as an event, because a node has no channel to itself.
     pub(super) fn tell_leader(
         &mut self,
         now: Time,
@@ -120,7 +121,7 @@ impl Node {
     }
 
     /// Handles a message that the leader of a group sent from another node, by giving the message to the
-    /// streams of the addressed group.
+    /// streams of the addressed group, which answer it.
     pub(super) fn handle_leader_message(&mut self, now: Time, message: &Publish<'_>) {
         let at = group_at(message.subject).and_then(|group| self.slot_of_group(group));
         let (Some(at), Some(told)) = (at, LeaderMessage::decode(message.payload)) else {

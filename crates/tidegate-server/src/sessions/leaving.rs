@@ -21,7 +21,7 @@ use crate::cures::cures;
 use crate::party::ClientKey;
 
 /// The number of subscriptions that the node removes at once. Then the node serves other clients before it
-/// removes the next part.
+/// removes the next part, so that they do not wait for all of it.
 #[cfg(not(test))]
 const STEP: usize = 256;
 /// The number of subscriptions that the node removes at once in tests: low, so that a few subscriptions take
@@ -56,12 +56,13 @@ impl Left {
 }
 
 impl Leaving {
-    /// Returns whether the node has no subscriptions of a leaving client or peer to remove.
+    /// Returns whether the node has no subscriptions of a leaving client or peer to remove, so that the
+    /// driver may sleep.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the number of subscriptions that the node has still to remove.
+    /// Returns the number of subscriptions that the node has still to remove, for the check of invariants.
     pub(super) fn subscriptions(&self) -> usize {
         self.0.iter().map(Left::len).sum()
     }
@@ -78,7 +79,7 @@ fn step() -> usize {
 
 impl Node {
     /// Removes the subscriptions of a client that is closing. If the client has many, the node removes them
-    /// later, a part at a time.
+    /// later, a part at a time, so that other clients do not wait.
     pub(super) fn leave(&mut self, key: ClientKey) {
         let subs = std::mem::take(&mut self.entries[key].session.subs);
         if subs.len() > step() {
@@ -92,7 +93,7 @@ impl Node {
     }
 
     /// Removes the void subscriptions of a peer after its channel closed: a part of them now, the others
-    /// later.
+    /// later, so that clients do not wait.
     pub(super) fn leave_peer(&mut self, heard: peers_map::IntoValues<InterestId, SubKey>) {
         self.leaving.0.push_back(Left::Peer(heard));
         self.go_on_leaving();

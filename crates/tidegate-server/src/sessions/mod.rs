@@ -103,7 +103,7 @@ const STALL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Verify {
     /// The key of the connection that sent the password; the driver passes it back to
-    /// [`Node::handle_verified`].
+    /// [`Node::handle_verified`], so that the node finds the connection.
     pub key: ClientKey,
     /// The number of the connection, by which the node recognises it, since a later connection may get its
     /// key.
@@ -114,7 +114,8 @@ pub struct Verify {
     pub hash: Arc<str>,
 }
 
-/// The part of the driver's input that [`Node::handle_received`] has handled.
+/// The part of the driver's input that [`Node::handle_received`] has handled, by which the driver knows what
+/// is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// The number of input bytes that the node has used, and that the driver drops.
@@ -128,7 +129,7 @@ pub struct Received {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeStats {
     /// The messages and bytes that the clients of all connections so far have published (`in`) and received
-    /// (`out`).
+    /// (`out`), for the monitor.
     pub traffic: Traffic,
     /// The number of client connections that the node accepted since its start.
     pub total_connections: u64,
@@ -147,7 +148,8 @@ pub struct NodeStats {
     pub routed_out: u64,
 }
 
-/// The state machine of one server: its connections, their subscriptions, its streams and its peers.
+/// The state machine of one server: its connections, their subscriptions, its streams and its peers. The
+/// event loop drives it, and so do tests.
 #[derive(Debug)]
 pub struct Node {
     settings: Settings,
@@ -188,7 +190,8 @@ pub struct Node {
     /// The number of connections that have ended and are still in `entries`, because their key is still in
     /// use; the node does not count them as clients.
     gone: usize,
-    /// The streams of each group, by slot; `None` while the streams of the slot handle an event.
+    /// The streams of each group, by slot; `None` while the streams of the slot handle an event, because they
+    /// are then out of the node.
     streams: PerGroup<Option<Box<JetStream>>>,
     /// The outputs of the event that streams handle now, which the node carries out next. Empty between
     /// events.
@@ -212,7 +215,8 @@ pub struct Node {
     announced: Announced,
     /// This node's id while its disk has no room for messages; otherwise `None`.
     full: Option<u64>,
-    /// The node's state towards the other nodes of the cluster; `None` if the server is no part of a cluster.
+    /// The node's state towards the other nodes of the cluster; `None` if the server is no part of a cluster,
+    /// and so has no peers.
     peers: Option<Box<Peers>>,
 }
 
@@ -271,8 +275,9 @@ impl Node {
         }
     }
 
-    /// Adds an accepted connection and returns its key. If `securing` is true, the connection's bytes belong
-    /// to a TLS handshake until [`Node::handle_secured`]; if `greet` is true, the node sends INFO now.
+    /// Adds a connection that the driver has accepted, and returns the key by which both name it. If
+    /// `securing` is true, the connection's bytes belong to a TLS handshake until [`Node::handle_secured`];
+    /// if `greet` is true, the node sends INFO now.
     pub fn handle_accepted(
         &mut self,
         now: Time,
@@ -306,7 +311,7 @@ impl Node {
     }
 
     /// Records that the client has completed the TLS handshake (`tls` is true), or has chosen to go on
-    /// without TLS.
+    /// without TLS, so that the session accepts its operations.
     pub fn handle_secured(&mut self, now: Time, key: ClientKey, tls: bool) {
         self.entries[key]
             .session
@@ -391,7 +396,8 @@ impl Node {
         self.entries[key].session.need()
     }
 
-    /// Returns whether the connection with this key exists and has not ended.
+    /// Returns whether the connection with this key exists and has not ended, because a key may outlive its
+    /// connection.
     #[must_use]
     pub fn contains(&self, key: ClientKey) -> bool {
         self.entries.get(key).is_some_and(|entry| !entry.gone)
@@ -405,13 +411,15 @@ impl Node {
         }
     }
 
-    /// Returns whether the client waits until a thread has checked its password.
+    /// Returns whether the client waits until a thread has checked its password, so that the driver can drop
+    /// a client that has gone.
     pub(crate) fn is_verifying(&self, key: ClientKey) -> bool {
         let entry = self.entries.get(key);
         entry.is_some_and(|entry| entry.session.is_verifying())
     }
 
-    /// Returns whether the driver may read from this connection: the node has not paused it.
+    /// Returns whether the driver may read from this connection: neither the node nor an unfinished delivery
+    /// has paused it, so that its messages keep their order.
     #[must_use]
     pub fn reads(&self, key: ClientKey) -> bool {
         self.entries[key].reads()
@@ -434,7 +442,8 @@ impl Node {
     }
 
     /// Records that the client's socket took `len` bytes. If the socket is full, these are fewer bytes than
-    /// the outbox holds, and the rest waits.
+    /// the outbox holds, and the rest waits. With a smaller backlog, the publishers that wait for this client
+    /// go on.
     pub fn handle_written(&mut self, now: Time, key: ClientKey, len: usize) {
         let entry = &mut self.entries[key];
         entry.dirty = false;
@@ -454,13 +463,14 @@ impl Node {
     }
 
     /// Closes a connection in the node for this reason: the client or an error has closed it, or the driver
-    /// wants to close it.
+    /// wants to close it. The node removes the client's subscriptions.
     pub fn handle_closed(&mut self, now: Time, key: ClientKey, reason: CloseReason) {
         self.close(now, key, reason);
     }
 
     /// Handles the connections' deadlines that have passed, and continues the tasks that the node does in
-    /// parts: messages to many receivers, the removal of many subscriptions, and lame duck mode.
+    /// parts to keep turns short: messages to many receivers, the removal of many subscriptions, and lame
+    /// duck mode.
     pub fn handle_timeouts(&mut self, now: Time) {
         for _ in 0..TIMEOUTS_AT_ONCE {
             let Some(key) = self.timers.pop(now) else {
@@ -685,8 +695,8 @@ impl Node {
         reached.any.then_some(pending_bytes)
     }
 
-    /// Prepares the delivery of a message to the subscriptions with a number below `before`, which the node
-    /// made before the message.
+    /// Prepares the delivery of a message to the subscriptions with a number below `before`, because the node
+    /// made only these before the message.
     fn fanout<'a, 'm>(
         &'a mut self,
         now: Time,
@@ -781,8 +791,8 @@ impl Node {
         self.stats.stalls += 1;
     }
 
-    /// Sends the status `no responders` to a requester, if its CONNECT asks for that and it subscribes to the
-    /// message's reply subject.
+    /// Sends the status `no responders` to a requester, so that it does not wait in vain, if its CONNECT asks
+    /// for that and it subscribes to the message's reply subject.
     fn no_responders(&mut self, from: ClientKey, message: &Publish<'_>) {
         let wanted = self
             .entries
@@ -878,7 +888,7 @@ impl Node {
             (Party::Peer(_), None) => {}
             (Party::Client(key), _) => {
                 // The key may belong to a new connection by now, but it does no harm to resume that
-                // connection.
+                // connection, which is not paused.
                 if let Some(entry) = self.entries.get_mut(key) {
                     entry.session.resume();
                     self.resumed.push(key);

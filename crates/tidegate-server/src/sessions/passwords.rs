@@ -31,7 +31,7 @@ pub(super) struct Passwords {
 
 impl Passwords {
     /// Adds the password of a connection from this address. Returns the waiting password that it has
-    /// displaced; `None` if the queue had room for both.
+    /// displaced, so that the node closes that connection; `None` if the queue had room for both.
     pub(super) fn push(&mut self, from: IpAddr, verify: Verify) -> Option<Verify> {
         let source = Source::from(from);
         let crowded = if self.waiting.len_of(source) >= WAITING_OF_SOURCE_MAX {

@@ -24,15 +24,15 @@ impl Node {
         times.into_iter().flatten().min()
     }
 
-    /// Returns the next connection with bytes to write; the driver writes them and then calls
-    /// [`Node::handle_written`].
+    /// Takes the next connection with bytes to write, so that short outboxes go first. The driver writes the
+    /// bytes and then calls [`Node::handle_written`].
     pub fn poll_dirty(&mut self) -> Option<ClientKey> {
         loop {
             let entries = &self.entries;
             let bytes = |key| entries.get(key).map_or(0, |entry| entry.session.out.len());
             let key = self.dirty.pop(bytes)?;
             // The listed connection may have ended meanwhile, and another connection may now have its key.
-            // The node skips a key without bytes to write.
+            // The node therefore skips a key without bytes to write.
             if self.entries.get(key).is_some_and(|entry| entry.dirty) {
                 return Some(key);
             }

@@ -50,9 +50,9 @@ impl Fanout<'_, '_> {
         delivered
     }
 
-    /// Delivers a copy to one member of the queue group: a random member, or the next member that may have
-    /// the message. The node gives a peer's message to a member on this node, and passes it on to another
-    /// peer only if no member here takes it.
+    /// Delivers a copy to one member of the queue group, because the members share the messages: a random
+    /// member, or the next member that may have the message. The node gives a peer's message to a member on
+    /// this node, and passes it on to another peer only if no member here takes it.
     fn deliver_to_one(&mut self, group: &Members<'_>, random: u64) -> bool {
         let random = random >> 16;
         let single = group.single.len() as u64;
@@ -72,8 +72,9 @@ impl Fanout<'_, '_> {
         self.choose_one(group.many, at - single) || here(self)
     }
 
-    /// Sends the message to one of the peers that have members of a queue group: to the peer that has the
-    /// member with the number `at`, or to the next peer with an open channel if that peer has none.
+    /// Sends the message to one of the peers that have members of a queue group, because the choice fell on a
+    /// member there: to the peer that has the member with the number `at`, or to the next peer with an open
+    /// channel if that peer has none.
     fn choose_one(&mut self, many: &[SubKey], mut at: u64) -> bool {
         let mut first = 0;
         for (i, sub) in many.iter().enumerate() {
@@ -117,7 +118,8 @@ impl Fanout<'_, '_> {
 }
 
 impl Node {
-    /// Returns whether the publisher wants the status `no responders` if no receiver gets its message.
+    /// Returns whether the publisher asked for the status `no responders` in its CONNECT and waits at a reply
+    /// subject, so that the node must send it if no receiver gets the message.
     pub(super) fn wants_to_know(&self, from: Option<Party>, message: &Publish<'_>) -> bool {
         let client = from
             .and_then(Party::client)

@@ -26,7 +26,7 @@ pub(crate) struct ClosedConnection {
     pub(crate) stop: Time,
     pub(crate) reason: CloseReason,
     pub(crate) traffic: Traffic,
-    /// The number of the client's subscriptions when the connection began to close.
+    /// The number of the client's subscriptions when the connection began to close, for the monitor.
     pub(crate) subscriptions: usize,
     pub(crate) name: Box<str>,
     pub(crate) lang: Box<str>,
@@ -81,7 +81,8 @@ pub(crate) struct RecentlyClosed {
 }
 
 impl RecentlyClosed {
-    /// Adds a connection that has ended, and drops the oldest connections beyond the bounds.
+    /// Adds a connection that has ended, and drops the oldest connections beyond the bounds, so that the
+    /// memory stays bounded.
     pub(super) fn push(&mut self, connection: ClosedConnection) {
         self.text_bytes += connection.text_bytes();
         self.connections.push_back(connection);
@@ -92,7 +93,7 @@ impl RecentlyClosed {
         }
     }
 
-    /// Returns the number of closed connections that the node remembers.
+    /// Returns the number of closed connections that the node remembers, for the monitor.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.connections.len()

@@ -33,7 +33,7 @@ use crate::cost::{Work, spend};
 use crate::party::Party;
 
 /// The greatest number of subscriptions that one peer may announce. A peer with more is faulty, and the node
-/// closes its channel.
+/// closes its channel to keep its memory.
 const INTERESTS_MAX: usize = 1 << 22;
 /// The longest time for which the node stops reading from a peer after one of its messages met a receiver
 /// with a large backlog. The pause is shorter than that of a client, since a peer carries the messages of
@@ -44,7 +44,7 @@ pub(super) const PEER_STALL: Duration = Duration::from_millis(1);
 /// as slow as a disk. The node loses messages beyond the channel's bound, but not messages that still wait in
 /// the clients.
 pub(super) const TAKING_STALL: Duration = Duration::from_secs(1);
-/// The node counts a peer as taking bytes for this time after the peer last took some. It equals the time for
+/// The node counts a peer as taking bytes for this time after the peer last took some. The time is that for
 /// which the cluster counts a silent node as present.
 const TAKING: Duration = Duration::from_secs(2);
 /// The node bounds the outbox of a peer that keeps taking bytes by this factor times `max_pending`. Such a
@@ -64,9 +64,10 @@ pub(crate) struct TooMuchInterest;
 /// with them.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    /// The state towards each peer, indexed by the peer's slot.
+    /// The node's state towards each peer, which it finds by the peer's slot.
     slots: Vec<Towards>,
-    /// The subscriptions of this node's clients, as the node announced them to the peers, with their ids.
+    /// The subscriptions of this node's clients, as the node announced them to the peers, with the ids by
+    /// which frames name them.
     pub(super) wanted: Wanted,
     envelope: Envelope,
     /// The peers that the node has chosen for the current message, one bit for each slot: because of
@@ -92,7 +93,8 @@ pub(super) struct Chosen {
     groups: Vec<(PeerSlot, Vec<u8>)>,
 }
 
-/// The node's state towards one peer: the bytes for it, and the subscriptions that it announced.
+/// The node's state towards one peer: the bytes for it, and the subscriptions that it announced. The driver
+/// carries both.
 #[derive(Debug, Default)]
 struct Towards {
     /// True if this node has an open channel to the peer, on which it can send frames.
@@ -110,13 +112,13 @@ struct Towards {
     /// The time at which the node reads from the peer again; `None` if the node has not paused reading.
     paused: Option<Time>,
     /// True while a message from the peer has reached only a part of its many receivers. The node then reads
-    /// nothing from the peer.
+    /// nothing from the peer, so that the peer's messages keep their order.
     spreading: bool,
     /// The number of subscriptions that the node had made when the peer's channel last closed. The peer's
     /// subscriptions up to this number are void, and the node delivers nothing to them.
     void_to: u64,
     /// The ids of the queue groups for which the node chose the peer as a receiver of the current message;
-    /// the frame names them.
+    /// the frame names them, so that the peer delivers to these groups only.
     groups: Vec<u8>,
     traffic: Traffic,
 }
@@ -130,11 +132,11 @@ impl Towards {
 /// The state of one peer, as the monitor shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PeerView {
-    /// The messages and bytes that this node received from the peer and sent to it.
+    /// The messages and bytes that this node received from the peer and sent to it, for the monitor.
     pub traffic: Traffic,
-    /// The number of bytes that wait until the driver sends them to the peer.
+    /// The number of bytes that wait until the driver sends them to the peer, for the monitor.
     pub pending_bytes: usize,
-    /// The number of subscriptions that the peer has announced.
+    /// The number of subscriptions that the peer has announced, for the monitor.
     pub interests: usize,
 }
 
@@ -202,7 +204,7 @@ impl Peers {
     }
 
     /// Records whether a message from the peer has reached only a part of its receivers. After the last
-    /// receiver the node reads from the peer again.
+    /// receiver the node reads from the peer again, so that messages keep their order.
     pub(super) fn set_spreading(&mut self, slot: PeerSlot, on: bool) {
         self.slots[slot.index()].spreading = on;
         if !on {
@@ -335,7 +337,8 @@ impl Peers {
         self.slots.iter().filter_map(|to| to.paused).min()
     }
 
-    /// Makes the driver read again from the peers with a pause that is over.
+    /// Makes the driver read again from the peers with a pause that is over, because a pause is only a
+    /// moment's relief for receivers.
     pub(super) fn handle_timeouts(&mut self, now: Time) {
         for slot in PeerSlot::all(self.slots.len()) {
             if self.slots[slot.index()].paused.is_some_and(|at| at <= now) {
@@ -355,7 +358,8 @@ impl Peers {
         }
     }
 
-    /// Returns the number of subscriptions that all peers together have announced.
+    /// Returns the number of subscriptions that all peers together have announced, for the check of
+    /// invariants.
     pub(super) fn interests(&self) -> usize {
         self.slots.iter().map(|to| to.heard.len()).sum()
     }
@@ -486,7 +490,7 @@ impl Node {
     }
 
     /// Delivers a message from the peer to this node's clients and streams. Returns whether the copies that
-    /// the outboxes have gathered reach `limit`; the driver then writes before it hands in more messages.
+    /// the outboxes have gathered reach `limit`; the driver must then write before it hands in more messages.
     pub fn handle_routed(
         &mut self,
         now: Time,
@@ -539,7 +543,7 @@ impl Node {
     }
 
     /// Returns whether the driver may read from the peer: neither a pause nor an unfinished delivery stops
-    /// it.
+    /// it, so that messages keep their order.
     #[must_use]
     pub fn reads_peer(&self, slot: PeerSlot) -> bool {
         let peers = self.peers.as_ref();
@@ -559,7 +563,8 @@ impl Node {
         Some(slot)
     }
 
-    /// Returns the bytes that the driver has still to send to the peer; `None` without a cluster.
+    /// Returns the bytes that the driver has still to send to the peer; `None` for a node without a cluster,
+    /// which has no peers.
     #[must_use]
     pub fn peer_outbox(&self, slot: PeerSlot) -> Option<&Outbox> {
         self.peers.as_ref().map(|p| &p.slots[slot.index()].out)

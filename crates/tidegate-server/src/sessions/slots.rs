@@ -38,13 +38,13 @@ use crate::streams::{JetStream, Messages, StreamStats, Taken};
 pub(super) const JETSTREAM: &[u8] = b"$JS.";
 
 impl Node {
-    /// Adds the streams of a group to the node, in the next free slot.
+    /// Adds the streams of a group to the node, in the next free slot, once the driver has opened the store.
     pub(crate) fn attach_streams(&mut self, streams: JetStream) {
         self.groups.push(streams.group());
         self.streams.push(Some(Box::new(streams)));
     }
 
-    /// Returns the streams in slot `at`; `None` if the node has no such slot.
+    /// Returns the streams in slot `at`, for the driver's questions; `None` if the node has no such slot.
     #[must_use]
     pub(crate) fn streams(&self, at: GroupSlot) -> Option<&JetStream> {
         self.streams.get(at)?.as_deref()
@@ -68,7 +68,7 @@ impl Node {
         self.streams_mut(GroupSlot::DIRECTORY)
     }
 
-    /// Returns the slots of the groups on this node, in order.
+    /// Returns the slots of the groups on this node in order, so that the driver can serve each.
     pub fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<> {
         self.streams.slots()
     }
@@ -110,7 +110,8 @@ impl Node {
     }
 
     /// Records that the group in slot `at` accepted the entry of [`Node::poll_proposal`] and gave it the id
-    /// `there`, and that the proposal took `cost_ns` nanoseconds.
+    /// `there`, by which the streams later find its waiters, and that the proposal took `cost_ns`
+    /// nanoseconds.
     pub fn handle_proposed(&mut self, at: GroupSlot, now: Time, there: EntryId, cost_ns: u64) {
         if let Some(streams) = self.streams_mut(at) {
             streams.handle_proposed(now, there, cost_ns);
@@ -198,7 +199,8 @@ impl Node {
         self.wanted.pop_front()
     }
 
-    /// Returns whether a page of subjects waits until a thread of the pool encodes it.
+    /// Returns whether a page of subjects waits for a thread of the pool, so that the driver gives it to a
+    /// free one.
     #[cfg(test)]
     pub(crate) fn has_page(&self) -> bool {
         !self.pages.is_empty()
@@ -281,7 +283,8 @@ impl Node {
     }
 
     /// Records that the driver wrote `copies` copies of messages to sockets in `cost_ns` nanoseconds. The
-    /// controllers of flow acknowledgements learn their share of this cost.
+    /// controllers of flow acknowledgements learn their share of this cost, by which they decide how often to
+    /// send.
     pub fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
         self.all_streams_mut()
             .for_each(|s| s.handle_flushed(now, copies, cost_ns));
@@ -327,7 +330,7 @@ impl Node {
 
     /// Offers a published message outside of the streams' API to the stream that has its subject, in any
     /// group of this node. Returns the slot of that stream's group; the directory's slot if no stream on this
-    /// node has the subject.
+    /// node has the subject. The node stops reading from the publisher if that group's log is behind.
     pub(super) fn publish_into(&mut self, now: Time, message: &Publish<'_>) -> (GroupSlot, Taken) {
         let Some(directory) = self.directory_mut() else {
             return (GroupSlot::DIRECTORY, Taken::No);
@@ -347,7 +350,7 @@ impl Node {
     }
 
     /// Answers the publisher of a message that subscribers received and no stream took with an error, if a
-    /// stream should have taken the message.
+    /// stream should have taken the message, so that the publisher does not wait in vain.
     pub(super) fn answer_unserved(&mut self, now: Time, message: &Publish<'_>) {
         if message.reply.is_some() && !message.subject.starts_with(JETSTREAM) {
             self.with_streams(now, GroupSlot::DIRECTORY, |streams, cx| {
@@ -357,7 +360,8 @@ impl Node {
     }
 
     /// Returns whether the stream with this subject is frozen on this node, in the group that keeps the
-    /// stream by this node's copy of the directory. No group takes messages for such a stream.
+    /// stream by this node's copy of the directory. No group takes messages for such a stream, so the
+    /// publisher must get `no responders`.
     pub(super) fn has_frozen(&mut self, subject: &[u8]) -> bool {
         let Some(directory) = self.directory_mut() else {
             return false;
@@ -370,13 +374,14 @@ impl Node {
             .is_some_and(|streams| streams.has_frozen(subject))
     }
 
-    /// Returns the slot of this group; `None` if this node is not a member of the group.
+    /// Returns the slot of this group; `None` if this node is not a member of the group and so does not have
+    /// its streams.
     pub(crate) fn slot_of_group(&self, group: GroupId) -> Option<GroupSlot> {
         self.groups.position(|g| *g == group)
     }
 
     /// Announces the subjects of this node's streams to the peers, and withdraws subjects that these streams
-    /// no longer have, if the subjects have changed.
+    /// no longer have, if the subjects have changed, so that the peers send the right messages.
     pub fn announce_streams(&mut self) {
         let mut announced = std::mem::take(&mut self.announced);
         let mut changed = Changed::default();
@@ -391,8 +396,9 @@ impl Node {
         self.withdraw(changed.unwanted.iter().map(|p| &**p));
     }
 
-    /// Delivers a message that streams publish to the subscribers of the subject `to`. Returns the backlog of
-    /// the fullest receiver in bytes; `None` if the message has no receiver.
+    /// Delivers a message that streams publish, such as an answer or a delivery, to the subscribers of the
+    /// subject `to`. Returns the backlog of the fullest receiver in bytes; `None` if the message has no
+    /// receiver.
     pub(crate) fn say(&mut self, now: Time, to: &[u8], message: &Publish<'_>) -> Option<usize> {
         if self.is_leaders_own(to) {
             return None;
@@ -586,7 +592,7 @@ pub(super) enum Inner {
 }
 
 /// An owned copy of a message with a subject under `$JS.`, which waits until the streams of a group handle
-/// it.
+/// it, because the publisher's bytes may be gone by then.
 #[derive(Debug)]
 pub(super) struct Asked {
     subject: Box<[u8]>,

@@ -24,7 +24,7 @@ use crate::cures::cures;
 use crate::party::Party;
 
 /// The greatest number of receivers that a message reaches within one call of the node. If a message has more
-/// receivers, the node delivers it in parts.
+/// receivers, the node delivers it in parts, so that no call takes long.
 #[cfg(not(test))]
 pub(super) const AT_ONCE: usize = 512;
 #[cfg(test)]
@@ -48,7 +48,7 @@ struct Spread {
     came: Option<Came>,
     matches: Matches,
     /// The number of the first subscription that the node made after the message. The node gives
-    /// subscriptions from this number on no copy.
+    /// subscriptions from this number on no copy, because they came after the message.
     before: u64,
     reached: Reached,
     copies: u64,
@@ -102,7 +102,7 @@ impl Owned {
         }
     }
 
-    /// Reads the message, and the subject that the subscriptions match, from the copy.
+    /// Reads the message, and the subject that the subscriptions match, from the copy, for the next part.
     fn read(&self) -> (Publish<'_>, &[u8]) {
         let (subject, rest) = self.bytes.split_at(self.subject);
         let (reply, rest) = rest.split_at(self.reply.unwrap_or(0));
@@ -128,7 +128,8 @@ pub(super) fn at_once() -> usize {
 }
 
 impl Spreading {
-    /// Returns whether the node has no message to deliver further: each has reached all its receivers.
+    /// Returns whether the node has no message to deliver further: each has reached all its receivers, and
+    /// the driver may sleep.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -215,8 +216,8 @@ impl Node {
         }
     }
 
-    /// Delivers one part of a message. Returns whether this part was the last one, and the backlog of its
-    /// fullest receiver in bytes.
+    /// Delivers one part of a message. Returns whether this part was the last one, so that the publisher may
+    /// go on, and the backlog of its fullest receiver in bytes.
     fn deliver_part(&mut self, now: Time, spread: &mut Spread, limit: usize) -> (bool, usize) {
         let (message, to) = spread.message.read();
         let came = spread.came.as_ref().map(|came| Routed {
@@ -248,7 +249,7 @@ impl Node {
     }
 
     /// Records whether a message of the publisher `from` has reached only a part of its receivers. After the
-    /// last receiver the node reads from the publisher again.
+    /// last receiver the node reads from the publisher again, so that its messages keep their order.
     fn set_spreading(&mut self, from: Option<Party>, on: bool) {
         match (from, &mut self.peers) {
             (Some(Party::Client(key)), _) => {

@@ -31,14 +31,14 @@ const JOBS_MAX: usize = 1024;
 /// The beginning of the subjects of questions at which clients of the system account ask servers.
 const QUESTIONS: &[u8] = b"$SYS.REQ.";
 /// The beginning of the requests at the streams' API that only the system account may send: requests about
-/// the leaders of all streams.
+/// the leaders of all streams, which are an operator's.
 const META: &[u8] = b"$JS.API.META.";
 
 /// The state of the system account on this node, by which the node knows if its events have listeners.
 #[derive(Debug, Default)]
 pub(super) struct System {
     /// The number of subscriptions of the account's clients, here and at peers. Without any, the node makes
-    /// no events.
+    /// no events, because nothing listens.
     pub(super) subscriptions: usize,
     jobs: VecDeque<Job>,
     /// The subjects of questions that the node has announced to its peers; empty before that. The node
@@ -46,12 +46,14 @@ pub(super) struct System {
     announced: Vec<Vec<u8>>,
 }
 
-/// Work that the node gives to the thread that answers the clients of the system account.
+/// Work that the node gives to the thread that answers the clients of the system account, so that the event
+/// loop writes no JSON.
 #[derive(Debug)]
 pub(crate) enum Job {
     /// A client asks this server a question, which the thread answers.
     Answer(Box<Question>),
-    /// Something has happened on this server about which the thread tells the clients of the system account.
+    /// Something has happened on this server about which the thread tells the clients of the system account,
+    /// because they watch the server.
     Tell(Happened),
 }
 
@@ -74,18 +76,18 @@ pub(crate) struct Asker {
     pub(crate) permissions: Option<Permissions>,
 }
 
-/// The subject of a client's question to a server.
+/// The subject of a client's question to a server, as the server understands it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     /// The client asks for the page of the monitor with this name, such as `VARZ`.
     Page(Page),
     /// The client asks for the page of the monitor about one account.
     PageOf(Page, String),
-    /// The client asks about the account with this name.
+    /// The client asks about the account with this name, for example about its connections.
     Account(String),
-    /// The client asks about its own user.
+    /// The client asks about its own user, its account and permissions.
     User,
-    /// The client asks the server to read its configuration again.
+    /// The client asks the server to read its configuration again, as a signal would.
     Reload,
     /// The client asks the server to close a connection, or (`LameDuck`) to tell its client to connect
     /// elsewhere.
@@ -111,7 +113,7 @@ pub(crate) enum Page {
     Raft,
 }
 
-/// An event about which a server tells the clients of the system account.
+/// An event about which a server tells the clients of the system account, because they watch it.
 #[derive(Clone, Debug)]
 pub(crate) enum Happened {
     Connected(Box<Connection>),
@@ -158,7 +160,8 @@ impl Page {
 
 impl About {
     /// Reads the subject of a question from a client of `account` to the server with the id `id`. A client
-    /// outside of the system account may only ask about itself and its account.
+    /// outside of the system account may only ask about itself and its account, because the rest is for
+    /// operators.
     pub(crate) fn read(subject: &[u8], account: Account, id: &str) -> Option<Self> {
         let rest = std::str::from_utf8(subject.strip_prefix(QUESTIONS)?).ok()?;
         let tokens: Vec<&str> = rest.split('.').collect();
@@ -212,8 +215,8 @@ pub(crate) fn subject_of_server(id: &str, verb: &str) -> String {
 }
 
 impl Node {
-    /// Delivers a message of a client of the system account, and answers the message if it is a question to
-    /// this server.
+    /// Delivers a message of a client of the system account, and, if it is a question to this server, has the
+    /// thread answer it.
     pub(super) fn publish_system(&mut self, now: Time, key: ClientKey, message: &Publish<'_>) {
         let (from, to) = (Party::Client(key), inner(message.subject));
         let delivered = self.route(now, Some(from), &to, message, None).is_some();
@@ -303,7 +306,7 @@ impl Node {
     }
 
     /// Tells the clients of the system account that the server has admitted this client, if the server has
-    /// just admitted it and a client listens to these events.
+    /// just admitted it and a client listens to these events. Without a listener the node makes no event.
     pub(super) fn tell_connected(&mut self, key: ClientKey) {
         let Some(entry) = self.entries.get_mut(key) else {
             return;
@@ -318,7 +321,7 @@ impl Node {
     }
 
     /// Tells the clients of the system account that a connection has ended, if a client listens to these
-    /// events.
+    /// events. Without a listener the node makes no event.
     pub(super) fn tell_disconnected(&mut self, now: Time, key: ClientKey) {
         if self.entries[key].session.admitted && self.wants_connection(key, "DISCONNECT") {
             let entry = &self.entries[key];
@@ -394,8 +397,8 @@ impl Node {
         };
     }
 
-    /// Closes the connection with this number on behalf of an operator. Returns whether the connection
-    /// exists.
+    /// Closes the connection with this number on behalf of an operator, for example because the client
+    /// misbehaves. Returns whether the connection exists.
     pub(crate) fn kick(&mut self, now: Time, cid: u64) -> bool {
         let Some(key) = self.client_with(cid) else {
             return false;
@@ -404,8 +407,8 @@ impl Node {
         true
     }
 
-    /// Tells one client to connect to another server, on behalf of an operator. Returns whether the
-    /// connection exists.
+    /// Tells one client to connect to another server, on behalf of an operator, for example to spread
+    /// clients. Returns whether the connection exists.
     pub(crate) fn send_away(&mut self, cid: u64) -> bool {
         let Some(key) = self.client_with(cid) else {
             return false;

@@ -18,7 +18,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Sets the deadline of the connection `key`, in place of its old one.
+    /// Sets the deadline of the connection `key`, in place of its old one, so that the node wakes for it.
     pub(crate) fn arm(&mut self, key: ClientKey, at: Time) {
         if self.armed.len() <= key.index() {
             self.armed.resize(key.index() + 1, Time::NEVER);
@@ -36,7 +36,7 @@ impl Timers {
     }
 
     /// Returns the earliest deadline of all connections; `None` if no connection has a deadline. The driver
-    /// sleeps until then.
+    /// sleeps until then at most.
     pub(crate) fn next(&self) -> Option<Time> {
         self.order.first().map(|(at, _)| *at)
     }

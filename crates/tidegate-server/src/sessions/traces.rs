@@ -11,8 +11,8 @@ use tidegate_stream::schema::error::ApiError;
 
 use super::Node;
 
-/// The headers of the refusal. By them even a publisher that does not expect a stream's PubAck recognises the
-/// error.
+/// The headers of the refusal. They are there so that even a publisher that does not expect a stream's PubAck
+/// recognises the error.
 const REFUSED: &[u8] = b"NATS/1.0 400 Message Tracing Not Supported\r\n\r\n";
 
 impl Node {

@@ -13,7 +13,7 @@ use super::{Node, NodeStats};
 use crate::config::Settings;
 use crate::party::Party;
 
-/// A client's subscription, as the monitor shows it.
+/// A client's subscription, as the monitor shows it to an operator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientSubscription<'a> {
     /// The number of the client's connection, by which an operator finds the client.
@@ -28,7 +28,7 @@ pub(crate) struct ClientSubscription<'a> {
 }
 
 impl Node {
-    /// Returns the node's present settings.
+    /// Returns the node's present settings, which a reload changes.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
@@ -40,7 +40,7 @@ impl Node {
         self.configured
     }
 
-    /// Returns the content of the INFO that the node sends to clients.
+    /// Returns the content of the INFO that the node sends to clients, for reports about the server.
     #[must_use]
     pub const fn info(&self) -> &Info {
         &self.info
@@ -58,13 +58,13 @@ impl Node {
         self.sublist.stats()
     }
 
-    /// Returns the number of open client connections.
+    /// Returns the number of open client connections, for the monitor and the end of a drain.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len() - self.gone
     }
 
-    /// Returns whether the node has no open client connections.
+    /// Returns whether the node has no open client connections, so that a draining server may end.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -119,7 +119,8 @@ impl Node {
         }
     }
 
-    /// Checks the invariants of the node that hold between any two events. Tests call this after each event.
+    /// Checks the invariants of the node that hold between any two events. Tests call this after each event,
+    /// to find an error where it arises.
     ///
     /// # Panics
     /// If an invariant does not hold.

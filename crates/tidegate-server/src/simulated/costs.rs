@@ -7,11 +7,13 @@ use crate::cost::Work;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs([u64; Work::ALL.len()]);
 
-/// The reason why the simulation cannot read a text as a table of costs.
+/// The reason why the simulation cannot read a text as a table of costs, so that a mistake in the file is
+/// found at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CostsError {
-    /// The line with this number is neither empty, nor a comment, nor the name of a work and its cost.
+    /// The table is wrong in the line with this number, which is neither empty, nor a comment, nor the name
+    /// of a work and its cost.
     #[error("line {0} is not the name of a work and its cost in picoseconds, such as `Copy 90000`")]
     Line(usize),
     /// The table has no cost for the work of this name.
@@ -53,7 +55,8 @@ impl Costs {
         self
     }
 
-    /// Returns the cost of one work of the event loop, in picoseconds.
+    /// Returns the cost of one work of the event loop, in picoseconds, by which the machine advances its
+    /// clock.
     #[must_use]
     pub const fn ps(&self, work: Work) -> u64 {
         self.0[work as usize]

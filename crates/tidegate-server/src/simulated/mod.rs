@@ -38,9 +38,9 @@ thread_local! {
 /// notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
-    /// The server with this index in the simulation owns the end.
+    /// The server with this index in the simulation owns the end, so its next turn gets the notices.
     Server(usize),
-    /// The client with this index in the simulation owns the end.
+    /// The client with this index in the simulation owns the end, so the test gets the notices.
     Client(usize),
 }
 
@@ -51,15 +51,15 @@ pub(crate) struct Notice {
     pub(crate) at: Time,
     /// The number of the notice, by which the machine keeps notices of one time in order.
     number: u64,
-    /// The owner of the socket, who gets the notice.
+    /// The owner of the socket, to which the machine gives the notice.
     pub(crate) owner: Owner,
     /// The token with which the owner registered the socket, by which the owner finds the socket.
     pub(crate) token: usize,
-    /// True if the socket has bytes to read, or has ended.
+    /// True if the socket has bytes to read, or has ended, so that the owner should read.
     pub(crate) readable: bool,
-    /// True if the socket takes bytes again.
+    /// True if the socket takes bytes again, so that the owner may go on writing.
     pub(crate) writable: bool,
-    /// True if the other side has closed the connection.
+    /// True if the other side has closed the connection, so that the owner should end it.
     pub(crate) ended: bool,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Disks {
 pub(crate) struct Machine {
     /// The virtual time, in picoseconds, because some works cost less than a nanosecond.
     now_ps: u64,
-    /// The server that runs a turn or starts at this moment, and so owns new sockets.
+    /// The server that runs a turn or starts at this moment, and so becomes the owner of new sockets.
     server: usize,
     costs: Costs,
     cures: Cures,
@@ -148,22 +148,24 @@ impl Notice {
     }
 }
 
-/// Calls `f` with the machine of this thread; returns `None` if the loop runs on the real machine.
+/// Calls `f` with the machine of this thread; returns `None` if this thread has none, because the loop runs
+/// on the real machine.
 fn with<T>(f: impl FnOnce(&mut Machine) -> T) -> Option<T> {
     MACHINE.with_borrow_mut(|machine| machine.as_mut().map(f))
 }
 
-/// Returns whether the event loop on this thread runs on a simulated machine.
+/// Returns whether the event loop on this thread runs on a simulated machine, and must use its network and
+/// disks.
 pub(crate) fn is_on() -> bool {
     with(|_| ()).is_some()
 }
 
-/// Returns the virtual time; `None` if the loop runs on the real machine.
+/// Returns the virtual time, which replaces the clock; `None` if the loop runs on the real machine.
 pub(crate) fn now() -> Option<Time> {
     with(|machine| machine.now())
 }
 
-/// Sets the clock to the time of a server, and names the server that runs a turn from now on.
+/// Sets the clock to the time of a server and names that server, because it runs a turn from now on.
 pub(crate) fn begin(now: Time, server: usize) {
     with(|machine| {
         machine.now_ps = now.as_nanos() * 1000;
@@ -200,7 +202,8 @@ pub(crate) fn take_done() -> [u64; Work::ALL.len()] {
     with(|machine| std::mem::take(&mut machine.done)).unwrap_or_default()
 }
 
-/// Returns the cures that the simulated loop has; all cures if the loop runs on the real machine.
+/// Returns the cures that the simulated loop has, by which the loop works; all cures if the loop runs on the
+/// real machine.
 pub(crate) fn cures() -> Cures {
     with(|machine| machine.cures).unwrap_or(Cures::ALL)
 }
@@ -210,12 +213,14 @@ pub(crate) fn set_cures(cures: Cures) {
     with(|machine| machine.cures = cures);
 }
 
-/// Draws a random number from the seeded source; `None` if the loop runs on the real machine.
+/// Draws a random number from the seeded source, so that runs of a seed are equal; `None` if the loop runs on
+/// the real machine.
 pub(crate) fn random() -> Option<u64> {
     with(Machine::draw)
 }
 
-/// Makes the machine wake the server that runs a turn, at the time `at`, by an event with this token.
+/// Makes the machine wake the server that runs a turn, at the time `at`, by an event with this token, as a
+/// thread's waker would.
 pub(crate) fn wake(at: Time, token: usize) {
     with(|machine| {
         let owner = Owner::Server(machine.server);
@@ -250,8 +255,8 @@ pub(crate) fn with_steps<T>(server: usize, f: impl FnOnce(&mut Steps) -> T) -> O
     Some(result)
 }
 
-/// Opens the store of the server that starts, on its simulated disks and without threads; `None` if the loop
-/// runs on the real machine.
+/// Opens the store of the server that starts, on its simulated disks and without threads, so that the
+/// simulation decides their moments; `None` if the loop runs on the real machine.
 pub(crate) fn open_store(options: &Options) -> Option<Result<Opening, OpenError>> {
     let (now, server, seed, disks) = with(|machine| {
         let seed = machine.draw();

@@ -15,7 +15,8 @@ use tidegate::Time;
 
 use super::{Machine, Notice, Owner, with};
 
-/// The most bytes that a connection holds in each direction, unless the simulation sets another bound.
+/// The most bytes that a connection holds in each direction, unless the simulation sets another bound, as the
+/// kernel's buffers bound a real connection.
 pub(crate) const ROOM: usize = 256 * 1024;
 
 /// The connections and listeners of a simulated machine, by which servers and clients reach each other.
@@ -24,11 +25,11 @@ pub(crate) struct Network {
     ends: Vec<End>,
     listeners: BTreeMap<SocketAddr, Listening>,
     ports: u16,
-    /// The time that bytes take from one end of a connection to the other end.
+    /// The time that bytes take from one end of a connection to the other end, as on a real network.
     pub(crate) latency: Duration,
 }
 
-/// A listener of a server, and the connections that wait until the server accepts them.
+/// A listener of a server, and the connections that wait until the server accepts them in a turn.
 #[derive(Debug)]
 struct Listening {
     owner: Owner,
@@ -36,32 +37,38 @@ struct Listening {
     waiting: VecDeque<(Time, usize)>,
 }
 
-/// One end of a connection, as a server or a client of the simulation holds it.
+/// One end of a connection, as a server or a client of the simulation holds it; the two ends together are the
+/// pipe.
 #[derive(Debug)]
 struct End {
-    /// The index of the other end of the connection.
+    /// The index of the other end of the connection, to which this end sends.
     peer: usize,
     /// The owner of this end and the token with which the owner registered the end; `None` before the
     /// registration.
     owner: Option<(Owner, usize)>,
     address: SocketAddr,
-    /// The bytes that the other end has sent to this end, each part with the time of its arrival.
+    /// The bytes that the other end has sent to this end, each part with the time of its arrival. The owner
+    /// reads them from then on.
     inbound: VecDeque<(Time, Vec<u8>)>,
-    /// The number of bytes of the first part that the owner of this end has read already.
+    /// The number of bytes of the first part that the owner of this end has read already, so that the next
+    /// read begins after them.
     taken: usize,
     inbound_len: usize,
-    /// The most bytes that may be on their way to this end or wait there. The other end cannot send more.
+    /// The most bytes that may be on their way to this end or wait there. The other end cannot send more, and
+    /// so meets a full pipe.
     room: usize,
     /// The time at which the owner of this end learns that the other end has closed the connection.
     ends_at: Option<Time>,
-    /// True once the owner of this end has closed it.
+    /// True once the owner of this end has closed it, so that it sends and reads no more.
     closed: bool,
-    /// True if the owner of this end has met a full pipe and waits for room.
+    /// True if the owner of this end has met a full pipe and waits for room. The network then tells it of
+    /// room.
     waits: bool,
 }
 
 impl End {
-    /// Returns the number of bytes that have arrived by `now` and that the owner has not read.
+    /// Returns the number of bytes that have arrived by `now` and that the owner has not read, which a read
+    /// can take.
     fn arrived(&self, now: Time) -> usize {
         let parts = self.inbound.iter().take_while(|(at, _)| *at <= now);
         let len: usize = parts.map(|(_, bytes)| bytes.len()).sum();
@@ -70,7 +77,8 @@ impl End {
 }
 
 impl Machine {
-    /// Connects the owner of `from` to a listener. Returns the new connection's end at that owner.
+    /// Connects the owner of `from` to a listener. Returns the new connection's end at that owner, with which
+    /// the owner sends and reads.
     pub(super) fn connect(&mut self, from: SocketAddr, to: SocketAddr) -> io::Result<usize> {
         let arrives = self.now() + self.network.latency;
         let network = &mut self.network;
@@ -127,7 +135,7 @@ impl Machine {
     }
 
     /// Takes the next connection that waits at a server's listener. Returns the server's end, and the address
-    /// of the other end.
+    /// of the other end, as `accept` of the system does.
     pub(super) fn accept(&mut self, at: SocketAddr) -> io::Result<(usize, SocketAddr)> {
         let now = self.now();
         let listening = self.network.listeners.get_mut(&at);
@@ -148,7 +156,7 @@ impl Machine {
         }
     }
 
-    /// Returns the addresses of an end and of the other end of its connection.
+    /// Returns the addresses of an end and of the other end of its connection, which a socket reports.
     pub(super) fn addresses(&self, at: usize) -> (SocketAddr, SocketAddr) {
         let end = &self.network.ends[at];
         (end.address, self.network.ends[end.peer].address)
@@ -160,7 +168,7 @@ impl Machine {
     }
 
     /// Records the owner of an end, and gives the owner notices of everything that has happened to the end so
-    /// far.
+    /// far, as a poller does.
     pub(super) fn register(&mut self, at: usize, owner: Owner, token: usize) {
         let now = self.now();
         let end = &mut self.network.ends[at];
@@ -263,7 +271,8 @@ impl Machine {
         Ok(len)
     }
 
-    /// Removes bytes that the owner of an end has read, and tells a waiting writer of the room.
+    /// Removes bytes that the owner of an end has read, so that the pipe has room, and tells a waiting writer
+    /// of it.
     fn drop_front(&mut self, at: usize, len: usize) {
         let end = &mut self.network.ends[at];
         end.inbound_len -= len;
@@ -303,7 +312,8 @@ impl Machine {
         }
     }
 
-    /// Closes an end. The owner of the other end learns of it after the bytes that are on their way.
+    /// Closes an end. The owner of the other end learns of it after the bytes that are on their way, so that
+    /// none is lost.
     pub(super) fn close(&mut self, at: usize) {
         let then = self.now() + self.network.latency;
         let end = &mut self.network.ends[at];
@@ -330,8 +340,8 @@ pub(crate) fn set_latency(latency: Duration) {
     with(|machine| machine.network.latency = latency);
 }
 
-/// Connects a client of the simulation from `from` to `to`. Returns the client's end; `None` if no server
-/// listens there.
+/// Connects a client of the simulation from `from` to a server's address `to`. Returns the client's end;
+/// `None` if no server listens there.
 pub(crate) fn connect_client(client: usize, from: SocketAddr, to: SocketAddr) -> Option<usize> {
     with(|machine| {
         let end = machine.connect(from, to).ok()?;
@@ -350,7 +360,8 @@ pub(crate) fn set_room(end: usize, room: usize) {
     });
 }
 
-/// Sets the most bytes that may wait at the server's end of a client's connection or be on their way to it.
+/// Sets the most bytes that may wait at the server's end of a client's connection or be on their way to it,
+/// so that the simulation can play a slow network.
 pub(crate) fn set_room_of_peer(end: usize, room: usize) {
     with(|machine| {
         let peer = machine.network.ends[end].peer;
@@ -359,7 +370,8 @@ pub(crate) fn set_room_of_peer(end: usize, room: usize) {
     });
 }
 
-/// Sends bytes from a client's end of a connection. Returns the number of bytes for which the pipe had room.
+/// Sends bytes from a client's end of a connection. Returns the number of bytes for which the pipe had room;
+/// the client sends the rest later.
 pub(crate) fn send(end: usize, bytes: &[u8]) -> usize {
     let sent = with(|machine| machine.send(end, &[IoSlice::new(bytes)]));
     sent.map_or(0, |sent| sent.unwrap_or_default())

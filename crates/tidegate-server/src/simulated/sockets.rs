@@ -26,7 +26,8 @@ fn on<T>(f: impl FnOnce(&mut Machine) -> io::Result<T>) -> io::Result<T> {
     with(f).unwrap_or_else(|| Err(ErrorKind::NotConnected.into()))
 }
 
-/// A socket of the loop: a TCP socket, or a pipe of the simulated network.
+/// A socket of the loop, so that the loop need not know the machine: a TCP socket, or a pipe of the simulated
+/// network.
 #[derive(Debug)]
 pub(crate) enum Stream {
     /// A socket of the operating system, for a loop on the real machine.
@@ -36,7 +37,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Begins to connect to this address, as a node does to reach a peer.
+    /// Begins to connect to this address, because a node dials a peer there.
     pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
         let piped = with(|machine| {
             let from = ([127, 0, 0, 1], 1).into();
@@ -61,7 +62,8 @@ impl Stream {
         self.tcp().map_or(Ok(()), |stream| stream.set_nodelay(on))
     }
 
-    /// Copies the first bytes that have arrived into `buf`, and leaves them in the socket.
+    /// Copies the first bytes that have arrived into `buf`, and leaves them in the socket, so that the loop
+    /// sees whether a client begins with TLS.
     pub(crate) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.peek(buf),
@@ -92,7 +94,7 @@ impl Stream {
         self.tcp().map_or(Ok(None), TcpStream::take_error)
     }
 
-    /// Returns the address of the other side of the connection.
+    /// Returns the address of the other side of the connection, for logs and checks.
     pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr(),
@@ -100,7 +102,8 @@ impl Stream {
         }
     }
 
-    /// Returns the address of this side of the connection.
+    /// Returns the address of this side of the connection, for a check that the socket is not connected to
+    /// itself.
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.local_addr(),
@@ -174,7 +177,8 @@ impl Source for Stream {
     }
 }
 
-/// A listener of the loop: a TCP listener, or a listener of the simulated network.
+/// A listener of the loop, on which clients or nodes connect: a TCP listener, or a listener of the simulated
+/// network.
 #[derive(Debug)]
 pub(crate) enum Listener {
     /// A listener of the operating system, for a loop on the real machine.
@@ -191,7 +195,7 @@ impl Listener {
         Ok((Self::Simulated(address), address))
     }
 
-    /// Accepts the next connection that waits at the listener.
+    /// Accepts the next connection that waits at the listener, for the loop to serve.
     pub(crate) fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         match self {
             Self::Tcp(listener) => {
