@@ -10,8 +10,9 @@ use crate::streams::context::Context;
 use crate::streams::{JetStream, Taken};
 
 impl JetStream {
-    /// Hands a client's acknowledgement to the consumer that delivered the message. The consumer then
-    /// delivers the message no more. A consumer with the ack policy `none` takes no acknowledgements.
+    /// Hands a client's acknowledgement to the consumer that delivered the message. The consumer decides by
+    /// it whether it delivers the message again. A consumer with the ack policy `none` takes no
+    /// acknowledgements.
     pub(crate) fn acknowledged(
         &mut self,
         cx: &mut Context<'_>,
