@@ -82,7 +82,7 @@ impl InGroup {
 
     /// Begins a handover of leadership if a client has asked for it or this node has no disk space. Then
     /// tells the group's streams whether this node leads. Returns whether that has changed since the last
-    /// call, so that the caller announces it.
+    /// call, so that the caller shows it to clients at once.
     pub(super) fn look(
         &mut self,
         now: Time,

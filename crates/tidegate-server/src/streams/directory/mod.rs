@@ -60,8 +60,8 @@ pub(super) struct Directory {
     /// All groups of the cluster with their members, among which the leader chooses a group for a new stream;
     /// empty if the node is alone.
     groups: Vec<GroupOf>,
-    /// The index of the last entry of this group's log that this node has applied. With it the leader of
-    /// another group knows whether this node has applied a certain change.
+    /// The index of the last entry of this group's log that this node has applied. With it the other groups
+    /// on this node know whether it has applied a certain change.
     pub(in crate::streams) applied: u64,
     /// True once this node's copy of the directory has caught up with the state that the other nodes had when
     /// this process started. Before that no stream opens.
