@@ -32,7 +32,7 @@ pub(super) enum Answer {
 
 impl Answer {
     /// Makes the body of the answer, with `server`, the facts about the answering server, which every answer
-    /// shows; `None` if the server sends no answer.
+    /// but [`Bare`](Self::Bare) shows; `None` if the server sends no answer.
     pub(super) fn body(self, server: Value) -> Option<Value> {
         Some(match self {
             Self::Data(data) => json!({ "server": server, "data": data }),
