@@ -1,4 +1,5 @@
-//! Mirrors and sources whose origin another server keeps: a Tidegate or, where it is installed, a nats-server.
+//! Mirrors and sources with an origin on another server: a Tidegate or, where it is installed, a
+//! nats-server.
 
 use std::path::Path;
 use std::time::Instant;
@@ -125,7 +126,7 @@ fn a_mirror_follows_a_stream_of_nats_server() {
     comes_to(&mut raw, "L", has(203, 203));
 }
 
-/// The sources of a stream get each message once and in order, whatever crashes.
+/// The sources of a stream get each message once and in order, while either side crashes.
 #[test]
 fn sources_lose_and_repeat_nothing_while_both_sides_crash() {
     let mut server = Server::start();

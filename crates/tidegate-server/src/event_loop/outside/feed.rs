@@ -1,6 +1,7 @@
 //! The messages of one origin in another cluster, read in the order of their numbers.
 //!
-//! The feed reads by a pull consumer of the other cluster that acknowledges nothing and disappears by itself.
+//! The feed reads by a pull consumer of the other cluster. The consumer needs no acknowledgements and
+//! disappears by itself.
 //! The numbers in the consumer's deliveries show each loss on the way; the feed then makes a new consumer that
 //! begins behind the last message that the stream has. An origin that removes messages once a consumer has
 //! got them is refused: a crash could lose them on the way.
@@ -29,7 +30,7 @@ use crate::streams::taking::{Answer, Request};
 const INACTIVE_NS: u64 = 60_000_000_000;
 /// The time beyond a pull's own for which the feed waits for the other cluster.
 const LATE: Duration = Duration::from_secs(2);
-/// The number of messages whose headers the feed asks for at a time.
+/// The number of messages for which the feed asks for the headers at a time.
 const HEADERS_AT_ONCE: usize = 64;
 
 /// The reading of one origin.

@@ -1,10 +1,10 @@
 //! Origins in other clusters: a thread fetches the messages that mirrors and sources of this server take in
 //! from a remote, a server of Tidegate or of nats-server.
 //!
-//! The leader of a stream sends the same request as to an origin of its own cluster, and gets the same answer:
-//! messages that follow a progress. The progress is in the replicated state, so the thread keeps nothing that
-//! a crash could lose. The loop never waits for the thread: a request that the thread cannot take is lost, and
-//! the leader asks again.
+//! The leader of a stream sends the same request as to an origin of its own cluster, and gets the same
+//! answer: messages that follow a progress. The progress is in the replicated state, so the thread keeps
+//! nothing that a crash could lose. The loop never waits for the thread: a request that the thread cannot
+//! take is lost, and the leader asks again.
 //!
 //! [`feed`] reads one origin, [`remote`] connects to a cluster.
 

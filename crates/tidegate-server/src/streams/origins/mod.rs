@@ -121,8 +121,8 @@ impl JetStream {
         self.takers.due = self.takers.all.values().map(Taker::deadline).min();
     }
 
-    /// Checks that the settings know the clusters of a stream's origins. An origin by way of this server's own
-    /// API is an origin of this cluster.
+    /// Checks that the settings know the clusters of a stream's origins. An origin by way of this server's
+    /// own API is an origin of this cluster.
     ///
     /// # Errors
     /// The settings have no such remote.
