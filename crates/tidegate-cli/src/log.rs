@@ -4,7 +4,7 @@
 //! files are damaged, missing or not readable, or if `repair` failed, 2 if the arguments are wrong or the
 //! directory has no log, 3 if `repair` has repaired the files and gave something up.
 
-mod mend;
+mod repair;
 mod report;
 mod watched;
 
@@ -20,7 +20,7 @@ use tidegate_raft::store::{Check, OpenError, REPAIRED_FILE};
 
 use crate::interrupt::{self, Interrupted};
 use crate::{Usage, face, output};
-use mend::Repair;
+use repair::Repair;
 use report::Looked;
 use watched::{Changes, Watched};
 

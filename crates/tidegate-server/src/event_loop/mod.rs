@@ -34,7 +34,6 @@ mod log_limit;
 pub(crate) mod members;
 mod net;
 mod opening;
-pub(crate) mod outside;
 pub(crate) mod peers;
 mod place;
 mod pool;
@@ -42,6 +41,7 @@ mod read_queue;
 mod recording;
 mod relay;
 mod reloading;
+pub(crate) mod remotes;
 mod replication;
 pub(crate) mod report;
 #[cfg(feature = "sim")]
@@ -67,11 +67,11 @@ use self::identity::{seed, server_id, server_info};
 use self::log_limit::LogLimit;
 use self::net::Listener;
 use self::opening::Opening;
-use self::outside::Outside;
 use self::peers::Peers;
 use self::pool::Pool;
 use self::read_queue::{ReadQueue, Share};
 use self::recording::Recording;
+use self::remotes::RemoteOrigins;
 use self::replication::Replication;
 use self::report::{Cluster, Report, Streams};
 use self::socket::Socket;
@@ -128,7 +128,7 @@ pub struct Server {
     handle: Handle,
     pool: Pool,
     system: SystemLink,
-    outside: Outside,
+    remote_origins: RemoteOrigins,
     /// True if the loop gives the pool's next free thread a password and not a handshake, while jobs of both
     /// kinds wait, so that they take turns.
     password_next: bool,
@@ -308,7 +308,7 @@ impl Server {
             tls,
             pool: Pool::start(&handle).map_err(StartError::Loop)?,
             password_next: false,
-            outside: Outside::new(&handle, remotes),
+            remote_origins: RemoteOrigins::new(&handle, remotes),
             handle,
             scratch: vec![0; READ_BYTES],
             accept_again: None,
@@ -419,7 +419,7 @@ impl Server {
         self.turn_pool();
         let now = self.clock.now();
         self.open_streams(now)?;
-        self.turn_outside(now);
+        self.turn_remotes(now);
         self.turn_streams(now)?;
         self.send_page();
         self.send_jobs(now);

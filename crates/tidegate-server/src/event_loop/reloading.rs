@@ -57,7 +57,7 @@ impl Server {
             peers.set_tls(of_nodes);
         }
         let remotes = settings.streams.as_ref().map(|s| s.remotes.clone());
-        self.outside.reload(&remotes.unwrap_or_default());
+        self.remote_origins.reload(&remotes.unwrap_or_default());
         let id = self.node.info().server_id.clone();
         let info = server_info(&settings, self.address, &id);
         self.node.reload(now, settings, info);

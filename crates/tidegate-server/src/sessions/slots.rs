@@ -21,7 +21,7 @@ use tidegate_stream::stream::{Effect, EntryError, Held, Place};
 use super::Node;
 use super::announced::Changed;
 use super::fanout::Subscription;
-use crate::event_loop::outside::Fetched;
+use crate::event_loop::remotes::Fetched;
 use crate::party::Party;
 use crate::streams::context::{
     Context, INBOX, Leader, Listeners, Output, Outputs, Surroundings, Way,

@@ -6,10 +6,10 @@
 //! nothing that a crash could lose. The loop never waits for the thread: a request that the thread cannot
 //! take is lost, and the leader asks again.
 //!
-//! [`feed`] reads one origin, [`remote`] connects to a cluster.
+//! [`feed`] reads one origin, [`connections`] connects to the clusters.
 
+mod connections;
 mod feed;
-mod remote;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,8 +26,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, timeout};
 
+use self::connections::Connections;
 use self::feed::Feed;
-use self::remote::Remotes;
 use super::Server;
 use super::handle::Handle;
 use crate::config::Remote;
@@ -50,7 +50,7 @@ pub(crate) struct Fetched {
 
 /// The loop's side of the thread. The thread starts with the first request.
 #[derive(Debug)]
-pub(super) struct Outside {
+pub(super) struct RemoteOrigins {
     handle: Handle,
     remotes: Arc<BTreeMap<String, Remote>>,
     thread: Option<Thread>,
@@ -62,7 +62,7 @@ struct Thread {
     answers: Receiver<Fetched>,
 }
 
-impl Outside {
+impl RemoteOrigins {
     pub(super) fn new(handle: &Handle, remotes: BTreeMap<String, Remote>) -> Self {
         Self {
             handle: handle.clone(),
@@ -102,11 +102,11 @@ impl Outside {
 
 impl Server {
     /// Hands requests for origins in other clusters to the thread, and the thread's answers to the streams.
-    pub(super) fn turn_outside(&mut self, now: Time) {
+    pub(super) fn turn_remotes(&mut self, now: Time) {
         while let Some(request) = self.node.poll_fetch() {
-            self.outside.ask(*request);
+            self.remote_origins.ask(*request);
         }
-        while let Some(fetched) = self.outside.poll() {
+        while let Some(fetched) = self.remote_origins.poll() {
             self.node.handle_fetched(now, fetched);
         }
     }
@@ -118,7 +118,7 @@ fn start(handle: &Handle, remotes: Arc<BTreeMap<String, Remote>>) -> std::io::Re
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = handle.clone();
     std::thread::Builder::new()
-        .name("outside".into())
+        .name("remotes".into())
         .spawn(move || {
             let tasks = LocalSet::new();
             let give = Give { to: given, handle };
@@ -157,7 +157,7 @@ async fn serve(
     give: Give,
     remotes: Arc<BTreeMap<String, Remote>>,
 ) {
-    let remotes = Rc::new(Remotes::new(remotes));
+    let connections = Rc::new(Connections::new(remotes));
     let tasks: Rc<RefCell<BTreeMap<Key, watch::Sender<Request>>>> = Rc::default();
     while let Some(request) = asked.recv().await {
         let key = (request.group, request.target, request.source.key());
@@ -167,16 +167,16 @@ async fn serve(
         }
         let (task, newest) = watch::channel(request);
         tasks.borrow_mut().insert(key.clone(), task);
-        let (give, remotes, tasks) = (give.clone(), Rc::clone(&remotes), Rc::clone(&tasks));
+        let (give, connections, tasks) = (give.clone(), Rc::clone(&connections), Rc::clone(&tasks));
         tokio::task::spawn_local(async move {
-            follow(newest, &give, &remotes).await;
+            follow(newest, &give, &connections).await;
             tasks.borrow_mut().remove(&key);
         });
     }
 }
 
 /// Answers the newest request for one origin again and again, until no request comes for [`FORGOTTEN`].
-async fn follow(mut newest: watch::Receiver<Request>, give: &Give, remotes: &Remotes) {
+async fn follow(mut newest: watch::Receiver<Request>, give: &Give, connections: &Connections) {
     let mut feed = Feed::default();
     let mut last: Option<(Request, Instant)> = None;
     let mut complained = String::new();
@@ -187,7 +187,7 @@ async fn follow(mut newest: watch::Receiver<Request>, give: &Give, remotes: &Rem
             .as_ref()
             .is_some_and(|(answered, at)| *answered == request && at.elapsed() < HELD);
         if !repeated {
-            let answer = match feed.answer(remotes, &request).await {
+            let answer = match feed.answer(connections, &request).await {
                 Ok(answer) => {
                     complained.clear();
                     answer
@@ -208,7 +208,7 @@ async fn follow(mut newest: watch::Receiver<Request>, give: &Give, remotes: &Rem
         }
         match timeout(FORGOTTEN, newest.changed()).await {
             Ok(Ok(())) => {}
-            _ => return feed.close(remotes).await,
+            _ => return feed.close(connections).await,
         }
     }
 }

@@ -1,10 +1,9 @@
 //! The messages of one origin in another cluster, read in the order of their numbers.
 //!
 //! The feed reads by a pull consumer of the other cluster. The consumer needs no acknowledgements and
-//! disappears by itself.
-//! The numbers in the consumer's deliveries show each loss on the way; the feed then makes a new consumer that
-//! begins behind the last message that the stream has. An origin that removes messages once a consumer has
-//! got them is refused: a crash could lose them on the way.
+//! disappears by itself. The numbers in its deliveries show each loss on the way; the feed then makes a new
+//! consumer that begins behind the last message that the stream has. The feed refuses an origin that removes
+//! messages once a consumer has got them, because a crash could lose them on the way.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{Origin, Progress, Row};
 use tokio::time::{Instant, timeout_at};
 
-use super::remote::{Open, Remotes};
+use super::connections::{Connections, Open};
 use crate::streams::origins::giving::{ANSWER_BYTES, ANSWER_MESSAGES, HELD};
 use crate::streams::origins::parcel::Parcel;
 use crate::streams::taking::{Answer, Request};
@@ -80,11 +79,11 @@ impl Feed {
     /// unless the stream has taken in nothing yet.
     pub(super) async fn answer(
         &mut self,
-        remotes: &Remotes,
+        connections: &Connections,
         request: &Request,
     ) -> Result<Answer, ApiError> {
         let name = request.source.external.as_ref().and_then(|e| e.remote());
-        let remote = remotes.open(name.unwrap_or_default()).await?;
+        let remote = connections.open(name.unwrap_or_default()).await?;
         let facts = facts(&remote, &request.source.name).await?;
         let from = request.from.filter(|from| from.origin == facts.identity);
         let taken_up = |logged: Progress| logged.origin != facts.identity;
@@ -145,11 +144,11 @@ impl Feed {
     }
 
     /// Removes the consumer from the other cluster.
-    pub(super) async fn close(&mut self, remotes: &Remotes) {
+    pub(super) async fn close(&mut self, connections: &Connections) {
         let Some(consumer) = &self.consumer else {
             return;
         };
-        if let Ok(remote) = remotes.open(&consumer.remote).await {
+        if let Ok(remote) = connections.open(&consumer.remote).await {
             self.close_in(&remote);
         }
     }

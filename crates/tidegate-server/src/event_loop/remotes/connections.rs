@@ -16,8 +16,8 @@ use crate::config::Remote;
 /// The longest time for a connection, and for an answer of the other cluster's API.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The remotes of the settings, with their connections.
-pub(super) struct Remotes {
+/// The connections to the remotes of the settings.
+pub(super) struct Connections {
     settings: Arc<BTreeMap<String, Remote>>,
     clients: RefCell<BTreeMap<String, Rc<Mutex<Option<Client>>>>>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Open {
     pub(super) api: String,
 }
 
-impl Remotes {
+impl Connections {
     pub(super) fn new(settings: Arc<BTreeMap<String, Remote>>) -> Self {
         Self {
             settings,
