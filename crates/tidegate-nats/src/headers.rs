@@ -12,22 +12,34 @@ pub fn get<'a>(block: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     lines(block).find_map(|(_, n, value)| (n == name).then_some(value))
 }
 
-/// Returns whether a message with the header block `block` asks only for a trace of its route, so that the
-/// server must not deliver the message.
-#[must_use]
-pub fn asks_only_for_trace(block: &[u8]) -> bool {
-    // The function first searches all bytes of the block for the header's name, which costs less than
-    // splitting the lines. Nearly no message has the header.
-    memchr::memmem::find(block, TRACE_ONLY).is_some()
-        && get(block, TRACE_ONLY).is_some_and(|value| {
-            [&b"1"[..], b"true", b"on"]
-                .iter()
-                .any(|on| value.eq_ignore_ascii_case(on))
-        })
+/// A request for a trace in the headers of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceRequest<'a> {
+    /// The subject to which the servers report the message's path.
+    pub to: &'a [u8],
+    /// True if the servers must neither deliver nor store the message.
+    pub only: bool,
 }
 
-/// The name of the header with which a client asks the server to trace a message's route and not to deliver
-/// the message, in nats-server's spelling.
+/// Returns the request for a trace in the header block `block`; `None` if the block has no such request, or
+/// one for reports to a subject that is none.
+#[must_use]
+pub fn trace_of(block: &[u8]) -> Option<TraceRequest<'_>> {
+    // The function first searches all bytes of the block for the header's name, which costs less than
+    // splitting the lines. Nearly no message has the header.
+    memchr::memmem::find(block, TRACE_TO)?;
+    let to = get(block, TRACE_TO).filter(|to| crate::subject::is_literal(to))?;
+    let only = get(block, TRACE_ONLY).is_some_and(|value| {
+        [&b"1"[..], b"true", b"on"]
+            .iter()
+            .any(|on| value.eq_ignore_ascii_case(on))
+    });
+    Some(TraceRequest { to, only })
+}
+
+/// The names of the headers with which a client asks for a trace of a message's path, in nats-server's
+/// spelling.
+const TRACE_TO: &[u8] = b"Nats-Trace-Dest";
 const TRACE_ONLY: &[u8] = b"Nats-Trace-Only";
 
 /// Returns `block` without the headers of this name; `None` if the block has no such header.
@@ -96,22 +108,31 @@ mod tests {
     }
 
     #[test]
-    fn only_traced() {
-        let with =
-            |line: &str| asks_only_for_trace(format!("NATS/1.0\r\n{line}\r\n\r\n").as_bytes());
+    fn traced() {
+        let with = |lines: &str| {
+            let block = format!("NATS/1.0\r\n{lines}\r\n\r\n");
+            trace_of(block.as_bytes()).map(|t| (t.to.to_vec(), t.only))
+        };
+        let to = |only| Some((b"t.x".to_vec(), only));
         for line in ["true", "TRUE", "1", "on"] {
-            assert!(with(&format!("A: b\r\nNats-Trace-Only: {line}")), "{line}");
+            let lines = format!("A: b\r\nNats-Trace-Dest: t.x\r\nNats-Trace-Only: {line}");
+            assert_eq!(with(&lines), to(true), "{line}");
         }
-        for line in [
-            "Nats-Trace-Only: false",
-            "Nats-Trace-Only:",
-            "nats-trace-only: true",
-            "A: Nats-Trace-Only: true",
-            "Nats-Trace-Dest: x",
+        assert_eq!(with("Nats-Trace-Dest: t.x"), to(false));
+        assert_eq!(
+            with("Nats-Trace-Dest: t.x\r\nNats-Trace-Only: false"),
+            to(false)
+        );
+        for lines in [
+            "Nats-Trace-Only: true",
+            "Nats-Trace-Dest: a.*",
+            "Nats-Trace-Dest:",
+            "nats-trace-dest: t.x",
+            "A: Nats-Trace-Dest: t.x",
         ] {
-            assert!(!with(line), "{line}");
+            assert_eq!(with(lines), None, "{lines}");
         }
-        assert!(!asks_only_for_trace(b""));
+        assert_eq!(trace_of(b""), None);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use tidegate_nats::system::outer;
 
 use super::dirty::Dirty;
 use super::routes::Peers;
+use super::traces::Notes;
 use crate::party::{ClientKey, Party, PerClient};
 
 /// The node's state of one client connection, which outlives the session until the driver has dropped the
@@ -158,6 +159,8 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) dirty: &'a mut Dirty,
     pub(super) ended: &'a mut Vec<SubKey>,
     pub(super) slow: &'a mut Vec<ClientKey>,
+    /// The notes about the receivers, if the message asks for a trace.
+    pub(super) tracing: Option<&'a mut Notes>,
     /// The number of copies of the message that this delivery has put into clients' outboxes so far, for the
     /// node's counts.
     pub(super) copies: u64,
@@ -246,6 +249,12 @@ impl Fanout<'_, '_> {
             self.behind = Some(sub.owner);
         }
         self.pending_bytes = self.pending_bytes.max(pending);
+        if let Some(notes) = &mut self.tracing {
+            notes.note(sub.owner, key);
+            if notes.only {
+                return true;
+            }
+        }
         if session.out.wants_chunk() {
             session.out.give_chunk(self.pool.get());
         }
@@ -309,6 +318,9 @@ impl Fanout<'_, '_> {
         let id = grouped.then(|| &*self.subs[key as usize].sid);
         let chosen = peers.choose(self.now, slot, id, self.message.size(), self.max_pending);
         let Some(pending) = chosen else { return false };
+        if let Some(notes) = &mut self.tracing {
+            notes.note(Party::Peer(slot), key);
+        }
         if pending > self.stall_bytes {
             self.behind = Some(Party::Peer(slot));
         }

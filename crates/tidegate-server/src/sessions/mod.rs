@@ -35,7 +35,7 @@ pub(crate) mod system;
 #[cfg(test)]
 mod tests;
 pub(crate) mod timers;
-mod traces;
+pub(crate) mod traces;
 pub(crate) mod view;
 
 // The import is from `core::net` and not `std::net`, because an address is plain data and this module uses no
@@ -52,7 +52,6 @@ use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_cluster::wire::Routed;
 use tidegate_nats::collections::ChunkedSlab;
 use tidegate_nats::connect::Info;
-use tidegate_nats::headers::asks_only_for_trace;
 use tidegate_nats::op::{self, Delivery};
 use tidegate_nats::outbox::Pool;
 use tidegate_nats::parse::Publish;
@@ -72,6 +71,7 @@ use self::routes::Peers;
 use self::slots::Inner;
 use self::spreading::Spreading;
 use self::system::System;
+use self::traces::{Notes, Traced};
 use crate::config::Settings;
 use crate::cost::{Work, spend};
 use crate::party::{ClientKey, Party, PerClient};
@@ -204,6 +204,8 @@ pub struct Node {
     pages: VecDeque<(GroupSlot, Box<PageJob>)>,
     /// The requests for messages of origins in other clusters, which a thread must fetch.
     fetches: VecDeque<Box<Request>>,
+    /// The notes about the receivers of the message that the node delivers, if the message asks for a trace.
+    tracing: Option<Box<Notes>>,
     /// The events that the streams of one group have caused for the streams of another group on this node,
     /// and that the other group's streams have not handled yet. The list is empty whenever the driver calls
     /// the node.
@@ -267,6 +269,7 @@ impl Node {
             wanted: VecDeque::new(),
             pages: VecDeque::new(),
             fetches: VecDeque::new(),
+            tracing: None,
             inner: VecDeque::new(),
             groups: PerGroup::new(),
             announced: Announced::default(),
@@ -603,9 +606,6 @@ impl Node {
     fn publish(&mut self, now: Time, key: ClientKey, message: &Publish<'_>) {
         self.stats.traffic.in_msgs += 1;
         self.stats.traffic.in_bytes += message.size() as u64;
-        if message.headers.is_some_and(asks_only_for_trace) {
-            return self.refuse_trace(now, message);
-        }
         if self.entries[key].session.account() == Account::System {
             return self.publish_system(now, key, message);
         }
@@ -613,10 +613,18 @@ impl Node {
         // deliver this message.
         let own = self.is_leaders_own(message.subject);
         let from = Party::Client(key);
-        let delivered = !own
-            && self
-                .route(now, Some(from), message.subject, message, None)
-                .is_some();
+        let traced = match own {
+            true => Traced::No,
+            false => self.publish_traced(now, from, message, None),
+        };
+        let delivered = match traced {
+            Traced::Done => return,
+            Traced::Delivered(delivered) => delivered,
+            Traced::No => {
+                let to = message.subject;
+                !own && self.route(now, Some(from), to, message, None).is_some()
+            }
+        };
         let taken = !own && self.capture(now, from, message);
         if taken {
             self.spreading.handle_taken(from);
@@ -681,6 +689,15 @@ impl Node {
             wants,
         };
         if from.is_some() && lent.matches.len() > spreading::at_once() {
+            if let Some(notes) = &mut self.tracing {
+                let subs = &self.subs;
+                let owner = |sub| subs.get(sub as usize).map(|sub: &Subscription| sub.owner);
+                notes.note_first(&lent.matches, owner);
+                if notes.only {
+                    self.sublist.put_back(lent);
+                    return Some(0);
+                }
+            }
             let matches = self.sublist.keep(lent);
             return self.spread(now, sender, to, message, came, matches);
         }
@@ -728,6 +745,7 @@ impl Node {
             dirty: &mut self.dirty,
             ended: &mut self.ended,
             slow: &mut self.slow,
+            tracing: self.tracing.as_deref_mut(),
             copies: 0,
             pending_bytes: 0,
             behind: None,

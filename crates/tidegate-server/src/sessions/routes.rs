@@ -28,6 +28,7 @@ use tidegate_nats::sublist::SubKey;
 use tidegate_nats::system::is_inner;
 
 use super::fanout::Subscription;
+use super::traces::Traced;
 use super::{Node, stall_bytes};
 use crate::cost::{Work, spend};
 use crate::party::Party;
@@ -518,8 +519,19 @@ impl Node {
             return self.has_gathered(limit);
         }
         let (from, to) = (Party::Peer(slot), message.matched_by());
-        let heard = self.route(now, Some(from), to, &message.message, Some(message));
-        if heard.is_none() && message.asks && !message.plain {
+        let heard = match message.to.is_none() {
+            true => self.publish_traced(now, from, &message.message, Some(message)),
+            // No client published this message: a consumer delivers it.
+            false => Traced::No,
+        };
+        let heard = match heard {
+            Traced::Done => return self.has_gathered(limit),
+            Traced::Delivered(delivered) => delivered,
+            Traced::No => self
+                .route(now, Some(from), to, &message.message, Some(message))
+                .is_some(),
+        };
+        if !heard && message.asks && !message.plain {
             self.tell_nobody_is_there(now, &message.message);
         }
         if is_inner(to) {

@@ -21,7 +21,6 @@ use tidegate_stream::stream::{Effect, EntryError, Held, Place};
 use super::Node;
 use super::announced::Changed;
 use super::fanout::Subscription;
-use crate::event_loop::remotes::Fetched;
 use crate::party::Party;
 use crate::streams::context::{
     Context, INBOX, Leader, Listeners, Output, Outputs, Surroundings, Way,
@@ -30,7 +29,7 @@ use crate::streams::directory::leader_message::{
     LeaderMessage, subject_of_group, subject_of_stream,
 };
 use crate::streams::subject_pages::PageJob;
-use crate::streams::taking::Request;
+use crate::streams::taking::{Fetched, Request};
 use crate::streams::{JetStream, Messages, StreamStats, Taken};
 
 /// The prefix of the subjects at which clients reach the streams' API, acknowledge messages and answer flow

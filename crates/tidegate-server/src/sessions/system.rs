@@ -23,6 +23,7 @@ use tidegate_nats::sublist::Matches;
 use tidegate_nats::system::inner;
 
 use super::Node;
+use super::traces::Trace;
 use crate::party::{ClientKey, Party};
 
 /// The most questions and events that wait until the driver takes them, so that they take bounded memory. A
@@ -55,6 +56,8 @@ pub(crate) enum Job {
     /// Something has happened on this server about which the thread tells the clients of the system account,
     /// because they watch the server.
     Tell(Happened),
+    /// A client asked for a trace of a message, and this server reports the message's path here.
+    Trace(Box<Trace>),
 }
 
 /// A question of a client to this server, which the thread answers.
@@ -371,7 +374,7 @@ impl Node {
         }
     }
 
-    fn push_job(&mut self, job: Job) {
+    pub(super) fn push_job(&mut self, job: Job) {
         if self.system.jobs.len() < JOBS_MAX {
             self.system.jobs.push_back(job);
         }

@@ -71,6 +71,13 @@ impl JetStream {
         self.taken()
     }
 
+    /// Returns the name of the stream that takes messages of this subject, if this node serves it.
+    pub(crate) fn stream_at(&mut self, subject: &[u8]) -> Option<&str> {
+        let id = self.role.serves.then(|| self.streams.capture(subject))??;
+        let stream = self.streams.get(id)?;
+        self.is_open_here(stream).then(|| stream.name())
+    }
+
     /// Returns the subject under which the stream is to store a message that is published to `subject`.
     ///
     /// The node decides this when it adds the message to an entry, so that all nodes store the message under

@@ -7,6 +7,7 @@
 mod answers;
 mod events;
 mod questions;
+mod traces;
 
 use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -23,6 +24,7 @@ use crate::event_loop::report::query::{List, Query};
 use crate::event_loop::report::server::ServerFacts;
 use crate::monitor::json::WallClock;
 use crate::sessions::system::{About, Happened, Job, Page, Question};
+use crate::sessions::traces::Trace;
 
 /// The most questions and events that wait for the thread; the event loop drops further ones, so that they
 /// take bounded memory.
@@ -69,6 +71,7 @@ impl Service {
             match job {
                 Job::Answer(question) => self.answer(&question),
                 Job::Tell(happened) => self.tell(&happened),
+                Job::Trace(trace) => self.report_trace(&trace),
             }
         }
     }
@@ -163,6 +166,16 @@ impl Service {
             }
         };
         self.say(Account::System, subject.as_bytes(), &body);
+    }
+
+    fn report_trace(&mut self, trace: &Trace) {
+        let Some((report, wall)) = self.report(&Query::new(List::Nothing)) else {
+            return;
+        };
+        self.seq += 1;
+        let server = facts(&report).json(self.seq, wall.now());
+        let body = traces::event(trace, server, &report, &wall);
+        self.say(Account::Global, &trace.to, &body);
     }
 
     fn say(&self, account: Account, subject: &[u8], body: &Value) {

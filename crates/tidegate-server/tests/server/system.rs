@@ -166,3 +166,50 @@ fn a_list_of_streams_is_complete() {
         assert_eq!(listed, names);
     }
 }
+
+/// A traced message shows its receivers, and reaches them only if its publisher wants that.
+#[test]
+fn traces_of_messages() {
+    let server = server();
+    let (mut one, mut two) = (client(&server, "app", "q"), client(&server, "app", "q"));
+    two.done("SUB a.* 7\r\nSUB a.b pool 8\r\n");
+    let mut publish = |to: &str, more: &str| {
+        let block = format!("NATS/1.0\r\nNats-Trace-Dest: {to}\r\n{more}\r\n");
+        let (len, all) = (block.len(), block.len() + 2);
+        one.send(format!("HPUB a.b {len} {all}\r\n{block}hi\r\n"));
+    };
+    for only in ["Nats-Trace-Only: true\r\n", ""] {
+        publish("r", only);
+        // Both clients subscribe to the subject of the trace.
+        let trace = loop {
+            let text = two.until("}\r\n");
+            if let Some(at) = text.find("{\"events\"") {
+                let delivered = text[..at].contains("HMSG a.b");
+                assert_eq!(delivered, only.is_empty(), "{text}");
+                break serde_json::from_str::<Value>(&text[at..]).unwrap();
+            }
+        };
+        let events = trace["events"].as_array().unwrap();
+        let ends: Vec<(&Value, &Value, &Value)> = events
+            .iter()
+            .map(|e| (&e["type"], &e["sub"], &e["queue"]))
+            .collect();
+        let (null, eg) = (&Value::Null, &json!("eg"));
+        assert_eq!(
+            ends,
+            [
+                (&json!("in"), null, null),
+                (eg, &json!("a.*"), null),
+                (eg, &json!("a.b"), &json!("pool"))
+            ],
+            "{trace}"
+        );
+        assert_eq!(events[0]["subj"], "a.b");
+        assert_eq!(events[0]["name"], "n");
+        assert_eq!(trace["server"]["name"], "one");
+        assert_eq!(trace["request"]["header"]["Nats-Trace-Dest"], json!(["r"]));
+    }
+    // A trace must not get around the client's permissions.
+    publish("secret", "");
+    one.until("Permissions Violation for Publish to \"secret\"");
+}

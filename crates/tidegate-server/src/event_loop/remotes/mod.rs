@@ -32,21 +32,12 @@ use super::Server;
 use super::handle::Handle;
 use crate::config::Remote;
 use crate::streams::origins::giving::HELD;
-use crate::streams::taking::{Answer, Request};
+use crate::streams::taking::{Answer, Fetched, Request};
 
 /// The most requests, and the most answers, that wait between the loop and the thread.
 const WAITING_MAX: usize = 1024;
 /// The time without a request after which the thread forgets an origin.
 const FORGOTTEN: Duration = Duration::from_secs(60);
-
-/// The messages that the thread fetched for the leader of a stream.
-#[derive(Debug)]
-pub(crate) struct Fetched {
-    pub(crate) group: GroupId,
-    pub(crate) target: DirectoryNumber,
-    pub(crate) key: String,
-    pub(crate) answer: Answer,
-}
 
 /// The loop's side of the thread. The thread starts with the first request.
 #[derive(Debug)]

@@ -5,8 +5,7 @@
 //! moves the progress in the replicated state along with the messages, so the next leader goes on from there.
 //! [`taker`] decides when the leader asks; [`giving`] does the work on the side of the origin.
 //!
-//! A thread of its own ([`remotes`](crate::event_loop::remotes)) answers requests for an origin in another
-//! cluster.
+//! A thread of its own, `event_loop/remotes/`, answers requests for an origin in another cluster.
 
 pub(crate) mod giving;
 mod holding;

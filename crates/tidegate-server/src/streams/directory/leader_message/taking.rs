@@ -43,3 +43,15 @@ pub(crate) struct Answer {
     #[serde(skip)]
     pub(crate) entry: Vec<u8>,
 }
+
+/// The messages that a thread fetched from another cluster, for the leader of the stream that takes them in.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    /// The group of that stream.
+    pub(crate) group: GroupId,
+    /// The directory number of that stream.
+    pub(crate) target: DirectoryNumber,
+    /// The key of the source.
+    pub(crate) key: String,
+    pub(crate) answer: Answer,
+}
