@@ -29,6 +29,7 @@ pub struct Info {
     /// The greatest number of bytes that the headers and the payload of one message may take together.
     pub max_payload: usize,
     /// True if the server serves streams.
+    #[serde(skip_serializing_if = "is_false")]
     pub jetstream: bool,
     /// The level of the JetStream API that the server offers; `None` if the server serves no streams. Clients
     /// also enable features by this level.
