@@ -10,7 +10,7 @@ use tidegate::controller::Choice;
 use crate::client::{consume, publish, stream, subscribe};
 use crate::face::Face;
 use crate::ship::args::{ReceiveArgs, SendArgs};
-use crate::{cluster, log, serve, sim, values};
+use crate::{cluster, doctor, log, serve, sim, values};
 
 /// The program's version and commit, as `tidegate --version` prints them.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("TIDEGATE_COMMIT"));
@@ -88,6 +88,8 @@ pub(crate) enum Command {
     Stream(stream::StreamCommand),
     /// Print the messages of a stream.
     Consume(consume::ConsumeArgs),
+    /// Measure this machine as a server would use it, and say what each figure means.
+    Doctor(doctor::DoctorArgs),
     /// Print a script that completes commands and flags in this shell.
     Completions {
         /// Write the completions for this shell.

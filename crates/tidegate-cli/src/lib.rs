@@ -5,6 +5,7 @@ mod args;
 mod client;
 mod cluster;
 mod count;
+mod doctor;
 mod face;
 mod input;
 pub mod interrupt;
@@ -83,7 +84,8 @@ fn listen(command: &Command) -> std::io::Result<()> {
         | Command::Send(_)
         | Command::Pub(_)
         | Command::Sub(_)
-        | Command::Consume(_) => {
+        | Command::Consume(_)
+        | Command::Doctor(_) => {
             interrupt::listen()?;
             interrupt::listen_to_term()
         }
@@ -103,6 +105,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Sub(args) => client::subscribe::run(args),
         Command::Stream(command) => client::stream::run(command),
         Command::Consume(args) => client::consume::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { directory } => manual::pages(directory),
     }
