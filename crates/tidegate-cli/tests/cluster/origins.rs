@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::nodes::Nodes;
+use super::nodes::{Nodes, Place};
 use super::raw::Raw;
 
 /// The longest wait for the acknowledgement of one message; after that the publisher sends it again.
@@ -25,6 +25,20 @@ fn publish(url: &str, subject: &str, id: u64) -> Result<(), String> {
         Some(_) if value.get("error").is_none() => Ok(()),
         _ => Err(value.to_string()),
     }
+}
+
+/// Publishes one message to any node until a stream stores it.
+fn store(nodes: &Nodes, subject: &str, id: u64) {
+    nodes.until("a message to be stored", || {
+        let mut failed = Err("no node is there".to_owned());
+        for node in 0..nodes.len() {
+            failed = publish(&nodes.url(node), subject, id);
+            if failed.is_ok() {
+                break;
+            }
+        }
+        failed
+    });
 }
 
 fn create(nodes: &Nodes, config: &Value) {
@@ -64,16 +78,7 @@ fn no_message_is_lost_or_repeated_when_leaders_die() {
     create(&nodes, &sourced);
     for id in 1..=MESSAGES {
         for subject in ["o", "q"] {
-            nodes.until("a message to be stored", || {
-                let mut failed = Err("no node is there".to_owned());
-                for node in 0..nodes.len() {
-                    failed = publish(&nodes.url(node), subject, id);
-                    if failed.is_ok() {
-                        break;
-                    }
-                }
-                failed
-            });
+            store(&nodes, subject, id);
         }
         if id % 30 == 0 {
             let of = ["O", "Q", "M", "F"][(id / 30 % 4) as usize];
@@ -85,4 +90,61 @@ fn no_message_is_lost_or_repeated_when_leaders_die() {
     wait_for(&nodes, "M", MESSAGES, MESSAGES);
     wait_for(&nodes, "F", 2 * MESSAGES, 2 * MESSAGES);
     wait_for(&nodes, "Q", 0, MESSAGES);
+}
+
+/// Starts three nodes that know the other cluster as the remote `hub`.
+fn nodes_with_hub(hub: &Nodes) -> (Nodes, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let urls: Vec<String> = (0..hub.len())
+        .map(|node| format!("\"nats://{}\"", hub.url(node)))
+        .collect();
+    let text = format!(
+        "jetstream {{ remotes {{ hub {{ urls: [{}] }} }} }}\n",
+        urls.join(", ")
+    );
+    let places = (0..3).map(|node| {
+        let mut place = Place::here(node);
+        let file = directory.path().join(&place.name);
+        std::fs::write(&file, &text).unwrap();
+        place.flags = vec!["-c".into(), file.to_str().unwrap().into()];
+        place
+    });
+    let mut nodes = Nodes::at(places.collect());
+    (0..3).for_each(|node| nodes.spawn(node));
+    nodes.wait_serving();
+    (nodes, directory)
+}
+
+#[test]
+fn a_mirror_of_another_cluster_survives_the_leaders_of_both() {
+    let mut hub = Nodes::start(3);
+    create(
+        &hub,
+        &json!({"name": "O", "subjects": ["o"], "num_replicas": 3}),
+    );
+    let (mut nodes, _files) = nodes_with_hub(&hub);
+    let origin = json!({"name": "O", "external": {"api": "$JS.hub.API"}});
+    create(
+        &nodes,
+        &json!({"name": "M", "mirror": origin, "num_replicas": 3}),
+    );
+    create(
+        &nodes,
+        &json!({"name": "S", "sources": [origin], "num_replicas": 1}),
+    );
+    for id in 1..=MESSAGES {
+        store(&hub, "o", id);
+        if id % 30 == 0 {
+            let both = match id % 60 {
+                0 => (&mut hub, "O"),
+                _ => (&mut nodes, "M"),
+            };
+            let (of, stream) = both;
+            let node = of.leader(stream);
+            of.kill(node);
+            of.spawn(node);
+        }
+    }
+    wait_for(&nodes, "M", MESSAGES, MESSAGES);
+    wait_for(&nodes, "S", MESSAGES, MESSAGES);
 }

@@ -287,7 +287,6 @@ async fn begin(
         "ack_policy": "none",
         "max_deliver": -1,
         "mem_storage": true,
-        "num_replicas": 1,
         "inactive_threshold": INACTIVE_NS,
     });
     let first = next.or(Some(source.opt_start_seq).filter(|seq| *seq > StreamSeq::ZERO));
