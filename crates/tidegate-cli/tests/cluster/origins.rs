@@ -109,10 +109,7 @@ fn nodes_with_hub(hub: &Nodes) -> (Nodes, tempfile::TempDir) {
         place.flags = vec!["-c".into(), file.to_str().unwrap().into()];
         place
     });
-    let mut nodes = Nodes::at(places.collect());
-    (0..3).for_each(|node| nodes.spawn(node));
-    nodes.wait_serving();
-    (nodes, directory)
+    (Nodes::start_at(places.collect()), directory)
 }
 
 #[test]
