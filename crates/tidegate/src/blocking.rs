@@ -42,10 +42,11 @@ impl fmt::Display for WouldBlock {
 
 impl Error for WouldBlock {}
 
-/// Identifies an actor by the address of the state that both ends of its queue share.
+/// Identifies an actor, so that a blocking call can detect a handler that calls its own actor. The id is the
+/// address of the state that both ends of the actor's queue share.
 pub(crate) type ActorId = usize;
 
-/// Checks whether this thread may block until `actor` acts.
+/// Checks whether this thread may block until `actor` acts, so that a forbidden wait is an error and no hang.
 ///
 /// # Errors
 /// The thread must not block.
@@ -89,7 +90,7 @@ pub(crate) const fn check_task() -> Result<(), WouldBlock> {
     Ok(())
 }
 
-/// Returns whether this thread polls a tokio task, or the future of `block_on`.
+/// Returns whether this thread polls a tokio task, or the future of `block_on`, and so must not block.
 ///
 /// tokio gives each poll of a task a budget of steps. `spawn_blocking`, `block_in_place` and plain threads
 /// have no budget. No public function of tokio distinguishes the two cases. This function therefore spends
@@ -122,11 +123,12 @@ fn polls_task() -> bool {
 }
 
 thread_local! {
-    /// The actor that currently runs its handler on this thread.
+    /// The actor that currently runs its handler on this thread, so that calls which would wait for it fail.
     static CURRENT: Cell<Option<ActorId>> = const { Cell::new(None) };
 }
 
-/// Marks this thread as running the handler of `actor`, until the mark is dropped.
+/// Marks this thread as running the handler of `actor`, until the mark is dropped. Meanwhile the checks
+/// refuse calls that would wait for `actor`.
 pub(crate) struct Enter(Option<ActorId>);
 
 impl Enter {

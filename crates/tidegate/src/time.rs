@@ -1,4 +1,4 @@
-//! Moments on a driver's clock.
+//! Moments on a driver's clock, as plain numbers, so that decision code can be replayed.
 //!
 //! Decision code never reads a clock: its driver passes the current time as a [`Time`]. A [`Time`] is an
 //! integer count of nanoseconds since an origin that the driver chose. A decision therefore depends only on
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub struct Time(u64);
 
 impl Time {
-    /// The origin of the driver's clock.
+    /// The origin of the driver's clock, from which its moments count.
     pub const ZERO: Self = Self(0);
     /// The latest moment. As a deadline it means "no deadline".
     pub const NEVER: Self = Self(u64::MAX);
@@ -31,7 +31,7 @@ impl Time {
         self.0
     }
 
-    /// Returns the nanoseconds from `earlier` to `self`, or 0 if `earlier` is not earlier.
+    /// Returns the nanoseconds from `earlier` to `self`, or 0 if `earlier` is not before `self`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -53,7 +53,7 @@ impl Add<Duration> for Time {
 
 impl Sub for Time {
     type Output = Duration;
-    /// Returns the time from `earlier` to `self`, or zero if `earlier` is not earlier.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is not before `self`.
     fn sub(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.since(earlier))
     }
@@ -68,7 +68,7 @@ impl fmt::Debug for Time {
     }
 }
 
-/// Returns `d` in whole nanoseconds. The count saturates at 584 years.
+/// Returns the duration `d` in whole nanoseconds. The count saturates at 584 years.
 #[must_use]
 pub fn nanos(d: Duration) -> u64 {
     d.as_secs()

@@ -41,23 +41,25 @@ pub(super) struct Actor<T: Send, R: Send, M: Send> {
     pub(super) batch: Batch<T, R, M>,
     gathered: Gathered,
     core: Core,
-    /// The record of the batch that the actor gathered last. `None` once the driver has finished that batch
-    /// or taken it out with `hand_over`.
+    /// The record of the batch that the actor gathered last, with which the actor reports the batch's end.
+    /// `None` once the driver has finished that batch or taken it out with `hand_over`.
     taken: Option<Taken>,
-    /// The order of the items of each key. `None` if items have no key.
+    /// The state that keeps the items of each key in order. `None` if items have no key.
     keys: Option<Keys<T, R, M>>,
     /// Empty batches, which the actor keeps to reuse their buffers for later batches.
     spares: Vec<Batch<T, R, M>>,
     ages: Ages,
-    /// The number of calls, since the actor started, that the actor has reported to the controller.
+    /// The number of calls, since the actor started, that the actor has reported to the controller. The next
+    /// report covers the later calls.
     announced: u64,
-    /// The number of callers that the latest finished batch answered.
+    /// The number of callers that the latest finished batch answered, and that may call again.
     answered: u64,
     /// Counts the callers answered by batches that `hand_over` took out, before these batches end. The
     /// actor has reported the first `known_answers` of these callers to the controller.
     answers: Arc<AtomicU64>,
     known_answers: u64,
-    /// True if the driver has ended the wait for more items (the hold) before the next batch.
+    /// True if the driver has ended the wait for more items (the hold) before the next batch, so that the
+    /// next poll starts the batch.
     hold_ended: bool,
     /// True if the handler panicked in `handle_continue` and has finished no batch since then: a second
     /// such panic ends the actor.
@@ -65,7 +67,7 @@ pub(super) struct Actor<T: Send, R: Send, M: Send> {
     ended: bool,
 }
 
-/// The record of a gathered batch: its id, its start time, and its number of calls.
+/// The record of a gathered batch until its end: its id, its start time, and its number of calls.
 struct Taken {
     id: BatchId,
     since: Time,
@@ -115,15 +117,16 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.shared.clock
     }
 
-    /// Runs the waiting inspections (closures passed to `Handle::inspect`) on the handler.
+    /// Runs the waiting inspections (closures passed to `Handle::inspect`) on the handler, between two
+    /// batches.
     pub(super) fn receive_visits(&self, handler: &dyn Any) {
         if !self.shared.inbox.is_empty() {
             self.shared.inbox.serve(handler, &self.core.snapshot());
         }
     }
 
-    /// Returns ready if an inspection waits for the handler. Otherwise the next inspection wakes the task
-    /// of `cx`.
+    /// Returns ready if an inspection waits for the handler. Otherwise makes the next inspection wake the
+    /// task of `cx`.
     pub(super) fn poll_visits(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.shared.inbox.poll(cx)
     }
@@ -153,9 +156,9 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Counts the entries that the queue would hand out now. A batch can take only published entries. If
-    /// the actor counted the entry of a sender that is stopped between its claim and its publication, the
-    /// actor would stop waiting for more items and start a batch without that entry.
+    /// Counts the entries that the queue would hand out now. A batch can take only published entries. Without
+    /// this distinction the actor would count the entry of a sender that is stopped between its claim and its
+    /// publication. It would then stop waiting for more items and start a batch without that entry.
     fn available(&mut self) -> usize {
         match &self.keys {
             Some(keys) if keys.room() == 0 => 0,
@@ -204,8 +207,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.core.running() > 0 && (full || self.consumer.is_finished())
     }
 
-    /// Returns whether a sender has found no room for the bytes of an item since the actor last took a
-    /// batch.
+    /// Returns whether a sender has found no room for the bytes of an item since the actor last took a batch.
+    /// Then the actor does not wait for more items, because they find no room.
     fn is_pressed(&self) -> bool {
         let weights = self.shared.weights.as_ref();
         weights.is_some_and(|weights| weights.gate.is_pressed())
@@ -335,7 +338,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Updates the statistics of the batches in flight after a batch started or ended.
+    /// Updates the statistics of the batches in flight, after a batch started or ended.
     fn count_flight(&self) {
         let (running, in_flight) = (self.core.running(), self.core.in_flight());
         self.shared.counters.flight(running, in_flight);
@@ -482,7 +485,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         while catch(|| after_panic(|| self.batch.lose())).is_err() {}
     }
 
-    /// Counts a panic of the handler outside of a batch.
+    /// Counts a panic of the handler outside of a batch, for the statistics of the actor.
     pub(super) fn count_panic(&self) {
         self.shared.counters.panicked();
     }
@@ -532,7 +535,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Returns the capacity of the actor's largest buffer, in operations.
+    /// Returns the capacity of the actor's largest buffer, in operations, to decide whether to free memory.
     fn held_memory(&self) -> usize {
         let spares = self.spares.iter().map(Batch::capacity);
         let most = spares.max().unwrap_or(0);
@@ -650,7 +653,7 @@ impl<T: Send, R: Send, M: Send> Drop for Actor<T, R, M> {
     }
 }
 
-/// Counts the answered callers of a batch with `calls` calls. The callers of the calls in `back` have no
+/// Counts the callers that a batch with `calls` calls answered. The callers of the calls in `back` have no
 /// answer, because the handler gave these calls back for another try.
 fn answered<T, R, M>(calls: u64, back: &[Back<T, R, M>]) -> u64 {
     let waiting = back.iter().filter(|back| matches!(back.op, Op::Call(..)));
@@ -661,7 +664,7 @@ fn answered<T, R, M>(calls: u64, back: &[Back<T, R, M>]) -> u64 {
 /// The actor frees the memory of larger buffers.
 const KEEP: usize = 256;
 
-/// The greatest number of empty batches that an actor keeps for reuse.
+/// The greatest number of empty batches that an actor keeps for reuse. The bound limits the memory.
 const SPARES: usize = 64;
 
 /// The nanoseconds (one second) without an item after which an actor frees the memory of its large buffers.

@@ -1,4 +1,5 @@
-//! The age of the oldest entry that waits in an actor's queue or stash.
+//! Estimates the age of the oldest entry that waits in an actor's queue or stash, by which the actor keeps
+//! the bound on the age of items.
 
 use std::collections::VecDeque;
 
@@ -16,10 +17,10 @@ pub(super) struct Ages {
     /// True if the queue was empty after the last mark left it. The time of that mark then says nothing
     /// about later entries.
     empty: bool,
-    /// The position, in the sequence of all entries, of the mark that the next producer sets.
+    /// The position, in the sequence of all entries, from which the next mark of a producer counts.
     next: u64,
-    /// The number of entries that left the queue. `stashed` of them are in the actor's stash and still
-    /// wait.
+    /// The number of entries that left the queue. Of these, `stashed` entries are in the actor's stash and
+    /// still wait.
     pub(super) popped: u64,
     pub(super) stashed: u64,
 }

@@ -15,9 +15,10 @@ const LEN: u64 = 512;
 
 /// A ring of arrival times of calls. Every caller writes into the ring, and only the actor reads it.
 pub(super) struct Arrivals {
-    /// The number of calls since the actor started.
+    /// The number of calls since the actor started, which is also the number of the next call.
     next: AtomicU64,
-    /// Arrival times in nanoseconds; 0 if a caller has claimed a slot and not yet written its time.
+    /// Arrival times in nanoseconds; 0 if a caller has claimed a place in the ring and not yet written its
+    /// time.
     times: Box<[AtomicU64]>,
 }
 
@@ -29,24 +30,26 @@ impl Arrivals {
         }
     }
 
-    /// Records the time of a call that its caller is about to send. Costs one atomic read-modify-write.
+    /// Records the time of a call that its caller is about to send, for the actor. Costs one atomic
+    /// read-modify-write.
     pub(super) fn note(&self, now: Time) {
         let ns = now.as_nanos().max(1);
         // Release: a caller calls again only after its answer. So an actor that reads this count (Acquire)
         // also sees that answer counted.
         let at = self.next.fetch_add(1, Ordering::Release);
-        // Relaxed: the slot passes only the time on, and orders no other memory access.
+        // Relaxed: the store passes on only the time, and orders no other memory access.
         self.times[(at % LEN) as usize].store(ns, Ordering::Relaxed);
     }
 
-    /// Returns the number of calls since the actor started.
+    /// Returns the number of calls since the actor started, up to which the actor reads the ring.
     #[inline]
     pub(super) fn next(&self) -> u64 {
         self.next.load(Ordering::Acquire)
     }
 
-    /// Calls `each` for the calls with the numbers from `read` to `next` - 1, and advances `read` past them.
-    /// The arguments of `each` are an arrival time and the number of calls that the actor reports with it.
+    /// Calls `each` for the calls with the numbers from `read` to `next` - 1, so that the actor reports them,
+    /// and advances `read` past them. The arguments of `each` are an arrival time and the number of calls
+    /// with that time.
     pub(super) fn take(&self, next: u64, read: &mut u64, mut each: impl FnMut(Time, u64)) {
         let missed = (next - *read).saturating_sub(LEN);
         *read += missed;

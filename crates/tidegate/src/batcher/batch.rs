@@ -49,27 +49,28 @@ pub struct Batch<T, R = (), M = std::convert::Infallible> {
     ops: Vec<Op<T, R, M>>,
     /// The number of items that `take_items` moved out; the handler must give as many results to `answer`.
     taken: usize,
-    /// The callers of the items that `take_items` moved out, each with the place of its item.
+    /// The callers of the items that `take_items` moved out, each with the place of its item in that list.
     callers: Vec<(usize, Reply<R>)>,
-    /// An empty vector for the items that a closure gets, kept to reuse its memory.
+    /// An empty vector for the items that the next closure gets. The batch keeps it to reuse its memory.
     pub(super) spare: Vec<T>,
     failed: bool,
     load: Load,
     reason: Reason,
     age: Duration,
-    /// A counter that the batches in flight of one actor share: the callers that they answer before they end.
-    /// `None` if the actor runs one batch at a time, or if its controller needs no arrival times. `told` is
-    /// the part of the count that this batch added and the actor has not taken yet.
+    /// A counter of the callers that the batches in flight of one actor answer before they end, so that the
+    /// actor learns of these answers. The batches share it. `None` if the actor runs one batch at a time, or
+    /// if its controller needs no arrival times. `told` is the part of the count that this batch added and
+    /// the actor has not taken yet.
     answers: Option<Arc<AtomicU64>>,
     told: u64,
-    /// The number of tries of each operation. `None` while every operation is in its first try and the
-    /// handler has given none back.
+    /// The number of tries of each operation, for handlers that limit the tries. `None` while every operation
+    /// is in its first try and the handler has given none back.
     tries: Option<Box<Tries<T, R, M>>>,
 }
 
 impl<T, R, M> Batch<T, R, M> {
-    /// Returns the number of operations that the actor gathered into this batch. A fold may have taken them
-    /// out already.
+    /// Returns the number of operations that the actor gathered into this batch. A fold may have taken some
+    /// of them out already.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.load.items as usize
@@ -88,7 +89,7 @@ impl<T, R, M> Batch<T, R, M> {
         self.load.bytes
     }
 
-    /// Returns the reason why the actor ended the batch at this length.
+    /// Returns the reason why the actor ended the batch at this length, such as the limit or an empty queue.
     #[must_use]
     pub const fn reason(&self) -> Reason {
         self.reason
@@ -320,7 +321,8 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Marks the items taken as answered. Returns the places of those items that the handler gave back.
+    /// Marks the items taken as answered. Returns the places of those items that the handler gave back,
+    /// because their callers get no answer now.
     fn answered(&mut self) -> Vec<usize> {
         let tries = self.tries.as_mut();
         tries.map_or_else(Vec::new, |tries| tries.answered())
@@ -346,7 +348,8 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Returns how many callers the batch has counted in `answers` since the last call of `take_told`.
+    /// Returns how many callers the batch has counted in `answers` since the last call of `take_told`, so
+    /// that the actor does not count them twice.
     pub(super) const fn take_told(&mut self) -> u64 {
         std::mem::replace(&mut self.told, 0)
     }
@@ -424,7 +427,8 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Takes out the operations that the handler gave back, in the order of the batch.
+    /// Takes out the operations that the handler gave back, in the order of the batch, so that the actor can
+    /// put them into the next batch.
     pub(super) fn take_back(&mut self) -> Vec<Back<T, R, M>> {
         let tries = self.tries.as_mut();
         tries.map_or_else(Vec::new, |tries| tries.take_back())
@@ -446,7 +450,8 @@ impl<T, R, M> Batch<T, R, M> {
         failed
     }
 
-    /// Drops all operations of the batch, including those that the handler gave back.
+    /// Drops all operations of the batch, including those that the handler gave back, because the handler
+    /// panicked.
     pub(super) fn lose(&mut self) {
         self.clear();
         if let Some(tries) = &mut self.tries {
@@ -454,7 +459,7 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Frees the memory of the batch's vectors, except room for `keep` operations in each.
+    /// Frees the memory of the batch's vectors on an idle actor, except room for `keep` operations in each.
     pub(super) fn shrink(&mut self, keep: usize) {
         self.ops.shrink_to(keep);
         self.callers.shrink_to(keep);

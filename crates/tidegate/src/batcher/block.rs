@@ -1,5 +1,5 @@
-//! Blocks a thread on a future up to a deadline. A future suits such a wait, because its drop gives the
-//! wait up.
+//! Blocks a thread on a future up to a deadline. A future suits such a wait, because the thread gives the
+//! wait up by dropping the future.
 
 use std::future::Future;
 use std::pin::pin;

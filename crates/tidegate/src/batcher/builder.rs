@@ -27,7 +27,7 @@ use crate::queue::{self, Wait};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Full {
-    /// The send waits for room.
+    /// The send waits until the actor has room.
     #[default]
     Wait,
     /// If the actor has no room, the send refuses the item and gives it back.
@@ -274,7 +274,8 @@ impl<T: Send + 'static> Builder<T> {
         Ok(handle)
     }
 
-    /// Returns the name of the actor's thread, or an error if no thread can have this name.
+    /// Returns the name of the actor's thread, or an error if the operating system allows no thread of this
+    /// name.
     pub(super) fn thread_name(&self) -> Result<String, SpawnError> {
         if self.name.contains('\0') {
             let error = "a name with a zero byte";

@@ -26,7 +26,8 @@ pub struct Caster<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     handle: Handle<T, R, M>,
 }
 
-/// An item that the actor may take, the weight of the item, and the credit for that weight.
+/// An item that the actor may take, the weight of the item, and the credit for that weight: the share of the
+/// room for bytes that the item occupies.
 type Admitted<'a, T> = (T, u32, Option<Credit<'a>>);
 
 impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
@@ -194,13 +195,13 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         self.producer.blocking_flush()
     }
 
-    /// Returns the number of items in the caster's buffer.
+    /// Returns the number of items in the caster's buffer, which the caster has not handed to the actor yet.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.producer.buffered()
     }
 
-    /// Returns a handle to the actor of this caster.
+    /// Returns a handle to the actor of this caster, for sends without the buffer.
     #[must_use]
     pub fn handle(&self) -> Handle<T, R, M> {
         self.handle.clone()

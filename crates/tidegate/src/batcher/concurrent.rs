@@ -171,7 +171,7 @@ impl<T: Send + 'static> Builder<T> {
     }
 }
 
-/// The handler that [`Builder::spawn_shared`] makes of a closure.
+/// The shared handler that [`Builder::spawn_shared`] makes of a closure.
 struct SharedClosure<T, F, O> {
     f: F,
     types: PhantomData<fn(T) -> O>,

@@ -20,11 +20,13 @@ use crate::controller::{BatchId, Load, Reason, Snapshot};
 pub(super) struct Core {
     boundary: Boundary,
     life: Life,
-    /// True if the handler asked the actor to call `handle_continue`.
+    /// True if the handler asked the actor to call `handle_continue` before the next batch.
     continuing: bool,
-    /// True if the core has told the driver, since the last batch, to call the handler's `idle`.
+    /// True if the core has told the driver, since the last batch, to call the handler's `idle`, which the
+    /// driver calls at most once between two batches.
     idle: bool,
-    /// True if the core cuts the wait before the next batch short, because senders find no room.
+    /// True if the core cuts the wait before the next batch short, because senders find no room and no item
+    /// can arrive.
     pressed: bool,
 }
 
@@ -32,7 +34,7 @@ pub(super) struct Core {
 enum Life {
     Running,
     /// The actor accepts no more items. It handles the items in the queue and those still in senders'
-    /// buffers.
+    /// buffers, and then ends.
     Draining,
     /// The actor drains, its queue is closed, and no item waits. The actor ends once no batch runs, unless a
     /// running batch gives items back.
@@ -159,23 +161,24 @@ impl Core {
         Some((id.unwrap_or_else(impossible), reason))
     }
 
-    /// Reports that `calls` calls arrived at time `at`. The actor reports them before any later event.
+    /// Reports that `calls` calls arrived at time `at`, for a controller that anticipates calls.
     pub(super) fn handle_arrived(&mut self, at: Time, calls: u64) {
         let at = self.boundary.at(at);
         let told = self.boundary.arrived(at, Load::items(calls));
         told.unwrap_or_else(impossible);
     }
 
-    /// Reports that the callers of `calls` calls got their answers while the batch of these calls still
-    /// runs.
+    /// Reports to the controller that the callers of `calls` calls got their answers while the batch of these
+    /// calls still runs.
     pub(super) fn handle_answered(&mut self, now: Time, calls: u64) {
         let now = self.boundary.at(now);
         let told = self.boundary.expect(now, calls);
         told.unwrap_or_else(impossible);
     }
 
-    /// Reports that the batch `id` is finished, and that the callers of its `calls` calls have their
-    /// answers. `ok` is false if the batch failed. Returns the duration of the batch in nanoseconds.
+    /// Reports to the controller that the batch `id` is finished, and that the callers of its `calls` calls
+    /// have their answers. `ok` is false if the batch failed. Returns the duration of the batch in
+    /// nanoseconds.
     pub(super) fn handle_done(&mut self, now: Time, id: BatchId, ok: bool, calls: u64) -> u64 {
         let now = self.boundary.at(now);
         let cost_ns = self.boundary.done(now, id, ok);
@@ -227,7 +230,7 @@ impl Core {
         }
     }
 
-    /// Stops the actor: it starts no further batch, and ends once no batch runs.
+    /// Stops the actor: the core starts no further batch, and ends the actor once no batch runs.
     pub(super) fn stop(&mut self) {
         self.life = Life::Stopped;
     }

@@ -12,7 +12,7 @@ use crate::blocking::{ActorId, Enter};
 /// The future that runs an actor from its start to its end.
 pub(super) struct Driven<F> {
     actor: ActorId,
-    /// The code of the actor; `None` after it has ended.
+    /// The code of the actor; `None` after the actor has ended.
     life: Option<Pin<Box<F>>>,
 }
 

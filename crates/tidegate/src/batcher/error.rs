@@ -285,7 +285,10 @@ impl fmt::Display for SpawnError {
             Self::NoWeights => {
                 f.write_str("a capacity in bytes, but items have no weight: give `weigh`, too")
             }
-            Self::Thread(error) => write!(f, "no thread for the actor: {error}"),
+            Self::Thread(error) => write!(
+                f,
+                "the operating system started no thread for the actor: {error}"
+            ),
             Self::Refused(cause) => write!(f, "the handler refused to start: {cause}"),
             Self::Panicked => f.write_str("the handler panicked while starting"),
             Self::Abandoned => f.write_str("the runtime shut down while the handler started"),
@@ -327,10 +330,10 @@ pub enum InspectError {
 impl fmt::Display for InspectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ended => f.write_str("the actor ended"),
-            Self::Panicked => f.write_str("the inspection panicked"),
+            Self::Ended => f.write_str("the actor ended before the inspection"),
+            Self::Panicked => f.write_str("the closure that inspects the handler panicked"),
             Self::OtherType { asked } => write!(f, "the handler is not a {asked}"),
-            Self::WouldBlock(why) => write!(f, "the handler is not free: {why}"),
+            Self::WouldBlock(why) => write!(f, "the inspection would wait for the handler: {why}"),
         }
     }
 }

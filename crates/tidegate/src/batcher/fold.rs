@@ -1,5 +1,5 @@
-//! Folding: the actor passes each operation at once into a batch of the user's own type, which the actor
-//! never inspects.
+//! Folding: the actor passes each operation at once into a batch of the user's own type, so that a handler
+//! needs no list of items. The actor never inspects that batch.
 //!
 //! A fold suits a handler with a batch that is no list: a buffer of encoded bytes, a map that keeps the
 //! last write of each key, an aggregate. The fold decides when its batch is complete, as `append_batch` of
@@ -64,7 +64,7 @@ pub trait Fold: 'static {
     }
 }
 
-/// A [`Handler`] made of a [`Fold`].
+/// A [`Handler`] made of a [`Fold`], so that an actor can run it.
 #[derive(Debug)]
 pub struct Folded<F: Fold> {
     fold: F,
@@ -72,7 +72,7 @@ pub struct Folded<F: Fold> {
 }
 
 impl<F: Fold> Folded<F> {
-    /// Wraps `fold` as a handler.
+    /// Wraps `fold` as a handler, so that an actor can run it.
     #[must_use]
     pub const fn new(fold: F) -> Self {
         Self { fold, open: None }

@@ -32,9 +32,11 @@ pub(super) struct Gate(Arc<Room>);
 
 struct Room {
     limit: u64,
-    /// The bytes of all items that have credit, with the mark [`LINE`] while waiters are in line.
+    /// The bytes of all items that have credit, compared with the bound, with the mark [`LINE`] while waiters
+    /// are in line.
     used: AtomicU64,
-    /// True if a sender has found no room for the bytes of its item since the actor last took a batch.
+    /// True if a sender has found no room for the bytes of its item since the actor last took a batch. The
+    /// actor then does not wait for more items.
     pressed: AtomicBool,
     line: Mutex<Line>,
 }
@@ -53,14 +55,14 @@ struct Line {
     /// The senders in line, ascending by ticket: those that have credit and have not claimed it yet, then
     /// those that wait for credit.
     waiters: VecDeque<Waiter>,
-    /// The number of waiters, at the front of the line, that have credit and have not claimed it.
+    /// The number of waiters, at the front of the line, that have credit and have not claimed it yet.
     granted: usize,
     /// The bytes that the waiters with credit may still take outside the line, from their shares of the
-    /// bound.
+    /// bound. The gate keeps these bytes free.
     pledged: u64,
     next: u64,
     /// The ticket at which the present round ends: waiters with a lower ticket have their turn in this round,
-    /// the other waiters in a later round.
+    /// the other waiters in a later round, so that no sender gets far ahead.
     round_end: u64,
     /// The number of waiters among which the gate divides the bound on bytes in the present round.
     sharers: u64,
@@ -84,7 +86,8 @@ struct Waiter {
     late: bool,
 }
 
-/// The error of a sender that waited for credit until the actor closed the gate.
+/// The error of a sender that waited for credit until the gate closed, because the actor accepts no more
+/// items.
 pub(super) struct GateClosed;
 
 impl Gate {
@@ -97,7 +100,7 @@ impl Gate {
         }))
     }
 
-    /// Returns the bytes of the items that wait for the actor.
+    /// Returns the bytes of the items that wait for the actor, for its backlog.
     pub(super) fn used(&self) -> u64 {
         self.0.used.load(SeqCst) & !LINE
     }
@@ -196,8 +199,8 @@ impl Gate {
         !self.0.pressed.swap(true, SeqCst) || self.take_untold()
     }
 
-    /// Returns whether a waiter has found no room and the actor may sleep without knowing it. Clears this
-    /// record.
+    /// Returns whether a waiter has found no room and the actor may sleep without knowing it, so that a
+    /// sender must wake the actor. Clears this record.
     fn take_untold(&self) -> bool {
         std::mem::take(&mut lock(&self.0.line).untold)
     }
@@ -275,7 +278,8 @@ impl Gate {
         called.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes credit back from waiters that did not claim it in time, and removes them from the line.
+    /// Takes credit back from waiters that did not claim it in time, and removes them from the line, so that
+    /// they delay no other waiter.
     fn pass_over(&self) {
         let mut line = lock(&self.0.line);
         line.alarm = None;
@@ -320,7 +324,7 @@ impl Line {
         self.sharers = (self.waiters.len() as u64).max(self.sharers / 2);
     }
 
-    /// Returns the bytes, out of the bound `limit`, that each waiter gets in its turn.
+    /// Returns the bytes, out of the bound `limit`, that each waiter may take in its turn.
     fn share(&self, limit: u64) -> u64 {
         limit / self.sharers.max(1)
     }
@@ -346,7 +350,8 @@ impl Wake for PassOver {
 pub(super) struct Credit<'a> {
     gate: &'a Gate,
     bytes: u64,
-    /// True if the sender waited in the gate's line for the credit.
+    /// True if the sender waited in the gate's line for the credit, so that its turn ends when it keeps the
+    /// credit.
     waited: bool,
 }
 
@@ -367,7 +372,7 @@ impl Drop for Credit<'_> {
     }
 }
 
-/// The place of a sender in the gate's line. A drop gives the place up.
+/// The place of a sender in the gate's line. Dropping the place takes the sender out of the line.
 struct Place<'a> {
     gate: &'a Gate,
     bytes: u64,
@@ -454,14 +459,14 @@ mod tests {
 
     type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Credit<'a>, GateClosed>> + 'a>>;
 
-    /// Returns a waiter that has joined the line for `bytes` bytes.
+    /// Returns a waiter that has joined the line for `bytes` bytes, by its first poll.
     fn stand(gate: &Gate, bytes: u64) -> Waiting<'_> {
         let mut waiting: Waiting<'_> = Box::pin(gate.credit_async(bytes));
         assert!(!comes(&mut waiting));
         waiting
     }
 
-    /// Returns whether the waiter has its credit, and keeps that credit.
+    /// Returns whether the waiter has its credit, and keeps that credit as a sender does after its send.
     fn comes(waiting: &mut Waiting<'_>) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         match waiting.as_mut().poll(&mut cx) {

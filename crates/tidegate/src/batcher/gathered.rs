@@ -8,8 +8,8 @@ use super::shared::Entry;
 use crate::boundary::Cut;
 use crate::controller::Load;
 
-/// The record of the batch that an actor is gathering: its limit, and the load taken out of the queue for
-/// it.
+/// The record of the batch that an actor is gathering: its limit, and the load that the actor took out of the
+/// queue for it.
 #[derive(Default)]
 pub(super) struct Gathered {
     pub(super) limit: Load,
@@ -18,7 +18,7 @@ pub(super) struct Gathered {
     /// callers gave up. These bytes no longer wait, so the actor returns their credit.
     pub(super) void: u64,
     pub(super) cancelled: u64,
-    /// The number of calls in the batch being gathered.
+    /// The number of calls in the batch being gathered, which the actor reports to the controller.
     pub(super) calls: u64,
     pub(super) cut: Option<Cut>,
 }

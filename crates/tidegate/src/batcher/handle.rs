@@ -71,7 +71,8 @@ use crate::controller::Load;
 /// ```
 pub struct Handle<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     pub(super) shared: Arc<Shared<T, R, M>>,
-    /// The token that all handles of an actor share: its drop, with the last handle, drains the actor.
+    /// The token that all handles of an actor share. Its drop, with the last handle, drains the actor,
+    /// because no item can arrive any more.
     _alive: Arc<Alive<T, R, M>>,
 }
 
@@ -417,7 +418,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.stats()
     }
 
-    /// Returns whether the actor accepts no more items.
+    /// Returns whether the actor accepts no more items, so that each further send fails.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.queue.is_closed()
@@ -494,7 +495,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(self.shared.life.take_leftover())
     }
 
-    /// Waits, as a task, for the end of the actor, at most for `within`.
+    /// Waits, as a task, for the end of the actor, at most for `within`, for a drain or a stop.
     async fn end(&self, within: Duration) -> Result<StopReason, StopError> {
         let life = &self.shared.life;
         if let Some(reason) = life.ended() {

@@ -1,5 +1,5 @@
-//! The user's side of an actor: a [`Handler`] gets one batch at a time and
-//! has exclusive use of its own state.
+//! The user's side of an actor: a [`Handler`] gets one batch at a time and has exclusive use of its own
+//! state.
 //!
 //! Only `handle_batch` is required. The actor makes its calls in a fixed order: `init`; `handle_continue` if
 //! the handler asked for it; then for each batch `append` for every item and `handle_batch` once; `idle` when
@@ -113,13 +113,13 @@ pub trait Handler: 'static {
 pub enum Op<T, R, M> {
     /// An item that a producer cast: no caller waits for its answer.
     Cast(T),
-    /// An item with a waiting caller.
+    /// An item of a call, and the reply for the caller that waits.
     Call(T, Reply<R>),
     /// A message, other than an item, that a producer sent.
     Info(M),
 }
 
-/// The result of a handler's `init`.
+/// The result of a handler's `init`, by which the handler tells the actor whether to start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Init {
@@ -201,9 +201,9 @@ impl std::fmt::Display for Failure {
 /// The decision of a handler, after each operation, whether the batch may take more operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Append {
-    /// The batch may take more operations.
+    /// The batch may take more operations, so the actor goes on gathering.
     Continue,
-    /// The batch is complete with this operation.
+    /// The batch is complete with this operation, so the actor ends the batch here.
     Finish,
 }
 

@@ -103,10 +103,10 @@ type Visit = Box<dyn FnOnce(&dyn Any, &Snapshot) + Send>;
 /// The visits (inspections of a handler) that wait until the handler is free.
 pub(super) struct Inbox {
     any: AtomicBool,
-    /// The waiting visits; `None` after the actor ended.
+    /// The waiting visits, in order; `None` after the actor ended, so that later visits are refused.
     visits: Mutex<Option<Vec<Visit>>>,
-    /// The waker of an actor that runs several batches. While such an actor waits for a batch to end, it
-    /// does not look at its queue, so an entry there does not wake it.
+    /// The waker of an actor that runs several batches. While such an actor waits for a batch to end, it does
+    /// not look at its queue, so an entry there does not wake it, and a visitor uses this waker.
     actor: Mutex<Option<Waker>>,
 }
 
@@ -150,7 +150,7 @@ impl Inbox {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Runs the waiting visits on the handler.
+    /// Runs the waiting visits on the handler, which is free between two batches.
     pub(super) fn serve(&self, handler: &dyn Any, snapshot: &Snapshot) {
         if !self.any.swap(false, Ordering::Acquire) {
             return;

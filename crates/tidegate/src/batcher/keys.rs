@@ -20,9 +20,10 @@ pub(super) type KeyOf<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
 pub(super) struct Keys<T, R, M> {
     of: KeyOf<T>,
     busy: HashMap<u64, Busy<T, R, M>>,
-    /// The keys of the batch that the actor is gathering.
+    /// The keys of the batch that the actor is gathering, which become free when the batch is done.
     gathering: Vec<u64>,
-    /// The id of the batch that the actor is gathering: the batches of an actor are numbered in order.
+    /// The id of the batch that the actor is gathering. The batches of an actor have ids in order, so that an
+    /// entry can tell which batch holds its key.
     turn: u64,
     /// True if the entry admitted last is the first of its key in the batch being gathered, so that
     /// `refuse` must free the key.
@@ -55,7 +56,7 @@ impl<T, R, M> Keys<T, R, M> {
         }
     }
 
-    /// Returns the number of entries set aside for busy keys.
+    /// Returns the number of entries set aside for busy keys, which still wait.
     pub(super) const fn held(&self) -> usize {
         self.held
     }
@@ -105,8 +106,8 @@ impl<T, R, M> Keys<T, R, M> {
         }
     }
 
-    /// Ends the gathering of a batch. Returns the keys of the batch, which the actor passes to `release`
-    /// when the batch is done.
+    /// Ends the gathering of a batch. Returns the keys of the batch. The actor passes them to `release` when
+    /// the batch is done.
     pub(super) fn seal(&mut self) -> Vec<u64> {
         self.turn += 1;
         self.fresh = false;

@@ -10,7 +10,8 @@ use super::reply::after_panic;
 #[derive(Debug)]
 pub(super) struct Panicked;
 
-/// A function that makes a handler. Returns `None` if it can make no further handler.
+/// A function that makes a handler in place of a handler that panicked. Returns `None` if it can make no
+/// further handler.
 pub(super) type Factory<H> = Box<dyn FnMut() -> Option<H> + Send>;
 
 /// The outcome of a recovery from a panic of the handler.
@@ -23,8 +24,8 @@ pub(super) enum Mended {
     Lost,
 }
 
-/// Runs user code and catches its panic. The panic hook has printed the panic by then, so the caught
-/// payload is dropped.
+/// Runs user code and catches its panic, so that the actor survives. The panic hook has printed the panic by
+/// then, so the caught payload is dropped.
 pub(super) fn catch<V>(call: impl FnOnce() -> V) -> Result<V, Panicked> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
         // The drop of the panic's payload may panic, too. The payload of that second panic is leaked.

@@ -34,7 +34,8 @@ pub struct OwnedBatch<T, R = (), M = std::convert::Infallible> {
     landing: Option<Arc<Landing<T, R, M>>>,
 }
 
-/// The actor's record of a batch that runs outside the actor. The record returns with the batch.
+/// The actor's record of a batch that runs outside the actor. The record returns with the batch, so that the
+/// actor can report the end of the batch.
 pub(super) struct Ticket {
     pub(super) id: BatchId,
     /// The time at which the batch started. The actor measures the duration of the batch from this time.
@@ -44,7 +45,7 @@ pub(super) struct Ticket {
     pub(super) keys: Vec<u64>,
 }
 
-/// The way in which a batch that user code owns ended.
+/// The way in which a batch that user code owns ended, as the actor reports it to its core.
 pub(super) enum End {
     /// The code that owns the batch finished it. The flow says how the actor continues.
     Done(Flow),
@@ -168,7 +169,7 @@ struct State<T, R, M> {
     landed: Vec<Landed<T, R, M>>,
     /// True if the actor is gone. Then no operation that a batch gives back gets another try.
     closed: bool,
-    /// The waker of the actor, while the actor sleeps.
+    /// The waker of the actor while the actor sleeps, for the next batch that returns.
     actor: Option<Waker>,
 }
 
@@ -208,12 +209,14 @@ impl<T, R, M> Landing<T, R, M> {
         landed.into_iter().for_each(abandon);
     }
 
-    /// Moves the batches that returned to the actor into the vector `into`, which must be empty.
+    /// Moves the batches that returned to the actor into the vector `into`, which must be empty, so that the
+    /// actor ends them.
     pub(super) fn take(&self, into: &mut Vec<Landed<T, R, M>>) {
         std::mem::swap(&mut lock(&self.state).landed, into);
     }
 
-    /// Returns ready if a batch has returned. Otherwise the next batch that returns wakes the task of `cx`.
+    /// Returns ready if a batch has returned. Otherwise makes the next batch that returns wake the task of
+    /// `cx`.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
         if !state.landed.is_empty() {

@@ -18,7 +18,7 @@ use crate::Time;
 #[derive(Debug)]
 pub(super) struct Budget {
     left_ns: u64,
-    /// The time up to which the budget has grown: each 25 ns after it add a nanosecond of CPU time.
+    /// The time up to which the budget has grown: each 25 ns after this time add a nanosecond of CPU time.
     at: Time,
 }
 
@@ -46,7 +46,7 @@ impl Budget {
         has
     }
 
-    /// Returns whether the budget has `ns` nanoseconds of CPU time left.
+    /// Returns whether the budget has `ns` nanoseconds of CPU time left for a wait.
     fn has(&mut self, now: Time, ns: u64) -> bool {
         let grown = now.since(self.at) / NS_EACH;
         // Time that is too short to grow the budget by one nanosecond counts at the next call.
@@ -56,16 +56,18 @@ impl Budget {
     }
 }
 
-/// The waits of a driver that runs as a task on a runtime.
+/// The waits of a driver that runs as a task on a runtime, and the budget that they share.
 #[derive(Debug)]
 pub(super) struct Patience {
     budget: Budget,
-    /// The number of times that the driver has yielded to other tasks since the last batch.
+    /// The number of times that the driver has yielded to other tasks since the last batch; at most
+    /// [`YIELDS`].
     yields: u32,
     /// The number of items that waited before the driver's last yield. More items afterwards mean that the
     /// yield brought items.
     seen: u64,
-    /// The time for which the driver's alarm is set; `None` without an alarm.
+    /// The time for which the driver's alarm is set, so that a wait to the same time pays for one alarm;
+    /// `None` without an alarm.
     alarm: Option<Time>,
 }
 
@@ -79,11 +81,12 @@ pub(super) enum Pass {
     /// The driver sleeps until an item arrives or the wait ends. The wait is so long (2 ms or more) that
     /// the cost of the wake-up does not count.
     Timer,
-    /// The driver waits no longer: it starts the batch.
+    /// The driver waits no longer, because no budget or no time is left: it starts the batch.
     Take,
 }
 
-/// The greatest number of times that a driver yields to other tasks before one batch.
+/// The greatest number of times that a driver yields to other tasks before one batch: a loop of yields would
+/// be a spin.
 const YIELDS: u32 = 4;
 /// The price of a yield in CPU time, in nanoseconds: a turn of the runtime's scheduler, which asks the
 /// operating system for events.
@@ -186,7 +189,8 @@ impl Looks {
         self.budget.has(now, LOOK_NS * u64::from(LOOKS_MOST))
     }
 
-    /// Pays for `looks` looks at the queue. `slept` is false if the thread found an item before it slept.
+    /// Pays out of the budget for `looks` looks at the queue. `slept` is false if the thread found an item
+    /// before it slept.
     pub(super) fn looked(&mut self, now: Time, looks: u32, slept: bool) {
         let saved = if slept { 0 } else { LOOKS_SAVED };
         let looks = looks.min(LOOKS_MOST).saturating_sub(saved);
@@ -205,7 +209,7 @@ mod tests {
         Time::from_nanos(ns)
     }
 
-    /// Returns the largest number of nanoseconds that `spent` has within any one second.
+    /// Returns the largest number of nanoseconds that the payments in `spent` have within any one second.
     fn most_in_a_second(spent: &[(u64, u64)]) -> u64 {
         let within = |from: u64| {
             let window = spent
@@ -217,8 +221,8 @@ mod tests {
     }
 
     proptest! {
-        /// Takes any steps of time and any prices: each second spends at most 5 % of
-        /// itself, and a refusal costs nothing.
+        /// Takes any steps of time and any prices, and checks that the payments of each second are at most 5
+        /// % of that second, and that a refusal costs nothing.
         #[test]
         fn any_second_has_at_most_a_twentieth(
             steps in prop::collection::vec((0..20_000_000_u64, 1..3_000_000_u64), 1..400)
@@ -238,8 +242,8 @@ mod tests {
             prop_assert!(most_in_a_second(&spent) <= SECOND / 20);
         }
 
-        /// A driver asks at arbitrary moments and with any number of items: yields and alarms stay within
-        /// their bounds.
+        /// Asks for waits at arbitrary moments and with any number of items, and checks that yields and
+        /// alarms stay within their bounds.
         #[test]
         fn yields_and_alarms_of_a_batch_are_bounded(
             asked in prop::collection::vec((0..300_000_u64, 0..6_000_000_u64, 0..64_u64), 1..200),
@@ -308,7 +312,8 @@ mod tests {
         assert_eq!(patience.hold(at(0), at(200_000), 1), Pass::Yield);
         let left = patience.budget.left_ns;
         for now in 1..100 {
-            // Each answer of the controller moves the end of the wait a little.
+            // Each answer of the controller moves the end of the wait a little. The alarm that is set serves
+            // all of these ends.
             assert_eq!(
                 patience.hold(at(now), at(200_000 + now), 1),
                 Pass::Alarm(at(200_001))

@@ -25,7 +25,7 @@ pub type Cause = Arc<dyn Error + Send + Sync>;
 /// The handler's end of a call. The handler answers now, or keeps the reply and answers later. If the
 /// handler drops the reply without an answer, the caller gets an error.
 pub struct Reply<R> {
-    /// The slot that the reply shares with the caller's request; `None` after the answer.
+    /// The slot that the reply shares with the caller's request, for the answer; `None` after the answer.
     slot: Option<Arc<Slot<R>>>,
 }
 
@@ -132,7 +132,8 @@ pub(super) fn failing(cause: &Cause) {
 }
 
 thread_local! {
-    /// True while this thread runs a handler or drops the remains of a batch, inside [`lose`].
+    /// True while this thread runs a handler or drops the remains of a batch, inside [`lose`]. Only then may
+    /// a cause be recorded.
     static HANDLING: Cell<bool> = const { Cell::new(false) };
     /// True while [`LOST`] may hold a cause. A read of this flag costs less than a read of `LOST`.
     static KNOWN: Cell<bool> = const { Cell::new(false) };
@@ -245,12 +246,13 @@ impl<R> Request<R> {
         }
     }
 
-    /// Checks that the thread does not run the handler of the actor that owes the answer.
+    /// Checks that the thread does not run the handler of the actor that owes the answer, because that
+    /// handler would wait for itself.
     pub(super) fn not_in_handler(&self) -> Result<(), WouldBlock> {
         blocking::check_handler(self.actor)
     }
 
-    /// Returns this request with `actor` as the actor that owes the answer.
+    /// Returns this request with `actor` as the actor that owes the answer, for the check of waits.
     pub(super) fn by(self, actor: ActorId) -> Self {
         Self { actor, ..self }
     }
@@ -260,8 +262,8 @@ impl<R> Request<R> {
         self.slot.lock().take_answer()
     }
 
-    /// Makes the slot announce its answer, when it comes, to the collection `group` under `key`. If the
-    /// answer has already come, announces it at once.
+    /// Makes the slot announce its answer, when the answer comes, to the collection `group` under `key`. If
+    /// the answer has already come, announces it at once.
     pub(super) fn join(&self, group: &Arc<Group>, key: usize) {
         let mut state = self.slot.lock();
         if matches!(*state, State::Waiting(_)) {
@@ -308,7 +310,7 @@ impl<R> fmt::Debug for Request<R> {
     }
 }
 
-/// Creates the two ends of a call, which share one slot.
+/// Creates the two ends of a call, the reply and the request, which share one slot.
 pub(super) fn pair<R>() -> (Reply<R>, Request<R>) {
     let slot = Arc::new(Slot {
         state: Mutex::new(State::Waiting(Waiter::Nobody)),

@@ -37,8 +37,8 @@ use crate::blocking;
 /// ```
 pub struct Requests<L, R> {
     group: Arc<Group>,
-    /// The requests in the collection, each with its label; the index of a request is its key. `None` at a
-    /// key that is free for a new request.
+    /// The requests in the collection, each with its label. The index of a request is its key, by which its
+    /// answer is announced. `None` at a key that is free for a new request.
     slots: Vec<Option<(L, Request<R>)>>,
     free: Vec<usize>,
 }
@@ -76,7 +76,7 @@ impl<L, R> Requests<L, R> {
         self.slots.len() - self.free.len()
     }
 
-    /// Returns whether the collection holds no request.
+    /// Returns whether the collection holds no request, so that no answer can come.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -206,7 +206,8 @@ impl<L, R> Requests<L, R> {
         blocking::check_task().map_err(ReceiveError::WouldBlock)
     }
 
-    /// Returns an error if the thread runs the handler of an actor that owes one of the answers.
+    /// Returns an error if the thread runs the handler of an actor that owes one of the answers, because that
+    /// handler would wait for itself.
     fn not_in_handler(&self) -> Result<(), ReceiveError> {
         for (_, request) in self.slots.iter().flatten() {
             request.not_in_handler().map_err(ReceiveError::WouldBlock)?;
@@ -250,7 +251,7 @@ pub enum ReceiveError {
 impl fmt::Display for ReceiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("no request is left in the collection"),
+            Self::Empty => f.write_str("the collection holds no request, so no answer can come"),
             Self::TimedOut => f.write_str("no answer came in time"),
             Self::WouldBlock(why) => write!(f, "no answer yet: {why}"),
         }

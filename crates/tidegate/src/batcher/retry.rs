@@ -27,7 +27,7 @@ impl<T, R, M> Retried<T, R, M> {
     }
 }
 
-/// An operation that the handler gave back, while it is still in its batch.
+/// An operation that the handler gave back, while the operation is still in its batch.
 #[derive(Debug)]
 pub(super) struct Back<T, R, M> {
     place: usize,
@@ -36,14 +36,18 @@ pub(super) struct Back<T, R, M> {
     pub(super) op: Op<T, R, M>,
 }
 
-/// The record of the tries of a batch. Most batches have no retries, and so no such record.
+/// The record of the tries of a batch's operations, for handlers that limit the tries. Most batches have no
+/// retries, and so no such record.
 #[derive(Debug)]
 pub(super) struct Tries<T, R, M> {
-    /// The number of the current try of each operation in the batch, by the place of the operation.
+    /// The number of the current try of each operation in the batch, by the place of the operation in the
+    /// batch.
     ops: Vec<u32>,
-    /// The number of the current try of each item that the handler took out, by the place of the item.
+    /// The number of the current try of each item that the handler took out, by the place of the item among
+    /// these items.
     items: Vec<u32>,
-    /// The places of the items that the handler took out and then gave back, ascending.
+    /// The places of the items that the handler took out and then gave back, ascending, because these items
+    /// get no answer now.
     given: Vec<usize>,
     back: Vec<Back<T, R, M>>,
 }
@@ -115,7 +119,8 @@ impl<T, R, M> Tries<T, R, M> {
         back
     }
 
-    /// Returns the number of operations that the handler gave back.
+    /// Returns the number of operations that the handler gave back. A batch that gives all back counts as
+    /// failed.
     pub(super) const fn back(&self) -> usize {
         self.back.len()
     }
@@ -150,7 +155,8 @@ impl<T, R, M> Default for Tries<T, R, M> {
 pub struct Drain<'a, T, R, M> {
     pub(super) ops: std::vec::Drain<'a, Op<T, R, M>>,
     pub(super) tries: &'a mut Option<Box<Tries<T, R, M>>>,
-    /// The number of operations that the handler has taken out by this iterator.
+    /// The number of operations that the handler has taken out by this iterator, which is the place of the
+    /// next operation.
     pub(super) passed: usize,
 }
 

@@ -120,7 +120,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.ended(sent).map_err(|error| error.with(item_of(slot)))
     }
 
-    /// Weighs an item and builds its queue entry.
+    /// Weighs an item and builds its queue entry, before the sender pushes the entry.
     fn prepare(
         &self,
         item: T,
@@ -205,7 +205,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         Err(SendError::Full(item))
     }
 
-    /// Counts an item that the actor refused because it had no room.
+    /// Counts an item that the actor refused because it had no room, for the statistics.
     pub(super) fn count_full(&self, error: &SendError<T>) {
         if matches!(error, SendError::Full(_)) {
             self.counters.rejected(1);
@@ -259,14 +259,16 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         }
     }
 
-    /// Converts the error of a refused push into the error of the send, which gives the item back.
+    /// Converts the error of a refused push into the error of the send, which gives the item back to the
+    /// sender.
     #[cold]
     fn refused(&self, error: PushError<Entry<T, R, M>>) -> SendError<T> {
         let (entry, refused) = self.reason(error);
         refused.with(item_of(Some(entry)))
     }
 
-    /// Splits the error of a refused push into the entry and the reason. Counts a refusal by a full queue.
+    /// Splits the error of a refused push into the entry and the reason. Counts a refusal by a full queue in
+    /// the statistics.
     fn reason<E>(&self, error: PushError<E>) -> (E, SendError<()>) {
         match error {
             PushError::Closed(entry) => (entry, SendError::Closed(())),
@@ -337,7 +339,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     }
 }
 
-/// Returns the item of an entry that the queue refused, and drops the reply of its call.
+/// Returns the item of an entry that the queue refused, so that the sender gets it back, and drops the reply
+/// of its call.
 #[cold]
 fn item_of<T, R, M>(entry: Option<Entry<T, R, M>>) -> T {
     match entry {

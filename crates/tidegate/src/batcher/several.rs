@@ -1,4 +1,5 @@
-//! The part that drivers of several batches at once share: everything except waiting.
+//! The part that the drivers of several batches at once, a thread and a task, share: everything except
+//! waiting.
 //!
 //! A driver takes [`turn`](Several::turn)s until a turn asks it to wait or to end. A turn first ends the
 //! batches that returned, and then performs the next step of the actor's core. The core, not the driver,
@@ -24,14 +25,14 @@ pub(super) trait Launch<T, R, M> {
     /// Calls the `idle` of the user's handler, because no item waits and no batch runs.
     fn idle(&mut self);
 
-    /// Returns the handler, for closures that inspect it.
+    /// Returns the handler, for the closures that inspect it.
     fn handler(&self) -> &dyn Any;
 }
 
 /// The next action of a driver, as the result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The driver takes another turn.
+    /// The driver takes another turn at once.
     Again,
     /// The driver waits before it takes the next turn. The step (hold, busy or rest) says for which event and
     /// until when.
@@ -40,7 +41,7 @@ pub(super) enum Turn {
     End,
 }
 
-/// An actor that runs several batches at once, and the place to which its batches return.
+/// An actor that runs several batches at once, and the landing to which its batches return.
 pub(super) struct Several<T: Send, R: Send, M: Send> {
     pub(super) actor: Actor<T, R, M>,
     landing: Arc<Landing<T, R, M>>,

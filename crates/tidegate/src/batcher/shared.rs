@@ -28,18 +28,19 @@ pub(super) enum Entry<T, R, M> {
     /// An operation that the handler gave back. This entry is only in the actor's stash, never in the
     /// queue.
     Retry(Box<Retried<T, R, M>>),
-    /// An entry that wakes the actor and carries no item.
+    /// An entry that wakes the actor and carries no item, for an inspection or a sender without room.
     Wake,
 }
 
-/// The user's function that weighs an item.
+/// The user's function that weighs an item, in bytes or in another unit.
 pub(super) type Weigh<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
 
 pub(super) struct Shared<T: Send, R: Send, M: Send> {
     pub(super) queue: Queue<Entry<T, R, M>>,
     pub(super) stamp: Stamp,
     pub(super) clock: Clock,
-    /// The arrival times of calls; `None` if the controller does not use them.
+    /// The arrival times of calls, for a controller that anticipates calls; `None` if the controller does not
+    /// use them.
     pub(super) arrivals: Option<Arrivals>,
     /// The weights of items and the bound on their sum; `None` if items have no weight.
     pub(super) weights: Option<Weights<T>>,
@@ -66,7 +67,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.close();
     }
 
-    /// Makes the actor stop, for `reason`, after the batch in progress.
+    /// Makes the actor stop, for `reason`, after the batch in progress. The waiting items stay for
+    /// `Handle::stop`.
     pub(super) fn stop(&self, reason: StopReason) {
         let mut state = lock(&self.life.state);
         if !state.ended {
@@ -84,7 +86,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         }
     }
 
-    /// Returns the bytes of the items that wait, including those in the actor's stash.
+    /// Returns the bytes of the items that wait, including those in the actor's stash, for the backlog and
+    /// the statistics.
     pub(super) fn backlog_bytes(&self) -> u64 {
         self.weights.as_ref().map_or(0, |w| w.gate.used())
     }
@@ -104,8 +107,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
 }
 
 /// The arrival time of the first item after the actor last took such a time. It costs one reading of the
-/// clock a batch: `wanted` is the mark that asks for the time. The first producer that finds the mark clears
-/// it and stores the time.
+/// clock a batch, because `wanted` is the mark that asks for the time: the first producer that finds the mark
+/// clears it and stores the time.
 pub(super) struct Stamp {
     wanted: AtomicBool,
     /// The arrival time of the first item, in nanoseconds; 0 if no producer has stored a time since the actor
@@ -121,7 +124,8 @@ impl Stamp {
         }
     }
 
-    /// Stores the present time, if the mark asks for it. A producer calls this before it sends.
+    /// Stores the present time, if the mark asks for it, as the arrival time of the first item. A producer
+    /// calls this before it sends.
     pub(super) fn touch(&self, clock: &Clock) {
         if self.wanted.load(Ordering::Relaxed) {
             self.set(|| clock.now());
@@ -158,7 +162,8 @@ impl Stamp {
 
 pub(super) struct Life<T> {
     stop: AtomicBool,
-    /// The number of entries that the actor has taken out of the queue but not into a batch.
+    /// The number of entries that the actor has taken out of the queue but not into a batch. They still count
+    /// as backlog.
     pub(super) stashed: AtomicU64,
     state: Mutex<LifeState<T>>,
     changed: Condvar,
@@ -192,7 +197,7 @@ impl<T> Life<T> {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Returns the reason why the actor must end; `None` if it need not end.
+    /// Returns the reason why the actor must end; `None` if the actor need not end.
     pub(super) fn reason(&self) -> Option<StopReason> {
         lock(&self.state).reason.clone()
     }
@@ -220,8 +225,8 @@ impl<T> Life<T> {
         std::mem::take(&mut lock(&self.state).leftover)
     }
 
-    /// Blocks the thread until the actor has ended, at most for `timeout`. Returns `None` after the
-    /// timeout.
+    /// Blocks the thread until the actor has ended, at most for `timeout`, for a drain or a stop. Returns
+    /// `None` after the timeout.
     pub(super) fn wait(&self, timeout: Duration) -> Option<StopReason> {
         let deadline = Instant::now().checked_add(timeout);
         let mut state = lock(&self.state);

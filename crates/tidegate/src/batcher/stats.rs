@@ -144,7 +144,7 @@ impl Histogram {
 }
 
 impl Histogram {
-    /// Returns the median, the 99th percentile and the maximum of the values.
+    /// Returns the median, the 99th percentile and the maximum of the values, for the printed statistics.
     fn points(&self) -> [u64; 3] {
         [0.5, 0.99, 1.0].map(|q| self.quantile(q))
     }
@@ -174,7 +174,7 @@ fn bucket(value: u64) -> usize {
     (4 * (octave - 1) + quarter).min(BUCKETS - 1)
 }
 
-/// Returns the largest value that a bucket counts.
+/// Returns the largest value that a bucket counts, which stands for all values of the bucket.
 fn bucket_end(bucket: usize) -> u64 {
     if bucket < 4 {
         return bucket as u64;
@@ -183,7 +183,7 @@ fn bucket_end(bucket: usize) -> u64 {
     ((4 + quarter + 1) << (octave - 2)) - 1
 }
 
-/// The counters of an actor, as the actor writes them.
+/// The counters of an actor, as the actor writes them and handles read them.
 pub(super) struct Counters {
     items: AtomicU64,
     bytes: AtomicU64,
@@ -241,7 +241,8 @@ impl Counters {
         }
     }
 
-    /// Records how many batches run and how many may run at once, after a batch started or ended.
+    /// Records how many batches run and how many may run at once, for the statistics, after a batch started
+    /// or ended.
     pub(super) fn flight(&self, running: u32, in_flight: u32) {
         self.running.store(running, Relaxed);
         self.in_flight.store(in_flight, Relaxed);
@@ -259,7 +260,7 @@ impl Counters {
         add(&self.retried, items);
     }
 
-    /// Counts refused items, by an atomic addition: this is the one counter with many writers.
+    /// Counts refused items, by an atomic addition, because this is the one counter with many writers.
     pub(super) fn rejected(&self, items: u64) {
         self.rejected.fetch_add(items, Relaxed);
     }
@@ -290,7 +291,8 @@ impl Counters {
     }
 }
 
-/// Adds `n` to a counter with one writer, for which a load and a store suffice.
+/// Adds `n` to a counter with one writer, for which a load and a store suffice and cost less than an atomic
+/// addition.
 fn add(counter: &AtomicU64, n: u64) {
     if n > 0 {
         counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);

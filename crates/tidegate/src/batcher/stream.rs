@@ -17,7 +17,7 @@ use crate::Clock;
 use crate::boundary::{Boundary, BoundaryError, Cut};
 use crate::controller::{BatchId, Bounds, BoundsError, Controller, Load, Reason};
 
-/// Adds batching to every [`Stream`].
+/// Adds batching to every [`Stream`], for a consumer that handles the ready items of a stream together.
 pub trait BatchedExt: Stream + Sized {
     /// Returns the items that are ready, in batches within the limits of `controller` and the default
     /// [`Bounds`]. A rule becomes a controller by its method `controller()`.
@@ -131,7 +131,8 @@ pub struct Batched<S, C> {
     stream: Pin<Box<S>>,
     boundary: Boundary<C>,
     clock: Clock,
-    /// The id of the batch that the stream returned last. The batch counts as running until the next poll.
+    /// The id of the batch that the stream returned last. The batch counts as running until the next poll,
+    /// which reports its end.
     running: Option<BatchId>,
     ended: bool,
 }

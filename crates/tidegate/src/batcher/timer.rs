@@ -1,4 +1,4 @@
-//! Deadlines for futures, which work on any runtime.
+//! Deadlines for futures, which work on any runtime, also on a runtime without a timer.
 //!
 //! One thread of the process wakes each future at its deadline. The first deadline starts the thread; the
 //! thread ends after a second without a deadline. A future that is ready at its first poll sets no
@@ -43,9 +43,10 @@ pub(super) struct Alarm {
 struct Alarms {
     next: u64,
     wakers: BTreeMap<(Instant, u64), Waker>,
-    /// True while the timer's thread runs.
+    /// True while the timer's thread runs, so that a new deadline starts no second thread.
     attended: bool,
-    /// The time until which the timer's thread sleeps; `None` while it is awake.
+    /// The time until which the timer's thread sleeps; `None` while it is awake. A thread with an earlier
+    /// deadline wakes it.
     sleeps_until: Option<Instant>,
 }
 
@@ -58,7 +59,7 @@ static ALARMS: Mutex<Alarms> = Mutex::new(Alarms {
 static CHANGED: Condvar = Condvar::new();
 
 impl Alarm {
-    /// Creates an alarm for the time `at`. The alarm wakes no task before [`set`](Self::set).
+    /// Creates an alarm for the time `at`. The alarm wakes no task before the call of [`set`](Self::set).
     pub(super) fn new(at: Instant) -> Self {
         let mut alarms = lock(&ALARMS);
         alarms.next += 1;
@@ -103,7 +104,8 @@ impl Drop for Alarm {
     }
 }
 
-/// Runs the timer's thread: wakes each future at its deadline, and ends after a second without a deadline.
+/// Runs the timer's thread: wakes each future at its deadline, and ends after a second without a deadline, so
+/// that an idle process has no such thread.
 fn attend() {
     let mut alarms = lock(&ALARMS);
     let mut idle = false;

@@ -15,13 +15,14 @@ use super::several::Several;
 use super::timer::{self, Alarm};
 use crate::{Clock, Time};
 
-/// The waits of one driver on tokio: see the [module](self).
+/// The waits of one driver on tokio, with their alarm and their budget: see the [module](self).
 pub(super) struct Waits {
     patience: Patience,
     alarm: Option<Set>,
 }
 
-/// An alarm that is set for the time `at`, and the task that the alarm wakes.
+/// An alarm that is set for the time `at`, and the task that the alarm wakes, so that a later poll can keep
+/// the alarm.
 struct Set {
     at: Time,
     /// The alarm, kept because a dropped alarm does not go off.

@@ -1,4 +1,5 @@
-//! A text log of the decisions of several boundaries, written while the boundaries decide.
+//! A text log of the decisions of several boundaries, written while the boundaries decide, so that a
+//! developer can read or replay them later.
 //!
 //! ```text
 //! tidegate-decisions 1
@@ -20,7 +21,7 @@ use std::time::Duration;
 use crate::controller::{Bounds, Decision, Entry, Event, LogError};
 use crate::{Time, nanos};
 
-/// The first line of the text of a decision log.
+/// The first line of the text of a decision log, by which a reader recognizes the format and its version.
 pub const DECISIONS_HEADER: &str = "tidegate-decisions 1";
 
 /// Takes the decisions of boundaries, for a thread that writes them: see [`Boundary::log_to`].
@@ -132,7 +133,7 @@ pub(super) struct Track {
     boundary: Arc<str>,
     lines: SyncSender<DecisionLine>,
     /// The number of entries that the boundary has left out of the log since its last line there, because the
-    /// log was full.
+    /// log was full. A line `lost` then reports this number.
     lost: u64,
 }
 
@@ -162,7 +163,8 @@ impl Track {
         }));
     }
 
-    /// Adds a line to the log, or counts it as lost if the log is full; returns whether there was room.
+    /// Adds a line to the log, or counts it as lost if the log is full, so that a boundary never waits for
+    /// the reader. Returns whether there was room.
     fn put(&mut self, content: Content) -> bool {
         let boundary = Arc::clone(&self.boundary);
         match self.lines.try_send(DecisionLine { boundary, content }) {
@@ -180,11 +182,11 @@ impl Track {
 /// The decisions of one controller of a boundary, as [`read_decisions`] finds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The name of the boundary that made the decisions.
+    /// The name of the boundary that made the decisions, as the driver gave it to `log_to`.
     pub boundary: String,
     /// The bounds within which the controller decided.
     pub bounds: Bounds,
-    /// The decisions of the controller, from its first decision to the first gap in the log.
+    /// The decisions of the controller, from its first decision to the first gap in the log, for a replay.
     pub entries: Vec<Entry>,
     /// True if the log lacks decisions after `entries`, because it was full when the boundary made them.
     pub is_cut: bool,

@@ -21,7 +21,7 @@ pub enum BoundaryError {
     EmptyBatch,
     /// As many batches run as the bounds allow, so no further batch may start.
     Full {
-        /// The greatest number of batches that the bounds allow to run at once.
+        /// The greatest number of batches that the bounds of this boundary allow to run at once.
         in_flight_max: u32,
     },
     /// The batch with this id is done already.

@@ -62,7 +62,7 @@ use crate::controller::{
 };
 use table::Table;
 
-/// The next step at a boundary, as [`Boundary::poll`] returns it.
+/// The next step of the driver at a boundary, as [`Boundary::poll`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Take a batch of at least one item within these limits now. A single item above the limit on bytes
@@ -76,13 +76,13 @@ pub enum Step {
         /// The latest moment at which the driver polls again.
         until: Time,
     },
-    /// As many batches run as are allowed. Poll again when one is done, or at the moment `until`, when the
-    /// running batches count as stuck. An earlier poll is harmless.
+    /// As many batches run as are allowed. Poll again when a batch is done, or at the moment `until`, when
+    /// the running batches count as stuck. An earlier poll is harmless.
     Busy {
         /// The latest moment to poll again; [`Time::NEVER`] where only the end of a batch can help.
         until: Time,
     },
-    /// Nothing waits: poll again when an item arrives.
+    /// No item waits: poll again when an item arrives.
     Rest,
 }
 
@@ -129,18 +129,20 @@ pub enum Cut {
 #[derive(Clone)]
 pub struct Boundary<C = Box<dyn Controller>> {
     controller: Bounded<C>,
-    /// The latest moment that a call to the boundary reported.
+    /// The latest moment that a call to the boundary reported. A later call with an earlier moment is an
+    /// error.
     now: Time,
     /// The limits on the next batch, by the controller's latest decision on any event.
     limit: Load,
-    /// The reason in the controller's latest decision on any event.
+    /// The reason in the controller's latest decision on any event, for [`Boundary::reason`].
     reason: Reason,
     /// The reason in the controller's latest answer to a poll, from which the boundary derives the reason of
     /// a cut.
     decided: Reason,
     /// The number of batches that may run at once, by the controller's latest decision.
     in_flight: u32,
-    /// The moment at which the wait in progress ends; `None` while no batch is held back.
+    /// The moment at which the wait in progress ends and the driver polls again; `None` while no batch is
+    /// held back.
     due: Option<Time>,
     table: Table,
     /// The writer of the decisions into a shared log, if `log_to` was called.
@@ -177,7 +179,7 @@ impl<C: Controller> Boundary<C> {
 
     // ---- methods with which the driver reports events
 
-    /// Reports items that joined the backlog at `now`. Does nothing for 0 items.
+    /// Reports items that joined the backlog at `now` to the controller. Does nothing for 0 items.
     ///
     /// # Errors
     /// `now` is before the moment of an earlier call ([`BoundaryError::TimeWentBack`]).
@@ -189,8 +191,8 @@ impl<C: Controller> Boundary<C> {
         Ok(())
     }
 
-    /// Reports that the senders of `items` items have their answers, and that each of them will send another
-    /// item. Does nothing for 0 items.
+    /// Reports to the controller that the senders of `items` items have their answers, and that each of them
+    /// will send another item, so that waiting for these items can pay off. Does nothing for 0 items.
     ///
     /// # Errors
     /// `now` is before the moment of an earlier call ([`BoundaryError::TimeWentBack`]).
@@ -202,8 +204,8 @@ impl<C: Controller> Boundary<C> {
         Ok(())
     }
 
-    /// Reports replies to `items` items, which came `took_ns` nanoseconds after the flush that carried these
-    /// items. That flush had `batch` items in all. See [`Event::Replied`].
+    /// Reports replies to `items` items to the controller. The replies came `took_ns` nanoseconds after the
+    /// flush that carried these items, and that flush had `batch` items in all. See [`Event::Replied`].
     ///
     /// # Errors
     /// `now` is before the moment of an earlier call ([`BoundaryError::TimeWentBack`]).
@@ -223,7 +225,8 @@ impl<C: Controller> Boundary<C> {
         Ok(())
     }
 
-    /// Reports that the producer is about to block, so that no item arrives before another event.
+    /// Reports to the controller that the producer is about to block, so that no item arrives before another
+    /// event.
     ///
     /// # Errors
     /// `now` is before the moment of an earlier call ([`BoundaryError::TimeWentBack`]).
@@ -234,8 +237,8 @@ impl<C: Controller> Boundary<C> {
     }
 
     /// Reports that the driver took the load `batch` and left the load `left` behind, cut at `cut`. Returns
-    /// the id of the batch, unique over the life of this boundary. A driver may start a batch without a poll
-    /// before it, up to [`Bounds::in_flight`] at once.
+    /// the id of the batch, unique over the life of this boundary, with which the driver later reports its
+    /// end. A driver may start a batch without a poll before it, up to [`Bounds::in_flight`] at once.
     ///
     /// # Errors
     /// The batch has no items ([`BoundaryError::EmptyBatch`]), as many batches run as the bounds allow
@@ -355,14 +358,15 @@ impl<C: Controller> Boundary<C> {
         Ok(Step::Hold { items, until })
     }
 
-    /// Returns the end of the wait in progress: the driver polls again at that moment, at the latest. `None`
-    /// while no batch is held back.
+    /// Returns the end of the wait in progress, at which the driver polls again at the latest; `None` while
+    /// no batch is held back.
     #[must_use]
     pub const fn due(&self) -> Option<Time> {
         self.due
     }
 
-    /// Returns the limits in force, by the latest decision; before the first decision, the bounds themselves.
+    /// Returns the limits on the next batch, by the latest decision; before the first decision, the bounds
+    /// themselves.
     #[must_use]
     pub const fn limit(&self) -> Load {
         self.limit
@@ -375,7 +379,8 @@ impl<C: Controller> Boundary<C> {
         self.reason
     }
 
-    /// Returns the reason of a batch that the driver cuts at `cut` after the latest poll.
+    /// Returns the reason of a batch that the driver cuts at `cut` after the latest poll, for metrics and
+    /// logs.
     #[must_use]
     pub const fn reason_for(&self, cut: Cut) -> Reason {
         match cut {
@@ -429,7 +434,8 @@ impl<C: Controller> Boundary<C> {
         }
     }
 
-    /// Returns whether the controller's decisions depend on [`Boundary::arrived`].
+    /// Returns whether the controller's decisions depend on [`Boundary::arrived`]; otherwise a driver may
+    /// omit these calls.
     #[must_use]
     pub fn wants_arrivals(&self) -> bool {
         self.controller.wants_arrivals()
@@ -532,7 +538,8 @@ impl<C: Controller> Boundary<C> {
 }
 
 impl Boundary {
-    /// The greatest number of batches that any boundary runs at once, also where its bounds allow more.
+    /// The greatest number of batches that any boundary runs at once, also where its bounds allow more. This
+    /// number bounds the memory of a boundary.
     pub const IN_FLIGHT_MAX: u32 = table::IN_FLIGHT_MAX;
 }
 

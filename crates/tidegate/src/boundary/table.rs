@@ -1,4 +1,5 @@
-//! The table of a boundary's running batches: of fixed length, allocated once.
+//! The table of a boundary's running batches: of fixed length, allocated once, so that starting a batch
+//! allocates no memory.
 //!
 //! The id of a batch holds the number of a slot and the number of the slot's earlier uses. So the table finds
 //! an id in one step, hands no id out twice, and distinguishes an old id from an unknown one. The table
@@ -9,27 +10,29 @@ use super::BoundaryError;
 use crate::Time;
 use crate::controller::BatchId;
 
-/// The greatest number of slots of a table, which then takes some 2 MiB.
+/// The greatest number of slots of a table. A table of this length takes some 2 MiB of memory.
 pub(super) const IN_FLIGHT_MAX: u32 = crate::controller::IN_FLIGHT_MAX;
 
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     slots: Box<[Slot]>,
-    /// The numbers of the free slots, in a ring with as many places as the table has slots. The first free
-    /// slot is at the place `next`.
+    /// The numbers of the free slots of the table, in a ring with as many places as the table has slots. The
+    /// first free slot is at the place `next`.
     free: Box<[u32]>,
     next: u32,
     running: u32,
     most: u32,
-    /// The number of bits in a slot's number: the table has 2^bits slots.
+    /// The number of bits in the number of a slot: the table has 2^bits slots. An id holds a slot in these
+    /// bits.
     bits: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// The number of batches that have used the slot so far, its present batch included.
+    /// The number of batches that have used the slot so far, its present batch included. An old id has a
+    /// lower number, so that the table recognizes it.
     uses: u64,
-    /// The moment at which the batch in the slot started; `None` while the slot is free.
+    /// The moment at which the batch in the slot started, for its cost; `None` while the slot is free.
     since: Option<Time>,
 }
 
@@ -64,7 +67,7 @@ impl Table {
         (1 << self.bits) - 1
     }
 
-    /// Gives a batch that starts at `now` a slot, and returns its id.
+    /// Gives a batch that starts at `now` a slot of the table, and returns the batch's id.
     pub(super) fn insert(&mut self, now: Time) -> Result<BatchId, BoundaryError> {
         if self.running == self.most {
             return Err(BoundaryError::Full {
@@ -81,7 +84,7 @@ impl Table {
         Ok(BatchId::new(id))
     }
 
-    /// Removes a batch from the table, and returns the moment at which the batch started.
+    /// Removes a batch that is done from the table, and returns the moment at which the batch started.
     pub(super) fn remove(&mut self, id: BatchId) -> Result<Time, BoundaryError> {
         let at = (id.get() as u32) & self.mask();
         let use_of = id.get() >> self.bits;
@@ -94,7 +97,8 @@ impl Table {
         }
         let since = slot.since.take();
         let since = since.ok_or(BoundaryError::AlreadyDone { id })?;
-        // The freed slot goes to the place behind the last free slot.
+        // The freed slot goes to the place behind the last free slot, so that slots are reused in the order
+        // of release.
         let last = (self.next + self.slots.len() as u32 - self.running) & self.mask();
         self.free[last as usize] = at;
         self.running -= 1;

@@ -58,7 +58,8 @@ fn a_batch_is_done_once_and_only_where_it_started() {
     let twice = Err(BoundaryError::AlreadyDone { id });
     assert_eq!(b.done(at(3), id, true), twice);
     assert_eq!(b.done_with(at(3), id, 1, true), twice.map(|_: u64| ()));
-    // Later batches reuse the slot of the batch. Its id still means the old batch.
+    // Later batches reuse the slot of the finished batch. Its id still means the finished batch, so `done`
+    // refuses it.
     for n in 4..20 {
         let fresh = start(&mut b, n).unwrap();
         assert_eq!(b.done(at(n), id, true), twice);
@@ -292,7 +293,8 @@ enum Op {
         bytes: u64,
         cut: Cut,
     },
-    /// Ends the batch with the n-th of the ids seen so far, no matter if the batch still runs.
+    /// Ends the batch with the n-th of the ids seen so far, no matter if the batch still runs, so that wrong
+    /// calls occur.
     Done {
         nth: usize,
         cost: Option<u64>,
@@ -325,7 +327,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The model: the behaviour of a boundary, without its table and its controller.
+/// The model that the tests compare with a boundary: the behaviour of a boundary, without its table and its
+/// controller.
 #[derive(Default)]
 struct Model {
     now: u64,

@@ -6,7 +6,7 @@ use super::shared::Shared;
 use super::{Consumer, Queue, QueueError};
 use crate::nanos;
 
-/// The largest capacity of a queue, and the largest buffer of a producer, in items.
+/// The largest capacity of a queue, and the largest buffer of a producer, in items. The builder refuses more.
 pub const CAPACITY_MAX: usize = 1 << 30;
 
 /// The way in which a thread waits for the other end of a queue: the consumer waits for items, a producer
@@ -36,7 +36,7 @@ pub enum Wait {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Full {
-    /// The push waits until the queue has room.
+    /// The push to a full queue waits until the queue has room.
     #[default]
     Wait,
     /// The push to a full queue gives the item back with [`PushError::Full`](super::PushError::Full).

@@ -1,30 +1,30 @@
 //! Estimates the cost of an expensive claim, the step in which a producer reserves room in the ring for a
 //! number of items. For each number of items, the estimate is the cost that nine claims in ten stay below.
 //!
-//! The time of one claim says little. The cache lines of the ring are near the producer's core or far from it
-//! in turns. A turn may be as short as a time slice or as long as minutes. Now and then the scheduler
-//! interrupts a claim in the middle. A limit that suits expensive claims is larger than cheap claims need and
-//! does no harm to them, since an idle consumer fetches the items of a buffer; a limit that suits cheap
-//! claims is too small for expensive ones. So the controller receives the cost that nine claims in ten stay
-//! below. If far cache lines make at least a tenth of the claims expensive, this is the cost of such a claim.
-//! An interrupted claim counts as one claim, however long it took.
+//! The time of one claim says little. The cache lines of the ring are near the producer's core for a while,
+//! and then far from it for a while. Such a phase may be as short as a time slice or as long as minutes. Now
+//! and then the scheduler interrupts a claim in the middle. A limit that suits expensive claims is larger
+//! than cheap claims need and does no harm to them, since an idle consumer fetches the items of a buffer; a
+//! limit that suits cheap claims is too small for expensive ones. So the controller receives the cost that
+//! nine claims in ten stay below. If far cache lines make at least a tenth of the claims expensive, this is
+//! the cost of such a claim. An interrupted claim counts as one claim, however long it took.
 //!
-//! For a few numbers of items, the module keeps a histogram of costs with slots of a quarter octave, and
-//! halves the counts now and then. The module allocates no memory.
+//! For a few numbers of items, the module keeps a histogram of costs with buckets of a quarter octave. It
+//! halves the counts now and then, so that recent claims weigh more. The module allocates no memory.
 
 /// The number of claim sizes (items in a claim) that the module remembers. A controller uses few sizes at a
 /// time: the limit in force, a quarter of it, half as much again, and the limits before the last change.
 const SIZES: usize = 8;
-/// The number of slots of a histogram of costs. Each slot is a quarter octave wide, and all of them reach
-/// from 16 ns to 64 us. The first and the last slot also count the costs beyond them.
+/// The number of buckets of a histogram of costs. Each bucket is a quarter octave wide, and all of them reach
+/// from 16 ns to 64 us. The first and the last bucket also count the costs beyond them.
 const SLOTS: usize = 48;
 /// The exponent of the octave with the lowest costs that the histogram distinguishes: 2^4 ns = 16 ns.
 const LOWEST: u32 = 4;
-/// The number of claims after which the histogram of one size halves its counts. So it remembers at least
-/// half as many claims, about a minute of a busy producer's claims.
+/// The number of claims after which the histogram of one size halves its counts, so that it follows a change
+/// of the costs. It remembers at least half as many claims, about a minute of a busy producer's claims.
 const CLAIMS: u32 = 1 << 18;
 
-/// The costs of the claims of each size, with at most 8 sizes.
+/// The costs of a producer's claims by size, for at most 8 sizes.
 #[derive(Default)]
 pub(super) struct Claims {
     sizes: [Size; SIZES],
@@ -34,7 +34,8 @@ pub(super) struct Claims {
 struct Size {
     items: u64,
     /// The number of the latest claim of this size, counted over all claims of the producer. A claim of a
-    /// ninth size takes the place of the size with the lowest `last`.
+    /// ninth size takes the place of the size that was used the longest time ago, the one with the lowest
+    /// `last`.
     last: u64,
     claims: u32,
     slots: [u32; SLOTS],
@@ -89,8 +90,8 @@ impl Size {
         self.claims += 1;
     }
 
-    /// Returns the cost, in nanoseconds, that nine claims in ten stay below. Assumes that the claims
-    /// counted in one slot are spread evenly over the slot.
+    /// Returns the cost, in nanoseconds, that nine claims in ten stay below. Assumes that the claims counted
+    /// in one bucket are spread evenly over the bucket.
     fn dear(&self) -> u64 {
         let mut above = f64::from(self.claims) / 10.0;
         for (at, &count) in self.slots.iter().enumerate().rev() {
@@ -105,7 +106,7 @@ impl Size {
     }
 }
 
-/// Returns the slot of the histogram that counts a cost of `ns` nanoseconds.
+/// Returns the bucket of the histogram that counts a cost of `ns` nanoseconds.
 fn slot(ns: u64) -> usize {
     let ns = ns.max(1 << LOWEST);
     let octave = ns.ilog2();
@@ -113,7 +114,7 @@ fn slot(ns: u64) -> usize {
     (4 * (octave - LOWEST) as usize + quarter).min(SLOTS - 1)
 }
 
-/// Returns the lower end of a slot and its width, both in nanoseconds.
+/// Returns the lower end of a bucket and its width, both in nanoseconds.
 fn bounds(slot: usize) -> (f64, f64) {
     let quarter = f64::from(1u32 << (LOWEST - 2 + slot as u32 / 4));
     (quarter * (4 + slot % 4) as f64, quarter)

@@ -142,7 +142,7 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    // Methods that drain the queue.
+    // Methods by which the consumer's user drains the queue.
 
     /// Hands up to `limit` waiting items to `each`, in order, without waiting, and frees their slots in the
     /// ring afterwards. One drain hands out at most as many items as the queue's capacity.
@@ -267,7 +267,7 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    // Methods that end the queue.
+    // Methods by which the consumer's user ends the queue.
 
     /// Hands all items of a closed queue to `each`. Blocks the thread, for a millisecond at most, until the
     /// items of producers' buffers have arrived, too.
@@ -281,7 +281,7 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    // Methods that report the state of the queue.
+    // Methods by which the consumer's user reads the state of the queue.
 
     /// Counts the items that wait in the ring, the overflow lane and the consumer's hand.
     #[must_use]
@@ -339,7 +339,7 @@ impl<T: Send> Consumer<T> {
         self.shared.ring.capacity() as usize
     }
 
-    // Private steps of a drain.
+    // Private steps of the consumer's drain.
 
     #[inline]
     fn run(&mut self, limit: usize, out: &mut impl Out<T>) -> Drained {
@@ -462,7 +462,8 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Returns whether a drain would find an item in the hand, the ring or the overflow lane.
+    /// Returns whether a drain would find an item in the hand, the ring or the overflow lane, without taking
+    /// any item.
     fn ready(&mut self) -> bool {
         let shared = &*self.shared;
         if !self.hand.is_empty() {
@@ -479,7 +480,8 @@ impl<T: Send> Consumer<T> {
         ready || shared.lane.as_ref().is_some_and(|lane| lane.due() <= head)
     }
 
-    /// Moves the items in producers' buffers into the hand. Returns whether any item moved.
+    /// Moves the items in producers' buffers into the hand, so that the next drain hands them out. Returns
+    /// whether any item moved.
     fn sweep(&mut self) -> bool {
         let head = self.head();
         let found = self.shared.sweep(head, &mut self.hand);
@@ -629,7 +631,8 @@ impl<T: Send> Drop for Turn<'_, T> {
     }
 }
 
-/// The destination of a drain's items: a closure or a vector.
+/// The destination of a drain's items: a closure, or a vector, into which the ring can copy whole runs of
+/// items.
 trait Out<T> {
     fn ring(
         &mut self,

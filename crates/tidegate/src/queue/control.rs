@@ -21,7 +21,8 @@ pub(super) struct Control {
     /// True if the controller tries the size of the next flush as a probe, and the flush before was no probe.
     /// The producer then measures the next flush.
     probes: bool,
-    /// The number of slots of the producer's buffer. A larger limit of the controller counts as this number.
+    /// The number of slots of the producer's buffer. If the controller's limit is larger, this number is the
+    /// limit.
     slots: u64,
     reason: Reason,
     /// The number of items at which the producer flushes its buffer at present.
@@ -115,7 +116,8 @@ mod tests {
     use super::*;
     use crate::controller::{Bounds, Knee, Objective};
 
-    /// A simulated producer: its flushes take no real time, and the test gives the cost of each.
+    /// A simulated producer for the tests: its flushes take no real time, and the test gives the cost of each
+    /// flush.
     struct Producer {
         control: Control,
         now: u64,
@@ -141,10 +143,10 @@ mod tests {
             (self.draw >> 33) % n
         }
 
-        /// Simulates `flushes` flushes that each reach the limit, in turns of 200. In `far` of 100 turns the
-        /// ring's cache lines are far from the producer's core, so that claims are expensive. Each cost is
-        /// within a fifth of its mean, and one flush in 2,000 is interrupted for up to a millisecond. Returns
-        /// the smallest and the largest limit.
+        /// Simulates `flushes` flushes that each reach the limit, in phases of 200 flushes. In `far` of 100
+        /// phases the ring's cache lines are far from the producer's core, so that claims are expensive. Each
+        /// cost is within a fifth of its mean, and one flush in 2,000 is interrupted for up to a millisecond.
+        /// Returns the smallest and the largest limit.
         fn run(&mut self, flushes: u64, far: u64) -> (u64, u64) {
             let (mut least, mut most) = (u64::MAX, 0);
             let mut is_far = false;
@@ -179,7 +181,8 @@ mod tests {
         let mut producer = Producer::new(8192);
         producer.run(200_000, 50);
         let mut seen = (u64::MAX, 0);
-        // The percentage of turns with far claims goes from 90 down to 0 and up again.
+        // The percentage of phases with far claims goes from 90 down to 0 and up again. The limit must not
+        // follow it.
         for far in [90, 50, 20, 0, 50, 90, 20, 60] {
             let (least, most) = producer.run(100_000, far);
             seen = (seen.0.min(least), seen.1.max(most));

@@ -115,8 +115,8 @@ impl<T> Error for PushError<T> {
     }
 }
 
-/// The error of a flush, or of a push of many items: some items stay in the producer's buffer, or in the
-/// vector of the caller, in order.
+/// The error of a flush, or of a push of many items: the queue did not take some of the items. These items
+/// stay in the producer's buffer, or in the vector of the caller, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlushError {
@@ -146,10 +146,19 @@ pub enum FlushError {
 impl fmt::Display for FlushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full { left } => write!(f, "the queue is full: {left} items stay"),
-            Self::Closed { left } => write!(f, "the queue is closed: {left} items stay"),
+            Self::Full { left } => write!(
+                f,
+                "the queue is full: {left} items stay in the producer's buffer or with the caller"
+            ),
+            Self::Closed { left } => write!(
+                f,
+                "the queue is closed: {left} items stay in the producer's buffer or with the caller"
+            ),
             Self::WouldBlock { left, why } => {
-                write!(f, "the queue is full, {left} items stay: {why}")
+                write!(
+                    f,
+                    "the queue is full, {left} items stay in the producer's buffer or with the caller: {why}"
+                )
             }
         }
     }

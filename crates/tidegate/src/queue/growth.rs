@@ -7,7 +7,7 @@
 
 use crate::Time;
 
-/// The first size of a producer's buffer, in items.
+/// The first size of a producer's buffer, in items: small, because most producers push little.
 pub(super) const LEAST: u64 = 8;
 /// The largest size of a producer's buffer, in items. At this size even an expensive claim costs about a
 /// nanosecond an item.

@@ -140,7 +140,7 @@ impl<T: Send> Queue<T> {
     }
 
     /// Pushes `item` as a producer that the scheduler stops between its claim and the publication, and runs
-    /// `between` at that moment.
+    /// `between` at that moment, so that a test can look at the queue then.
     #[cfg(test)]
     pub(crate) fn push_stopped(&self, item: T, between: impl FnOnce()) {
         assert!(self.shared.ring.push_stopped(item, between), "no room");
@@ -373,7 +373,8 @@ impl<T: Send> Queue<T> {
         add(&self.shared.rare.insert_failures, 1);
     }
 
-    /// Pushes as many items from the front of `items` as the ring has room for, by one claim.
+    /// Pushes as many items from the front of `items` as the ring has room for, by one claim. The other items
+    /// stay in `items`.
     #[inline]
     fn shove(&self, items: &mut Vec<T>) -> Result<(), Refused> {
         if items.is_empty() {

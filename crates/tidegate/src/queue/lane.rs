@@ -12,7 +12,7 @@ use super::sync::{AtomicU64, Mutex, Relaxed, lock};
 
 pub(super) struct Lane<T> {
     /// The ring position at which the lane's first item is due; [`NEVER`] if the lane is empty. It changes
-    /// only under the lock.
+    /// only under the lock, and the consumer reads it without the lock.
     due: AtomicU64,
     limit: usize,
     inner: Mutex<Inner<T>>,
@@ -21,11 +21,11 @@ pub(super) struct Lane<T> {
 struct Inner<T> {
     items: VecDeque<(u64, T)>,
     closed: bool,
-    /// The number of items that producers appended to the lane since the queue's creation.
+    /// The number of items that producers appended to the lane since the queue's creation, for the metrics.
     total: u64,
 }
 
-/// The reasons why the lane did not take an item.
+/// The reasons why the overflow lane did not take an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoLane {
     Full,
@@ -80,8 +80,8 @@ impl<T> Lane<T> {
         Ok(at)
     }
 
-    /// Moves up to `limit` items that are due at ring position `head` or before to `out`. Returns their
-    /// number.
+    /// Moves up to `limit` items that are due at ring position `head` or before to `out`, for the consumer.
+    /// Returns their number.
     pub(super) fn take_due(&self, head: u64, limit: usize, out: &mut VecDeque<T>) -> usize {
         let mut inner = lock(&self.inner);
         let mut taken = 0;
@@ -97,7 +97,8 @@ impl<T> Lane<T> {
         taken
     }
 
-    /// Counts the items of the lane that are due at ring position `head` or before.
+    /// Counts the items of the lane that are due at ring position `head` or before, so that the consumer
+    /// could drain them.
     pub(super) fn due_at(&self, head: u64) -> usize {
         lock(&self.inner)
             .items
@@ -109,8 +110,8 @@ impl<T> Lane<T> {
         lock(&self.inner).closed = true;
     }
 
-    /// Returns the number of items that wait in the lane, and the number of items that producers have ever
-    /// appended to it.
+    /// Returns, for the metrics, the number of items that wait in the lane, and the number of items that
+    /// producers have ever appended to it.
     pub(super) fn lens(&self) -> (usize, u64) {
         let inner = lock(&self.inner);
         (inner.items.len(), inner.total)

@@ -117,7 +117,8 @@ impl Metrics {
     }
 }
 
-/// The counters of the queue's slow paths since its creation. Several threads add to each of them.
+/// The counters of the queue's slow paths since its creation, for the metrics. Several threads add to each of
+/// them.
 #[derive(Default)]
 pub(super) struct Rare {
     pub(super) insert_failures: AtomicU64,
@@ -133,7 +134,8 @@ pub(super) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Relaxed);
 }
 
-/// The counters that only the consumer writes, by plain stores. Other threads may read them.
+/// The counters that only the consumer writes, by plain stores, which cost less than atomic additions. Other
+/// threads may read them.
 #[derive(Default)]
 pub(super) struct Drains {
     pub(super) drained: AtomicU64,
@@ -182,13 +184,14 @@ impl Drains {
     }
 }
 
-/// Adds `n` to a counter that only one thread writes, by a load and a store.
+/// Adds `n` to a counter that only one thread writes. A load and a store suffice, and cost less than an
+/// atomic addition.
 #[inline]
 pub(super) fn bump(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed) + n, Relaxed);
 }
 
-/// Adds a batch of `items` items to the counts of a producer's buffer.
+/// Adds a batch of `items` items to the counts of a producer's buffer, for the metrics of the queue.
 #[inline]
 pub(super) fn count(counts: &mut Counts, items: u64, reason: Reason) {
     counts.by_reason.add(reason, 1);
@@ -196,7 +199,8 @@ pub(super) fn count(counts: &mut Counts, items: u64, reason: Reason) {
     counts.items_max = counts.items_max.max(items);
 }
 
-/// Adds the counts `from` of one producer's buffer to the counts `into` of several.
+/// Adds the counts `from` of one producer's buffer to the counts `into` of several, for the metrics of the
+/// queue.
 pub(super) fn sum(into: &mut Counts, from: &Counts) {
     into.by_reason += from.by_reason;
     into.items += from.items;

@@ -54,8 +54,8 @@ pub struct Producer<T: Send> {
     own: Option<Own<T>>,
 }
 
-/// The trait of producers that can flush their buffer, for any item type. A stage flushes its outputs by this
-/// trait before it waits for input: see
+/// The trait of producers that can flush their buffer, for any item type, so that a stage can flush several
+/// outputs of different types before it waits for input: see
 /// [`Consumer::blocking_wait_flushing`](super::Consumer::blocking_wait_flushing).
 pub trait Flush {
     /// Flushes the buffered items, and waits for room if the queue's setting says so. Items that a closed
@@ -145,8 +145,8 @@ impl<T: Send> Producer<T> {
         self.push_last(item)
     }
 
-    /// Pushes an item that fills the buffer or finds it full, and every item of a producer without a
-    /// buffer.
+    /// Pushes an item on the slow path: an item that fills the buffer or finds it full, and every item of a
+    /// producer without a buffer.
     #[inline(never)]
     fn push_last(&mut self, item: T) -> Result<(), PushError<T>> {
         let Some(own) = &mut self.own else {
@@ -364,7 +364,7 @@ impl<T: Send> Producer<T> {
         }
     }
 
-    /// Returns the number of items in the producer's buffer.
+    /// Returns the number of items in the producer's buffer, which have not entered the ring yet.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.own.as_ref().map_or(0, |own| own.len() as usize)
@@ -401,7 +401,7 @@ impl<T: Send> Producer<T> {
     }
 
     /// Returns the error for `left` items that the queue did not accept. If the error is `Full`, also counts
-    /// these items as rejected, except the first of them, which is counted already.
+    /// these items as rejected in the metrics, except the first of them, which is counted already.
     fn no_room(&self, out: &NoRoom, left: usize) -> FlushError {
         match *out {
             NoRoom::Closed => return FlushError::Closed { left },

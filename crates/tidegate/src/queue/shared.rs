@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicUsize as HintCount;
 pub(super) const IDLING: u32 = 1;
 /// The flag of a closed queue, which refuses every push.
 pub(super) const CLOSED: u32 = 2;
-/// The flag of a closed queue that has no consumer any more.
+/// The flag of a closed queue that has no consumer any more, so that no item left in it is handed out.
 pub(super) const GONE: u32 = 4;
 
 pub(super) struct Shared<T> {
@@ -37,7 +37,7 @@ pub(super) struct Shared<T> {
     room: Waiters,
     pub(super) registry: Mutex<Registry<T>>,
     /// The number of producers' buffers in the registry. It changes only under the registry's lock. Other
-    /// threads read it without that lock, to see whether any buffer exists.
+    /// threads read it without that lock, to skip the lock if no buffer exists.
     buffers: HintCount,
     /// The number of handles and producers of this queue that exist. The queue closes when the number falls
     /// to 0.
@@ -53,7 +53,7 @@ pub(super) struct Shared<T> {
     pub(super) drains: Padded<Drains>,
 }
 
-/// The list of the producers' buffers.
+/// The list of the producers' buffers, in which the consumer finds the items to fetch.
 pub(super) struct Registry<T> {
     pub(super) buffers: Vec<Arc<Buffer<T>>>,
     /// The batches that left the buffers which are no longer in the list, counted by reason, so that the
@@ -101,7 +101,7 @@ impl<T> Shared<T> {
         std::ptr::from_ref(self).addr()
     }
 
-    // The methods that count the handles that can push, and close the queue after the last.
+    // The methods that count the handles that can push, and close the queue after the last handle is gone.
 
     pub(super) fn enter(&self) {
         self.live.fetch_add(1, Relaxed);
@@ -114,7 +114,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Returns whether no handle is left that could push.
+    /// Returns whether no handle is left that could push, so that no further item can arrive.
     pub(super) fn is_deserted(&self) -> bool {
         self.live.load(Acquire) == 0
     }
@@ -259,7 +259,7 @@ impl<T> Shared<T> {
         self.buffers.store(registry.buffers.len(), Relaxed);
     }
 
-    /// Removes a producer's buffer from the registry.
+    /// Removes a dropped producer's buffer from the registry.
     pub(super) fn unregister(&self, buffer: &Arc<Buffer<T>>) {
         let mut registry = lock(&self.registry);
         registry.forget(buffer);
@@ -303,7 +303,7 @@ impl<T> Shared<T> {
         self.buffers.load(Relaxed) > 0
     }
 
-    // The method that reads the counters of the queue.
+    // The method that reads the counters of the queue, for its metrics.
 
     pub(super) fn metrics(&self) -> Metrics {
         let rare = &*self.rare;
@@ -346,7 +346,7 @@ pub(super) struct Sweep {
     /// The number of items moved into the consumer's hand.
     pub(super) items: u64,
     /// True if items of a producer stay in its buffer, because the ring or the lane holds earlier items of
-    /// that producer.
+    /// that producer. The consumer then sweeps again later.
     pub(super) later: bool,
 }
 
@@ -358,7 +358,7 @@ impl<T> Registry<T> {
         }
     }
 
-    /// Removes the empty buffers of producers that are gone.
+    /// Removes the empty buffers of producers that are gone, so that the list does not grow for ever.
     fn bury(&mut self) {
         let retired = &mut self.retired;
         self.buffers.retain(|buffer| {

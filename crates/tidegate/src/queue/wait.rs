@@ -192,11 +192,14 @@ pub(super) struct Waiters(Mutex<Line>);
 
 #[derive(Default)]
 struct Line {
-    /// All waiters in line except the late ones, ascending by ticket.
+    /// All waiters in line except the late ones, ascending by ticket, so that the first waiter has its turn
+    /// first.
     waiting: VecDeque<Waiter>,
-    /// The late waiters, which were called and did not take their turn in time, by ticket.
+    /// The late waiters by ticket. They were called and did not take their turn in time, so they delay no
+    /// other waiter.
     late: BTreeMap<u64, Waker>,
-    /// The tickets of those waiters in `waiting` that have not been called since they last stood in line.
+    /// The tickets of those waiters in `waiting` that have not been called since they last stood in line: the
+    /// waiters to call next.
     uncalled: BTreeSet<u64>,
     next: u64,
 }
@@ -335,7 +338,7 @@ impl Waiters {
 
 impl Line {
     /// Returns the index at which the waiter with this ticket stands in `waiting`, or the index at which it
-    /// would stand.
+    /// would stand if it joined.
     fn place(&self, ticket: u64) -> Result<usize, usize> {
         self.waiting
             .binary_search_by_key(&ticket, |waiter| waiter.ticket)

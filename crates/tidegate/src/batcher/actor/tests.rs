@@ -18,7 +18,7 @@ fn regression_19_an_idle_actor_has_no_reason_to_wake_up() {
     assert_eq!(actor.poll(at(1)), DriverStep::Idle);
     assert_eq!(actor.poll(at(1)), DriverStep::Rest);
     assert_eq!(actor.prepare_wait(DriverStep::Rest, at(1)), Time::NEVER);
-    // Large buffers are the one reason for which an idle actor wakes up: to free them.
+    // Large buffers are the one reason for which an idle actor wakes up: the actor then frees them.
     handle.blocking_cast_many(vec![1; 5000]).unwrap();
     assert!(matches!(actor.poll(at(2)), DriverStep::Take(_)));
     let all = Load::new(5000, u64::MAX);
@@ -66,7 +66,7 @@ fn a_wait_takes_what_is_there_out_of_the_queue_and_no_more_than_it_asks_for() {
     );
 }
 
-/// Takes a batch and returns its items.
+/// Takes a batch from the actor, as a driver does, and returns its items.
 fn take(actor: &mut Actor<u64, (), std::convert::Infallible>, now: Time) -> Vec<u64> {
     let mut taken = Vec::new();
     assert!(matches!(actor.poll(now), DriverStep::Take(_)));
@@ -137,7 +137,7 @@ fn a_visit_does_not_end_a_hold() {
     handle.blocking_cast_many([1, 2, 3]).unwrap();
     let hold = actor.poll(now);
     actor.prepare_wait(hold, now);
-    // This entry only wakes the actor. An inspection leaves it in the queue.
+    // This entry carries no item and only wakes the actor. An inspection leaves such an entry in the queue.
     assert!(actor.shared.queue.try_push(Entry::Wake).is_ok());
     actor.waited(hold, now, now);
     let step = actor.poll(now);

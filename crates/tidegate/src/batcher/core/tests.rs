@@ -222,8 +222,8 @@ fn operations() -> impl Strategy<Value = Vec<Do>> {
 impl Copy for Do {}
 
 proptest! {
-    /// Applies any operations in any order: items are conserved, limits hold, no batch is empty,
-    /// waits end, and the end is final.
+    /// Applies arbitrary operations in any order, and checks that items are conserved, limits hold, no batch
+    /// is empty, waits end, and the end is final.
     #[test]
     fn operations_keep_the_invariants(
         ops in operations(),

@@ -28,10 +28,11 @@ pub(super) enum Next {
     Sleep(Option<Duration>),
 }
 
-/// The way in which the consumer spent a wait for items.
+/// The way in which the consumer spent a wait for items, so that an actor can judge whether looking at the
+/// queue pays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Passed {
-    /// The number of the consumer's looks at the queue, up to its sleep if it slept.
+    /// The number of the consumer's looks at the queue in this wait, up to its sleep if it slept.
     pub(crate) looks: u32,
     pub(crate) slept: bool,
 }
@@ -129,7 +130,7 @@ impl<T: Send> Consumer<T> {
         Poll::Pending
     }
 
-    // Private steps of a wait.
+    // Private steps of the consumer's wait.
 
     /// Pauses after a drain that emptied the ring, so that items gather. Without the pause, each look would
     /// find an item or two, and both ends would spend their time on passing the same few cache lines.

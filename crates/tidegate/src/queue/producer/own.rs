@@ -30,7 +30,7 @@ pub(super) struct Own<T> {
     pub(super) seen: Option<Time>,
 }
 
-/// The reasons why a producer's buffer has no room for one more item.
+/// The reasons why a producer's buffer has no room for one more item, though the producer tried to flush it.
 pub(super) enum NoRoom {
     Dropped,
     Full,
@@ -98,7 +98,7 @@ impl<T: Send> Own<T> {
     }
 
     /// Checks, after a push, the flags by which the consumer reports that it is idle or that the queue is
-    /// closed.
+    /// closed, so that the item is passed on at once or given back.
     #[inline(always)]
     pub(super) fn look_at_flags(&mut self, shared: &Shared<T>) -> Result<(), PushError<T>> {
         light_barrier();

@@ -14,17 +14,18 @@ use crate::queue::sync::{Acquire, Arc, AtomicU64, Padded, Relaxed, Release};
 /// A producer's own buffer. Its one [`Writer`] writes items into it. The producer (by a flush) or the
 /// consumer (by a sweep) takes the items out, under the lock.
 pub(in crate::queue) struct Buffer<T> {
-    /// The position after the last item written into the buffer.
+    /// The position after the last item written into the buffer. The holder of the lock takes only items
+    /// before it.
     tail: Padded<AtomicU64>,
     taken: Padded<Lock<Taken>>,
     /// The slots of the buffer's items. Only the writer replaces them, under the lock.
     slots: UnsafeCell<Slots<T>>,
 }
 
-/// The record of the items that left a producer's buffer.
+/// The record of the items that left a producer's buffer. The lock of the buffer protects it.
 #[derive(Default)]
 pub(in crate::queue) struct Taken {
-    /// The position of the first item still in the buffer: all items before it were taken.
+    /// The position of the first item still in the buffer: all items before this position were taken.
     head: u64,
     /// The ring position after the last flushed item. The consumer may sweep the buffer only after it has
     /// read the ring up to this position, or the items of this producer would overtake each other.
@@ -73,7 +74,7 @@ impl<T> Buffer<T> {
         unsafe { &*self.slots.get() }
     }
 
-    /// Locks the buffer. The holder of the lock may take items out.
+    /// Locks the buffer. The holder of the lock may take items out of the buffer.
     #[inline]
     pub(in crate::queue) fn lock(&self) -> Taking<'_, T> {
         Taking {
@@ -115,7 +116,7 @@ impl<T> Taking<'_, T> {
         unsafe { self.buffer.slots() }
     }
 
-    /// Returns the number of items that wait in the buffer.
+    /// Returns the number of items that wait in the buffer to be flushed or swept.
     #[inline]
     pub(in crate::queue) fn len(&self) -> u64 {
         self.buffer.tail.load(Acquire) - self.taken.head
@@ -181,7 +182,7 @@ impl<T> Taking<'_, T> {
         }
     }
 
-    /// Takes all items out of the buffer, as a vector.
+    /// Takes all items out of the buffer, as a vector, for a producer or consumer that ends.
     pub(in crate::queue) fn take_all(&mut self) -> Vec<T> {
         let mut all = VecDeque::new();
         self.sweep_into(&mut all);

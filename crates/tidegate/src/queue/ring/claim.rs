@@ -9,7 +9,8 @@ use std::ptr;
 use super::{CLOSED, POSITION, Refused, Ring, WAITING};
 use crate::queue::sync::{AcqRel, Acquire, Relaxed, Release};
 
-/// The distance from the end of a claim, in positions, at which a producer prefetches cache lines.
+/// The distance from the end of a claim, in positions, at which a producer prefetches cache lines, so that
+/// the lines are in its core when it claims these positions.
 const AHEAD: u64 = 32;
 /// The greatest number of items of the next claim for which a producer prefetches cache lines. More lines
 /// would not arrive between two claims.
@@ -192,7 +193,7 @@ impl<T> Ring<T> {
     }
 }
 
-/// Prefetches the cache line of `place`, because this thread writes to it soon.
+/// Prefetches the cache line of `place` for writing, because this thread writes to it soon.
 #[inline(always)]
 fn fetch_to_write<P>(place: *const P) {
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]

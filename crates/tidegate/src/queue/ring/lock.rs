@@ -5,9 +5,9 @@ pub(super) use loomed::{Lock, Locked};
 #[cfg(not(loom))]
 pub(super) use spinning::{Lock, Locked};
 
-/// The lock of a producer's buffer. A thread holds it for a few dozen instructions, once a batch. The lock
-/// costs half as much as a mutex, which needs a read-modify-write for its release, too. Producer and
-/// consumer rarely want the lock at the same time; a thread that finds it held yields its core.
+/// The lock of a producer's buffer, as a spin lock. A thread holds it for a few dozen instructions, once a
+/// batch. The lock costs half as much as a mutex, which needs a read-modify-write for its release, too.
+/// Producer and consumer rarely want the lock at the same time; a thread that finds it held yields its core.
 #[cfg(not(loom))]
 mod spinning {
     use std::cell::UnsafeCell;

@@ -64,7 +64,7 @@ const CLOSED: u64 = 1 << 63;
 const WAITING: u64 = 1 << 62;
 const POSITION: u64 = WAITING - 1;
 
-/// The reasons why the ring refused a claim.
+/// The reasons why the ring refused a producer's claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// The ring has no free slot.
@@ -140,7 +140,8 @@ impl<T> Ring<T> {
         self.head.load(Acquire) & POSITION
     }
 
-    /// Returns whether the ring has a free slot, even if the slot belongs to producers that wait in line.
+    /// Returns whether the ring has a free slot for an item, even if the slot belongs to producers that wait
+    /// in line.
     pub(super) fn has_room(&self) -> bool {
         self.free() > 0
     }

@@ -10,9 +10,10 @@ use crate::queue::sync::{AcqRel, Acquire, Relaxed, SeqCst};
 /// The reading end of a ring. It holds a position and no reference to the ring, so that the consumer can
 /// own both.
 pub(in crate::queue) struct Reader {
-    /// The id of the ring to which this reader belongs.
+    /// The id of the ring to which this reader belongs. The reader asserts it, because another ring would be
+    /// unsound.
     ring: u64,
-    /// The next ring position to read.
+    /// The position of the next item that the reader reads from the ring.
     head: u64,
     /// The position that the reader last published as the ring's `head`: producers may reuse all slots before
     /// it.

@@ -72,7 +72,8 @@ pub(super) unsafe fn taken_from<T>(slot: &Cell<MaybeUninit<T>>) -> T {
     slot.with_mut(|slot| unsafe { (*slot).assume_init_read() })
 }
 
-/// Returns the address of the first item in `slots`, or of the place for it.
+/// Returns the address of the first item in `slots`, or of the place for it, so that a caller can copy a run
+/// of items.
 #[cfg(not(loom))]
 #[inline(always)]
 const fn items<T>(slots: &[Cell<MaybeUninit<T>>]) -> *mut T {
