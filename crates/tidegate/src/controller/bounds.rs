@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{Controller, Counts, Decision, Event, Load, Reason, Snapshot, When};
 use crate::{Time, nanos};
 
-/// The greatest number of batches that any boundary runs at once, even if its bounds allow more.
+/// The greatest number of batches that any boundary runs at once, even if its bounds allow more, so that its
+/// table of batches stays small.
 pub(crate) const IN_FLIGHT_MAX: u32 = 1 << 16;
 
 /// Hard bounds on batches, which override every decision of a controller.
@@ -169,7 +170,7 @@ impl<C: Controller> Bounded<C> {
         })
     }
 
-    /// Returns the controller within the bounds.
+    /// Returns the controller within the bounds, to read its state.
     pub const fn inner(&self) -> &C {
         &self.inner
     }
@@ -179,7 +180,7 @@ impl<C: Controller> Bounded<C> {
         &mut self.inner
     }
 
-    /// Drops the bounds, and returns the controller within them.
+    /// Drops the bounds, and returns the controller within them for other use.
     pub fn into_inner(self) -> C {
         self.inner
     }
@@ -205,8 +206,8 @@ impl<C: Controller> Bounded<C> {
         d
     }
 
-    /// Ends a wait of the controller: at once if the backlog has reached a hard bound, and at the latest once
-    /// the oldest item has waited as long as `age_max` allows.
+    /// Ends a wait of the controller in the decision `d`: at once if the backlog has reached a hard bound,
+    /// and at the latest once the oldest item has waited as long as `age_max` allows.
     fn bound_wait(&self, mut d: Decision, backlog: Load, oldest: Time) -> Decision {
         let latest = oldest.after(self.age_max_ns);
         let until = match d.when {
@@ -238,7 +239,8 @@ impl<C: Controller> Bounded<C> {
         d
     }
 
-    /// Adds the time since the last event to the wait in progress, once for each item that waits.
+    /// Adds the time since the last event to the wait in progress, once for each item that waits, for the
+    /// price of waiting in [`Counts`](super::Counts).
     #[cold]
     fn charge(&mut self) {
         if let Some(w) = &mut self.wait {

@@ -209,7 +209,7 @@ fn positive(text: &str) -> Option<u64> {
     text.parse().ok().filter(|&n| n > 0)
 }
 
-/// Parses a share such as `5%` or `0.05`; returns `None` for any other text.
+/// Parses a share such as `5%` or `0.05` in the option of a controller; returns `None` for any other text.
 fn share(text: &str) -> Option<f64> {
     match text.strip_suffix('%') {
         Some(percent) => percent.parse::<f64>().ok().map(|p| p / 100.0),
@@ -217,7 +217,8 @@ fn share(text: &str) -> Option<f64> {
     }
 }
 
-/// Parses a duration such as `20ms`, `100us`, `1.5s` or `300ns`; returns `None` for any other text.
+/// Parses a duration such as `20ms`, `100us`, `1.5s` or `300ns` in the option of a controller; returns `None`
+/// for any other text.
 fn span(text: &str) -> Option<Duration> {
     let units = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let (number, unit) = units

@@ -47,7 +47,8 @@ impl Fixed {
         }
     }
 
-    /// Makes the rule run up to `batches` batches at once, where the boundary allows that.
+    /// Makes the rule run up to `batches` batches at once, where the boundary allows that. The default is
+    /// one.
     #[must_use]
     pub const fn with_in_flight(self, batches: u32) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! A wrapper that freezes a controller: the controller learns nothing, and the wrapper repeats its last
-//! decision.
+//! A wrapper that freezes a controller, so that a user can hold a setting or compare runs: the controller
+//! learns nothing, and the wrapper repeats its last decision.
 
 use super::{BatchId, Controller, Decision, Event, Snapshot, When};
 use crate::Time;
@@ -37,11 +37,11 @@ pub struct Freeze<C> {
     inner: C,
     frozen: bool,
     last: Option<(Decision, Linger)>,
-    /// The running batches that the wrapper follows.
+    /// The running batches that the wrapper follows, to know which ends the controller inside may learn from.
     open: Vec<Open>,
 }
 
-/// A running batch, as the wrapper follows it.
+/// A running batch, as the wrapper follows it until the batch is done.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     id: BatchId,

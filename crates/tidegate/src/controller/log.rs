@@ -18,13 +18,14 @@ use std::str::{FromStr, SplitAsciiWhitespace};
 use super::{BatchId, Controller, Decision, Event, Load, Reason, Snapshot, When};
 use crate::Time;
 
-/// The start of the header line in every version; the number of the version follows.
+/// The start of the header line in every version of the log. The number of the version follows, so that a
+/// reader can name a version that it does not know.
 const HEADER: &str = "tidegate-log ";
 
-/// The version of the log's format that this release writes and reads.
+/// The version of the log's format that this release writes and reads. A reader refuses other versions.
 const VERSION: u32 = 2;
 
-/// One event of a controller and the decision on that event.
+/// One event of a controller and the decision on that event: a line of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The time of the event.
@@ -371,7 +372,7 @@ impl FromStr for Entry {
     }
 }
 
-/// A line that is not an entry of an event log.
+/// The error of a line that is not an entry of an event log, with the word that the reader expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryError {
     expected: &'static str,

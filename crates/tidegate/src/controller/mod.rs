@@ -141,7 +141,7 @@ impl<C: Controller> Controller for Arc<Mutex<C>> {
     }
 }
 
-/// Locks the controller, even if the observer panicked while it held the lock.
+/// Locks the controller, even if the observer panicked while it held the lock, so that the boundary goes on.
 fn locked<C>(shared: &Mutex<C>) -> MutexGuard<'_, C> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -162,7 +162,7 @@ impl Load {
         Self { items, bytes: 0 }
     }
 
-    /// Creates a load of `items` items of `bytes` bytes together.
+    /// Creates a load of `items` items that weigh `bytes` bytes together.
     #[must_use]
     pub const fn new(items: u64, bytes: u64) -> Self {
         Self { items, bytes }
@@ -184,7 +184,7 @@ impl BatchId {
         Self(number)
     }
 
-    /// Returns the number of this id.
+    /// Returns the number of this id, as logs show it.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -229,7 +229,7 @@ pub enum Event {
         /// nothing from the batch.
         ok: bool,
     },
-    /// The producer is about to block: no item arrives before another event.
+    /// The producer is about to block: no item arrives before another event, so a wait for items is useless.
     Blocking,
     /// Replies came back, `took_ns` nanoseconds after the flush that carried the first of their items. The
     /// time that the flush itself waited is not included.
@@ -303,9 +303,10 @@ pub enum When {
 pub enum Reason {
     /// The batch took the whole backlog.
     Drained,
-    /// The batch reached a limit that a historical rule or a fixed setting sets.
+    /// The batch reached the limit that a historical rule or a fixed setting sets.
     Limit,
-    /// The controller sets the limit k·a/b, because a larger batch would hardly be more efficient.
+    /// The controller sets the limit k·a/b (a: fixed cost of a batch, b: cost of an item), because a larger
+    /// batch would hardly be more efficient.
     Efficiency,
     /// The hard bound on items or bytes sets the limit.
     Memory,

@@ -170,7 +170,7 @@ mod tests {
             );
         }
         // With gaps of 30 us and flushes of 10 us the delay is 30 * 10 / 40 = 7.5 us. The first gap was
-        // unknown and has left the window.
+        // unknown and is no longer among the last 16 flushes.
         assert_eq!(c.delay_ns(), 7_500);
         let d = c.on(
             now,

@@ -5,7 +5,8 @@
 use super::{BatchId, Controller, Decision, Event, Load, Reason, Snapshot, When};
 use crate::Time;
 
-/// A rule that observes batches and returns a limit. [`Ruled`] turns it into a [`Controller`].
+/// A rule that observes batches and returns a limit: the simplest way to write a controller. [`Ruled`] turns
+/// it into a [`Controller`].
 pub trait Rule: Send {
     /// Returns the greatest number of items that the next batch may take; 0 counts as 1.
     fn limit(&self) -> u64;
@@ -69,7 +70,7 @@ pub struct Ruled<R> {
 }
 
 impl<R: Rule> Ruled<R> {
-    /// Turns `rule` into a controller.
+    /// Turns `rule` into a controller, so that a boundary or an actor can use it.
     #[must_use]
     pub const fn new(rule: R) -> Self {
         Self {

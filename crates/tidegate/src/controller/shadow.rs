@@ -1,4 +1,5 @@
-//! A second controller that decides beside the active controller, for comparison only.
+//! A second controller that decides beside the active controller, for comparison only, so that a user can
+//! judge a controller before using it.
 
 use super::{Controller, Decision, Event, Snapshot, When};
 use crate::Time;
@@ -26,8 +27,8 @@ pub struct Shadow<A, S> {
     comparison: Comparison,
 }
 
-/// Counts of the decisions of a shadow controller, and of the decisions that differ from the active
-/// controller's.
+/// Counts of the decisions of a shadow controller, and of its decisions that differ from those of the active
+/// controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// The number of answers to [`Event::Ready`] in which the shadow was compared with the active controller.
@@ -40,7 +41,8 @@ pub struct Comparison {
     pub waits: u64,
     /// The number of decisions on which the shadow would have started and the active controller waited.
     pub starts: u64,
-    /// The shadow's last answer to [`Event::Ready`]; `None` before the first.
+    /// The shadow's last answer to [`Event::Ready`], which the next batch is compared with; `None` before the
+    /// first.
     pub last: Option<Decision>,
 }
 

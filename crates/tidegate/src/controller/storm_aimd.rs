@@ -46,7 +46,7 @@ impl StormAimd {
         }
     }
 
-    /// Replaces the flush tick of 1 ms.
+    /// Replaces the flush tick of 1 ms, after which a batch below the limit starts.
     #[must_use]
     pub fn with_tick(self, tick: std::time::Duration) -> Self {
         Self {

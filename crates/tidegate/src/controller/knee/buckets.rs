@@ -1,15 +1,15 @@
-//! The costs of batches by size, in half-octave buckets, each with the recent mean of its samples, and the
-//! line through these means.
+//! The costs of batches by size, for the cost model: half-octave buckets, each with the recent mean of its
+//! samples, and the line through these means.
 //!
 //! Each bucket keeps its part of the sums for the line, so that a scan adds and compares without dividing.
 
 /// The least and the greatest number of samples over which a bucket averages the size and the cost of its
-/// batches.
+/// batches. Few samples follow a change sooner; many samples average noise out.
 const SAMPLES: (f64, f64) = (8.0, 1024.0);
-/// The relative error that the mean cost of a bucket should have. It determines over how many samples the
-/// bucket averages.
+/// The relative error that the mean cost of a bucket should have. From this error and the noise follows the
+/// number of samples over which the bucket averages.
 const KNOWN: f64 = 0.02;
-/// The number of batches after which a bucket without new samples halves its weight.
+/// The number of batches after which a bucket without new samples halves its weight, so that old costs fade.
 const AGE: u64 = 256;
 /// The number of buckets of half an octave: they cover sizes up to 2^32.
 pub(super) const GRID: usize = 64;
@@ -18,20 +18,23 @@ pub(super) const GRID: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     pub(super) count: u32,
-    /// The mean size of the bucket's batches, in items.
+    /// The mean size of the bucket's batches, in items: the place of the bucket on the line.
     pub(super) n: f64,
     /// The mean cost of the bucket's batches, in nanoseconds.
     pub(super) y: f64,
     /// The number of outliers in a row among the bucket's batches, negative if their costs were too low.
+    /// Several in a row show that the costs changed.
     pub(super) streak: i8,
-    /// The sequence number of the batch that gave the bucket's last sample.
+    /// The sequence number of the batch that gave the bucket's last sample, from which the age of the bucket
+    /// follows.
     last: u64,
-    /// The sequence number of the batch that gave the bucket's first sample.
+    /// The sequence number of the batch that gave the bucket's first sample, to find out whether another size
+    /// was measured again after it.
     first: u64,
     /// The number of samples for which the bucket counts in the fit: halved for every [`AGE`] batches since
     /// its last sample.
     weight: f64,
-    /// The rate at which batches of this bucket handle items, in items a nanosecond.
+    /// The rate at which batches of this bucket handle items, in items a nanosecond, to compare sizes.
     rate: f64,
     sums: Sums,
 }
@@ -118,14 +121,15 @@ pub(super) struct Line {
     pub(super) b_var: f64,
 }
 
-/// The buckets of all batch sizes, with the costs measured so far.
+/// The buckets of all batch sizes, with the costs that the controller has measured so far.
 #[derive(Clone, Debug)]
 pub(super) struct Buckets {
     all: [Bucket; GRID],
-    /// The buckets with samples that count for the fit, as bits: bit i stands for bucket i.
+    /// The buckets with samples that count for the fit, as bits: bit i stands for bucket i. A scan visits
+    /// only these.
     live: u64,
     /// The buckets with a sample since the costs last changed, however old, as bits: bit i stands for bucket
-    /// i.
+    /// i. Their costs serve as estimates even after their weight is gone.
     seen: u64,
     batches: u64,
     /// The sequence number of the next batch at which a bucket may lose weight by age.
@@ -136,7 +140,8 @@ pub(super) struct Buckets {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scan {
     pub(super) sums: Sums,
-    /// The smallest and the largest batch size, in items, among the buckets in the sums.
+    /// The smallest and the largest batch size, in items, among the buckets in the sums, which tell how far
+    /// the line is supported.
     pub(super) lo: f64,
     pub(super) hi: f64,
     /// The largest batch size, in items, with samples that count for the fit.
@@ -177,7 +182,8 @@ impl Buckets {
         self.seen = 0;
     }
 
-    /// Adds a batch of `n` items that cost `y` nanoseconds, where single costs scatter by `noise`.
+    /// Adds a batch of `n` items that cost `y` nanoseconds to the bucket of its size, where single costs
+    /// scatter by `noise`.
     pub(super) fn add(&mut self, n: u64, y: f64, noise: f64) {
         self.batches += 1;
         let i = grid_index(n);
@@ -200,16 +206,16 @@ impl Buckets {
         b.weigh(f64::from(b.count));
     }
 
-    /// Returns the rate of batches of about `n` items, in items a nanosecond, and the number of samples
-    /// behind the rate; `None` if the costs of that size were not measured.
+    /// Returns the rate of batches of about `n` items, in items a nanosecond, and the number of samples on
+    /// which the rate rests; `None` if the costs of that size were not measured.
     pub(super) fn rate_of(&self, n: u64) -> Option<(f64, f64)> {
         let i = grid_index(n);
         let b = &self.all[i];
         (self.seen & (1 << i) != 0).then_some((b.rate, b.weight))
     }
 
-    /// Returns the cost of a batch of `n` items, from the nearest sizes measured on both sides or from about
-    /// the same size; `None` beyond the sizes measured.
+    /// Returns the cost of a batch of `n` items, in nanoseconds, from the nearest sizes measured on both
+    /// sides or from about the same size; `None` beyond the sizes measured.
     pub(super) fn cost_at(&self, n: f64) -> Option<f64> {
         let (below, above) = self.around(n);
         match (below, above) {
@@ -234,7 +240,8 @@ impl Buckets {
         Some(one.y * (n / one.n).max(1.0))
     }
 
-    /// Returns the nearest measured sizes around `n`: one of at most `n` items, and a larger one.
+    /// Returns the nearest measured sizes around `n`, to estimate the cost between them: a size of at most
+    /// `n` items, and a larger size.
     fn around(&self, n: f64) -> (Option<&Bucket>, Option<&Bucket>) {
         let i = grid_index(n as u64);
         let upto = u64::MAX >> (GRID - 1 - i);
@@ -251,8 +258,8 @@ impl Buckets {
         (below, above)
     }
 
-    /// Returns the saving of one batch of `n` items over two of half the size, in nanoseconds; `None` unless
-    /// both sizes were measured.
+    /// Returns the nanoseconds that one batch of `n` items saves against two batches of half the size; `None`
+    /// unless both sizes were measured.
     pub(super) fn saved(&self, n: u64) -> Option<f64> {
         let (whole, _) = self.rate_of(n)?;
         let (half, _) = self.rate_of(n / 2)?;
@@ -260,8 +267,8 @@ impl Buckets {
         Some((n / half - n / whole).max(0.0))
     }
 
-    /// Calls `each` for every size measured, with the size's index, its rate, and the number of samples
-    /// behind the rate.
+    /// Calls `each` for every size measured, with the size's index, its rate, and the number of samples on
+    /// which the rate rests, so that the search can choose the best size.
     pub(super) fn each(&self, mut each: impl FnMut(usize, f64, f64)) {
         let mut rest = self.seen;
         while rest != 0 {
@@ -271,7 +278,8 @@ impl Buckets {
         }
     }
 
-    /// Returns the largest batch size measured, in items; 0 before the first measurement.
+    /// Returns the largest batch size measured, in items, which bounds the growth of the limit; 0 before the
+    /// first measurement.
     pub(super) fn largest(&self) -> f64 {
         match self.seen {
             0 => 0.0,
@@ -359,8 +367,8 @@ impl Buckets {
     }
 }
 
-/// Returns the number of samples over which a bucket averages after `count` samples and one more, where costs
-/// scatter by `noise`.
+/// Returns the number of samples over which a bucket averages after `count` samples and one more sample,
+/// where costs scatter by `noise`.
 fn grown(count: u32, noise: f64) -> u32 {
     const LEAST: u32 = SAMPLES.0 as u32;
     if count < LEAST {

@@ -1,26 +1,29 @@
-//! Finds callers that call again and again, from the counts of calls and answers.
+//! Counts the callers that call again and again, from the counts of calls and answers, so that the controller
+//! knows how many callers are about to return.
 
 /// Counts the known callers, and the missing callers among them. The number of known callers is the greatest
 /// number of calls that were open at once lately. The missing callers are those known callers that have no
 /// open call now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Callers {
-    /// The number of calls that arrived and have no answer yet.
+    /// The number of calls that arrived and have no answer yet (the open calls).
     open: u64,
-    /// The greatest number of open calls in the current window of batches, and in the previous window.
+    /// The greatest number of open calls in the current stretch of [`WINDOW`] batches, and in the previous
+    /// stretch.
     most: [u64; 2],
     batches: u32,
     /// True if the driver reports answers. Without such reports the number of missing callers is unknown.
     told: bool,
-    /// The share of answers at which all known callers had an open call, as a moving average.
+    /// The share of answers at which all known callers had an open call, as a moving average. A high share
+    /// shows a closed loop.
     all: f64,
-    /// The number of callers when the loop was found to be closed (the same callers call again and again); 0
-    /// while the loop is open.
+    /// The number of callers at the time when the loop was found to be closed (the same callers call again
+    /// and again); 0 while the loop is open. A far other number later opens the loop.
     same: u64,
 }
 
-/// The number of batches in a window. The count of known callers covers the current window and the previous
-/// one, so a caller that has left is forgotten after at most two windows.
+/// The number of batches in a stretch. The count of known callers covers the current stretch and the previous
+/// one, so a caller that has left is forgotten after at most two stretches.
 const WINDOW: u32 = 8;
 /// The number of answers over which the share of answers with all callers present averages.
 const OFTEN: f64 = 32.0;
@@ -41,7 +44,7 @@ impl Callers {
     pub(super) fn answered(&mut self, calls: u64) {
         self.told = true;
         // Before this call subtracts the answers, the open calls include all present callers: those of the
-        // answered batch and those queued behind it.
+        // answered batch and those queued behind that batch.
         let most = self.most();
         let all = self.open == most && self.open >= FEW;
         self.all += (if all { 1.0 } else { 0.0 } - self.all) / OFTEN;
@@ -62,18 +65,19 @@ impl Callers {
         }
     }
 
-    /// Returns the greatest number of calls that were open at once lately.
+    /// Returns the greatest number of calls that were open at once lately: the number of known callers.
     fn most(&self) -> u64 {
         self.most[0].max(self.most[1])
     }
 
-    /// Returns the number of callers if the loop is closed, because the same callers call again and again;
-    /// `None` if the loop is open.
+    /// Returns the number of callers if the loop is closed, because the same callers call again and again,
+    /// for the search for the concurrency; `None` if the loop is open.
     pub(super) fn same(&self) -> Option<u64> {
         (self.same > 0).then(|| self.most())
     }
 
-    /// Returns the number of missing callers; `None` where the driver reports no answers.
+    /// Returns the number of missing callers, which are about to call again; `None` where the driver reports
+    /// no answers.
     pub(super) fn missing(&self) -> Option<u64> {
         self.told.then(|| self.most().saturating_sub(self.open))
     }
@@ -116,7 +120,7 @@ mod tests {
             c.arrived(4);
         }
         assert_eq!(c.same(), Some(8));
-        // Now and then, one caller too few or one too many comes back.
+        // Now and then, one caller too few or one too many comes back. The loop still counts as closed.
         for i in 0..4 * WINDOW {
             c.started();
             c.answered(4);

@@ -1,8 +1,8 @@
 //! The cost model of the controller: it fits the cost of a batch of n items, y = a + b·n, and detects changes
 //! of the costs.
 //!
-//! This module owns the fit, the estimate of noise, and the detection of changed costs and of sizes that are
-//! worse than smaller sizes. Other modules decide on these facts. The fit uses buckets instead of recursive
+//! This module makes the fit, the estimate of noise, and the detection of changed costs and of sizes that are
+//! worse than smaller sizes. Other modules decide by these results. The fit uses buckets instead of recursive
 //! least squares: there is no covariance to wind up when all batches have one size. docs/controllers.md has
 //! every rule.
 //!
@@ -33,9 +33,11 @@ const NOISE_MIN: f64 = 1e-4;
 pub(super) struct Cost {
     pub(super) buckets: Buckets,
     pub(super) noise: f64,
-    /// The number of deviations that the estimate of noise has taken in, counted up to 32.
+    /// The number of deviations that the estimate of noise has taken in, counted up to 32. While it is small,
+    /// the model judges costs less strictly.
     judged: u32,
-    /// The number of outliers in a row over all sizes, negative if their costs were too low.
+    /// The number of outliers in a row over all sizes, negative if their costs were too low. Three in a row
+    /// show that the costs changed.
     streak: i8,
     /// The CUSUM statistics of the standardised deviations, upwards and downwards, which detect small lasting
     /// shifts.
@@ -49,8 +51,9 @@ pub(super) struct Cost {
     /// until the next fit.
     pub(super) fit: Option<Line>,
     /// True if the sizes measured so far span enough to tell the fixed cost a from the cost b of an item.
+    /// Only then does the line set the limit.
     pub(super) identified: bool,
-    /// True if the costs changed since the latest fit of the line.
+    /// True if the costs changed since the latest fit of the line, so that the line may be wrong.
     pub(super) stale: bool,
     /// The batch size of the best throughput measured, if batches of a larger size were measured to be worse;
     /// otherwise `None`.
@@ -58,7 +61,7 @@ pub(super) struct Cost {
     /// The batch size that seems to be the best, and that the controller must measure again before this
     /// result goes into `convex`; `None` if no size waits for that.
     pub(super) verify: Option<u64>,
-    /// The largest batch size measured, in items.
+    /// The largest batch size measured, in items. The limit does not go far beyond it.
     pub(super) top: f64,
     /// An estimate of the fixed cost `a`, in nanoseconds, even from sizes too close together to set a limit.
     /// It is good enough to judge whether a saved flush is worth a wait. `None` if the sizes measured give no
@@ -128,13 +131,15 @@ impl Cost {
         })
     }
 
-    /// Returns whether the latest cost that the detection of changed costs has examined was an outlier.
+    /// Returns whether the latest cost that the detection of changed costs has examined was an outlier, so
+    /// that no other part relies on it yet.
     pub(super) const fn is_suspect(&self) -> bool {
         self.streak != 0
     }
 
-    /// Returns the cost of a batch of `n` items, from batches of about that size or of both larger and
-    /// smaller sizes, else from the line if it is certain enough; `None` if neither is known.
+    /// Returns the cost of a batch of `n` items that runs alone, from batches of about that size or of both
+    /// larger and smaller sizes, else from the line if the line is certain enough; `None` if neither is
+    /// known.
     pub(super) fn alone(&self, n: f64) -> Option<f64> {
         self.buckets.cost_at(n).or_else(|| {
             let line = self.fit.filter(|_| self.identified)?;
@@ -296,7 +301,7 @@ impl Cost {
 }
 
 /// Returns the length of the run of deviations of one sign: longer by one, or 1 after a deviation of the
-/// other sign.
+/// other sign. A long run is no chance.
 const fn lengthen(streak: i8, sign: i8) -> i8 {
     if streak * sign >= 0 {
         streak.saturating_add(sign)
@@ -312,7 +317,7 @@ mod tests {
     #[test]
     fn a_line_is_found_exactly_and_a_change_of_it_too() {
         let mut c = Cost::new();
-        // The estimate of scatter must exist before a change of costs can be detected.
+        // The estimate of scatter must exist before the model can detect a change of costs.
         for _ in 0..4 {
             for n in [32, 128, 512, 2048] {
                 c.observe(n, 3e6 + 11_718.75 * n as f64, true);

@@ -1,7 +1,8 @@
-//! The grid of sizes that limits take: the numbers 2^e and 1.5·2^e.
+//! The grid of sizes that limits take, so that a limit does not follow each change of the costs: the numbers
+//! 2^e and 1.5·2^e.
 
-/// The ratios of target to limit between which a limit stays as it is, about a third lower and a third
-/// higher: e^-0.29 and e^0.29. Both are constants because `ln` differs by platform.
+/// The ratios of target to limit between which a limit stays as it is, so that noise does not move it: about
+/// a third lower and a third higher, e^-0.29 and e^0.29. Both are constants because `ln` differs by platform.
 const STAY: (f64, f64) = (0.748_263_567_578_565_2, 1.336_427_488_025_472);
 
 /// Returns `limit` while the target is within a third of the limit; otherwise the grid size [`nearest`] to

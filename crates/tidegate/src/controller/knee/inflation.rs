@@ -1,5 +1,5 @@
-//! Computes the longest wait of a flush that blocks no sender: a share of the latency that its replies have
-//! without the wait.
+//! Computes the longest wait of a flush for [`Objective::Inflation`](super::Objective::Inflation), where the
+//! flush blocks no sender: a share of the latency that its replies have without the wait.
 //!
 //! The latency of replies is fitted as L = L0 + beta·n over the size n of the batch that carried the items.
 //! The fit leaves out the time that the batch waited, because a delay that is a share of a latency that
@@ -16,9 +16,11 @@ const PROBE: u64 = 64;
 pub(super) struct Inflation {
     share: f64,
     in_flight: u64,
-    /// The greatest number of callers that were queued and in flight together. The number decays slowly.
+    /// The greatest number of callers that were queued and in flight together. The number decays slowly. A
+    /// wait ends once all of them are queued.
     callers: f64,
-    /// The share of waits during which a further caller came, as a moving average.
+    /// The share of waits during which a further caller came, as a moving average. If it is low, the gate
+    /// closes.
     gained: f64,
     flushes: u64,
     /// The decayed sums over replies of 1, n, n², L and n·L, from which the latency L of a reply to a batch
@@ -48,7 +50,7 @@ impl Inflation {
         }
     }
 
-    /// Returns how long the oldest of `queued` items may wait, in nanoseconds; 0 to flush now.
+    /// Returns how long the oldest of `queued` items may wait for company, in nanoseconds; 0 to flush now.
     pub(super) fn linger(&mut self, queued: u64) -> f64 {
         self.first_queued.get_or_insert(queued);
         let total = queued.saturating_add(self.in_flight) as f64;

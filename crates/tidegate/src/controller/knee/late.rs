@@ -1,4 +1,5 @@
-//! Batches that take far longer than usual: the controller lets other batches run beside them.
+//! Detects batches that take far longer than usual: the controller lets other batches run beside them, so
+//! that one hung batch does not stop a boundary.
 //!
 //! Such a batch counts as stuck, and no longer counts in the concurrency, in two cases. In the first, it ran
 //! [`LATE`] times as long as batches of its size usually do, and [`PASSED`] batches that started later ended
@@ -12,8 +13,8 @@ use crate::Time;
 const LATE: f64 = 4.0;
 /// All running batches are late once each of them has run for this multiple of its usual cost.
 const ALL_LATE: f64 = 16.0;
-/// The least time after which a batch is late, and the time after which a batch of unknown cost is late, both
-/// in nanoseconds.
+/// The least time after which a batch is late, so that short batches do not count as late by chance, and the
+/// time after which a batch of unknown cost is late, both in nanoseconds.
 const LATE_NS: (f64, f64) = (1e6, 10e6);
 /// The number of batches that must start after a late batch and end before it until it counts as stuck.
 const PASSED: u32 = 4;
@@ -30,8 +31,8 @@ pub(super) struct Late {
 }
 
 impl Late {
-    /// Creates the state of a batch that starts now and usually takes `usual_ns`; `None` if its usual cost is
-    /// unknown.
+    /// Creates the state of a batch that starts now and usually takes `usual_ns` nanoseconds; `None` if its
+    /// usual cost is unknown.
     pub(super) fn new(now: Time, usual_ns: Option<f64>) -> Self {
         let after = |times: f64| {
             let ns = usual_ns.map_or(LATE_NS.1, |usual| (times * usual).max(LATE_NS.0));
@@ -49,19 +50,20 @@ impl Late {
         self.is_stuck
     }
 
-    /// Records that a batch that started later ended before this batch.
+    /// Records that a batch that started later ended before this batch, so the server works.
     pub(super) const fn passed(&mut self) {
         self.passed = self.passed.saturating_add(1);
     }
 
     /// Returns the time at which the batch counts as stuck because later batches passed it; `None` if too few
-    /// did.
+    /// batches did.
     fn stuck_at(&self) -> Option<Time> {
         (self.passed >= PASSED && !self.is_stuck).then_some(self.passed_at)
     }
 }
 
-/// Returns the next time at which a running batch counts as stuck. Takes O(batches) time.
+/// Returns the next time at which a running batch counts as stuck, so that the driver asks again then. Takes
+/// O(batches) time.
 pub(super) fn stuck_at(open: &[Open]) -> Time {
     let counted = || open.iter().map(|open| &open.late).filter(|l| !l.is_stuck);
     let all_late = counted().map(|late| late.at).max();
@@ -70,7 +72,8 @@ pub(super) fn stuck_at(open: &[Open]) -> Time {
     passed.map_or(all_late, |at| at.min(all_late))
 }
 
-/// Marks the batches that count as stuck at `now`, and calls `each` with their items. Takes O(batches) time.
+/// Marks the batches that count as stuck at `now`, and calls `each` with the number of their items. Takes
+/// O(batches) time.
 pub(super) fn mark(open: &mut [Open], now: Time, mut each: impl FnMut(u64)) {
     let mut all_late = true;
     let mut oldest: Option<usize> = None;

@@ -60,22 +60,27 @@ use crate::Time;
 const START_ITEMS: u64 = 32;
 /// The initial limit of a controller that counts bytes, in bytes; the bounds may lower it.
 const START_BYTES: u64 = 64 << 10;
-/// The factor by which the limit grows after a saturated batch until the sizes span enough to tell a from b.
-/// The limit also never exceeds the largest size measured by more than this factor.
+/// The factor by which the limit grows after a saturated batch until the sizes span enough to tell the fixed
+/// cost a from the cost b of an item. The limit also never exceeds the largest size measured by more than
+/// this factor.
 const GROW: u64 = 2;
-/// The factor in place of [`GROW`] for a limit in bytes. Such a limit starts close to its bound.
+/// The factor in place of [`GROW`] for a limit in bytes. Such a limit starts close to its bound, so it may
+/// grow faster.
 const GROW_BYTES: u64 = 4;
-/// The factors by which the controller reduces the usual batch size: after a batch that took the whole
-/// backlog (unless that batch was larger), and after a batch that the limit cut.
+/// The factors by which the controller reduces the usual batch size, so that it follows smaller batches:
+/// after a batch that took the whole backlog (unless that batch was larger), and after a batch that the limit
+/// cut.
 const NATURAL: (f64, f64) = (0.97, 0.8);
 /// The default constant k of the limit k·a/b: overhead is at most 1/(k+1) of the cost of a full batch.
 const LEAN: f64 = 16.0;
 /// The constant k with a latency objective. It is larger, because the latency budget is meant to set the
 /// limit.
 const AMPLE: f64 = 32.0;
-/// The greatest number of batches that this controller runs at once, even if the bounds allow more.
+/// The greatest number of batches that this controller runs at once, even if the bounds allow more. It bounds
+/// the memory of the controller.
 const IN_FLIGHT_MAX: u32 = 1024;
-/// The upper bound on a cost that the user gives, in nanoseconds: eleven days.
+/// The upper bound on a cost that the user gives, in nanoseconds: eleven days. It keeps the arithmetic
+/// finite.
 const COST_MAX: f64 = 1e15;
 
 /// The default controller: it measures the costs of batches and limits batches where larger ones would gain
@@ -131,15 +136,18 @@ pub struct Knee {
     on_grid: bool,
     binding: Reason,
     saturated: u64,
-    /// The part size, in items or bytes, for the backlog in progress, kept until the backlog is gone.
+    /// The size of the parts, in items or bytes, into which the backlog in progress is cut. It is kept until
+    /// the backlog is gone.
     chunk: f64,
-    /// The part of the backlog that the batch started last left behind, in items or bytes.
+    /// The part of the backlog that the batch started last left behind, in items or bytes, to see whether the
+    /// backlog stays.
     left: u64,
-    /// The usual size of batches that took the whole backlog: the largest such batch of late.
+    /// The usual size of batches that took the whole backlog: the largest such batch of late. The limit stays
+    /// above it, so that chance does not cut such batches.
     natural: f64,
     /// The time at which the oldest item of the backlog arrived, as the driver reported it last.
     oldest: Time,
-    /// The time at which the last batch ended.
+    /// The time at which the last batch ended, from which the controller counts a wait for callers.
     freed: Time,
     /// True if the limit has reached the target that the costs give: the sizes measured so far do not hold it
     /// back.
@@ -147,17 +155,20 @@ pub struct Knee {
     /// True if the driver sends [`Event::Ready`] before a batch starts, so that the controller knows the
     /// backlog, and not only that a buffer is full.
     asked: bool,
-    /// True if the driver has not yet reported the backlog since the last batch.
+    /// True if the driver has not yet reported the backlog since the last batch, so that its next report
+    /// shows the arrivals since.
     fresh: bool,
     /// The plan behind the controller's last answer to [`Event::Ready`].
     plan: Plan,
-    /// The running batches, and the number of them that count as stuck.
+    /// The running batches, to match each end with its start, and the number of them that count as stuck.
     open: Vec<Open>,
     stuck: u32,
-    /// The mean cost of a batch of any size, as a moving average in nanoseconds.
+    /// The mean cost of a batch of any size, as a moving average in nanoseconds, while no line fits the
+    /// costs.
     flush_ns: f64,
     last_done: Time,
-    /// The end of the last batch that the detection of changed costs has examined.
+    /// The end of the last batch that the detection of changed costs has examined. A batch that started
+    /// before it does not count again.
     judged: Time,
     last_started: Option<Time>,
     waiting_until: Option<Time>,
@@ -167,25 +178,26 @@ pub struct Knee {
     infeasible_ns: u64,
 }
 
-/// The unit in which the controller fits costs and limits batches.
+/// The unit in which the controller fits costs and limits batches: items, or bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Items,
     Bytes,
 }
 
-/// The limit for the next batch, and the reason for it.
+/// The limit for the next batch, and the reason for that limit.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     limit: u64,
-    /// The limit without a probe, and without cutting a backlog into parts.
+    /// The limit of the next batch without a probe, and without cutting a backlog into parts.
     full: u64,
     reason: Reason,
-    /// True if the controller could have cut the backlog into parts, whether or not it did.
+    /// True if the controller could have cut the backlog into parts, whether or not it did, so that it can
+    /// judge the cutting.
     divisible: bool,
 }
 
-/// A running batch, as the controller follows it.
+/// A running batch, as the controller follows it from its start to its end.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     id: BatchId,
@@ -357,7 +369,7 @@ impl Knee {
         }
     }
 
-    /// Returns the objective that the controller pursues.
+    /// Returns the objective that the controller pursues, as its user set it.
     #[must_use]
     pub const fn objective(&self) -> Objective {
         self.objective
@@ -416,7 +428,7 @@ impl Knee {
             .map_or_else(|| self.flight.allowed(), |point| point.number)
     }
 
-    /// Puts a limit on the size of batches into force.
+    /// Puts a limit on the size of batches into force, within the bounds.
     fn set_limit(&mut self, limit: f64) {
         self.limit = limit;
         self.standing = self.bounded(limit);
@@ -454,7 +466,7 @@ impl Knee {
         }
     }
 
-    /// Returns whether a search for size and concurrency may begin once a backlog stays.
+    /// Returns whether a search for size and concurrency (`strain`) may begin once a backlog stays.
     fn may_strain(&self) -> bool {
         self.asked
             && !self.known

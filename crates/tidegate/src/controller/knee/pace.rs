@@ -1,15 +1,16 @@
-//! Measures the rate at which items end, at one concurrency and size of batches.
+//! Measures the rate at which items end, at one concurrency and size of batches, so that a search can compare
+//! two such points.
 
-/// The least number of ended batches on which a rate of items may rest.
+/// The least number of ended batches on which a rate of items may rest, because single costs scatter.
 const KNOWN: f64 = 3.0;
-/// Once more batches than this have ended, the pace halves the weight of the past, unless four turns have
-/// more batches.
+/// Once more batches than this have ended, the pace halves the weight of the past, so that it follows
+/// changes. If four turnovers (as many batches as run at once) have more batches, it waits for these.
 const LASTING: f64 = 256.0;
 /// The least scatter of single costs, as a share, because no machine is ever quiet.
 const NOISE: f64 = 0.05;
 
-/// The rate at which items end: the number of items of ended batches, and the time between the ends of these
-/// batches.
+/// The rate at which items end, as two sums: the number of items of ended batches, and the time between the
+/// ends of these batches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     items: f64,
@@ -19,7 +20,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Records that a batch of `items` ended. The first batch only starts the time.
+    /// Records that a batch of `items` ended. The first batch only starts the time, because its own start is
+    /// unknown.
     pub(super) fn done(&mut self, now_ns: u64, items: u64) {
         if let Some(last) = self.last {
             self.items += items as f64;
@@ -29,8 +31,8 @@ impl Pace {
         self.last = Some(now_ns);
     }
 
-    /// Halves the weight of the past once four turns of `number` batches at once and [`LASTING`]
-    /// batches have ended.
+    /// Halves the weight of the past once four turnovers of `number` batches at once and [`LASTING`] batches
+    /// have ended, so that the rate follows changes.
     pub(super) fn fade(&mut self, number: u32) {
         if self.batches > LASTING.max(4.0 * f64::from(number)) {
             self.items /= 2.0;
@@ -56,7 +58,8 @@ impl Pace {
         Some((gain, self.error(noise).hypot(usual.error(noise))))
     }
 
-    /// Returns the relative error of the rate, where single costs scatter by `noise`.
+    /// Returns the relative error of the rate, where single costs scatter by `noise`, to tell a gain from
+    /// chance.
     fn error(&self, noise: f64) -> f64 {
         noise.max(NOISE) / self.batches.max(1.0).sqrt()
     }

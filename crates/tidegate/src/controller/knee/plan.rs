@@ -8,8 +8,8 @@ use super::{Knee, Plan};
 use crate::controller::{Objective, Reason};
 use crate::nanos;
 
-/// The interval of probes: one in this many saturated batches has another size, which keeps a and b
-/// identifiable.
+/// The interval of probes: one in this many saturated batches has another size, so that the controller can
+/// tell the fixed cost a from the cost b of an item.
 const PROBE_EVERY: u64 = 16;
 /// During the climb of the concurrency batches are kept short: the items of a batch together cost at most
 /// this many times its fixed cost a.

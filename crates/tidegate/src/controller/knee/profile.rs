@@ -1,21 +1,21 @@
 //! Anticipation: expects callers to return after a completion, and decides whether a wait for them pays.
 //!
 //! In a closed loop completions cause arrivals. The profile divides the time `a` after a completion, the cost
-//! of a flush, into 16 slots, and keeps a moving average of the arrivals in each slot. It sees arrivals with
-//! or without a wait, so it needs no probes. A wait of d is worth the arrivals expected in d, each of which
-//! saves a flush of `a`, less the time that the queue spends waiting. A lone caller never waits, because the
-//! profile never expects another caller. The method is anticipatory disk scheduling (Iyer and Druschel, SOSP
-//! 2001) for batches; see docs/controllers.md.
+//! of a flush, into 16 intervals, and keeps a moving average of the arrivals in each interval. It sees
+//! arrivals with or without a wait, so it needs no probes. A wait of d is worth the arrivals expected in d,
+//! each of which saves a flush of `a`, less the time that the queue spends waiting. A lone caller never
+//! waits, because the profile never expects another caller. The method is anticipatory disk scheduling (Iyer
+//! and Druschel, SOSP 2001) for batches; see docs/controllers.md.
 
 const SLOTS: usize = 16;
-/// The number of completed batches after which the controller relies on the profile.
+/// The number of completed batches after which the controller relies on the profile of arrivals.
 const LEARN: u64 = 4;
 /// The least gain of a wait at which the controller waits: this share of the cost `a` of a flush, for each
 /// waiting item.
 const WORTH: f64 = 0.02;
 
 /// A histogram of the arrivals after the completion of a flush, averaged over many completions. Each of its
-/// slots counts the arrivals within a sixteenth of `a`, the cost of a flush.
+/// intervals counts the arrivals within a sixteenth of `a`, the cost of a flush.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Profile {
     mean: [f64; SLOTS],
@@ -23,13 +23,14 @@ pub(super) struct Profile {
     completions: u64,
     /// The sum of `mean`, apart from rounding: no wait can bring more arrivals than this number.
     total: f64,
-    /// The sum of `current`: the arrivals since the last completion.
+    /// The sum of `current`: the arrivals since the last completion, which are no longer expected.
     came: f64,
-    /// True once an item has arrived. Until then all slots are zero.
+    /// True once an item has arrived. Until then all intervals are zero, and a completion need not average
+    /// them.
     any: bool,
 }
 
-/// The least mean that a slot keeps. A smaller mean becomes zero: it would affect no decision, and would
+/// The least mean that an interval keeps. A smaller mean becomes zero: it would affect no decision, and would
 /// decay into denormal numbers, which make arithmetic a hundred times slower.
 const MEAN_MIN: f64 = 1e-30;
 /// The number of completions between two passes that set small means to zero. A mean takes far more
@@ -37,7 +38,7 @@ const MEAN_MIN: f64 = 1e-30;
 const TIDY: u64 = 256;
 
 impl Profile {
-    /// Records `items` that arrived `dt` nanoseconds after the last completion, where a flush costs `a`
+    /// Records `items` items that arrived `dt` nanoseconds after the last completion, where a flush costs `a`
     /// nanoseconds.
     pub(super) fn arrived(&mut self, dt: f64, a: f64, items: u64) {
         if let Some(slot) = self.current.get_mut(slot_of(dt, a)) {
@@ -123,7 +124,8 @@ impl Profile {
 /// done looks like one more caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
-    /// The gain of a wait for each item of its batch, in costs of a flush, as a moving average.
+    /// The gain of a wait for each item of its batch, in costs of a flush, as a moving average. If it is too
+    /// low, the gate closes.
     worth: f64,
     batches: u64,
     /// The wait in progress: its start in nanoseconds, and the number of items that waited then. `None` while
@@ -172,7 +174,8 @@ impl Gate {
     }
 }
 
-/// Returns the slot of a time `dt` after a completion; [`SLOTS`] or more if `dt` is beyond all slots.
+/// Returns the interval of the profile for a time `dt` after a completion; [`SLOTS`] or more if `dt` is
+/// beyond all intervals.
 fn slot_of(dt: f64, a: f64) -> usize {
     // The cast to 32 bits takes fewer instructions, and larger values are beyond the profile.
     (dt / a * SLOTS as f64) as u32 as usize

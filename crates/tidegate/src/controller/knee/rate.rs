@@ -2,7 +2,7 @@
 //! cuts a backlog.
 
 /// The arrival rate of items: the ratio of two sums, arrivals and time, which decay by 7/8 with each batch. A
-/// second, slow pair of sums decays by 63/64.
+/// second, slow pair of sums decays by 63/64, so that a short gap does not hide a high rate.
 ///
 /// The driver reports arrivals, or the controller infers them from the growth of the backlog between two
 /// looks at the backlog. The rate never counts an arrival twice.
@@ -11,9 +11,9 @@ pub(super) struct Rate {
     /// The length of the backlog at the last look, plus the arrivals reported since, in items. The rate has
     /// counted all of these; only items above this number are further arrivals.
     seen: u64,
-    /// The number of arrivals that the decayed sums do not contain yet.
+    /// The number of arrivals that the decayed sums do not contain yet, because no batch ended since.
     items: f64,
-    /// The time, in nanoseconds, up to which the decayed sums reach.
+    /// The time, in nanoseconds, up to which the decayed sums reach. The next look adds the time since.
     looked: Option<u64>,
     fast: Decayed,
     slow: Decayed,
@@ -48,7 +48,8 @@ impl Rate {
         self.seen = self.seen.saturating_add(items);
     }
 
-    /// Records that the backlog is `backlog` at `now_ns`. `first` marks the first look since the last batch.
+    /// Records that the backlog is `backlog` at `now_ns`, to infer the arrivals since the last look. `first`
+    /// marks the first look since the last batch.
     pub(super) fn look(&mut self, now_ns: u64, backlog: u64, first: bool) {
         self.items += backlog.saturating_sub(self.seen) as f64;
         self.seen = backlog;
@@ -102,15 +103,17 @@ pub(super) fn drain_chunk(a: f64, b: f64, rate: f64, backlog: f64) -> f64 {
 /// attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drain {
-    /// The size of the backlog in progress when its first part was taken; 0 without a backlog.
+    /// The size of the backlog in progress when its first part was taken, to see whether parts take it down;
+    /// 0 without a backlog.
     whole: u64,
-    /// The number of items (or bytes) taken so far out of the backlog in progress.
+    /// The number of items (or bytes) that parts have taken so far out of the backlog in progress.
     taken: u64,
     parts: u32,
     /// The number of backlogs that the controller takes in one go after the next failure of cutting, before
     /// it cuts again.
     skips: u32,
-    /// The number of backlogs still to take in one go before the controller cuts a backlog again.
+    /// The number of backlogs still to take in one go, after a failure, before the controller cuts a backlog
+    /// again.
     left: u32,
 }
 
@@ -118,7 +121,8 @@ pub(super) struct Drain {
 const SKIPS_MAX: u32 = 256;
 
 impl Drain {
-    /// Returns whether the controller may cut a backlog into parts now.
+    /// Returns whether the controller may cut a backlog into parts now, that is, whether no failure is
+    /// recent.
     pub(super) const fn may_cut(&self) -> bool {
         self.left == 0
     }
@@ -172,7 +176,7 @@ mod tests {
             let is_part = drain.may_cut();
             parts += u32::from(is_part);
             let n = if is_part { 50 } else { 100 };
-            // As many callers return as received answers.
+            // As many callers return as received answers, so parts never take the backlog down.
             drain.started(n, 100, is_part, true);
         }
         assert!(parts < 40, "{parts} of 1000 batches were parts");

@@ -16,10 +16,11 @@ use super::buckets::{Buckets, GRID, grid_index, grid_size};
 
 /// The gain in throughput, for each doubling of the batch size, for which the search keeps a larger size.
 const WORTH: f64 = 0.03;
-/// The number of batches of a window. The search compares the least backlog of a window with the least
-/// backlog of earlier windows.
+/// The number of batches in a stretch. The search compares the least backlog of a stretch with the least
+/// backlog of earlier stretches, to see whether the backlog grows.
 const WINDOW: u32 = 8;
-/// The number of earlier windows with which the search compares the backlog of a window.
+/// The number of earlier stretches of [`WINDOW`] batches with which the search compares the backlog of a
+/// stretch.
 const WINDOWS: usize = 8;
 /// The number of batches over which the search extrapolates the trend of the backlog. If the backlog will be
 /// gone by then, it needs no better limit.
@@ -42,12 +43,13 @@ const REHEAR: u32 = 1024;
 /// The greatest number of batches of other sizes during a trial, taken because the backlog did not reach the
 /// size on trial. After more of them the trial ends without a result.
 const MISSED: u32 = 8;
-/// The least and the greatest number of batches in a trial of a size.
+/// The least and the greatest number of batches in a trial of a size, by the scatter of costs.
 const BLOCK: (f64, f64) = (3.0, 64.0);
-/// The relative error of the mean cost of a size at which a trial ends.
+/// The relative error of the mean cost of a size at which a trial ends, because the cost is known well
+/// enough.
 const ROUGH: f64 = 0.15;
 
-/// A finished batch that did not take the whole backlog, because the limit cut it.
+/// A finished batch that did not take the whole backlog, because the limit cut it: the input of the search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
     /// The number of items to which the limit cut the batch.
@@ -57,13 +59,15 @@ pub(super) struct Cut {
     pub(super) backlog: u64,
     /// The items that the batch left in the backlog.
     pub(super) left: u64,
-    /// The arrival rate, in items a nanosecond.
+    /// The arrival rate, in items a nanosecond, with which the search compares the throughput of sizes.
     pub(super) arriving: f64,
-    /// True if the cost of the batch was an outlier, or the batch is the first since the costs changed.
+    /// True if the cost of the batch was an outlier, or the batch is the first since the costs changed. The
+    /// search then learns nothing from it.
     pub(super) suspect: bool,
 }
 
-/// A trial of another batch size, with the sums over the batches that had this size so far.
+/// A trial of another batch size, with the sums over the batches that had this size so far, to measure the
+/// size.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     index: usize,
@@ -76,7 +80,7 @@ struct Trial {
     /// The time, in nanoseconds, that a batch of the size on trial is expected to lose against as many items
     /// in batches of the limit.
     expected: f64,
-    /// The longest time, in nanoseconds, that all batches of the trial together may lose.
+    /// The longest time, in nanoseconds, that all batches of the trial together may lose against the limit.
     afford: f64,
 }
 
@@ -93,20 +97,23 @@ pub(super) struct Search {
     /// A batch size of higher throughput, which takes the place of `kept` only while the present backlog
     /// lasts.
     loose: Option<u64>,
-    /// True if the last trial of a size above the limit found that size to be worse.
+    /// True if the last trial of a size above the limit found that size to be worse, so that the limit is not
+    /// too small.
     capped: bool,
     /// The number of batches since a trial last found a better batch size.
     settled: u32,
-    /// True if the previous trial tried a smaller batch size.
+    /// True if the previous trial tried a smaller batch size, so that the next trial tries a larger one
+    /// first.
     went_down: bool,
     backlog: Backlog,
     /// The largest size, in items, that a batch has had since the costs last changed, and the highest cost of
     /// a batch of that size, in nanoseconds.
     largest: (f64, f64),
-    /// The sum of the costs of the batches that the limit cut, in nanoseconds.
+    /// The sum of the costs of the batches that the limit cut, in nanoseconds, from which the budget of the
+    /// trials follows.
     bound_ns: f64,
     /// The time that trials of worse sizes lost, in nanoseconds, as a part of `bound_ns`: first for sizes
-    /// below the limit, then for sizes above it.
+    /// below the limit, then for sizes above it. The search compares it with the budget.
     spent_ns: [f64; 2],
 }
 
@@ -118,13 +125,15 @@ struct Backlog {
     earlier: [u64; WINDOWS],
     windows: usize,
     grows: bool,
-    /// The backlog, in items, when the previous batch was taken; `None` after a trial.
+    /// The backlog, in items, when the previous batch was taken, to compute the change; `None` after a trial.
     last: Option<u64>,
-    /// The change of the backlog from one batch to the next, as a moving average in items.
+    /// The change of the backlog from one batch to the next, as a moving average in items, which predicts the
+    /// backlog.
     trend: f64,
-    /// The last change of the backlog, in items.
+    /// The last change of the backlog from one batch to the next, in items.
     change: f64,
-    /// The number of changes of the backlog observed since the last trial.
+    /// The number of changes of the backlog that the search observed since the last trial; a trial needs
+    /// [`STEADY`].
     steady: u32,
 }
 
@@ -163,7 +172,8 @@ impl Backlog {
         self.batches = 0;
     }
 
-    /// Returns whether the trend leaves a backlog after [`SOON`] more batches.
+    /// Returns whether the trend leaves a backlog after [`SOON`] more batches, so that a better limit is of
+    /// use.
     fn stays(&self, backlog: u64) -> bool {
         backlog as f64 + self.trend.min(self.change) * SOON > 0.0
     }
@@ -210,7 +220,8 @@ impl Search {
         }
     }
 
-    /// Keeps a batch size that another part of the controller found to be the best.
+    /// Keeps a batch size that another part of the controller found to be the best, in place of a trial of
+    /// its own.
     pub(super) const fn adopt(&mut self, size: u64) {
         self.kept = Some(size);
         self.loose = None;
@@ -223,7 +234,8 @@ impl Search {
         self.loose.is_some()
     }
 
-    /// Returns whether a larger size was measured to be worse than the limit in force.
+    /// Returns whether a larger size was measured to be worse than the limit in force: the reason
+    /// `Convexity`.
     pub(super) const fn is_capped(&self) -> bool {
         self.capped
     }
@@ -241,7 +253,8 @@ impl Search {
         self.spent_ns = [0.0; 2];
     }
 
-    /// Records a batch that took the whole backlog. Trials and sizes for the backlog end with it.
+    /// Records a batch that took the whole backlog. Trials end with it, and so do sizes that held only for
+    /// the backlog.
     pub(super) fn relieved(&mut self) {
         self.trial = None;
         self.loose = None;
@@ -457,7 +470,7 @@ impl Search {
             1.0 / 32.0
         };
         let own = limit as f64 / rate;
-        // The number of batches that a trial needs to show that a size is far worse.
+        // The number of batches that a trial needs to show that a size is far worse, by the scatter of costs.
         let many = (9.0 * noise * noise).max(1.0);
         let (top, dearest) = self.largest;
         let dearer = sizes.rate_of(top as u64).map_or(0.0, |(of, weight)| {
@@ -549,7 +562,8 @@ mod tests {
         taken
     }
 
-    /// Returns a batch of `n` items of a backlog that stays constant.
+    /// Returns a batch of `n` items of a backlog that stays constant, for which the batch cost `cost_ns`
+    /// nanoseconds.
     const fn cut(n: u64, cost_ns: f64) -> Cut {
         Cut {
             n,

@@ -1,13 +1,13 @@
 //! Searches for the size of batches and the concurrency (`number`) while a backlog stays that fills all
 //! batches.
 //!
-//! The search compares the items that end in a given time, for any cost curve and any server. In turn it
-//! tries more batches at once, smaller batches, larger batches and fewer batches at once, each over whole
-//! turns of the batches. The search repeats a step that pays. At first steps double or halve; once none of
-//! the four ways pays, steps are shorter and ever more rare. Now and then the search tries a size that is far
-//! away, since throughput may have several peaks. A trial of a far larger size begins with a single batch; if
-//! that batch is expensive for its items, the trial ends. Once the backlog is gone, the size and the
-//! concurrency found stay in force.
+//! The search compares the items that end in a given time, for any cost curve and any server. It alternates
+//! between more batches at once, smaller batches, larger batches and fewer batches at once. Each trial lasts
+//! whole turnovers: in a turnover, as many batches end as may run at once. The search repeats a step that
+//! pays. At first steps double or halve; once none of the four ways pays, steps are shorter and ever more
+//! rare. Now and then the search tries a size that is far away, since throughput may have several peaks. A
+//! trial of a far larger size begins with a single batch; if that batch is expensive for its items, the trial
+//! ends. Once the backlog is gone, the size and the concurrency found stay in force.
 
 use super::pace::Pace;
 
@@ -17,30 +17,34 @@ const STAYS: f64 = 0.8;
 const OFTEN: f64 = 16.0;
 /// The least relative difference of two rates of items that counts as a gain or a loss.
 const WORTH: f64 = 0.03;
-/// The least and the greatest number of batches in a trial of a point, which is a concurrency and a size of
-/// batches.
+/// The least and the greatest number of batches in a trial of a point, by the scatter of costs. A point is a
+/// concurrency and a size of batches.
 const BLOCK: (f64, f64) = (8.0, 128.0);
 /// The relative error of the rate of items at which a trial ends: the first while steps double, the second
 /// later.
 const ROUGH: (f64, f64) = (0.1, 0.05);
 /// The least number of batches after which a trial may end early with a clear result.
 const CLEAR: u32 = 16;
-/// A trial without a result ends after this many times the number of batches planned for it.
+/// A trial without a result ends after this many times the number of batches planned for it, so that no trial
+/// lasts for ever.
 const PATIENCE: u32 = 4;
 /// The factors of the steps in batch size, one for each round in which the search tries all four ways to
 /// step; later rounds use `NEAR`. The concurrency steps by the first factor in the first round, and by `NEAR`
 /// later.
 const FAR: [f64; 7] = [2.0, 1.5, 1.5, 1.5, 4.0, 1.5, 8.0];
 const NEAR: f64 = 1.5;
-/// The largest factor by which a trial may raise the batch size without a single batch of that size first.
+/// The largest factor by which a trial may raise the batch size without a single batch of that size first,
+/// because batches of a far larger size may be very expensive.
 const CAREFUL: u64 = 2;
-/// The least scatter of single costs, as a share of the cost, that the search assumes.
+/// The least scatter of single costs, as a share of the cost, that the search assumes, because no machine is
+/// quiet.
 const NOISE: f64 = 0.05;
 /// The largest factor on the rest of the search after a round in which no step paid. The factor doubles from
 /// round to round.
 const REST: u32 = 64;
 
-/// A concurrency, and a size of batches at that concurrency.
+/// A concurrency, and a size of batches at that concurrency: the pair that the search tries and puts into
+/// force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Point {
     pub(super) number: u32,
@@ -81,7 +85,7 @@ impl Way {
 /// The state of the single batch that goes first in a trial of a far larger size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
-    /// The trial needs no single batch first, or the single batch did well.
+    /// The trial needs no single batch first, or the single batch did well, so the trial goes on.
     Passed,
     ToStart,
     Runs,
@@ -101,17 +105,20 @@ pub(super) struct Strain {
     /// of items does not count.
     settling: u32,
     running: u32,
-    /// The rate at which items end at the point in force, and at the point on trial.
+    /// The rate at which items end at the point in force, and at the point on trial: the search compares the
+    /// two.
     pace: Pace,
     tried: Pace,
-    /// The cost of an item at the point in force, in nanoseconds, as a moving average.
+    /// The cost of an item at the point in force, in nanoseconds, as a moving average, with which a first
+    /// batch is compared.
     each: f64,
-    /// The number of batches that have ended while a trial waits for the result of its first batch.
+    /// The number of batches that have ended while a trial waits for the result of its first batch. Too many
+    /// end the trial.
     waited: u32,
     way: Way,
-    /// The number of ways to step that failed in a row, without a step that paid.
+    /// The number of ways to step that failed in a row, without a step that paid. Four of them end a round.
     vain: u32,
-    /// The number of rounds in which all four ways to step failed.
+    /// The number of rounds in which all four ways to step failed. The search rests longer after each.
     rounds: u32,
     rest: u32,
 }
@@ -239,7 +246,7 @@ impl Strain {
         let batches = self.tried.batches as u32;
         let is_clear =
             batches >= CLEAR.max(trial.number) && (gain - 1.0).abs() > 3.0 * error + WORTH;
-        // All batches of a point may end at once, so a trial ends only after whole turns.
+        // All batches of a point may end at once, so a trial ends only after whole turnovers.
         let is_whole = batches.is_multiple_of(trial.number);
         let is_over = is_whole && (batches >= block as u32 || is_clear);
         if !is_over && batches < PATIENCE * (trial.number + block as u32) {
@@ -293,7 +300,8 @@ impl Strain {
         }
     }
 
-    /// Begins a trial of the next point: another concurrency or another size.
+    /// Begins a trial of the next point, another concurrency or another size, to find out whether it ends
+    /// items faster.
     fn step(&mut self, least: u64, most: Point) {
         let by = if self.rounds == 0 { FAR[0] } else { NEAR };
         let far = FAR.get(self.rounds as usize).copied().unwrap_or(NEAR);
@@ -388,7 +396,7 @@ mod tests {
     #[test]
     fn it_finds_a_size_that_is_best() {
         for best in [8.0, 200.0, 4_000.0] {
-            // Throughput has its peak at batches of `best` items.
+            // Throughput has its peak at batches of `best` items, which the search must find.
             let rate = |at: Point| 1e-6 / (at.limit as f64 / best + best / at.limit as f64);
             let (found, _) = found(rate, FROM, 3_000);
             let of_best = rate(found) / (1e-6 / 2.0);
@@ -398,7 +406,8 @@ mod tests {
 
     #[test]
     fn one_batch_tells_that_a_far_size_is_dear() {
-        // In a batch of more than 100 items, each item costs a hundred times as much.
+        // In a batch of more than 100 items, each item costs a hundred times as much, so the search must stay
+        // below.
         let rate = |at: Point| if at.limit > 100 { 1e-8 } else { 1e-6 };
         let ((found, largest), before) = (found(rate, FROM, 20_000), rate(FROM));
         assert!(

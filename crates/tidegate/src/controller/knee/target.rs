@@ -13,7 +13,9 @@ impl Knee {
         }
     }
 
-    /// Puts the limit where the user's objective calls for it, at the costs measured or given.
+    /// Sets the limit in force to the limit of the objective, such as
+    /// [`Objective::LatencyP99`](super::Objective::LatencyP99), by the costs that the controller measured or
+    /// the user gave.
     pub(super) fn retarget(&mut self) {
         let ceiling = self.ceiling as f64;
         let (mut target, mut binding) = match self.cost.fit.filter(|_| self.cost.identified) {
@@ -72,7 +74,7 @@ impl Knee {
     }
 
     /// Bounds `target` to `GROW` times the largest size measured (`GROW_BYTES` times for limits in bytes), or
-    /// to the limit in force if that is larger.
+    /// to the limit in force if that is larger, because costs far beyond the measured sizes are unknown.
     pub(super) fn within_reach(&self, target: f64) -> f64 {
         target.min((self.cost.top * self.growth() as f64).max(self.limit))
     }

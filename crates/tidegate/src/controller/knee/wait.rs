@@ -73,8 +73,8 @@ impl Knee {
     }
 
     /// Returns the worth of a saved flush, in nanoseconds; `None` before the first measurement. While all
-    /// batches have one size, no measurement tells a from b·n. The whole cost then counts as saved; so the
-    /// controller tries a merge, after which it knows two sizes.
+    /// batches have one size, no measurement tells the fixed cost a from b·n, the cost of n items. The whole
+    /// cost then counts as saved; so the controller tries a merge, after which it knows two sizes.
     pub(super) fn flush_cost(&self) -> Option<f64> {
         let known = self.cost.fit.map(|f| f.a);
         let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);

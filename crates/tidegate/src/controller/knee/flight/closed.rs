@@ -3,9 +3,9 @@
 //!
 //! With c batches at once, each batch carries an equal part of the callers. The search therefore compares the
 //! items that end in a given time, for any cost curve and any server, and needs no slowdown. A trial of a
-//! concurrency (`number`) lasts whole turns of its batches. At first the concurrency doubles or halves. Once
-//! that no longer pays, the search steps by a factor of 1.5, ever more rarely, and now and then by a factor
-//! of two or four, because throughput may have several peaks.
+//! concurrency (`number`) lasts whole turnovers: in a turnover, as many batches end as may run at once. At
+//! first the concurrency doubles or halves. Once that no longer pays, the search steps by a factor of 1.5,
+//! ever more rarely, and now and then by a factor of two or four, because throughput may have several peaks.
 
 use super::super::pace::Pace;
 use super::{BLOCK, CLIMB_ROUGH, Flight, PATIENCE, REST, ROUGH, Trial, WORTH};
@@ -17,16 +17,20 @@ const FAR: [f64; 6] = [1.5, 1.5, 2.0, 1.5, 4.0, 1.5];
 /// The state of the search for the concurrency in a closed loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Closed {
-    /// The number of callers that call again and again; 0 if the loop is not closed.
+    /// The number of callers that call again and again, which bounds the concurrency; 0 if the loop is not
+    /// closed.
     callers: u64,
-    /// True in the first part of the search, where each step doubles or halves the concurrency.
+    /// True in the first part of the search, where each step doubles or halves the concurrency to come near
+    /// the best one soon.
     fast: bool,
     /// True once the search has measured the first step, whether the step paid or not. From then on, the
     /// first step that does not pay ends the doubling and halving of the concurrency.
     stepped: bool,
-    /// The number of steps in a row that did not pay, counted once the doubling has ended.
+    /// The number of steps in a row that did not pay, counted once the doubling has ended. The search then
+    /// rests longer between steps.
     vain: usize,
-    /// The rate at which items end at the concurrency in force, and at the concurrency on trial.
+    /// The rate at which items end at the concurrency in force, and at the concurrency on trial: the search
+    /// compares the two.
     pace: Pace,
     tried: Pace,
 }
@@ -37,8 +41,9 @@ impl Closed {
         self.callers > 0
     }
 
-    /// Records that a batch ended and did its work for `items` of its items. `number` is the concurrency in
-    /// force, `on_trial` true if the batch belongs to a trial of another concurrency.
+    /// Records that a batch ended and did its work for `items` of its items, for the rates that the search
+    /// compares. `number` is the concurrency in force, `on_trial` true if the batch belongs to a trial of
+    /// another concurrency.
     pub(super) fn done(&mut self, now_ns: u64, items: u64, number: u32, on_trial: bool) {
         if on_trial {
             self.tried.done(now_ns, items);
@@ -54,7 +59,7 @@ impl Closed {
         self.pace.pause();
     }
 
-    /// Records that a trial of another concurrency begins.
+    /// Records that a trial of another concurrency begins, so that its rate starts empty.
     pub(super) fn begin(&mut self) {
         self.tried = Pace::default();
     }
@@ -109,7 +114,7 @@ impl Flight {
         let tried = self.closed.tried.batches as u32;
         let is_clear = tried >= (2 * number).max(2 * BLOCK.0 as u32)
             && (gain - 1.0).abs() > 3.0 * error + WORTH;
-        // All batches that run at once may end together, so a trial ends only after whole turns of them.
+        // All batches that run at once may end together, so a trial ends only after whole turnovers.
         let is_whole = tried.is_multiple_of(number);
         let is_over = is_whole && (tried >= block || is_clear);
         if !is_over && batches < PATIENCE * (number + block) {
@@ -139,7 +144,7 @@ impl Flight {
         }
     }
 
-    /// Begins a trial of a larger or smaller concurrency, in turn.
+    /// Begins a trial of a larger or smaller concurrency, alternately, to find out whether the step pays.
     fn step(&mut self) {
         let number = self.number;
         // No concurrency on trial is above the number of callers, because some batches would then have no

@@ -3,9 +3,9 @@
 //!
 //! The controller knows nothing of the server behind the handler. A batch that cost more than batches of its
 //! size cost alone was slowed down by the others, so each concurrency c has a *slowdown* r(c), with r(1) = 1.
-//! A server really works at c / r(c) batches at once. With s slots that is c up to s, and s from there on
-//! (Little's law); behind one lock it is 1. Unlike throughput, the slowdown is the same at any load, so
-//! scattered arrivals do not blur it.
+//! A server really works at c / r(c) batches at once. For a server with s workers that is c up to s, and s
+//! from there on (Little's law); for a server behind one lock it is 1. Unlike throughput, the slowdown is the
+//! same at any load, so scattered arrivals do not blur it.
 //!
 //! c batches at once share the items that are in the system now, so they are smaller, and that gives each
 //! concurrency a throughput. The concurrency in force is the largest within 3 % of the best throughput, and
@@ -28,11 +28,12 @@ use crate::Time;
 
 /// The least relative difference of two throughputs that counts as a gain or a loss.
 const WORTH: f64 = 0.03;
-/// The least and the greatest number of batches that a trial of a concurrency counts.
+/// The least and the greatest number of batches that a trial of a concurrency counts, by the scatter of
+/// costs.
 const BLOCK: (f64, f64) = (8.0, 128.0);
 /// The relative error at which a slowdown is known well enough, so that the trial of its concurrency ends.
 const ROUGH: f64 = 0.025;
-/// The relative error in place of [`ROUGH`] during the climb to larger concurrencies.
+/// The relative error in place of [`ROUGH`] during the climb to larger concurrencies, where trials are short.
 const CLIMB_ROUGH: f64 = 0.1;
 /// The largest slowdown of a concurrency, relative to the smaller concurrencies, at which the climb to larger
 /// concurrencies continues.
@@ -47,21 +48,25 @@ const NEAR: f64 = 0.8;
 /// change of the concurrency or of the costs, and the longest rest. Right after the climb the search does not
 /// rest.
 const REST: (u32, u32) = (4, 64);
-/// The greatest number of batches in a trial during the climb, unless more batches than that may run at once.
+/// The greatest number of batches in a trial during the climb, so that the climb is quick, unless more
+/// batches than that may run at once.
 const CLIMB_MAX: f64 = 12.0;
-/// A trial without a result ends after this many times the number of batches planned for it.
+/// A trial without a result ends after this many times the number of batches planned for it, so that no trial
+/// lasts for ever.
 const PATIENCE: u32 = 4;
-/// If more than this share of batches waited for a slot, slots are short, and more batches at once may help.
+/// If more than this share of batches had to wait because as many ran as are allowed, more batches at once
+/// may help.
 const SHORT: f64 = 0.1;
 
-/// A trial of a concurrency: the concurrency, and the number of batches that ended during the trial.
+/// A trial of a concurrency, to measure its slowdown: the concurrency, and the number of batches that ended
+/// during the trial.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     number: u32,
     batches: u32,
 }
 
-/// The state of the search at the start of a batch, to compare with the state at its end.
+/// The state of the search at the start of a batch, to compare with the state at the end of the batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Start {
     at: u64,
@@ -70,6 +75,7 @@ pub(super) struct Start {
     /// change followed.
     turn: u32,
     /// True if the concurrency was in force for so long that no batch of another concurrency ran any more.
+    /// Only then does the cost count for that concurrency.
     is_steady: bool,
 }
 
@@ -83,8 +89,8 @@ impl Start {
     }
 }
 
-/// The circumstances in which a batch ran: how many others ran beside it, and whether the concurrency
-/// changed.
+/// The circumstances in which a batch ran, by which the search reads its cost: how many others ran beside it,
+/// and whether the concurrency changed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran {
     /// The mean number of batches that ran during the batch, this batch included.
@@ -99,8 +105,8 @@ pub(super) struct Flight {
     most: u32,
     /// The concurrency in force while no trial runs.
     number: u32,
-    /// The measured slowdown at each concurrency, which is the index; empty where only one batch may run at a
-    /// time.
+    /// The measured slowdown at each concurrency, where the concurrency is the index; empty where only one
+    /// batch may run at a time.
     slow: Vec<Slow>,
     trial: Option<Trial>,
     /// True in the first part of the search, the climb, while no slowdown is known: the concurrency doubles
@@ -113,25 +119,28 @@ pub(super) struct Flight {
     /// knows no cost of that size. Then it tries the concurrency that leads to batches of that size. `None`
     /// if no size waits for that.
     size: Option<u64>,
-    /// The number of batches before the next trial of another concurrency begins.
+    /// The number of batches before the next trial of another concurrency begins, because trials cost time.
     rest: u32,
     /// The number of blocks of batches that the search rests after the next trial without a gain.
     rests: u32,
     /// The direction of the trials of neighbouring concurrencies, true for larger ones: of the next trial in
     /// a closed loop, of the previous trial otherwise.
     up: bool,
-    /// The number of changes of the concurrency so far, trials included.
+    /// The number of changes of the concurrency so far, trials included. A batch compares it to see a change
+    /// while it ran.
     turn: u32,
-    /// The number of batches that must end until all running batches belong to the present concurrency.
+    /// The number of batches that must end until all running batches belong to the present concurrency. Until
+    /// then no batch counts for a trial.
     settling: u32,
     running: u32,
-    /// The number of items in running batches.
+    /// The number of items in running batches, which are part of the items in the system.
     items: u64,
-    /// The sum over time of the number of running batches: batches times nanoseconds.
+    /// The sum over time of the number of running batches: batches times nanoseconds. From it follows the
+    /// mean number that ran beside a batch.
     area: f64,
     at: u64,
     /// Two moving averages: the number of items in the system at the start of a batch, and the share of
-    /// batches that waited for a slot.
+    /// batches that had to wait because as many ran as are allowed.
     present: f64,
     short: f64,
     closed: Closed,
@@ -176,7 +185,7 @@ impl Flight {
         self.trial.map_or(self.number, |trial| trial.number)
     }
 
-    /// Puts a concurrency into force that the search for size and concurrency has found while a backlog
+    /// Puts a concurrency into force that another part of the controller (`strain`) has found while a backlog
     /// stayed.
     pub(super) fn put(&mut self, number: u32) {
         self.number = number;
@@ -188,7 +197,7 @@ impl Flight {
         self.turned();
     }
 
-    /// Returns the greatest number of batches that may run at once at any time, by the bounds.
+    /// Returns the greatest number of batches that the bounds allow to run at once at any time.
     pub(super) const fn most(&self) -> u32 {
         self.most
     }
@@ -263,8 +272,8 @@ impl Flight {
         self.at = self.at.max(now);
     }
 
-    /// Records that a batch of `items` starts and leaves `left` items in the backlog; `waited` is true if it
-    /// waited for a slot.
+    /// Records that a batch of `items` starts and leaves `left` items in the backlog; `waited` is true if the
+    /// batch had to wait because as many ran as are allowed.
     pub(super) fn started(&mut self, now: u64, items: u64, left: u64, waited: bool) -> Start {
         self.pass(now);
         self.running += 1;
@@ -281,8 +290,8 @@ impl Flight {
         }
     }
 
-    /// Records that a batch of `items` ended; `ok` says whether it did its work. Returns the mean number of
-    /// batches that ran during it.
+    /// Records that a batch of `items` ended; `ok` says whether the batch did its work. Returns the mean
+    /// number of batches that ran during the batch.
     pub(super) fn done(&mut self, now: u64, items: u64, ok: bool, start: Start) -> Ran {
         self.gone(now, items);
         let took = now.saturating_sub(start.at) as f64;
@@ -303,7 +312,8 @@ impl Flight {
         Ran { beside, is_steady }
     }
 
-    /// Records that a batch of `items` no longer runs: it ended, or it counts as stuck.
+    /// Records that a batch of `items` no longer runs, because it ended or counts as stuck, so that another
+    /// batch may start.
     pub(super) fn gone(&mut self, now: u64, items: u64) {
         self.pass(now);
         self.running = self.running.saturating_sub(1);
@@ -427,7 +437,8 @@ impl Flight {
         }
     }
 
-    /// Returns whether the concurrency on trial is surely better or worse than the concurrency in force.
+    /// Returns whether the concurrency on trial is surely better or worse than the concurrency in force, so
+    /// that the trial can end early.
     fn is_clear(&self, tried: u32, noise: f64) -> bool {
         let slow = self.slow[tried as usize];
         let other = self.slow[self.number as usize];
@@ -528,7 +539,7 @@ impl Flight {
         ((0.98 * works).ceil() as u32).clamp(1, number)
     }
 
-    /// Puts the best measured concurrency into force. Takes O(concurrencies) time.
+    /// Puts the best measured concurrency into force after a trial. Takes O(concurrencies) time.
     fn choose(&mut self, limit: u64, noise: f64, cost: &Cost) {
         let of = |c: u32| self.throughput(c, limit, cost).unwrap_or(0.0);
         let works = |c: &u32| self.works_at(*c);
@@ -559,8 +570,8 @@ impl Flight {
         }
     }
 
-    /// Returns an unmeasured concurrency that may do as well as the concurrency in force, between that
-    /// concurrency and the nearest smaller one measured; `None` if no such concurrency is known.
+    /// Returns an unmeasured concurrency that may do as well as the concurrency in force, for the next trial:
+    /// between that concurrency and the nearest smaller one measured; `None` if no such concurrency is known.
     fn closer(&self) -> Option<u32> {
         let number = self.number;
         let below = self.measured().filter(|&c| c < number).last()?;

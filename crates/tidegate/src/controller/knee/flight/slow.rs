@@ -1,17 +1,20 @@
 //! The slowdown of batches that run at once: their cost relative to their solo cost.
 
-/// The least number of batches on which a measured slowdown must rest to count.
+/// The least number of batches on which a measured slowdown must rest to count, because single costs scatter.
 pub(super) const KNOWN: f64 = 3.0;
-/// The number of batches over which the slowdown at the concurrency in force averages; older batches fade.
+/// The number of batches over which the slowdown at the concurrency in force averages. Older batches fade,
+/// because costs change slowly.
 pub(super) const LASTING: f64 = 128.0;
 
-/// The measured slowdown at one concurrency.
+/// The measured slowdown at one concurrency, as sums over its batches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slow {
-    /// The sum of the costs of the batches, and the sum of the estimates of their solo costs.
+    /// The sum of the costs of the batches, and the sum of the estimates of their solo costs. Their ratio is
+    /// the slowdown.
     cost: f64,
     alone: f64,
-    /// The sum, over the batches, of the square of the cost divided by the estimate of the solo cost.
+    /// The sum, over the batches, of the square of the cost divided by the estimate of the solo cost, from
+    /// which the error of the slowdown follows.
     squares: f64,
     /// The sum, over the batches, of the mean number of batches that ran during each, that batch included.
     ran: f64,
@@ -19,7 +22,8 @@ pub(super) struct Slow {
 }
 
 impl Slow {
-    /// Returns a reference value: the slowdown of `number` batches at once that do not slow each other down.
+    /// Returns the slowdown of `number` batches at once that do not slow each other down, as a reference for
+    /// the others.
     pub(super) fn reference(number: u32) -> Self {
         Self {
             cost: LASTING,
@@ -40,7 +44,7 @@ impl Slow {
         self.batches += 1.0;
     }
 
-    /// Returns the measurement over the batches of this one and of `other` together.
+    /// Returns the slowdown over the batches of this measurement and of `other` together.
     pub(super) fn with(mut self, other: &Self) -> Self {
         self.cost += other.cost;
         self.alone += other.alone;
@@ -61,7 +65,7 @@ impl Slow {
         (var * by.max(1.0) / self.batches.max(1.0)).sqrt()
     }
 
-    /// Lowers the weight of the past batches to the share `by`.
+    /// Lowers the weight of the past batches to the share `by`, so that newer batches count more.
     pub(super) const fn age(&mut self, by: f64) {
         self.cost *= by;
         self.alone *= by;
@@ -70,7 +74,7 @@ impl Slow {
         self.batches *= by;
     }
 
-    /// Returns whether the slowdown rests on enough batches to count.
+    /// Returns whether the slowdown rests on enough batches to count in a comparison.
     pub(super) fn is_known(&self) -> bool {
         self.batches >= KNOWN
     }
