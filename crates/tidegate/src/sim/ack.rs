@@ -5,21 +5,21 @@ use super::Rng;
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
-/// The time that the receiver takes to receive a message, in microseconds.
+/// The time that the simulated receiver takes to receive a message, in microseconds.
 const MESSAGE: f64 = 2.0;
-/// The time that the receiver takes to send an acknowledgement, in microseconds.
+/// The time that the simulated receiver takes to send an acknowledgement, in microseconds.
 const ACK: f64 = 20.0;
 
 /// The cost of an acknowledgement in nanoseconds, for controllers that know the cost from the start and need
 /// not learn it.
 pub const ACK_NS: f64 = ACK * 1e3;
 
-/// The result of a simulated run of a receiver that sends acknowledgements.
+/// The result of a simulated run of a receiver that sends acknowledgements, to compare controllers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AckRun {
     /// The number of acknowledgements that the receiver sent in a second of simulated time.
     pub acks_per_s: f64,
-    /// The share of the time that the receiver spent sending acknowledgements.
+    /// The share of the time that the receiver spent sending acknowledgements, which a cost budget limits.
     pub share: f64,
     /// The median lag from a message's receipt to its acknowledgement, in microseconds.
     pub p50_us: f64,

@@ -1,5 +1,5 @@
-//! A model of a pipelining client on one connection: callers, a writer, a server and a reader, each busy with
-//! one batch at a time.
+//! A model of a pipelining client on one connection, to try controllers of its flushes: callers, a writer, a
+//! server and a reader, each busy with one batch at a time.
 //!
 //! In the model all callers with replies that arrive together wake together. Real runtimes wake callers one
 //! by one, so that a short delay gains more there than in this model. Times are in microseconds.
@@ -11,13 +11,13 @@ use super::Rng;
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, When};
 
-/// The time that the writer takes for a batch, and for each of its items, in microseconds.
+/// The time that the simulated writer takes for a batch, and for each of its items, in microseconds.
 const WRITE: (f64, f64) = (5.0, 0.15);
-/// The time that the server takes for a batch, and for each of its requests, in microseconds.
+/// The time that the simulated server takes for a batch, and for each of its requests, in microseconds.
 const SERVE: (f64, f64) = (6.0, 0.6);
-/// The time that the reader takes for a batch, and for each of its replies, in microseconds.
+/// The time that the simulated reader takes for a batch, and for each of its replies, in microseconds.
 const READ: (f64, f64) = (4.0, 0.15);
-/// The mean think time of a caller, in microseconds.
+/// The mean time that a simulated caller thinks between an answer and its next call, in microseconds.
 const THINK: f64 = 2.0;
 
 /// The result of a simulated run of a pipelining client.
@@ -75,8 +75,8 @@ struct Sim<'a> {
     schedule: BinaryHeap<Reverse<(u64, u64)>>,
     steps: Vec<Option<Scheduled>>,
     queue: Vec<Item>,
-    /// The time, in microseconds, since which the client could flush the queue: the queue holds a request,
-    /// and no write is in progress.
+    /// The time, in microseconds, since which the client could flush the queue, because the queue holds a
+    /// request and no write is in progress.
     since: f64,
     writing: bool,
     timer: u64,

@@ -1,5 +1,6 @@
-//! A model of group commit: callers send items to a log, and one flush of the log serves all items of a
-//! batch. In a closed loop a caller sends its next item some time after its last item was done.
+//! A model of group commit, to try controllers of a log's batches: callers send items to a log, and one flush
+//! of the log serves all items of a batch. In a closed loop a caller sends its next item some time after its
+//! last item was done.
 //!
 //! The unit of time is the cost `a` of a flush, simulated as a millisecond; one more item costs a/256.
 

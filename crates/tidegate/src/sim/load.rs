@@ -58,7 +58,7 @@ pub fn clumps() -> Vec<f64> {
         .collect()
 }
 
-/// The costs of the batches of a scenario, with their noise.
+/// The costs of the batches of a scenario, with their noise, as the simulated server charges them.
 #[derive(Clone, Debug)]
 pub struct Cost {
     a: f64,
@@ -119,7 +119,7 @@ impl Cost {
         }
     }
 
-    /// Makes this share of the batches take ten times as long.
+    /// Makes this share of the batches take ten times as long, to test how controllers treat outliers.
     #[must_use]
     pub fn with_spikes(self, share: f64) -> Self {
         Self {

@@ -1,17 +1,18 @@
-//! A model of a producer that inserts into a shared queue: each insertion costs a claim plus a little for
-//! each item. Times are in microseconds.
+//! A model of a producer that inserts into a shared queue, to try controllers of its buffer: each insertion
+//! costs a claim plus a little for each item. Times are in microseconds.
 
 use super::Rng;
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason};
 
-/// The time that the producer works before each item, in microseconds.
+/// The time that the simulated producer works before each item, in microseconds.
 const WORK: f64 = 0.10;
 /// The time that an insertion into the queue costs at any number of items, in microseconds.
 const CLAIM: f64 = 0.25;
-/// The time that each item of an insertion costs, in microseconds.
+/// The time that each item of an insertion adds to its cost, in microseconds.
 const ITEM: f64 = 0.01;
-/// The interval of the tick on which the producer flushes its buffer, in microseconds.
+/// The interval of the tick on which the producer flushes its buffer, in microseconds, so that no item waits
+/// longer.
 const TICK: f64 = 1000.0;
 
 /// The result of a simulated run of a producer.

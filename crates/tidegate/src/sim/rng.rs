@@ -8,7 +8,7 @@
 const N: usize = 624;
 const M: usize = 397;
 
-/// A seeded generator of random numbers: the Mersenne Twister.
+/// A seeded generator of random numbers for the simulator: the Mersenne Twister.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: [u32; N],
@@ -72,18 +72,18 @@ impl Rng {
         self.at = 0;
     }
 
-    /// Draws from the uniform distribution on [0, 1), with 53 bits.
+    /// Draws from the uniform distribution on [0, 1), with 53 random bits.
     pub fn random(&mut self) -> f64 {
         let (a, b) = (self.next_u32() >> 5, self.next_u32() >> 6);
         (f64::from(a) * 67_108_864.0 + f64::from(b)) / 9_007_199_254_740_992.0
     }
 
-    /// Draws from the exponential distribution with this rate.
+    /// Draws from the exponential distribution with this rate, such as the time between two Poisson arrivals.
     pub fn exponential(&mut self, rate: f64) -> f64 {
         -(1.0 - self.random()).ln() / rate
     }
 
-    /// Draws from the normal distribution with mean 0 and this standard deviation.
+    /// Draws from the normal distribution with mean 0 and this standard deviation, for the noise of costs.
     pub fn normal(&mut self, sigma: f64) -> f64 {
         let z = self.spare.take().unwrap_or_else(|| {
             let angle = self.random() * std::f64::consts::TAU;

@@ -1,4 +1,5 @@
-//! The named workloads of the simulator, and the controllers that run on each of them.
+//! The named workloads of the simulator, and the controllers that run on each of them, to compare
+//! controllers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -45,11 +46,11 @@ pub enum Scenario {
     /// A log with group commit, for callers in a closed loop and for callers that arrive as a Poisson
     /// process.
     Commit,
-    /// A client that pipelines requests on one connection.
+    /// A client that pipelines requests on one connection, with controllers that decide when it flushes.
     Client,
-    /// A producer that inserts batches of items into a shared queue.
+    /// A producer that inserts batches of items into a shared queue, with controllers of its buffer.
     Producer,
-    /// A receiver that sends cumulative acknowledgements.
+    /// A receiver that sends cumulative acknowledgements, with controllers that decide when it sends one.
     Ack,
 }
 
@@ -153,7 +154,7 @@ impl FromStr for Scenario {
     }
 }
 
-/// The error of a text that names no scenario.
+/// The error of a text that should name a scenario and names none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownScenario(pub String);
 
@@ -177,12 +178,13 @@ fn named(name: impl Into<String>, c: impl Controller + 'static) -> Named {
     (name.into(), Box::new(c))
 }
 
-/// Returns the default controller within gen_batch_server's bounds.
+/// Returns the default controller within gen_batch_server's bounds, so that both have equal conditions.
 fn knee(objective: Objective) -> Knee {
     Knee::new(objective, Bounds::items(32, 8192)).unwrap_or_default()
 }
 
-/// Puts bounds of 1 to 8192 items around a controller that lacks such bounds.
+/// Puts bounds of 1 to 8192 items around a controller that lacks such bounds, so that all have equal
+/// conditions.
 fn bounded<C: Controller>(c: C) -> Bounded<C> {
     Bounded::new(c, Bounds::items(1, 8192)).unwrap_or_else(|_| unreachable!("valid bounds"))
 }

@@ -34,7 +34,7 @@ pub(super) struct Cost {
     pub(super) buckets: Buckets,
     pub(super) noise: f64,
     /// The number of deviations that the estimate of noise has taken in, counted up to 32. While it is small,
-    /// the model judges costs less strictly.
+    /// each deviation counts for more in the estimate.
     judged: u32,
     /// The number of outliers in a row over all sizes, negative if their costs were too low. Three in a row
     /// show that the costs changed.

@@ -17,7 +17,7 @@ pub(super) struct Inflation {
     share: f64,
     in_flight: u64,
     /// The greatest number of callers that were queued and in flight together. The number decays slowly. A
-    /// wait ends once all of them are queued.
+    /// flush does not wait while all of them are queued or in flight.
     callers: f64,
     /// The share of waits during which a further caller came, as a moving average. If it is low, the gate
     /// closes.

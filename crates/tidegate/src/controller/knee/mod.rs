@@ -147,7 +147,8 @@ pub struct Knee {
     natural: f64,
     /// The time at which the oldest item of the backlog arrived, as the driver reported it last.
     oldest: Time,
-    /// The time at which the last batch ended, from which the controller counts a wait for callers.
+    /// The time at which the last batch ended. If the oldest item arrived before it, the next batch had to
+    /// wait for a running batch.
     freed: Time,
     /// True if the limit has reached the target that the costs give: the sizes measured so far do not hold it
     /// back.
@@ -155,16 +156,16 @@ pub struct Knee {
     /// True if the driver sends [`Event::Ready`] before a batch starts, so that the controller knows the
     /// backlog, and not only that a buffer is full.
     asked: bool,
-    /// True if the driver has not yet reported the backlog since the last batch, so that its next report
-    /// shows the arrivals since.
+    /// True if the driver has not yet reported the backlog since the last batch, so that the next report is
+    /// the first look at the arrivals since.
     fresh: bool,
     /// The plan behind the controller's last answer to [`Event::Ready`].
     plan: Plan,
     /// The running batches, to match each end with its start, and the number of them that count as stuck.
     open: Vec<Open>,
     stuck: u32,
-    /// The mean cost of a batch of any size, as a moving average in nanoseconds, while no line fits the
-    /// costs.
+    /// The mean cost of a batch of any size, as a moving average in nanoseconds, for use where no line fits
+    /// the costs.
     flush_ns: f64,
     last_done: Time,
     /// The end of the last batch that the detection of changed costs has examined. A batch that started

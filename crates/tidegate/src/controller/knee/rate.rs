@@ -11,7 +11,7 @@ pub(super) struct Rate {
     /// The length of the backlog at the last look, plus the arrivals reported since, in items. The rate has
     /// counted all of these; only items above this number are further arrivals.
     seen: u64,
-    /// The number of arrivals that the decayed sums do not contain yet, because no batch ended since.
+    /// The number of arrivals reported since the last look, which the decayed sums do not contain yet.
     items: f64,
     /// The time, in nanoseconds, up to which the decayed sums reach. The next look adds the time since.
     looked: Option<u64>,

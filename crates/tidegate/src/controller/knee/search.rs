@@ -97,8 +97,8 @@ pub(super) struct Search {
     /// A batch size of higher throughput, which takes the place of `kept` only while the present backlog
     /// lasts.
     loose: Option<u64>,
-    /// True if the last trial of a size above the limit found that size to be worse, so that the limit is not
-    /// too small.
+    /// True if the last trial of a size above the limit found that size to be worse. The search then tries
+    /// smaller sizes first.
     capped: bool,
     /// The number of batches since a trial last found a better batch size.
     settled: u32,
@@ -234,8 +234,8 @@ impl Search {
         self.loose.is_some()
     }
 
-    /// Returns whether a larger size was measured to be worse than the limit in force: the reason
-    /// `Convexity`.
+    /// Returns whether the last trial of a larger size found that size to be worse than the limit in force,
+    /// so that no other rule raises the limit.
     pub(super) const fn is_capped(&self) -> bool {
         self.capped
     }

@@ -7,7 +7,7 @@ use super::run::{Outcome, Span, run};
 use super::world::{Demand, World};
 use crate::controller::Controller;
 
-/// The length of the runs of a cell.
+/// The length of the runs of a cell, which a caller sets by the time that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     /// The greatest number of items in the part of a run that counts, which follows the time for learning;
@@ -57,7 +57,7 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// A generated world that satisfies the premises of the arena.
+/// A generated world that satisfies the premises of the arena, so that its results count.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// The seed from which the cell's world was generated.
@@ -72,7 +72,7 @@ pub struct Cell {
 /// percentile of latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Best {
-    /// The setting with the highest throughput of all fixed settings.
+    /// The setting with the highest throughput of all fixed settings, for loads that keep the queue full.
     pub throughput: Setting,
     /// The setting with the least mean latency of all fixed settings.
     pub mean: Setting,
@@ -80,7 +80,7 @@ pub struct Best {
     pub p99: Setting,
 }
 
-/// The figures of the best fixed settings, from runs on one seed.
+/// The figures of the best fixed settings, from runs on one seed, with which a controller is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Marks {
     /// The highest throughput of any fixed setting, in items a millisecond.
@@ -93,7 +93,7 @@ pub struct Marks {
     pub p99: f64,
 }
 
-/// A controller's figures, each as a share of the same figure of the best fixed setting.
+/// A controller's figures, each as a share of the figure of the best fixed setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Regret {
     /// The controller's throughput as a share of the best setting's: 1 is as good as the best setting, less
@@ -122,7 +122,7 @@ impl Cell {
         })
     }
 
-    /// Returns the kind of load of the cell.
+    /// Returns the kind of load of the cell, by which comparisons choose the figures that count.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self.world.demand {

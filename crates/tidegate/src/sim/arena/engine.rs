@@ -26,7 +26,7 @@ struct Running {
     members: Vec<(u64, u32)>,
 }
 
-/// The simulation of one world, which moves from one event to the next.
+/// The simulation of one world under one controller, which moves from one event to the next.
 pub(super) struct Sim<'a> {
     world: &'a World,
     controller: &'a mut dyn Controller,
@@ -41,7 +41,8 @@ pub(super) struct Sim<'a> {
     schedule: BinaryHeap<Reverse<(u64, u64, usize)>>,
     whats: Vec<Option<What>>,
     free: Vec<usize>,
-    /// The arrival time, in nanoseconds, and the caller of each item that waits.
+    /// The arrival time, in nanoseconds, and the caller of each item that waits, for its latency and its
+    /// answer.
     pub(super) queue: VecDeque<(u64, u32)>,
     running: Vec<Option<Running>>,
     pub(super) in_flight: u32,
@@ -56,11 +57,11 @@ pub(super) struct Sim<'a> {
     pub(super) records: bool,
     /// The latencies of items recorded so far, in milliseconds.
     pub(super) latencies: Vec<f64>,
-    /// The number of items in the batches that have ended so far.
+    /// The number of items in the batches that have ended so far, for the throughput.
     pub(super) finished: u64,
-    /// The number of batches that have ended so far.
+    /// The number of batches that have ended so far, for the figures of the run.
     pub(super) batches: u64,
-    /// The number of items of the largest batch so far.
+    /// The number of items of the largest batch so far, for the figures of the run.
     pub(super) largest: u64,
 }
 

@@ -32,7 +32,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Every family of cost curves.
+    /// Every family of cost curves, from which the generator draws.
     pub const ALL: [Self; 9] = [
         Self::Linear,
         Self::Sublinear,
@@ -61,7 +61,7 @@ impl Family {
         }
     }
 
-    /// Returns the family to which a cost curve belongs.
+    /// Returns the family to which a cost curve belongs, so that tests can group worlds by it.
     #[must_use]
     pub fn of(curve: &Curve) -> Self {
         match curve {
@@ -145,7 +145,7 @@ impl std::str::FromStr for Family {
     }
 }
 
-/// The error of a text that names no family of cost curves.
+/// The error of a text that should name a family of cost curves and names none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFamily(String);
 
@@ -214,7 +214,8 @@ impl World {
 fn noise(draw: &mut Draw) -> Noise {
     match draw.below(4) {
         0 => Noise::None,
-        // A log-normal distribution with the coefficient of variation cv has the sigma sqrt(ln(1 + cv^2)).
+        // A log-normal distribution with the coefficient of variation cv has the sigma sqrt(ln(1 + cv^2)), so
+        // the world's noise gets this sigma.
         1 | 2 => {
             let cv: f64 = draw.of(&[0.05, 0.2, 0.5, 1.0]);
             Noise::LogNormal((1.0 + cv * cv).ln().sqrt().min(0.8325))

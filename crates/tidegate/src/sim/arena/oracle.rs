@@ -1,4 +1,5 @@
-//! Searches for the best fixed setting of a controller in a simulated world.
+//! Searches for the best fixed setting of a controller in a simulated world, as the measure for controllers
+//! that adapt.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use super::run::{Outcome, Span, run};
 use super::world::{Demand, Server, World, grid_size};
 use crate::controller::{Bounded, Controller, Fixed};
 
-/// A fixed setting of a controller: limit, linger and number in flight.
+/// A fixed setting of a controller, which the search tries: limit, linger and number in flight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
     /// The greatest number of items that a batch may take.
@@ -32,7 +33,8 @@ impl std::fmt::Display for Setting {
 }
 
 impl Setting {
-    /// Returns the setting with the largest batches of `world`, one at a time, without a linger.
+    /// Returns the setting with the largest batches of `world`, one at a time, without a linger, which serves
+    /// loads well where large batches cost little.
     #[must_use]
     pub const fn greedy(world: &World) -> Self {
         Self {
@@ -53,7 +55,7 @@ impl Setting {
     }
 
     /// Returns whether the limit and the number in flight of `other` each differ by at most half an octave
-    /// from those of this setting.
+    /// from those of this setting, so that the second round of the search tries `other`.
     fn is_near(self, other: Self) -> bool {
         let near = |a: f64, b: f64| (0.6..1.7).contains(&(a / b));
         near(self.limit as f64, other.limit as f64)
@@ -216,7 +218,8 @@ impl Search<'_> {
         }
     }
 
-    /// Returns whether batches of this setting can keep up with the load of the world.
+    /// Returns whether batches of this setting can keep up with the load of the world. The search skips other
+    /// settings.
     fn keeps_up(&self, setting: Setting) -> bool {
         let rate = setting.saturated(self.world);
         match self.world.demand {
@@ -235,7 +238,7 @@ impl Search<'_> {
         order.into_iter().map(|t| t.0).collect()
     }
 
-    /// Returns the `n` best settings for each of the three scores, in the order of the grid.
+    /// Returns the `n` best settings for each of the three scores, in the order of the grid, for longer runs.
     fn best(&self, n: usize) -> Vec<Setting> {
         let mut best: Vec<Setting> = Vec::new();
         for metric in 0..3 {

@@ -10,7 +10,8 @@ use super::world::{Demand, World, grid_size};
 pub struct Premises {
     /// The best throughput of the slowest mode while a backlog fills every batch, in items a millisecond.
     pub capacity: f64,
-    /// The coefficient of variation of the costs of batches of one size.
+    /// The coefficient of variation of the costs of batches of one size: the noise against which a controller
+    /// learns.
     pub cv: f64,
     /// The share of the capacity that the load leaves unused.
     pub slack: f64,
@@ -47,7 +48,7 @@ impl std::fmt::Display for Breach {
             Self::Infeasible(share) => {
                 write!(
                     f,
-                    "infeasible: the best setting completes {share:.2} of the arrivals, 1.05 are needed"
+                    "infeasible: the best setting completes {share:.2} times the arrivals, 1.05 are needed"
                 )
             }
             Self::Steep(low, high) => {
@@ -82,7 +83,7 @@ const ROUNDS: f64 = 30.0;
 const SLACK_CLOSED: f64 = 0.3;
 
 impl Premises {
-    /// Returns the figures of `world`, if it satisfies the premises.
+    /// Returns the figures of `world`, if the world satisfies the premises.
     ///
     /// # Errors
     /// The first premise that the world does not satisfy.
@@ -123,7 +124,8 @@ impl Premises {
         })
     }
 
-    /// Returns the time of L batches of the best fixed setting in mode `i`, in milliseconds.
+    /// Returns the time of L batches of the best fixed setting in mode `i`, in milliseconds, during which a
+    /// controller may learn.
     pub(super) fn learn_ms(world: &World, i: usize) -> f64 {
         let capacity = capacity(world);
         let mode = world.mode(i);
@@ -137,7 +139,7 @@ impl Premises {
         batches.max(ROUNDS * run.in_flight) * run.batch_ms
     }
 
-    /// Returns the time at which learning in the last mode ends, in milliseconds.
+    /// Returns the time at which learning in the last mode ends, in milliseconds, from which results count.
     #[must_use]
     pub fn warm_ms(&self, world: &World) -> f64 {
         let last = world.modes() - 1;

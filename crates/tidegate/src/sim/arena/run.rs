@@ -32,7 +32,7 @@ pub struct Outcome {
     pub batches: u64,
     /// The number of items in the largest batch of the part that counts.
     pub batch_max: u64,
-    /// The largest backlog of the whole run, in items.
+    /// The largest backlog of the whole run, in items, to see whether the controller kept up.
     pub backlog_max: u64,
     /// The growth of the backlog over the part that counts, as a share of the items that were handled in that
     /// part.

@@ -16,7 +16,7 @@ use crate::controller::Controller;
 /// of a stable backlog.
 pub const SLOPE_MAX: f64 = 0.01;
 
-/// The backlog of a controller in one mode of a world.
+/// The backlog of a controller in one mode of a world, as the promise of a stable backlog judges it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Backlog {
     /// The growth of the backlog over the second half of the mode, as a share of the arrivals.
@@ -82,7 +82,7 @@ impl Cell {
 }
 
 /// Measures the backlog of each part of a run at this capacity and rate of arrivals, in items a millisecond;
-/// `ends_ms` are the ends of the parts.
+/// `ends_ms` are the ends of the parts, which are the modes of the world.
 fn backlogs(
     world: &World,
     seed: u32,
@@ -98,7 +98,8 @@ fn backlogs(
         let mut line = Line::new((from + end) / 2.0, end);
         let mut backlog = Backlog::default();
         // Two counts at the middle of the part: the items and the batches done by then. And two times since
-        // the middle: the time with a running batch, and the running times of all batches together.
+        // the middle: the time with a running batch, and the running times of all batches together. From
+        // their differences follow the means over the second half.
         let mut half = (0, 0, 0.0, 0.0);
         while runs && (sim.now as f64) < end * 1e6 {
             let (before, waiting) = (sim.now as f64 / 1e6, sim.queue.len());
@@ -125,7 +126,8 @@ fn backlogs(
     out
 }
 
-/// The straight line that fits a step function best, computed from its integrals.
+/// The straight line that fits the backlog over time, a step function, best. The line is computed from
+/// integrals.
 struct Line {
     from: f64,
     until: f64,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::cell::{Best, Cell, Effort, Kind, Marks, SEEDS};
 use super::oracle::Setting;
 
-/// The length of the runs of the fixed cells.
+/// The length of the runs of the fixed cells, short enough for tests.
 pub const FIXED_EFFORT: Effort = Effort {
     items_max: 1_000_000,
 };
@@ -78,7 +78,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// The error of a line of text that is not an entry of the table.
+/// The error of a line of text that is not an entry of the table of fixed cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryError(String);
 

@@ -98,8 +98,8 @@ impl Curve {
     }
 }
 
-/// Returns the number of items at index `i` of the half-octave grid, which has the numbers 2^e and 1.5·2^e:
-/// 1, 2, 3, 4, 6, 8, ...
+/// Returns the number of items at index `i` of the half-octave grid, the sizes of a table of costs: the
+/// numbers 2^e and 1.5·2^e, that is 1, 2, 3, 4, 6, 8, ...
 #[must_use]
 pub(super) fn grid_size(i: usize) -> u64 {
     match i {
@@ -156,7 +156,7 @@ impl Noise {
         }
     }
 
-    /// Returns the coefficient of variation of the factors.
+    /// Returns the coefficient of variation of the factors, which says how strong the noise is.
     #[must_use]
     pub fn cv(self) -> f64 {
         match self {
@@ -189,7 +189,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// Returns whether the server can run more than one batch at once.
+    /// Returns whether the server can run more than one batch at once, so that a number in flight matters.
     #[must_use]
     pub const fn is_parallel(self) -> bool {
         !matches!(self, Self::Serial)
@@ -218,7 +218,7 @@ pub enum Demand {
     Full(u64),
 }
 
-/// A simulated world: costs, noise, server and load.
+/// A simulated world, in which controllers are tried: costs, noise, server and load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
     /// The name of the world; for a generated world it names the seed.
@@ -260,13 +260,14 @@ impl World {
         }
     }
 
-    /// Replaces the noise of the costs.
+    /// Replaces the noise of the costs, and returns the world.
     #[must_use]
     pub fn noise(self, noise: Noise) -> Self {
         Self { noise, ..self }
     }
 
-    /// Replaces the server. A controller may then run at most `in_flight_max` batches at once.
+    /// Replaces the server, and returns the world. A controller may then run at most `in_flight_max` batches
+    /// at once.
     #[must_use]
     pub fn on(self, server: Server, in_flight_max: u32) -> Self {
         Self {
@@ -277,7 +278,7 @@ impl World {
     }
 
     /// Returns the mean cost, in milliseconds, of a batch of `n` items that starts at `t_ms` while `running`
-    /// others run.
+    /// other batches run.
     #[must_use]
     pub fn mean(&self, n: u64, t_ms: f64, running: u32) -> f64 {
         let mut curve = &self.curve;
@@ -316,7 +317,8 @@ impl World {
         }
     }
 
-    /// Returns the number of modes of the world: the costs at the start, and each change.
+    /// Returns the number of modes of the world: the time with the first costs, and one for each change of
+    /// the costs.
     #[must_use]
     pub fn modes(&self) -> usize {
         1 + self.then.len()
@@ -331,8 +333,8 @@ impl World {
         }
     }
 
-    /// Returns the same world with the costs of mode `i` throughout; past the last mode, with the costs of
-    /// the last mode.
+    /// Returns this world with the costs of mode `i` throughout, to study one mode alone; past the last mode,
+    /// with the costs of the last mode.
     #[must_use]
     pub fn mode(&self, i: usize) -> Self {
         let curve = match i.min(self.then.len()).checked_sub(1) {

@@ -26,8 +26,8 @@ pub(super) struct Closed {
     /// True once the search has measured the first step, whether the step paid or not. From then on, the
     /// first step that does not pay ends the doubling and halving of the concurrency.
     stepped: bool,
-    /// The number of steps in a row that did not pay, counted once the doubling has ended. The search then
-    /// rests longer between steps.
+    /// The number of steps in a row that did not pay, counted once the doubling has ended. It determines the
+    /// factor of the next step.
     vain: usize,
     /// The rate at which items end at the concurrency in force, and at the concurrency on trial: the search
     /// compares the two.

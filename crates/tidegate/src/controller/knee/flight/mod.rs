@@ -130,7 +130,7 @@ pub(super) struct Flight {
     /// while it ran.
     turn: u32,
     /// The number of batches that must end until all running batches belong to the present concurrency. Until
-    /// then no batch counts for a trial.
+    /// then no cost counts for a slowdown.
     settling: u32,
     running: u32,
     /// The number of items in running batches, which are part of the items in the system.
