@@ -14,7 +14,7 @@ use tidegate::controller::Exponential;
 const ROUNDS: usize = 7;
 const CASTS: u64 = 4_000_000;
 
-/// A handler that counts items and batches, and does nothing else.
+/// A handler that counts items and batches and does nothing else, so that the bench measures the actor alone.
 #[derive(Default)]
 struct Noop {
     items: u64,
@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     round_trip()
 }
 
-/// Returns two results of one round: the millions of casts a second until the actor has handled the last one,
+/// Runs one round of casts. Returns the millions of casts a second until the actor has handled the last one,
 /// and the number of batches.
 fn round(producers: u64, buffer: usize) -> Result<(f64, u64), Box<dyn Error>> {
     let actor = Builder::new().spawn(Noop::default())?;
@@ -94,7 +94,7 @@ fn round(producers: u64, buffer: usize) -> Result<(f64, u64), Box<dyn Error>> {
             });
         }
     });
-    // The call is a barrier: the actor answers it after every cast before it.
+    // The call is a barrier: the actor answers it only after it has handled every earlier cast.
     let handled = actor.blocking_call(0)?;
     let rate = handled as f64 / start.elapsed().as_secs_f64() / 1e6;
     assert_eq!(handled, each * producers + 1);

@@ -50,19 +50,19 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-// ---- the cells
+// ---- the cells (workloads) of the bench
 
 /// A workload, with the contestants that do it. The ratios compare each contestant with the first.
 struct Cell {
     name: String,
-    /// The name of the figure that the ratios compare.
+    /// The name of the figure that the ratios compare, for the printed line.
     figure: &'static str,
     contestants: Vec<(&'static str, Contestant)>,
 }
 
 type Contestant = Box<dyn Fn() -> Result<Sample, Failure>>;
 
-/// The result of one run of one contestant.
+/// The result of one run of one contestant: the figure of the cell, and its costs.
 #[derive(Clone, Copy)]
 struct Sample {
     /// The value of the figure that the ratios compare.
@@ -101,7 +101,7 @@ impl Cell {
     }
 }
 
-/// Returns the median, the smallest and the largest of `values`.
+/// Returns the median, the smallest and the largest of `values`, to print a figure with its spread.
 fn spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -206,7 +206,8 @@ fn round_trips(workers: usize, callers: usize, cost: Duration) -> Cell {
     }
 }
 
-/// Runs `future` as a task of a runtime of its own, so that all CPU time spent meanwhile belongs to it.
+/// Runs `future` as a task of a runtime of its own, so that all CPU time spent meanwhile belongs to this
+/// task.
 fn on<F>(workers: usize, future: F) -> Result<Sample, Failure>
 where
     F: Future<Output = Result<Sample, Failure>> + Send + 'static,
@@ -287,7 +288,7 @@ struct Call {
     answer: oneshot::Sender<u64>,
 }
 
-/// The work that a [`Loop`] does for each batch.
+/// The work that a [`Loop`] does for each batch, in place of a handler.
 trait Work: Send + 'static {
     fn work(&mut self, items: usize) -> impl Future<Output = Result<(), Failure>> + Send;
 }
@@ -409,7 +410,8 @@ impl Callee for BlockingLoop {
 
 #[derive(Clone, Copy)]
 enum Start {
-    /// The loop with `recv_many`; true if it yields before it takes the next batch.
+    /// The loop with `recv_many`; true if the loop yields before it takes the next batch, so that callers can
+    /// call again.
     Loop(bool),
     /// The loop with `recv_many`, with the number of callers as its limit and a linger of 1 ms.
     Linger,

@@ -10,7 +10,8 @@ use tidegate::controller::{
     BatchId, Bounds, Choice, Controller, Event, Knee, Load, Objective, Reason,
 };
 
-/// Runs the cycle of one batch, out of a backlog that is sometimes above the limit and sometimes not.
+/// Runs the cycle of one batch through a controller, out of a backlog that is sometimes above the limit and
+/// sometimes not.
 fn cycle(c: &mut dyn Controller, i: u64) -> u64 {
     let now = Time::from_nanos(i * 10_000);
     let backlog = 1 + (i * 7919) % 12_000;
@@ -49,7 +50,7 @@ fn cycle(c: &mut dyn Controller, i: u64) -> u64 {
     .limit_items
 }
 
-/// Runs the cycle of [`cycle`] through a boundary, which bounds the controller itself.
+/// Runs the cycle of [`cycle`] through a boundary, which itself keeps the controller within its bounds.
 fn boundary_cycle(b: &mut Boundary, i: u64) -> u64 {
     let now = Time::from_nanos(i * 10_000);
     let backlog = 1 + (i * 7919) % 12_000;
@@ -71,7 +72,7 @@ fn boundary_cycle(b: &mut Boundary, i: u64) -> u64 {
     b.limit().items
 }
 
-/// Runs a lone caller of an actor: its call arrives, forms a batch of its own, and is answered.
+/// Runs the cycle of a lone caller of an actor: its call arrives, forms a batch of its own, and is answered.
 fn lone_cycle(b: &mut Boundary, i: u64) -> u64 {
     let at = |ns| Time::from_nanos(i * 400 + ns);
     let one = Load::items(1);

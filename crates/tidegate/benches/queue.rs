@@ -104,7 +104,8 @@ fn cases() -> Vec<(String, How)> {
     all
 }
 
-/// Reads cases from stdin, runs each of them, and prints its result, line by line.
+/// Reads cases from stdin, runs each of them, and prints its result line by line, for a script that compares
+/// rivals.
 fn serve() {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -128,7 +129,8 @@ fn serve() {
     }
 }
 
-/// Measures the time from the push to the hand-out, at 1000 items a second for two seconds.
+/// Measures the time from an item's push until the consumer hands it out, at 1000 items a second for two
+/// seconds.
 fn paced(how: How) {
     let (queue, mut consumer) = Builder::new(CAPACITY)
         .build::<Instant>()
@@ -177,8 +179,8 @@ fn paced(how: How) {
     );
 }
 
-/// Returns the rate in millions of items a second, and the mean number of items that the consumer drained at
-/// once.
+/// Runs producers and a consumer. Returns the rate in millions of items a second, and the mean number of
+/// items that the consumer drained at once.
 fn run(producers: u64, how: How, items: u64) -> (f64, f64) {
     let (queue, consumer) = Builder::new(CAPACITY).build::<u64>().expect("a capacity");
     let each = items / producers;
@@ -293,7 +295,8 @@ impl End {
     }
 }
 
-/// Storm's rule: adds one to the limit after a full batch, and halves the limit after any other batch.
+/// Storm's rule for the bench: adds one to the limit after a full batch, and halves the limit after any other
+/// batch.
 struct Growing {
     limit: u64,
     max: u64,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate::batcher::{AsyncHandler, Batch, Builder, Cause, Flow, Handled};
 
-/// A handler that stands for a table of a database. A real one would hold a connection.
+/// A handler that stands for a table of a database. A real handler would hold a connection.
 struct Table {
     rows: u64,
     items: Vec<String>,
@@ -33,7 +33,8 @@ impl AsyncHandler for Table {
             self.rows += 1;
             Ok(self.rows)
         });
-        // One result an item, in the order of the items.
+        // The handler returns one result an item, in the order of the items, so that each caller gets its
+        // own.
         batch.answer_each(results);
         Ok(Flow::Continue)
     }

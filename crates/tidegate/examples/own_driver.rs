@@ -15,10 +15,10 @@ use tidegate::{Clock, Time};
 /// The greatest number of items that wait in the loop; further items wait in the channel.
 const BACKLOG_MAX: usize = 1024;
 
-/// A waiting item, with its arrival time first.
+/// A waiting item, with its arrival time first, from which the boundary computes its age.
 type Waiting = (Time, u64);
 
-/// Serves the channel until its senders are gone.
+/// Serves the channel in batches until its senders are gone.
 fn serve(items: &Receiver<u64>, mut handle: impl FnMut(&[u64])) -> Result<(), Box<dyn Error>> {
     // The boundary holds no batch back that has reached the bounds, so a full backlog goes immediately.
     let bounds = Bounds::items(1, BACKLOG_MAX as u64);
@@ -67,8 +67,8 @@ fn serve(items: &Receiver<u64>, mut handle: impl FnMut(&[u64])) -> Result<(), Bo
                 Ok(item) => first = Some(item),
                 Err(_) => break,
             },
-            // This loop runs one batch at a time and does not poll while it runs, so the boundary is never
-            // busy.
+            // This loop runs one batch at a time and does not poll while the batch runs, so the boundary is
+            // never busy.
             Step::Busy { .. } => return Err("a batch runs already".into()),
         }
     }

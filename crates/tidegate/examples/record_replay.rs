@@ -19,7 +19,8 @@ fn default_controller() -> Result<Knee, KneeError> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // `Shadow` obeys the first controller and only asks the second one. `Recorder` keeps events and answers.
+    // `Shadow` obeys the first controller and only asks the second one, to compare the two. `Recorder` keeps
+    // events and answers.
     let compared = Shadow::new(default_controller()?, Fixed::new(16).controller());
     let recorder = Arc::new(Mutex::new(Recorder::new(compared, 100_000)));
     let rows = Builder::new()
@@ -36,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
     println!("{:#?}", recorder.inner().comparison());
-    // The log is text. It may be kept, and read on another machine.
+    // The log is text. A user may keep it, and read it on another machine.
     let text = write_log(recorder.log());
     println!(
         "{} entries, the second one: {:?}",

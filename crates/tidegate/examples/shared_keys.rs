@@ -11,13 +11,13 @@ use std::time::Duration;
 use tidegate::batcher::Builder;
 use tokio::sync::Semaphore;
 
-/// A payment into an account.
+/// A payment into an account, where the account is the key that keeps payments in order.
 struct Payment {
     account: u32,
     amount: i64,
 }
 
-/// A server that works on four requests at once; the others wait in it.
+/// A server that works on four requests at once; the other requests wait in the server.
 struct Server {
     slots: Semaphore,
     balances: Mutex<HashMap<u32, i64>>,

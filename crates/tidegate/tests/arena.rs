@@ -24,8 +24,8 @@ const LINE: Curve = Curve::Linear {
     b: 3.0 / 256.0,
 };
 
-/// Runs the world under the default controller and under the greedy one, and measures after
-/// `warm` milliseconds.
+/// Runs the world under the default controller and under the greedy rule, and measures both after `warm`
+/// milliseconds, the time for learning.
 fn both(world: &World, warm: f64) -> [Outcome; 2] {
     let bounds = Bounds::items(1, world.items_max);
     let span = Span {

@@ -28,7 +28,7 @@ fn ours(world: &World) -> impl Controller + use<> {
     Bounded::new(knee.anticipating(), bounds).expect("valid bounds")
 }
 
-/// Returns the outcome of the default after its first 300 batches.
+/// Returns the outcome of a run under the default controller after its first 300 batches, in which it learns.
 fn learned(world: &World) -> Outcome {
     let capacity = capacity(world);
     let learning = Span {
@@ -45,8 +45,8 @@ fn learned(world: &World) -> Outcome {
     run(world, 11, capacity, span, &mut ours(world))
 }
 
-/// Returns the highest throughput of a fixed number of batches, without a wait and without a limit
-/// that cuts batches.
+/// Returns the highest throughput of a fixed number of batches at once, without a wait and without a limit
+/// that cuts batches, as the measure for the default.
 fn best(world: &World, numbers: &[u32]) -> f64 {
     let span = Span {
         warm_ms: 100.0,
@@ -67,9 +67,9 @@ fn best(world: &World, numbers: &[u32]) -> f64 {
     numbers.iter().flat_map(of).fold(0.0, f64::max)
 }
 
-/// The goal is a throughput of 0.95 of the best fixed number of batches, and at most one batch more than the
-/// slots. All but three of 27 cases reach this throughput. The worst has 0.89, because a few hundred batches
-/// are few where many callers share them.
+/// The goal of the default controller is a throughput of 0.95 of the best fixed number of batches, and at
+/// most one batch more than the server has slots. All but three of 27 cases reach this throughput. The worst
+/// case has 0.89, because a few hundred batches are few where many callers share them.
 #[test]
 fn as_many_batches_run_as_the_server_has_slots() {
     let mut shares = Vec::new();

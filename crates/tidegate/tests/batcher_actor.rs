@@ -222,7 +222,7 @@ fn full_in_bytes_refuses_or_waits<D: Driver>() {
         buffered.join().unwrap().unwrap();
     });
     drop(caster);
-    // The item weighs more than the whole room. The actor accepts it once no other item waits.
+    // The item weighs more than the whole room for bytes. The actor accepts it once no other item waits.
     handle.blocking_cast(1000).unwrap();
     handle.blocking_drain(LONG).unwrap();
     assert_eq!(log.items().iter().sum::<u64>(), 6 + 4 + 7 + 3 + 2 + 1000);
@@ -296,7 +296,7 @@ fn a_caster_flushes_in_order<D: Driver>() {
     hold.let_go();
     assert_eq!(handle.blocking_call(21).unwrap(), 210);
     assert_eq!(log.items(), (0..=21).collect::<Vec<_>>());
-    // A caster owns the last handle. The actor handles the items in its buffer.
+    // A caster owns the last handle. The actor must handle the items in the caster's buffer, too.
     let mut caster = handle.buffered();
     caster.blocking_cast(22).unwrap();
     drop(handle);
@@ -453,7 +453,7 @@ fn a_handler_that_never_returns_is_reported<D: Driver>() {
     assert_eq!(handle.blocking_stop("now", LONG).unwrap(), [1, 2]);
 }
 
-/// A fold that adds up items, and ends each batch at a sum of 100.
+/// A fold that adds up items, and ends each batch at a sum of 100, to test batches of the user's own type.
 struct Sums(Log);
 
 impl Fold for Sums {
@@ -630,7 +630,7 @@ fn a_linger_waits_for_company_and_not_longer<D: Driver>() {
     assert!(log.sizes().iter().all(|&n| n == 3), "{:?}", log.sizes());
 
     let log = Log::default();
-    // The linger is so long that the actor looks at the queue before its end, even on a busy machine.
+    // The linger is so long that the actor looks at the queue before the linger ends, even on a busy machine.
     rule.linger_ns = 200_000_000;
     let hasty = builder().controller(rule.controller()).bounds(bounds);
     let handle = D::start(hasty, Scripted::new(&log)).unwrap();

@@ -89,7 +89,7 @@ fn a_cast_allocates_nothing_and_a_call_one_slot() {
             handle.blocking_call(n).unwrap();
         }
     };
-    // Runs until the buffers are large enough for most batches.
+    // The test casts until the buffers are large enough for most batches, because growing them allocates.
     for _ in 0..200 {
         round(1);
     }
@@ -140,7 +140,7 @@ fn regression_13_idle_memory_is_given_back() {
     let busy = LIVE.load(SeqCst);
     let buffer = 8192 * size_of::<Op<u64, u64, std::convert::Infallible>>();
     until(|| LIVE.load(SeqCst) + buffer / 2 < busy);
-    // The actor wakes up again for new items.
+    // The actor must wake up again for new items, after it freed its memory.
     casts(&handle);
     handle.blocking_drain(LONG).unwrap();
 }

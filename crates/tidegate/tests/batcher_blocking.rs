@@ -218,7 +218,7 @@ fn from_within(
     let answer = |own: &OnceLock<_>, handle: Handle<u64, Option<WouldBlock>>| {
         own.set(handle.clone()).unwrap();
         let answer = handle.blocking_call(0).unwrap();
-        // The handler owns a handle, so the actor would not end by itself.
+        // The handler owns a handle to its own actor, so the actor would not end by itself.
         handle.blocking_stop("done", LONG).unwrap();
         answer
     };
@@ -394,7 +394,7 @@ fn an_actor_whose_runtime_shuts_down_says_so() {
     assert_eq!(handle.stats().panics, 0);
 }
 
-/// Takes each call out of its batch and never answers.
+/// A handler that takes each call out of its batch and never answers, so that callers wait.
 struct Never;
 
 impl AsyncHandler for Never {

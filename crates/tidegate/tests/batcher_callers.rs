@@ -14,7 +14,7 @@ use tidegate::controller::{Controller, Decision, Event, Reason, Snapshot, When};
 
 type Owned = OwnedBatch<u64, u64>;
 
-/// A controller that takes the whole backlog, and counts the calls without an answer.
+/// A controller that takes the whole backlog, and counts the calls without an answer by its events.
 #[derive(Default)]
 struct Count {
     open: u64,
@@ -87,7 +87,7 @@ fn a_caller_with_an_answer_is_not_counted_twice() {
         for request in requests.drain(..) {
             assert_eq!(request.blocking_wait().unwrap(), 1);
         }
-        // The latest batches are not done, because at most a few may run at once.
+        // The latest batches are not done yet, because a few batches may run at once.
         if answered.len() > 3 {
             answered.drain(..).for_each(Owned::done);
         }

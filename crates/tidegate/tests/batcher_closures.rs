@@ -39,13 +39,13 @@ fn even(item: u64) -> Result<u64, Odd> {
     }
 }
 
-/// Returns the cause that a failed call has in the chain of its error.
+/// Returns the number in the cause that the error of a failed call carries.
 fn cause<T: fmt::Debug>(answer: Result<T, CallError<u64>>) -> u64 {
     let error = answer.unwrap_err();
     error.source().unwrap().downcast_ref::<Odd>().unwrap().0
 }
 
-/// A handler that calls one function with each batch.
+/// A handler that calls one function with each batch, so that a test can give any function.
 struct Handling<F>(F);
 
 impl<F: FnMut(&mut Batch<u64, u64>) -> Handled + Send + 'static> Handler for Handling<F> {
@@ -266,7 +266,7 @@ fn the_path_from_a_call_to_its_cause_is_whole() {
     assert_eq!(chain.last().unwrap().downcast_ref(), Some(&Odd(9)));
 }
 
-/// A check of types: a handle may cross `catch_unwind`.
+/// Checks at compile time that a handle may cross `catch_unwind`, so that a program can use it after a panic.
 #[test]
 fn a_handle_is_used_after_a_panic_beside_it() {
     fn crosses<V: std::panic::UnwindSafe + std::panic::RefUnwindSafe>(_: &V) {}

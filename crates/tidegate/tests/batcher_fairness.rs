@@ -19,7 +19,7 @@ use tidegate::controller::{Bounds, Fixed};
 /// The bound on the bytes that may wait for the actor.
 const BOUND: u64 = 1_000;
 
-/// The number and the bytes of a producer's accepted items.
+/// The number and the bytes of a producer's accepted items, to compare producers.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     items: u64,
@@ -59,7 +59,7 @@ fn mixed(n: u64) -> u64 {
     [1, 3, 10, 30, 100][(drawn % 5) as usize]
 }
 
-/// Weighs every item with nine tenths of the bound, so that two items never fit.
+/// Returns a weight of nine tenths of the bound, so that two items never fit.
 fn large(_: u64) -> u64 {
     BOUND * 9 / 10
 }
@@ -67,8 +67,9 @@ fn large(_: u64) -> u64 {
 /// Returns each producer's accepted items, first of the blocking threads, then of the tasks. The run stops
 /// after about `total` items beyond the first of each producer. An item weighs as many bytes as its value.
 fn shares(threads: &[Sizes], tasks: &[Sizes], total: u64) -> Vec<Share> {
-    // The runs take turns, and each is long in comparison with the time that a busy machine takes its
-    // processors away from a producer. The other producers get the room that such a producer leaves.
+    // The tests of this file run one after the other, and each is long in comparison with the time that a
+    // busy machine takes its processors away from a producer. The other producers get the room that such a
+    // producer leaves.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let handled = Arc::new(AtomicU64::new(0));
@@ -180,7 +181,7 @@ fn a_sender_in_line_ends_each_wait_for_company() {
     let handle = Builder::new()
         .controller(fixed)
         .bounds(bounds)
-        // One item leaves room, but too little for another.
+        // One waiting item leaves room for one byte, too little for another item.
         .weigh(|_| 3)
         .capacity_bytes(4)
         .spawn(each_batch(move |items: &mut Vec<u64>| {
@@ -192,7 +193,8 @@ fn a_sender_in_line_ends_each_wait_for_company() {
             let handle = &handle;
             s.spawn(move || handle.blocking_cast(n).unwrap());
         }
-        // Each item gets room once the actor takes the item before it. No item ends the wait of the last.
+        // Each item gets room once the actor takes the item before it. No later item ends the wait of the
+        // last.
         until(|| handled.load(Relaxed) == 4);
     });
     handle.blocking_drain(LONG).unwrap();

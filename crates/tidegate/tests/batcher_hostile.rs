@@ -115,7 +115,7 @@ fn a_message_that_panics_when_dropped_at_the_end_leaves_no_caller_waiting() {
     });
 }
 
-/// A test of a handler that panics with a payload which panics again when dropped.
+/// Tests a handler that panics with a payload which panics again when dropped.
 #[test]
 fn a_payload_that_panics_when_dropped_does_not_end_the_actor() {
     let mut first = true;
@@ -133,7 +133,7 @@ fn a_payload_that_panics_when_dropped_does_not_end_the_actor() {
     handle.blocking_call(2).unwrap();
 }
 
-/// The actor once did not catch a panic in the handler's code before the first await.
+/// Tests a defect: the actor once did not catch a panic in the handler's code before the first await.
 #[cfg(feature = "tokio")]
 #[test]
 fn a_panic_before_the_first_await_loses_only_its_batch() {
@@ -240,7 +240,7 @@ impl Wake for Count {
     }
 }
 
-/// Each poll of a sender once left one more waker in the line.
+/// Tests a defect: each poll of a sender once left one more waker in the line.
 #[test]
 fn a_sender_polled_often_waits_once() {
     let log = Log::default();

@@ -29,7 +29,7 @@ tests! {
     regression_20_dropping_the_last_handle_drains
 }
 
-/// A handler that ends its batch after each item divisible by 5.
+/// A handler that ends its batch after each item divisible by 5, to test batches that the handler ends early.
 struct Fives(Scripted);
 
 impl Handler for Fives {
@@ -99,7 +99,7 @@ fn regression_7_callers_that_gave_up_are_not_handled<D: Driver>() {
     drop(handle.blocking_send_request(104).unwrap());
     hold.let_go();
     handle.blocking_drain(LONG).unwrap();
-    // Cancelled calls do not fill batches either.
+    // The actor skips cancelled calls, so they do not fill batches either.
     assert_eq!(log.batches(), [vec![0], vec![1, 2], vec![3]]);
     let stats = handle.stats();
     assert_eq!((stats.cancelled, stats.items, stats.bytes), (5, 4, 28));

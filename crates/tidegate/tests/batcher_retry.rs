@@ -86,7 +86,7 @@ fn tries_are_counted<D: Driver>() {
         batch.answer(answers);
         Flow::Continue
     });
-    // The actor has the default controller, which counts calls that arrive and callers that return.
+    // The actor has the default controller, which counts the calls that arrive and the callers that return.
     let handle = D::start(builder(), handler).unwrap();
     let requests: Vec<_> = (1..=9)
         .map(|n| handle.try_send_request(n).unwrap())
@@ -178,7 +178,7 @@ fn a_panic_loses_items_given_back_with_their_batch<D: Driver>() {
         .map(|n| handle.try_send_request(n).unwrap())
         .collect();
     hold.let_go();
-    // The batches hold 0, then 0 to 2, then 3 to 5, then 6.
+    // The handler gets these batches: item 0, then items 0 to 2, then 3 to 5, then 6.
     let answers: Vec<_> = requests.into_iter().map(|r| r.blocking_wait()).collect();
     assert!(
         answers[..4]

@@ -361,7 +361,7 @@ fn keys_keep_their_order_and_pass_each_other() {
             }
             let batch = match batches.try_recv() {
                 Ok(batch) => batch,
-                // No batch runs and items remain, so the next batch must come.
+                // No batch runs and items remain, so the actor must hand out the next batch.
                 Err(_) if running.is_empty() && total == 600 && handled < 600 => next(&batches),
                 Err(_) => continue,
             };
@@ -399,7 +399,7 @@ fn items_of_a_busy_key_are_bounded_and_others_pass_them() {
     cast(&handle, 2);
     let other = next(&batches);
     assert_eq!(items(&other), [2], "2 passes 11");
-    // The actor accepts the queue's capacity and sets as many items aside, then refuses more.
+    // The actor accepts as many items as the queue's capacity, sets as many aside, and then refuses more.
     let mut accepted = vec![11];
     let mut refused = 0;
     while refused < 1000 {

@@ -16,7 +16,7 @@ use tidegate::controller::{
     Bounds, BoundsError, Controller, Event, Fixed, Reason, Recorder, replay,
 };
 
-/// A stream to which the test adds items.
+/// A stream to which the test adds items, so that the test decides which items are ready.
 #[derive(Clone, Default)]
 struct Source(Arc<Mutex<State>>);
 

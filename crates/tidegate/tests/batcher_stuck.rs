@@ -37,7 +37,7 @@ fn answer(mut batch: Owned) {
     batch.done();
 }
 
-/// Acts as a lone caller that gets an answer to each call before the next.
+/// Acts as a lone caller that makes `n` calls and gets an answer to each call before the next.
 fn calls(handle: &H, batches: &Receiver<Owned>, n: u64) {
     for i in 0..n {
         let request = send(handle, i);

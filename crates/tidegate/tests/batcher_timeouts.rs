@@ -21,7 +21,7 @@ fn full(builder: Builder<u64>) -> (H, Hold) {
     (handle, hold)
 }
 
-/// Returns one builder with a bound in items and one with a bound in bytes.
+/// Returns a builder with a bound in items and a builder with a bound in bytes, so that a test covers both.
 fn bounds() -> [Builder<u64>; 2] {
     let bytes = builder().weigh(|_| 5).capacity_bytes(20);
     [builder().capacity(4), bytes]

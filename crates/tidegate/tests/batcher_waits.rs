@@ -16,7 +16,7 @@ use tidegate::controller::{Fixed, Greedy};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, yield_now};
 
-/// A handler that handles a batch once the gate gives it a permit.
+/// A handler that handles a batch once the gate gives it a permit, so that the test decides when batches end.
 struct Gated {
     inner: Scripted,
     gate: Arc<Semaphore>,
@@ -45,7 +45,7 @@ fn runtime(timer: bool) -> tokio::runtime::Runtime {
     builder.build().unwrap()
 }
 
-/// Starts `callers` tasks that call without end.
+/// Starts `callers` tasks that call the actor without end.
 fn call_without_end(handle: &H, callers: u64) -> Vec<JoinHandle<()>> {
     let caller = |n| {
         let handle = handle.clone();
@@ -54,8 +54,8 @@ fn call_without_end(handle: &H, callers: u64) -> Vec<JoinHandle<()>> {
     (0..callers).map(|n| tokio::spawn(caller(n))).collect()
 }
 
-/// Returns the sizes of the first two batches. Four callers find the actor free, and four others
-/// call while it works.
+/// Returns the sizes of the first two batches. Four callers find the actor free, and four other callers call
+/// while it works.
 async fn sizes_of_two_groups(builder: Builder<u64>) -> Vec<usize> {
     let (log, gate) = (Log::default(), Arc::new(Semaphore::new(0)));
     let inner = Scripted::new(&log);
@@ -97,7 +97,7 @@ fn a_rule_that_anticipates_no_callers_takes_the_items_that_wait() {
     assert_eq!(sizes, [4, 4], "the groups take turns");
 }
 
-/// Calls an actor of `builder` on a runtime without a timer.
+/// Makes `calls` calls to an actor of `builder`, on a runtime without a timer.
 fn call_without_timer(builder: Builder<u64>, calls: u64) {
     let calls_made = runtime(false).block_on(async {
         let handler = Scripted::new(&Log::default());

@@ -73,7 +73,8 @@ fn choices() -> impl Strategy<Value = Choice> {
     ]
 }
 
-/// The boundary that a driver would run: the backlog, the arrival of its oldest item, and the running batch.
+/// The model of a boundary, as a driver would run it: the backlog, the arrival of its oldest item, and the
+/// running batch.
 struct Boundary<C> {
     controller: C,
     bounds: Bounds,
@@ -254,7 +255,8 @@ proptest! {
         prop_assert_eq!(b.ask().limit_items, limit);
     }
 
-    /// After any events the default finds the knee of a stationary cost within 3000 saturated batches.
+    /// Tests that the default finds the knee of a stationary cost within 3000 saturated batches, after any
+    /// events.
     #[test]
     fn after_any_garbage_the_knee_is_found(garbage in ops(), a_us in 10..10_000u64, unit in 4..400u64) {
         let bounds = Bounds::items(1, 1 << 20);
@@ -281,7 +283,8 @@ proptest! {
         prop_assert!(limit >= knee / 1.6 && limit <= knee * 57.0 / 16.0, "limit {} for a knee at {}", limit, knee);
     }
 
-    /// A higher price of a flush makes batches larger; a looser objective makes them smaller.
+    /// Tests that a higher price of a flush makes batches larger, and that a looser objective makes them
+    /// smaller.
     #[test]
     fn limits_are_monotone_in_the_price(a_us in 10..1000u64, unit in 1..500u64) {
         let (a, per) = (a_us as f64 * 1000.0, a_us as f64 * 1000.0 / unit as f64);

@@ -34,7 +34,7 @@ impl<C: Controller> Mailbox<C> {
             .on(self.now, Event::Arrived(Load::new(items, items * 100)));
     }
 
-    /// Runs one batch, after the wait that the controller decides.
+    /// Runs one batch through the controller, after the wait that the controller decides.
     fn batch(&mut self) {
         let load = |items| Load::new(items, items * 100);
         let decision = loop {

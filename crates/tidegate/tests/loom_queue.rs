@@ -137,7 +137,8 @@ fn items_taken_before_closing_are_handed_out() {
         });
         let b = thread::spawn(move || closer.close());
         let all = rest(&mut consumer);
-        // The items in the buffer of a late producer now return to it, too.
+        // The queue is closed, so the items in the buffer of a late producer now return to that producer,
+        // too.
         drop(consumer);
         let (producer, taken) = a.join().unwrap();
         assert_eq!(all.len(), usize::from(taken));
@@ -234,7 +235,7 @@ fn a_push_during_the_close_is_refused_or_drained() {
         let other = queue.clone();
         let push = thread::spawn(move || usize::from(other.blocking_push(1).is_ok()));
         let close = thread::spawn(move || queue.close());
-        // Drains without waiting, and finds the end by a drain without items.
+        // The consumer drains without waiting, and finds the end of the queue by a drain without items.
         let mut got = 0;
         while !consumer.is_finished() {
             got += consumer.drain(2, drop).items;

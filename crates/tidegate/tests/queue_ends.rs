@@ -366,7 +366,7 @@ fn a_sleeping_consumer_takes_a_quiet_producers_item_at_once() {
     for i in 0..3 {
         producer.blocking_push(i).unwrap();
     }
-    // The consumer has the items before the producer is flushed or dropped.
+    // The consumer must get the items before the producer is flushed or dropped.
     let (consumer, out) = reader.join().unwrap();
     assert_eq!(out, [0, 1, 2]);
     drop((producer, consumer));
@@ -402,7 +402,7 @@ fn the_lane_keeps_order_and_does_not_starve() {
         producer.push_or_overflow(i).unwrap();
     }
     let mut out = Vec::new();
-    // The ring holds 4 items, the buffer 2 and the lane 3.
+    // The ring holds 4 items, the buffer 2 and the lane 3, so the queue accepts no further item.
     assert_eq!(queue.push_or_overflow(100), Err(PushError::Full(100)));
     while out.len() < 9 {
         consumer.blocking_recv_into(&mut out, 1).unwrap();

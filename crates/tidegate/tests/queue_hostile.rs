@@ -19,7 +19,7 @@ fn pass(time: Duration) {
     }
 }
 
-/// Runs `f` on a thread of its own. Returns false if it does not end in time, because a deadlocked thread
+/// Runs `f` on a thread of its own. Returns false if `f` does not end in time, because a deadlocked thread
 /// cannot be joined.
 fn ends(f: impl FnOnce() + Send + 'static) -> bool {
     let done = Arc::new(AtomicBool::new(false));
@@ -139,8 +139,8 @@ fn an_item_pushed_into_the_ring_during_the_close_is_not_stranded() {
     }
 }
 
-/// The consumer once trusted that one linger is long enough for a store to become visible, even the
-/// shortest linger.
+/// Tests a defect: the consumer once trusted that one linger, even the shortest, is long enough for a store
+/// to become visible.
 #[test]
 fn the_shortest_linger_loses_no_wake_up() {
     let (queue, mut consumer) = Builder::new(64)
@@ -162,7 +162,8 @@ fn the_shortest_linger_loses_no_wake_up() {
     let start = Instant::now();
     let mut pushed = 0;
     while start.elapsed() < Duration::from_secs(2) {
-        // Pushes a few items at a time, so that the consumer is about to sleep at every point of a push.
+        // The producer pushes a few items at a time, so that the consumer is about to sleep at every point of
+        // a push.
         for _ in 0..=pushed % 3 {
             producer.blocking_push(pushed).unwrap();
             pushed += 1;
@@ -177,7 +178,7 @@ fn the_shortest_linger_loses_no_wake_up() {
     consumer.join().unwrap();
 }
 
-/// A task has no timer, and polls itself until producers know that it sleeps. It must not do so
+/// Tests that a task, which has no timer and polls itself until producers know that it sleeps, does not do so
 /// during a long linger.
 #[test]
 fn a_long_linger_does_not_keep_a_task_busy() {
@@ -402,7 +403,7 @@ fn a_deadline_is_kept_beside_busy_threads() {
         late
     });
     for (wait, late) in late {
-        // This is the time of a few turns of the busy threads.
+        // This bound is the time of a few turns of the busy threads.
         assert!(late < Duration::from_millis(60), "{wait:?}: {late:?}");
     }
 }

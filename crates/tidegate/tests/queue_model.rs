@@ -42,7 +42,7 @@ fn op() -> impl Strategy<Value = Op> {
 /// that the queue drops the item once.
 type Item = (usize, u64, Arc<()>);
 
-/// A rule with a limit that changes all the time.
+/// A rule with a limit that changes all the time, so that the buffers are cut at many sizes.
 struct Wandering(u64);
 impl Rule for Wandering {
     fn limit(&self) -> u64 {
@@ -139,7 +139,7 @@ impl Run {
                 }
             }
             Op::Many(at, n) => {
-                // Calls `push` only where it never waits.
+                // The test calls `push` only where it never waits, because the test has one thread.
                 let who = self.producers[at % len].0;
                 let mut items: Vec<_> = (0..n).map(|_| self.item(who)).collect();
                 let all: Vec<_> = items.iter().map(|i| i.1).collect();
@@ -183,7 +183,8 @@ impl Run {
         // dropped them on purpose.
         let here = (self.consumer.backlog() + m.buffered) as u64;
         assert_eq!(here + m.dropped_oldest, held + self.gone);
-        // Each of these items holds the witness once.
+        // Each of these items holds one reference to the witness, so their count shows lost items and double
+        // drops.
         assert_eq!(Arc::strong_count(&self.witness) as u64, here + 1);
     }
 

@@ -36,7 +36,7 @@ fn r04_the_first_item_after_a_lull_does_not_wait() {
     for i in 0..2500 {
         producer.blocking_push(i).unwrap();
     }
-    // Settled: the consumer now sleeps without a timeout, so only the push itself can wake it.
+    // The consumer is settled: it now sleeps without a timeout, so only the push itself can wake it.
     until(&queue, |m| m.drained == 2500);
     until(&queue, |m| m.consumer_waits >= 2);
     pass(Duration::from_millis(4));
@@ -153,7 +153,7 @@ fn r13_r14_buffers_go_with_their_producers_and_their_queue() {
     assert_eq!(consumer.drain(3, drop).items, 0);
     assert_eq!(queue.metrics().buffers, 0);
 
-    // A closed queue keeps no items, even while a handle exists.
+    // A closed queue must keep no items, even while a handle exists.
     let mut producer = queue.fixed(100).unwrap();
     for _ in 0..10 {
         producer.blocking_push(witness.clone()).unwrap();

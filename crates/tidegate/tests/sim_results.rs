@@ -39,7 +39,7 @@ fn close(what: &str, ours: f64, theirs: f64, share: f64) {
     );
 }
 
-// ---- scenarios without noise: exactly the model's figures
+// ---- scenarios without noise: the figures must be exactly the model's
 
 /// Runs the workload of gen_batch_server's pull 29 without noise. The number of batches and the largest batch
 /// are exactly the model's.
@@ -74,7 +74,7 @@ fn pull_29_has_exactly_its_batches() {
 
 // ---- scenarios with noise: within 2 % of the model over twelve seeds
 
-/// Runs one seed of a workload under one controller.
+/// Runs one seed of a workload under one controller, and returns its figures.
 fn run(case: &str, seed: u32, c: &mut dyn Controller) -> Run {
     let open = |load: f64, span| poisson(load * CAPACITY, span, &mut Rng::new(100 + seed), 0.0);
     let noisy = || Cost::linear(0.05, seed);
@@ -108,7 +108,8 @@ fn run(case: &str, seed: u32, c: &mut dyn Controller) -> Run {
     }
 }
 
-/// Returns the mean figures of the runs with twelve seeds, and the largest batch of any of these runs.
+/// Returns the mean figures of the runs with twelve seeds, because single runs scatter, and the largest batch
+/// of any of these runs.
 fn mean(case: &str, name: &str) -> Run {
     let mut sum = Run::default();
     for seed in 1..=SEEDS_N {

@@ -84,7 +84,7 @@ fn product_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns the first line with a word of `banned`, and that word.
+/// Returns the first line of the product with a word of `banned`, and that word.
 fn impure<'a>(text: &str, banned: &[&'a str]) -> Option<(usize, &'a str)> {
     product_lines(text).find_map(|(i, line)| {
         let found = banned.iter().find(|word| line.contains(*word));
@@ -226,7 +226,7 @@ fn pure_crates_depend_on_no_io() {
     }
 }
 
-/// Returns the sources of each crate, named relative to its `src`.
+/// Returns the sources of each crate, each named by its path below the crate's `src`.
 fn crates() -> BTreeMap<String, Vec<(String, String)>> {
     let mut crates: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for (name, text) in ours() {
@@ -427,7 +427,7 @@ fn the_engine_depends_on_nothing_by_default() {
     assert_eq!(tree.lines().count(), 1, "{tree}");
 }
 
-/// Returns the output of `cargo tree` with these arguments.
+/// Returns the output of `cargo tree` with these arguments, which lists the dependencies.
 fn tree(args: &[&str]) -> String {
     let out = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--locked", "--prefix", "none"])

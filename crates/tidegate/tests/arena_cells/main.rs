@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tidegate::controller::{Choice, Controller};
 use tidegate::sim::arena::{Entry, SEEDS, World};
 
-/// Returns the fixed cells and the figures of their best settings.
+/// Returns the fixed cells and the figures of their best settings, as `table.txt` has them.
 fn table() -> Vec<Entry> {
     let lines = include_str!("table.txt").lines();
     let entries = lines.filter(|line| !line.starts_with('#'));
     entries.map(|line| line.parse().unwrap()).collect()
 }
 
-/// Returns the default controller as a batcher builds it.
+/// Returns the default controller as the builder of an actor makes it.
 fn ours(world: &World) -> Box<dyn Controller> {
     Choice::KNEE.build(world.bounds()).unwrap()
 }
@@ -33,7 +33,8 @@ fn seeds(world: &World) -> &'static [u32] {
     &SEEDS[..many]
 }
 
-/// Returns the results of `of` for the numbers from 0 to `n` - 1, in this order, computed on several threads.
+/// Returns the results of `of` for the numbers from 0 to `n` - 1, in this order. Several threads compute
+/// them, to save time.
 fn in_parallel<T: Send>(n: usize, of: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let mut results: Vec<(usize, T)> = std::thread::scope(|scope| {

@@ -7,8 +7,8 @@ use tidegate::sim::arena::{Cell, Entry, FIXED_EFFORT, Kind, Regret, fixed_cells}
 
 use super::{in_parallel, ours, seeds, table};
 
-/// Runs every cell of the table under the default controller, beside the best setting's figures
-/// under the first seed.
+/// Runs every cell of the table under the default controller, on the first seed, and compares its figures
+/// with those of the best settings.
 fn play() -> Vec<(Cell, Regret)> {
     let table = table();
     let runs = in_parallel(table.len(), |i| {
@@ -28,13 +28,13 @@ fn play() -> Vec<(Cell, Regret)> {
 /// best first.
 struct Shares {
     name: &'static str,
-    /// The shares, each with the seed of its cell.
+    /// The shares, each with the seed of its cell, so that a failure can name the cell.
     sorted: Vec<(f64, u32)>,
 }
 
 impl Shares {
-    /// Collects a group. `share` returns `None` for cells outside the group, and `more` says that a larger
-    /// share is better.
+    /// Collects the shares of a group of cells. `share` returns `None` for cells outside the group, and
+    /// `more` says that a larger share is better.
     fn of(
         name: &'static str,
         cells: &[(Cell, Regret)],

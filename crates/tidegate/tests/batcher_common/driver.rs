@@ -2,7 +2,7 @@
 
 use tidegate::batcher::{Builder, Handle, Handler, SpawnError};
 
-/// The way in which a driver starts a handler.
+/// The way in which a driver starts a handler, so that a test runs with each driver.
 pub trait Driver {
     fn start<X>(
         builder: Builder<u64>,
@@ -53,7 +53,8 @@ fn runtime() -> &'static tokio::runtime::Runtime {
     static RUNTIME: std::sync::OnceLock<tokio::runtime::Runtime> = std::sync::OnceLock::new();
     RUNTIME.get_or_init(|| {
         tokio::runtime::Builder::new_multi_thread()
-            // Tests block handlers, and a blocked handler occupies its worker.
+            // Tests block handlers, and a blocked handler occupies its worker thread, so the runtime has many
+            // of them.
             .worker_threads(64)
             .enable_time()
             .build()
@@ -85,7 +86,7 @@ impl Driver for Task {
     }
 }
 
-/// Turns each function into a test of each driver.
+/// Turns each function into two tests: one for each driver.
 #[macro_export]
 macro_rules! tests {
     ($($name:ident)*) => {

@@ -12,13 +12,13 @@ use tidegate::batcher::{
 };
 use tidegate::controller::{Controller, Observed, Rule, Ruled};
 
-/// A bound on waits, longer than any event in a test takes.
+/// A bound on waits, longer than any event in a test takes, so that a hanging test fails.
 pub const LONG: Duration = Duration::from_secs(60);
 
 pub type B = Batch<u64, u64, &'static str>;
 pub type H = Handle<u64, u64, &'static str>;
 
-/// The calls of its handler that a test observed.
+/// The calls of its handler that a test observed, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Saw {
     Init,
@@ -71,7 +71,7 @@ pub struct Scripted {
     pub init: Option<Init>,
     pub script: Script,
     pub recover: Recover,
-    /// State of the handler for replies that it gives later, and for inspections.
+    /// The sum of the handler's items, which tests read by inspections.
     pub sum: u64,
 }
 
@@ -120,7 +120,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Sends item 0 and returns once the handler has it.
+    /// Sends item 0 and returns once the handler has it, so that the actor is busy.
     pub fn busy(&self, handle: &H) {
         handle.blocking_cast(0).unwrap();
         self.entered.recv().unwrap();
@@ -180,7 +180,8 @@ impl Handler for Scripted {
     }
 }
 
-/// gen_batch_server's rule: the limit grows after a full batch and halves once the mailbox is empty.
+/// gen_batch_server's rule for tests: the limit grows after a full batch and halves once the mailbox is
+/// empty.
 #[derive(Clone, Copy)]
 pub struct Gbs {
     pub limit: u64,
@@ -237,7 +238,7 @@ pub fn builder() -> Builder<u64> {
     Builder::new()
 }
 
-/// Waits for a condition that another thread makes true.
+/// Waits for a condition that another thread makes true, without a fixed time.
 pub fn until(mut condition: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !condition() {
@@ -265,7 +266,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Panics without a message in the output of the test.
+/// Panics without a message in the output of the test, because the test expects the panic.
 pub fn quiet_panic() -> ! {
     std::panic::resume_unwind(Box::new("on purpose"))
 }

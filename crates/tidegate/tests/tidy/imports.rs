@@ -12,7 +12,7 @@ pub(crate) struct Imports {
 }
 
 impl Imports {
-    /// Reads the product lines of a crate's files; each name is relative to `src`.
+    /// Reads the product lines of a crate's files and collects the imports; each name is relative to `src`.
     pub(crate) fn of(sources: &[(String, String)]) -> Self {
         let tests: Vec<String> = sources
             .iter()
@@ -59,7 +59,7 @@ impl Imports {
         circles(&edges)
     }
 
-    /// Returns the folder of a module: itself where it has children, else its parent.
+    /// Returns the folder of a module: the module itself if it has children, otherwise its parent.
     fn folder(&self, module: &str) -> String {
         let has_children = self
             .files
@@ -71,7 +71,7 @@ impl Imports {
         }
     }
 
-    /// Returns the imports between the files of a circle.
+    /// Returns the imports between the files of a circle, so that a failure shows them.
     pub(crate) fn within(&self, circle: &[&str]) -> Vec<String> {
         let inside = |m: &&String| circle.contains(&&*self.files[*m]);
         let mut found = Vec::new();
@@ -106,7 +106,7 @@ fn module(name: &str) -> String {
     }
 }
 
-/// Returns the modules of a file that are compiled for tests only.
+/// Returns the modules of a file that are compiled for tests only, because their imports do not count.
 fn test_modules(name: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut lines = text.lines().map(str::trim);
