@@ -15,7 +15,7 @@ use crate::tls::TlsError;
 #[non_exhaustive]
 pub enum ConfigError {
     /// The number that the program gave for a setting is outside of the setting's range.
-    #[error("{what} of {given}: give {least} to {most}")]
+    #[error("{what} of {given}: give a number from {least} to {most}")]
     Range {
         /// The name of the setting.
         what: &'static str,
@@ -39,7 +39,7 @@ pub enum ConfigError {
         least: u64,
     },
     /// The token that the program set is longer than 1024 bytes.
-    #[error("a token of {len} bytes: at most 1024")]
+    #[error("a token of {len} bytes: at most 1024 are allowed")]
     TokenTooLong {
         /// The length in bytes of the token that the program set.
         len: usize,
@@ -87,7 +87,7 @@ pub enum ConnectError {
         peer: SocketAddr,
     },
     /// The operating system has no random numbers, which the ids of sessions need.
-    #[error("no random numbers from the system: {0}")]
+    #[error("the operating system gave no random numbers: {0}")]
     Random(String),
     /// The client ended while it connected: the server refused it, or its answer was invalid.
     #[error(transparent)]
@@ -122,7 +122,7 @@ pub enum LinkError {
     /// Messages of the client were waiting, and the server acknowledged none of them for the time that the
     /// program had set.
     #[error(
-        "no progress for too long: everything up to {acked} is acknowledged, nothing after it up to {last}"
+        "the server acknowledged nothing for too long: messages up to {acked} are acknowledged, those up to {last} wait"
     )]
     Stalled {
         /// The number of the last message that the server has acknowledged.
@@ -154,7 +154,7 @@ pub enum LinkError {
 pub enum SendError {
     /// The client has no room for the message now: only calls that never wait return this, such as
     /// [`try_send`](crate::Client::try_send).
-    #[error("the buffer is full: wait for acknowledgements, or use `send`, which waits")]
+    #[error("the client's buffer is full: wait for acknowledgements, or use `send`, which waits")]
     Full,
     /// The message is longer than the server or the settings of the client allow on this connection.
     #[error("a message of {len} bytes: this connection takes at most {max}")]
@@ -168,7 +168,7 @@ pub enum SendError {
     #[error(transparent)]
     Ended(#[from] LinkError),
     /// The client has no room for the message now, and the calling thread must not wait for room.
-    #[error("the buffer is full: {0}")]
+    #[error("the client's buffer is full: {0}")]
     WouldBlock(#[from] tidegate::WouldBlock),
 }
 
@@ -186,7 +186,7 @@ pub enum PeerError {
     #[error("{0}")]
     Rules(ReceiverError),
     /// The handler of the peer's session failed.
-    #[error("the handler failed: the session is forgotten")]
+    #[error("the handler of the session failed, so the server forgets the session")]
     Handler,
     /// The read buffers of all connections took as much memory as they may, and this connection's buffer was
     /// the largest.
@@ -207,7 +207,7 @@ pub enum ServeError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The operating system reported an error of the server's listener.
-    #[error("cannot listen: {0}")]
+    #[error("the server cannot listen: {0}")]
     Io(#[from] io::Error),
     /// The server asks for a token and listens without TLS on an address that other machines reach, so that
     /// it would receive tokens in clear.

@@ -1,4 +1,5 @@
-//! The bytes of messages and replies: the frames of both protocols, encoded into blocks and decoded in place.
+//! The bytes of messages and replies: the frames of both protocols. The module encodes them into blocks and
+//! decodes them in place.
 //!
 //! Decoding allocates nothing, and no function here keeps state or decides when to send a frame. The
 //! handshake's bytes are in `hello`, the rules in `proto`. docs/link-protocol.md has tables of the bytes.
@@ -37,7 +38,7 @@ pub const REPLY_BYTES: usize = 12;
 pub const OMITTED_MAX: u32 = CONTROL - 1;
 
 impl Layout {
-    /// Returns the number of bytes of a frame before its payload.
+    /// Returns the number of bytes of a frame before its payload (the header), in this layout.
     #[must_use]
     pub const fn header(self) -> usize {
         match self {
@@ -46,7 +47,7 @@ impl Layout {
         }
     }
 
-    /// Returns the number of bytes of a frame after its payload.
+    /// Returns the number of bytes of a frame after its payload (the checksum, if any), in this layout.
     #[must_use]
     pub const fn trailer(self) -> usize {
         match self {
@@ -96,7 +97,8 @@ impl Layout {
         self.walk(bytes, frame_max, usize::MAX, u64::MAX)
     }
 
-    /// Counts whole frames like [`scan`](Self::scan), but at most `count`.
+    /// Counts whole frames like [`scan`](Self::scan), but at most `count` of them, so that a batch stays
+    /// bounded.
     #[must_use]
     pub fn scan_some(self, bytes: &[u8], frame_max: u32, count: u64) -> Scan {
         self.walk(bytes, frame_max, usize::MAX, count)
@@ -139,7 +141,7 @@ impl Layout {
     }
 }
 
-/// The result of a scan that counts frames.
+/// The result of a scan that counts whole frames, from which the receiver makes a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// The number of whole frames that a scan has found.
@@ -156,7 +158,7 @@ pub struct Scan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The next frame is not complete. Holds the length of the whole frame in bytes, or 0 if its size field
-    /// is not there yet.
+    /// has not arrived yet.
     Incomplete(usize),
     /// The size field of the next frame is above the maximum. In a session that frame may be a control frame.
     Size(u32),
@@ -236,14 +238,14 @@ pub struct Payloads<'a> {
     at: usize,
     header: usize,
     overhead: usize,
-    /// The payload size of the frame returned last, and the number of following frames that are known to have
-    /// the same size.
+    /// The payload size of the frame that the iterator returned last, and the number of following frames that
+    /// are known to have the same size.
     size: usize,
     known: usize,
 }
 
 impl Payloads<'_> {
-    /// Finds the payload size of the next frame, and whether the frames after it have the same size.
+    /// Finds the payload size of the next frame, and whether the frames after it have that size, too.
     fn look(&mut self) -> Option<()> {
         let field = self.at + self.header - 4;
         let size = size_at(self.bytes, field)?;
@@ -282,20 +284,22 @@ pub const fn plain_id(seq: Seq) -> u64 {
     seq.get().wrapping_sub(1)
 }
 
-/// Returns the number of the message to which this crate's plain clients gave `id`.
+/// Returns the number of the message to which this crate's plain clients gave `id`, to count it as other
+/// messages.
 #[must_use]
 pub const fn plain_seq(id: u64) -> Seq {
     Seq::new(id.wrapping_add(1))
 }
 
-/// Returns the id of the plain frame that begins at the offset `at`.
+/// Returns the id of the plain frame that begins at the offset `at`, for its acknowledgement.
 #[must_use]
 pub fn id_at(frames: &[u8], at: usize) -> u64 {
     let id = frames.get(at..).and_then(<[u8]>::first_chunk);
     id.map_or(0, |id| u64::from_le_bytes(*id))
 }
 
-/// Returns the CRC32C of message `seq`: over its number (u64), the size of its payload (u32) and its payload.
+/// Returns the CRC32C of message `seq`, which detects damage on the way: over its number (u64), the size of
+/// its payload (u32) and its payload.
 #[must_use]
 pub fn checksum(seq: Seq, payload: &[u8]) -> u32 {
     let mut head = [0; 12];
@@ -304,7 +308,7 @@ pub fn checksum(seq: Seq, payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&head), payload)
 }
 
-/// Returns the bytes of a control frame with the size field `control`.
+/// Returns the bytes of a control frame: only its size field, `control`.
 #[must_use]
 pub const fn control(control: u32) -> [u8; 4] {
     control.to_le_bytes()
@@ -396,7 +400,7 @@ pub enum Code {
     Full,
     /// Code 5: the client speaks a version of the protocol that this server does not speak.
     Version,
-    /// Code 6: the client's token is missing or wrong.
+    /// Code 6: the client's token is missing or is not the server's.
     Token,
     /// Code 7: the server lacks messages that the client no longer has, or has messages that the client never
     /// sent.
@@ -416,7 +420,7 @@ pub enum Code {
     Other(u16),
 }
 
-/// Every code that has a name, in the order of their numbers on the wire.
+/// Every code that has a name, in the order of their numbers on the wire, so that the index is the number.
 const CODES: [Code; 13] = [
     Code::Drained,
     Code::Displaced,
@@ -446,7 +450,7 @@ impl Code {
         }
     }
 
-    /// Returns whether the client may succeed if it connects again.
+    /// Returns whether the client may succeed if it connects again, because the reason passes.
     #[must_use]
     pub const fn is_passing(self) -> bool {
         matches!(self, Self::Idle | Self::Closing | Self::Full)
@@ -578,8 +582,8 @@ mod tests {
         }
     }
 
-    /// The guess of equal sizes must not change the result of a scan: runs of one size, broken anywhere, cut
-    /// anywhere.
+    /// Tests that the guess of equal sizes does not change the result of a scan: runs of one size, broken
+    /// anywhere, cut anywhere.
     #[test]
     fn a_scan_finds_what_a_walk_finds() {
         for layout in [Layout::Plain, Layout::Session, Layout::Checked] {
@@ -629,7 +633,7 @@ mod tests {
             Reply::decode(Layout::Session, &bytes),
             Reply::Unknown(u32::MAX)
         );
-        // The plain protocol has no replies but acknowledgements.
+        // The plain protocol has only acknowledgements, so every reply decodes as an acknowledgement.
         assert_eq!(Reply::decode(Layout::Plain, &bytes), ack(3, u32::MAX));
         for n in 0..20 {
             assert_eq!(Code::from(n).get(), n);

@@ -29,7 +29,8 @@ const FLAG_DONE: u16 = 2;
 const KIND_WELCOME: u16 = 1;
 const KIND_REFUSED: u16 = 2;
 
-/// The id of a session: 128 random bits, or an id that a program derives from a name.
+/// The id of a session, by which the server finds its state: 128 random bits, or an id that a program derives
+/// from a name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct SessionId(pub [u8; 16]);
 
@@ -50,16 +51,18 @@ impl fmt::Debug for SessionId {
 pub struct Hello {
     /// The protocol version that the client speaks.
     pub version: u16,
-    /// True if the client wants a CRC32C on each frame.
+    /// True if the client wants a CRC32C on each frame, against damage on the way.
     pub checked: bool,
-    /// The id of the session.
+    /// The id of the session that the client opens.
     pub session: SessionId,
     /// A random number that the client draws once in its life. By this number a server tells a client that
     /// connects again from another client of the same session.
     pub life: u64,
-    /// The epoch in the last welcome that the client got from a server; 0 before the first welcome.
+    /// The epoch in the last welcome that the client got from a server, so that a server detects that it lost
+    /// the state; 0 before the first welcome.
     pub epoch: u64,
-    /// The highest message number that the client knows to be acknowledged.
+    /// The highest message number that the client knows to be acknowledged. The client may no longer have the
+    /// messages up to it.
     pub acked: Seq,
     /// The highest number of a message that the client ever sent, whole or in part.
     pub sent: Seq,
@@ -89,19 +92,20 @@ impl fmt::Debug for Hello {
 /// The welcome: the server's answer to a hello that lets the client in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// The protocol version of this connection.
+    /// The protocol version of this connection, which both sides speak.
     pub version: u16,
     /// True if each frame on this connection carries a CRC32C, as the client asked.
     pub checked: bool,
     /// True if the server acknowledges a message only once its handler is done with it, and not on receipt.
     pub when_done: bool,
-    /// The id of the session.
+    /// The id of the session that the client has opened.
     pub session: SessionId,
     /// The name of the server's state of this session: a new epoch means that the server lost the old state.
     pub epoch: u64,
-    /// The highest message number that the server has received with none missing.
+    /// The highest message number that the server has received with none missing: the client goes on after
+    /// it.
     pub received: Seq,
-    /// The highest message number that the server has acknowledged.
+    /// The highest message number that the server has acknowledged: the client forgets the messages up to it.
     pub acked: Seq,
     /// The greatest number of bytes of frames that the client may have unacknowledged.
     pub window: u64,
@@ -174,7 +178,7 @@ pub fn opens_session(bytes: &[u8]) -> Option<bool> {
 
 /// Returns the body of the handshake at the start of `bytes`, and the length of the whole envelope in bytes.
 /// Returns `None` while the envelope is not complete, and an error as soon as the bytes cannot become an
-/// envelope.
+/// envelope, so that no reader waits in vain.
 fn open(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, HandshakeError> {
     let begins = MAGIC.iter().chain(&[0xFF; 4]);
     if bytes.iter().zip(begins).any(|(a, b)| a != b) {

@@ -1,4 +1,4 @@
-//! The numbers of a link's messages.
+//! The numbers of a link's messages, which name them in acknowledgements.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl Seq {
         Self(n)
     }
 
-    /// Returns the number as an integer.
+    /// Returns the message number as an integer.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -36,7 +36,7 @@ impl Seq {
         self.plus(1)
     }
 
-    /// Returns the message number `n` after this one.
+    /// Returns the message number that is `n` after this number.
     #[must_use]
     pub const fn plus(self, n: u64) -> Self {
         Self(self.0.wrapping_add(n))

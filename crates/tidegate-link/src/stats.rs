@@ -87,12 +87,12 @@ counters!(ServerCounters => ServerStats {
     ack_cost_ns, errors_protocol, refused, errors_io, errors_handler, displaced, idle, crowded,
 });
 
-/// Adds one to `counter`.
+/// Adds one to a counter that several tasks share.
 pub(crate) fn bump(counter: &AtomicU64) {
     add(counter, 1);
 }
 
-/// Adds `n` to `counter`.
+/// Adds `n` to a counter that several tasks share.
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Relaxed);
 }

@@ -9,7 +9,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// The TLS settings of a client: the certificates it trusts, and the name that the server must prove.
+/// The TLS settings of a client: the certificates that the client trusts, and the name that the server must
+/// prove.
 #[derive(Clone)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,

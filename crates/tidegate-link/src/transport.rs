@@ -35,7 +35,7 @@ impl Socket {
         Poll::Ready(Ok(buf.filled().len()))
     }
 
-    /// Writes as many bytes of `bufs` as the socket has room for; returns their number.
+    /// Writes as many bytes of `bufs` as the socket has room for, in one call; returns their number.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -55,7 +55,7 @@ impl Socket {
         }
     }
 
-    /// Tells the other side that no more bytes follow from this one.
+    /// Tells the other side that no more bytes follow from this side.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),

@@ -1,4 +1,5 @@
-//! The client's builder: every setting with its default and its range, checked before the client connects.
+//! The client's builder: every setting with its default and its range. The builder checks them before the
+//! client connects.
 
 use std::fmt;
 use std::time::Duration;
@@ -25,8 +26,8 @@ pub struct Reconnect {
 }
 
 impl Default for Reconnect {
-    /// Returns the default: waits of up to 20 ms at first and of up to 2 s later, and an end of the client's
-    /// attempts one minute after a cut.
+    /// Returns the default: the client waits up to 20 ms at first and up to 2 s later, and ends its attempts
+    /// one minute after a cut.
     fn default() -> Self {
         Self {
             first: Duration::from_millis(20),
@@ -113,7 +114,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Makes the client connect with TLS.
+    /// Makes the client connect with TLS, so that the connection is encrypted and the server proves its name.
     #[must_use]
     pub fn tls(mut self, tls: ClientTls) -> Self {
         self.tls = Some(tls);

@@ -19,7 +19,8 @@ use crate::transport::{Socket, prepare};
 pub(super) struct Route {
     address: String,
     tls: Option<ClientTls>,
-    /// True if the client has a token: the connection must then use TLS or stay on this machine.
+    /// True if the client has a token, which is a secret: the connection must then use TLS or stay on this
+    /// machine.
     private: bool,
     within: Duration,
 }
@@ -41,7 +42,7 @@ impl Route {
         timeout(within, self.attempt()).await.unwrap_or(Err(late))
     }
 
-    /// Returns the error for a server that does not answer within the time limit.
+    /// Returns the error for a server that does not answer within the time limit, for the program.
     pub(super) fn no_answer(&self) -> ConnectError {
         ConnectError::NoAnswer {
             address: self.address.clone(),
@@ -49,7 +50,8 @@ impl Route {
         }
     }
 
-    /// Returns the error for a connection to the server that broke before the session was open.
+    /// Returns the error for a connection to the server that broke before the session was open, for the
+    /// program.
     pub(super) fn broken(&self, error: std::io::Error) -> ConnectError {
         ConnectError::Io {
             address: self.address.clone(),
@@ -79,7 +81,8 @@ impl Route {
     }
 }
 
-/// Returns the waits between a client's attempts to connect: each is about twice the wait before.
+/// Returns the waits between a client's attempts to connect: each wait is about twice the wait before, so
+/// that a server that is down gets few attempts.
 pub(super) fn waits(reconnect: Reconnect) -> ExponentialBackoff {
     // The builder's jitter adds a random time of up to one more wait to each wait, so the builder gets half
     // of the configured waits.

@@ -27,7 +27,8 @@ use crate::proto::{Decide, Event, SenderError};
 use crate::stats::bump;
 use crate::transport::Socket;
 
-/// The greatest number of messages that the I/O task takes out of the producers' queue at once.
+/// The greatest number of messages that the I/O task takes out of the producers' queue at once, so that it
+/// also serves the socket.
 const SCRATCH: usize = 1024;
 /// The nanoseconds for which the I/O task polls an empty queue before it tells the producers that it sleeps.
 /// While the task sleeps, each push of a producer pays for a memory fence, and the first push also pays for a
@@ -46,7 +47,7 @@ pub(super) struct Driver {
     written: watch::Sender<Seq>,
     queue: Option<Consumer<Item>>,
     /// True if the producers' queue was empty when the I/O task last looked at it. `queue_active` is the time
-    /// at which the task first found the queue empty.
+    /// at which the task first found the queue empty. A while after that time the task sleeps.
     queue_idle: bool,
     queue_active: Time,
     /// Messages that the I/O task took out of the producers' queue. The task has encoded the messages before
@@ -57,9 +58,11 @@ pub(super) struct Driver {
     reconnect: Reconnect,
     waits: ExponentialBackoff,
     attempt: Option<Attempt>,
-    /// The time at which the I/O task made the current connection.
+    /// The time at which the I/O task made the current connection. A connection that lasts is restored at
+    /// once after a cut.
     attached: Time,
-    /// The time and the cause of the loss of the client's last connection; `None` while the session is open.
+    /// The time and the cause of the loss of the client's last connection, for the error if the client gives
+    /// up; `None` while the session is open.
     broken: Option<(Time, String)>,
     on_doubt: OnDoubt,
 }
@@ -70,7 +73,7 @@ enum Turn {
     Again,
     /// The I/O task lets other tasks of the runtime run, then takes another turn.
     Yield,
-    /// The I/O task has nothing to do until it is woken.
+    /// The I/O task has nothing to do until a sender, the socket or the timer wakes it.
     Rest,
 }
 
@@ -93,7 +96,7 @@ pub(super) struct Begin {
 }
 
 impl Driver {
-    /// Creates the I/O task of a client with an open connection.
+    /// Creates the I/O task of a client whose first connection is open.
     pub(super) fn new(begin: Begin) -> Self {
         Self {
             attached: begin.wire.now(),
@@ -115,7 +118,7 @@ impl Driver {
         }
     }
 
-    /// Runs the I/O task until the client ends.
+    /// Runs the I/O task until the client ends, and records the reason of the end.
     pub(super) async fn run(mut self) {
         let why = poll_fn(|cx| self.poll(cx)).await;
         // The client records the reason of its end before the I/O task drops the watches: a task that sees a
@@ -439,7 +442,7 @@ impl Driver {
     }
 }
 
-/// Translates an error of `proto::Sender` into the error that the client's user sees.
+/// Translates an error of `proto::Sender` into the error that the client's user gets.
 pub(super) fn explain(e: SenderError) -> LinkError {
     match e {
         SenderError::Refused(refused) if refused.code == Code::Displaced => LinkError::Displaced,

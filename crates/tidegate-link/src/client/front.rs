@@ -36,7 +36,7 @@ pub(crate) struct Filling {
     /// sender has borrowed the front's block, and after the front's close.
     end: usize,
     count: u64,
-    /// The number that the block's next message gets.
+    /// The number that the next message in the block gets.
     next: Seq,
     layout: Layout,
     payload_max: usize,
@@ -71,7 +71,7 @@ impl Filling {
         Ok(())
     }
 
-    /// Returns the number of the last message that the block took.
+    /// Returns the number of the last message that the block took, for its sender.
     pub(crate) fn last(&self) -> Seq {
         Seq::new(self.next.get().wrapping_sub(1))
     }
@@ -85,7 +85,8 @@ pub(crate) struct Front {
     /// The waker of the I/O task, if the task sleeps until a sender puts a message into the front's block.
     io: Option<Waker>,
     lent: bool,
-    /// True if a sender found no room because the block was lent to another sender.
+    /// True if a sender found no room because the block was lent to another sender. The borrower then wakes
+    /// it.
     missed: bool,
     closed: bool,
 }
@@ -201,7 +202,7 @@ impl Front {
     }
 
     /// Takes the I/O task's waker out, if the task sleeps. The sender of a message wakes the task after it
-    /// has released the lock.
+    /// has released the lock, so that the task does not wait for the lock.
     #[inline]
     pub(crate) fn take_sleeper(&mut self) -> Option<Waker> {
         self.io.take()

@@ -38,7 +38,8 @@ pub struct Client {
     own: Arc<Owner>,
 }
 
-/// Ends the I/O task when the last clone of the client is dropped.
+/// Ends the I/O task when the last clone of the client is dropped, because the program can no longer use the
+/// client.
 #[derive(Debug)]
 struct Owner {
     shared: Arc<Shared>,
@@ -160,7 +161,8 @@ impl Client {
         *self.shared().acked.borrow()
     }
 
-    /// Returns a watch of the highest acknowledged message number. The watch ends when the client does.
+    /// Returns a watch of the highest acknowledged message number, for a task that follows the progress. The
+    /// watch ends when the client does.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Seq> {
         self.shared().acked.clone()

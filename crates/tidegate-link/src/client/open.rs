@@ -115,7 +115,8 @@ fn random<const N: usize>() -> Result<[u8; N], ConnectError> {
     Ok(bytes)
 }
 
-/// The facts about the session that the client takes from the server's answer to its hello.
+/// The facts about the session that the client takes from the server's answer to its hello, and needs to
+/// number its messages.
 struct Opened {
     received: Seq,
     when_done: bool,

@@ -9,13 +9,14 @@ use tidegate::queue::{self, FlushError, PushError};
 use super::shared::Shared;
 use crate::error::SendError;
 
-/// The longest payload, in bytes, that an item of the queue stores inside itself; a longer payload is boxed.
+/// The longest payload, in bytes, that an item of the queue stores inside itself, without an allocation; a
+/// longer payload is boxed.
 const INLINE_MAX: usize = 22;
 /// The greatest number of messages that a producer gathers in its buffer before it hands them to the queue.
 /// The engine's controller chooses a number up to this one.
 const BUFFER_MAX: usize = 1024;
 
-/// A message on its way through the producers' queue.
+/// A message on its way from a producer through the queue to the I/O task.
 #[derive(Clone, Debug)]
 pub(super) enum Item {
     /// A payload of at most 22 bytes, stored inside the queue's item.

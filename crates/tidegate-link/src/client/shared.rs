@@ -21,7 +21,8 @@ pub(crate) struct Shared {
     /// The highest acknowledged message number. The I/O task owns the watch's sender, so the watch ends with
     /// the task.
     pub(super) acked: watch::Receiver<Seq>,
-    /// The highest number of a message that the operating system has accepted whole.
+    /// The highest number of a message that the operating system has accepted whole, for tasks that wait for
+    /// a flush.
     pub(super) written: watch::Receiver<Seq>,
     pub(super) queue: Queue<Item>,
     /// The reason why the client's I/O task ended. The task sets the reason before the watches end, so that a
@@ -171,7 +172,7 @@ impl Shared {
         self.close();
     }
 
-    /// Returns the reason why the client ended.
+    /// Returns the reason why the client ended, for the errors of later calls.
     pub(super) fn ended(&self) -> LinkError {
         self.ended.get().cloned().unwrap_or(LinkError::Closed)
     }

@@ -45,10 +45,11 @@ pub(super) struct Wire {
     origin: Instant,
     buffer: Box<[u8]>,
     timer: Pin<Box<Sleep>>,
-    /// The time at which the connection's timer fires. It may be earlier than the sender's next deadline,
-    /// never later.
+    /// The time at which the connection's timer fires. It may be earlier than the sender's next deadline, and
+    /// is never later, so that no deadline is missed.
     armed: Time,
-    /// True after a write, while TLS may hold back some of the bytes.
+    /// True after a write, while TLS may hold back some of the bytes. The client flushes them once it has no
+    /// bytes to write.
     unflushed: bool,
     shut: bool,
     spin_ns: u64,
@@ -95,7 +96,7 @@ impl Wire {
         self.sender.handle_connected(self.active);
     }
 
-    /// Gives up the connection to the server, which closes the socket.
+    /// Gives up the connection to the server, and closes the socket.
     pub(super) fn detach(&mut self) {
         self.socket = None;
     }

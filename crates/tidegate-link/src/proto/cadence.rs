@@ -14,8 +14,8 @@ use tidegate::controller::{
     BatchId, Bounded, Bounds, Controller, Knee, Load, Objective, Reason, Snapshot,
 };
 
-/// The longest time that an acknowledgement may wait, from the moment at which the first message that it
-/// covers could be acknowledged.
+/// The longest time that an acknowledgement may wait to cover more messages, from the moment at which the
+/// first message that it covers could be acknowledged.
 const AGE_MAX: Duration = Duration::from_millis(5);
 /// The share of a core that the acknowledgements of one connection may cost.
 const BUDGET: f64 = 0.01;
@@ -39,7 +39,8 @@ fn paced(budget: f64, age_max: Duration) -> Option<Box<dyn Controller>> {
 /// Decides when one receiver's acknowledgements leave: the engine's boundary around their controller.
 pub(super) struct Cadence {
     boundary: Boundary,
-    /// The id of the acknowledgement that the server writes to the socket now.
+    /// The id of the acknowledgement that the server writes to the socket now; the boundary learns its cost
+    /// by this id.
     sending: Option<BatchId>,
 }
 
@@ -69,7 +70,8 @@ impl Cadence {
         reason
     }
 
-    /// Records that the driver has written the acknowledgement, at a cost of `cost_ns` nanoseconds.
+    /// Records that the driver has written the acknowledgement, at a cost of `cost_ns` nanoseconds, for the
+    /// budget.
     pub(super) fn finished(&mut self, now: Time, cost_ns: u64) {
         if let Some(id) = self.sending.take() {
             let now = self.boundary.at(now);

@@ -80,7 +80,7 @@ impl fmt::Display for ReceiverError {
             ),
             Self::Checksum { seq } => write!(
                 f,
-                "the checksum of message {seq} is wrong: it was damaged on its way"
+                "the checksum of message {seq} is wrong: the message was damaged on its way"
             ),
             Self::Window { unacked, window } => write!(
                 f,
@@ -92,16 +92,18 @@ impl fmt::Display for ReceiverError {
                 "a skip to message {next} after {received}: it may only go forward, and before the first message of a connection"
             ),
             Self::AfterClose => {
-                f.write_str("more bytes after the frame that closes: expected none")
+                f.write_str("the client sent more bytes after its close frame: expected none")
             }
             Self::Truncated { bytes } => write!(
                 f,
-                "the connection ended {bytes} bytes into a frame: the client is to send it again"
+                "the connection ended {bytes} bytes into a frame: the client must send this frame again"
             ),
-            Self::Idle => {
-                f.write_str("nothing was heard for the idle time: the client is to send pings")
+            Self::Idle => f.write_str(
+                "the client sent nothing for the idle time: an idle client must send pings",
+            ),
+            Self::Stuck => {
+                f.write_str("the client does not read its acknowledgements: it must read them")
             }
-            Self::Stuck => f.write_str("the client takes no acknowledgements: it is to read them"),
         }
     }
 }
@@ -217,11 +219,11 @@ impl fmt::Display for SenderError {
             ),
             Self::Impossible { latest, sent } => write!(
                 f,
-                "an acknowledgement of {latest}, but only {sent} were sent"
+                "an acknowledgement of message {latest}, but the client has sent messages only up to {sent}"
             ),
             Self::Reply(n) => write!(f, "a reply of the unknown kind {n:#x}"),
             Self::Truncated => {
-                f.write_str("the server closed in the middle of a reply of 12 bytes")
+                f.write_str("the server closed the connection in the middle of a reply of 12 bytes")
             }
             Self::Unanswered => f.write_str("the server did not answer the handshake in time"),
             Self::Silent => {
@@ -229,7 +231,7 @@ impl fmt::Display for SenderError {
             }
             Self::Stalled { acked, last } => write!(
                 f,
-                "no progress: everything up to {acked} is acknowledged, nothing after it up to {last}, for longer than allowed"
+                "the server acknowledged nothing for too long: messages up to {acked} are acknowledged, those up to {last} wait"
             ),
             Self::InDoubt(Doubt { first, last }) => write!(
                 f,

@@ -10,17 +10,17 @@ use std::collections::VecDeque;
 
 use crate::Seq;
 
-/// The greatest number of marks that a receiver keeps.
+/// The greatest number of marks that a receiver keeps, to bound its memory.
 const MARKS_MAX: usize = 1024;
 
 /// A receiver's record of the end of one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// The number of the batch's last message.
+    /// The number of the batch's last message, up to which the handler may be done.
     pub(super) end: Seq,
     /// The number of bytes of frames up to the end of the batch, since the connection began.
     pub(super) pos: u64,
-    /// The plain id of the batch's last message; 0 in a session.
+    /// The id that a plain client gave to the batch's last message, for its acknowledgement; 0 in a session.
     pub(super) id: u64,
 }
 
@@ -42,7 +42,8 @@ impl Marks {
         self.0.push_back(mark);
     }
 
-    /// Forgets the marks of batches that end at message `seq` or before; returns the last of them.
+    /// Forgets the marks of batches that end at message `seq` or before, because the handler is done with
+    /// them; returns the last of them.
     pub(super) fn reach(&mut self, seq: Seq) -> Option<Mark> {
         let mut last = None;
         while self.0.front().is_some_and(|m| m.end <= seq) {

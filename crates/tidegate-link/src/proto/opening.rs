@@ -7,7 +7,7 @@ use crate::Seq;
 use crate::frame::Code;
 use crate::hello::{HandshakeError, Hello, Refused, VERSION, Welcome, opens_session};
 
-/// The protocol that a client's connection speaks.
+/// The protocol that a client's connection speaks, by its first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// The bytes are too few to tell the protocol: the driver reads on. The decision needs at most
@@ -39,17 +39,18 @@ pub fn detect(bytes: &[u8]) -> Result<Opening, HandshakeError> {
     }
 }
 
-/// The state of a session that a server keeps between connections.
+/// The state of a session that a server keeps between connections, so that a returning client can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// The epoch that names this state: never 0.
+    /// The epoch that names this state of the session: never 0.
     pub epoch: u64,
     /// The highest message number that the server has received with none missing.
     pub received: Seq,
     /// The highest message number acknowledged, on receipt or when done, as the server is set: at most
     /// `received`.
     pub acked: Seq,
-    /// The life of the client that had the session last; `None` if the server no longer knows that client.
+    /// The life of the client that had the session last, to tell it from another client; `None` if the server
+    /// no longer knows that client.
     pub life: Option<u64>,
 }
 
@@ -60,7 +61,7 @@ pub struct Terms {
     pub window: u64,
     /// The longest message that the server accepts from a client, in bytes.
     pub frame_max: u32,
-    /// True if the server acknowledges a message only once the handler is done with it.
+    /// True if the server acknowledges a message only once its handler is done with the message.
     pub when_done: bool,
     /// The milliseconds without a sign of the client after which the server closes the connection: see
     /// [`Welcome::idle_ms`].

@@ -17,7 +17,7 @@ use crate::frame::Layout;
 /// A block of whole frames of consecutive messages, in order, as the client hands it to its sender.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// The bytes of the block's frames.
+    /// The bytes of the block's frames, as they go over the connection.
     pub bytes: Vec<u8>,
     /// The number of the block's first message.
     pub first: Seq,
@@ -43,8 +43,8 @@ impl Retained {
     }
 }
 
-/// The end of the outbox's last walk from frame to frame: the frames up to message `seq` end at position
-/// `pos`. The caller of the walk had asked for the position `asked`.
+/// The end of the outbox's last walk from frame to frame, from which the next walk starts: the frames up to
+/// message `seq` end at position `pos`. The caller of the walk had asked for the position `asked`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Walk {
     seq: Seq,
@@ -70,7 +70,7 @@ pub(super) struct Outbox {
     cursor: u64,
     peak: u64,
     end: u64,
-    /// The number of bytes of memory that the kept blocks take, by their capacity.
+    /// The number of bytes of memory that the kept blocks take, by their capacity, to compare with the bound.
     held: usize,
     acked_walk: Walk,
     sent_walk: Walk,
@@ -142,7 +142,7 @@ impl Outbox {
         self.held
     }
 
-    /// Returns the number of the last message that the outbox took.
+    /// Returns the number of the last message that the client pushed into the outbox.
     pub(super) fn last(&self) -> Seq {
         Seq::new(self.next.get().wrapping_sub(1))
     }
@@ -206,7 +206,8 @@ impl Outbox {
         self.peak = self.peak.max(self.cursor);
     }
 
-    /// Returns the number of the last message sent on this connection, whole or in part.
+    /// Returns the number of the last message sent on this connection, whole or in part, up to which
+    /// acknowledgements can come.
     pub(super) fn sent_now(&mut self) -> Seq {
         self.begun_before(self.cursor)
     }
@@ -275,7 +276,8 @@ impl Outbox {
         pos
     }
 
-    /// Returns the number of the last message that begins before position `pos`.
+    /// Returns the number of the last message that begins before position `pos`, that is, the last message of
+    /// which a sender at `pos` has sent at least a part.
     fn begun_before(&mut self, pos: u64) -> Seq {
         let i = self.blocks.partition_point(|b| b.pos < pos);
         let Some(b) = i.checked_sub(1).map(|i| &self.blocks[i]) else {

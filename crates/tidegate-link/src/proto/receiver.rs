@@ -111,7 +111,7 @@ pub struct Receiver {
     /// acknowledged message, `acked`, can end.
     acked_pos: u64,
     acked_most: u64,
-    /// The id that a plain client gave to the message `ready`.
+    /// The id that a plain client gave to the message `ready`, which its acknowledgement repeats.
     ready_id: u64,
     done: Seq,
     marks: Marks,
@@ -309,7 +309,7 @@ impl Receiver {
         Ok(scan)
     }
 
-    /// Returns how many frames at the start of `frames` have a correct checksum.
+    /// Returns how many frames at the start of `frames` have a correct checksum: only these form the batch.
     fn verify(&self, frames: &[u8]) -> u64 {
         let mut seq = self.received;
         let mut at = 0;
@@ -630,7 +630,7 @@ impl Receiver {
 
     // ---- state
 
-    /// Returns the layout of the connection's frames.
+    /// Returns the layout of the connection's frames, for the reader of their payloads.
     #[must_use]
     pub const fn layout(&self) -> Layout {
         self.layout

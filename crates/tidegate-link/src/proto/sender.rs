@@ -53,12 +53,14 @@ pub struct Sender {
     /// Handshake and control frames, which the sender sends before any block of messages.
     control: Vec<u8>,
     control_at: usize,
-    /// The bytes of the server's answer or reply that the sender has read so far, while it is not complete.
+    /// The bytes of the server's answer or reply that the sender has read so far, while that answer or reply
+    /// is not complete.
     input: Vec<u8>,
-    /// The number of the message that the server's last acknowledgement on this connection named.
+    /// The number of the message that the server's last acknowledgement on this connection named. The next
+    /// one must name a later message.
     previous: Seq,
     acked: Seq,
-    /// The number of acknowledgements that the server has sent, on all connections.
+    /// The number of acknowledgements that the server has sent on all connections, for the client's counters.
     acks: u64,
     /// The range of messages that the client gave up and the server has not yet confirmed to skip; `None` if
     /// there are none.
@@ -437,7 +439,7 @@ impl Sender {
 
     // ---- state
 
-    /// Returns the layout of the connection's frames.
+    /// Returns the layout of the connection's frames, for the encoder of blocks.
     #[must_use]
     pub const fn layout(&self) -> Layout {
         self.layout

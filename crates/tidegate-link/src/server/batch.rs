@@ -1,4 +1,4 @@
-//! The batch of messages that a session's handler receives.
+//! The batch of messages that a session's handler receives in one call.
 
 use crate::frame::{Layout, Payloads};
 use crate::{Seq, SessionId};
@@ -50,7 +50,7 @@ impl<'a> Batch<'a> {
         self.len
     }
 
-    /// Returns the number of bytes that the batch's messages took on the wire, framing included.
+    /// Returns the number of bytes that the batch's messages took on the wire, with their framing.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes

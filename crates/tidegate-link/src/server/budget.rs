@@ -27,11 +27,12 @@ pub(super) struct Budget {
 #[derive(Debug, Default)]
 struct State {
     used: usize,
-    /// The number of the share that the budget gave to its newest connection.
+    /// The number of the share that the budget gave to its newest connection; the next share gets the next
+    /// number.
     last: u64,
     /// The shares of the budget that hold bytes, by their numbers: a newer share has a higher number.
     holders: HashMap<u64, Holder>,
-    /// The wakers of the shares that wait for bytes of the budget, by the shares' numbers.
+    /// The wakers of the connections that wait for bytes of the budget, by the numbers of their shares.
     waiters: HashMap<u64, Waker>,
 }
 
@@ -75,7 +76,7 @@ impl Request {
 }
 
 impl Budget {
-    /// Creates a budget of `max` bytes.
+    /// Creates a budget of `max` bytes for the connections of one server.
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
@@ -122,7 +123,7 @@ impl State {
     }
 }
 
-/// The part of the budget that one connection has. Its drop gives the bytes back.
+/// The part of the budget that one connection has. A drop of the share gives its bytes back.
 #[derive(Debug)]
 pub(super) struct Share {
     budget: Arc<Budget>,
@@ -132,7 +133,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Creates a share without bytes.
+    /// Creates the share of a new connection, without bytes.
     pub(super) fn of(budget: &Arc<Budget>) -> Self {
         let mut state = budget.lock();
         state.last += 1;
@@ -186,7 +187,7 @@ impl Share {
         self.bytes > 0 && self.request.poll(cx.waker())
     }
 
-    /// Gives all bytes of this share back to the budget.
+    /// Gives all bytes of this share back to the budget, for other connections.
     pub(super) fn release(&mut self) {
         let mut state = self.budget.lock();
         state.used -= self.bytes;

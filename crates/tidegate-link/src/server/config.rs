@@ -1,4 +1,5 @@
-//! The server's builder: every setting with its default and its range, checked before the server serves.
+//! The server's builder: every setting with its default and its range. The builder checks them before the
+//! server serves.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,13 +19,14 @@ use crate::tls::ServerTls;
 
 /// The greatest number of bytes of memory for all read buffers of a server, unless the program sets a bound.
 const BUFFERS_BYTES: usize = 256 << 20;
-/// The greatest number of bytes that a frame adds to its payload, rounded up generously.
+/// The greatest number of bytes that a frame adds to its payload, rounded up generously, to size buffers.
 const FRAME_HEAD_MAX: usize = 64;
 
-/// Makes the controller that decides when one connection's acknowledgements leave.
+/// The function that makes the controller for one connection. The controller decides when acknowledgements
+/// leave.
 pub(crate) type MakeController = Box<dyn Fn() -> Box<dyn Controller> + Send + Sync>;
 
-/// The callback that receives the reason why a peer's connection ended.
+/// The callback that receives the reason why a peer's connection ended, for the program's log.
 pub(crate) type OnError = Box<dyn Fn(SocketAddr, &PeerError) + Send + Sync>;
 
 /// Builds a [`Server`]. Every setting has a default.
@@ -146,7 +148,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Makes the server speak only TLS.
+    /// Makes the server speak only TLS, so that no connection is in clear.
     #[must_use]
     pub fn tls(mut self, tls: ServerTls) -> Self {
         self.tls = Some(tls);
@@ -227,7 +229,7 @@ impl ServerBuilder {
         Server::start(self, listener, make)
     }
 
-    /// Returns the greatest number of bytes of memory for all read buffers.
+    /// Returns the greatest number of bytes of memory for all read buffers of the server, by its settings.
     pub(super) fn buffers_bytes(&self) -> usize {
         let four = (self.frame_max as usize + FRAME_HEAD_MAX).saturating_mul(4);
         self.buffers_max.unwrap_or_else(|| four.max(BUFFERS_BYTES))

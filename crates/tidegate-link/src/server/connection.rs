@@ -23,7 +23,7 @@ use crate::proto::{Receiver, ReceiverError};
 use crate::stats::{ServerCounters, add, bump};
 use crate::transport::Socket;
 
-/// The reasons why a server's connection ended.
+/// The reasons why a server's connection ended, for its counters and the program's callback.
 #[derive(Debug)]
 pub(super) enum Ended {
     /// The connection ended in order: neither the client nor the server had more to send.
@@ -43,13 +43,14 @@ pub(super) type Leave = Pin<Box<dyn Future<Output = Code> + Send>>;
 
 /// The time that a client has to read the server's last replies before the server cuts its connection.
 const LINGER: Duration = Duration::from_secs(1);
-/// The greatest number of bytes from the client that the server discards during [`LINGER`].
+/// The greatest number of bytes from the client that the server discards during [`LINGER`], to bound its
+/// work.
 const LINGER_BYTES: usize = 16 << 20;
 /// The number of times that a connection with `ServerBuilder::spin` looks at its socket before its task
 /// returns to the runtime.
 const LOOKS: usize = 16;
 
-/// One open connection of a server: receiver, socket, read buffer and timer.
+/// One open connection of a server: its receiver, socket, read buffer and timer.
 pub(super) struct Connection {
     pub(super) receiver: Receiver,
     socket: Socket,
@@ -62,7 +63,8 @@ pub(super) struct Connection {
     clock: Clock,
     origin: Instant,
     timer: Pin<Box<Sleep>>,
-    /// The time at which the timer fires. It may be earlier than the receiver's next deadline, never later.
+    /// The time at which the timer fires. It may be earlier than the receiver's next deadline, and is never
+    /// later, so that no deadline is missed.
     armed: Time,
     unflushed: bool,
     eof: bool,

@@ -24,12 +24,13 @@ impl Reports {
         }
     }
 
-    /// Returns the highest message number that the handler has reported as done.
+    /// Returns the highest message number that the handler has reported as done, for the next
+    /// acknowledgement.
     pub(crate) fn done(&self) -> Seq {
         Seq::new(self.done.load(Ordering::Acquire))
     }
 
-    /// Stores `waker`, which the handler's next report wakes.
+    /// Stores `waker`, the connection's waker, which the handler's next report wakes.
     pub(crate) fn register(&self, waker: &Waker) {
         let mut slot = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *slot {

@@ -82,7 +82,7 @@ pub(super) async fn serve<H, M>(
     }
 }
 
-/// Counts a connection as open from its creation to its drop.
+/// Counts a connection as open in the server's counters, from its creation to its drop.
 struct Open(Arc<ServerCounters>);
 
 impl Open {
@@ -109,7 +109,7 @@ async fn encrypt<H, M>(core: &Core<H, M>, tcp: TcpStream) -> Option<Socket> {
     Some(Socket::Tls(Box::new(TlsStream::Server(tls))))
 }
 
-/// The reasons why a client's connection ended before it was open.
+/// The reasons why a client's connection ended before it was open, for the server's counters.
 enum Rude {
     Protocol(HandshakeError),
     Io,
@@ -149,7 +149,7 @@ async fn read(socket: &mut Socket, input: &mut Input, within: Duration) -> Resul
     }
 }
 
-/// A client's connection that the server is about to serve.
+/// A client's connection that the server is about to serve, during its handshake.
 struct Visit<'a, H, M> {
     core: &'a Core<H, M>,
     socket: Socket,
@@ -254,7 +254,7 @@ where
         }
     }
 
-    /// Checks the parts of a hello that do not depend on the session's state.
+    /// Checks the parts of a hello that do not depend on the session's state: limits, version and token.
     fn check(&self, hello: &Hello, refuse: bool) -> Result<(), Refused> {
         if refuse {
             return Err(refused(Code::Full, Code::Full.to_string()));
@@ -388,7 +388,8 @@ where
         let _ = timeout(Duration::from_secs(1), hear).await;
     }
 
-    /// Sends all bytes of `answer` to the client; returns whether they went out within the handshake's time.
+    /// Sends all bytes of `answer` to the client; returns whether the socket took them within the handshake's
+    /// time.
     async fn answer(&mut self, answer: &[u8]) -> bool {
         let socket = &mut self.socket;
         let send = async {

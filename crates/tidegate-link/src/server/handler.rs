@@ -1,5 +1,5 @@
-//! The traits a server's user implements: a handler for each session, and a store that keeps the positions of
-//! sessions over a restart.
+//! The traits that a server's user implements: a handler for each session, and a store that keeps the
+//! positions of sessions over a restart.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -58,11 +58,11 @@ pub struct Opened {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Opening {
-    /// The id of the session.
+    /// The id of the session that a client opens.
     pub session: SessionId,
     /// The highest message number that the session's client knows to be acknowledged: 0 for a new session.
     pub acked: Seq,
-    /// A fresh random epoch, for a session that the store does not know.
+    /// A fresh random epoch, which becomes the session's if the store does not know the session.
     pub fresh_epoch: u64,
 }
 
@@ -101,7 +101,7 @@ impl Opening {
     }
 }
 
-/// A session store that keeps nothing beyond the server's own memory.
+/// The default session store, which keeps nothing beyond the server's own memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Forgetful;
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use super::budget::{Budget, Crowded, Share};
 
-/// The number of bytes of the read buffer of a new or quiet connection.
+/// The number of bytes of the read buffer of a new or quiet connection: small, because many are quiet.
 const START_BYTES: usize = 4 << 10;
 
 /// The read buffer of one connection: the bytes from `start` to `end` are read and not finished.
@@ -17,9 +17,9 @@ pub(super) struct Input {
     start: usize,
     end: usize,
     max: usize,
-    /// The number of bytes that the connection's next frame needs in one piece.
+    /// The number of bytes that the connection's next frame needs in one piece, to which the buffer grows.
     wants: usize,
-    /// True if the last read filled the buffer, so that a larger buffer is useful.
+    /// True if the last read filled the buffer, so that a larger buffer would save reads.
     filled: bool,
     /// The buffer's share of the budget; `None` for the placeholder of a buffer that is lent.
     share: Option<Share>,
@@ -50,7 +50,7 @@ impl Input {
         }
     }
 
-    /// Returns the bytes that the server has read and the receiver has not finished.
+    /// Returns the bytes that the server has read and the receiver has not finished, for the receiver.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
@@ -188,7 +188,7 @@ mod tests {
             }
             input
         };
-        // A buffer of 32 KiB, of which 28 KiB come from the budget.
+        // This buffer has 32 KiB, of which 28 KiB come from the budget.
         let mut large = hold(4);
         let mut small = hold(2);
         assert_eq!(large.bytes().len(), 32 << 10);

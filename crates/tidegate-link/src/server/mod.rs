@@ -75,14 +75,14 @@ struct Core<H, M> {
     make: M,
     sessions: Sessions<H>,
     counters: Arc<ServerCounters>,
-    /// The memory budget of all read buffers.
+    /// The memory budget that the read buffers of all connections share.
     budget: Arc<Budget>,
     clock: Clock,
     control: watch::Receiver<Control>,
 }
 
 impl<H, M> Core<H, M> {
-    /// Reports to the program's callback why a peer's connection ended.
+    /// Reports to the program's callback why a peer's connection ended, so that the program can log it.
     fn tell(&self, peer: SocketAddr, why: &PeerError) {
         (self.config.on_error)(peer, why);
     }
@@ -143,7 +143,7 @@ impl Server {
         self.address
     }
 
-    /// Returns the server's counters.
+    /// Returns the server's counters, as they are now.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         self.counters.snapshot()
@@ -160,7 +160,7 @@ impl Server {
         all
     }
 
-    /// Cuts all connections at once and ends the server.
+    /// Cuts all connections at once and ends the server, without waiting for handlers.
     pub async fn stop(mut self) {
         self.control.send_replace(Control::Stop);
         // If this wait fails, the runtime has ended, and the accepting task with it, so nothing is left to
@@ -207,7 +207,7 @@ where
     tasks.shutdown().await;
 }
 
-/// Returns once the server must drain or stop.
+/// Returns once the server must drain or stop, so that a task that waits for bytes can end.
 async fn left(control: &mut watch::Receiver<Control>) {
     // This wait ends at the latest when the program drops the server's handle: the handle owns the watch's
     // sender, and sends `Stop` on drop.

@@ -24,12 +24,12 @@ const BELIEVED_NS: u64 = 250_000_000;
 /// decides.
 pub(super) struct Patience<C> {
     inner: C,
-    /// The number of unacknowledged messages when the current wait of an acknowledgement began; `None` if
-    /// none waits.
+    /// The number of unacknowledged messages when the current wait of an acknowledgement began, to see
+    /// whether the wait gains any; `None` if no acknowledgement waits.
     wait: Option<u64>,
     /// The number of waits of an acknowledgement in a row during which no message arrived.
     vain: u32,
-    /// The time until which acknowledgements leave at once.
+    /// The time until which acknowledgements leave at once, because the client waits for each of them.
     eager_until: Time,
 }
 
@@ -160,7 +160,7 @@ mod tests {
             ack(&mut c, now, 1, 0);
             now += 60_000;
         }
-        // From now on messages arrive during every wait: the first such wait ends the exception.
+        // From now on messages arrive during every wait, so the first such wait must end the exception.
         now += BELIEVED_NS;
         let mut at_once = 0;
         for _ in 0..1000 {

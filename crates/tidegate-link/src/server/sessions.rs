@@ -60,7 +60,7 @@ struct Entry<H> {
     used: AtomicU64,
 }
 
-/// The reasons why a connection cannot get its session.
+/// The reasons why a connection cannot get its session, which the server tells the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unavailable {
     /// The server has as many sessions as it may, and all of them are in use.
@@ -72,7 +72,7 @@ pub(crate) enum Unavailable {
     Held,
 }
 
-/// A session that one connection owns until it drops this lease.
+/// The ownership of a session by one connection, until the connection drops this lease.
 #[derive(Debug)]
 pub(crate) struct Lease<H> {
     kept: OwnedMutexGuard<Option<Kept<H>>>,
@@ -123,7 +123,7 @@ impl<H> Sessions<H> {
         Ok(Lease { kept, claims, mine })
     }
 
-    /// Returns how many sessions the server knows.
+    /// Returns how many sessions the server knows, for its counters.
     pub(crate) fn len(&self) -> usize {
         self.lock().by_id.len()
     }
@@ -194,7 +194,8 @@ impl<H> Lease<H> {
         *self.kept = Some(kept);
     }
 
-    /// Returns a future that resolves when a newer connection claims the session.
+    /// Returns a future that resolves when a newer connection claims the session, so that this connection
+    /// ends.
     pub(crate) fn displaced(&self) -> impl Future<Output = ()> + Send + use<H> {
         let (mut claims, mine) = (self.claims.clone(), self.mine);
         // The wait cannot fail: the watch's sender lives in the session's entry, and the server does not

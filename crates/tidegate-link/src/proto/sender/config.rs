@@ -29,11 +29,11 @@ pub struct SenderConfig {
 /// The client's fields of a session's hello.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// The id of the session.
+    /// The id of the session that the sender opens.
     pub id: SessionId,
     /// A random number that names one life of a client: see [`Hello::life`](crate::hello::Hello::life).
     pub life: u64,
-    /// True if each frame carries a CRC32C.
+    /// True if each frame carries a CRC32C, against damage on the way.
     pub checked: bool,
     /// The length in bytes of the longest message that the client will send; 0 for the server's limit.
     pub frame_max: u32,
@@ -41,14 +41,14 @@ pub struct SessionConfig {
     pub token: Vec<u8>,
 }
 
-/// An event that the sender reports to its client.
+/// An event that the sender reports to its client, which acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// The connection is open, and messages flow. The next message has the number after the last message that
     /// the sender keeps, or the number after `received` if the sender keeps none.
     Opened {
-        /// The number of the last message that the server has received.
+        /// The number of the last message that the server has received: the client's next message follows it.
         received: Seq,
         /// True if the server acknowledges a message only once its handler is done with it.
         when_done: bool,
