@@ -31,7 +31,8 @@ fn main() -> Outcome<()> {
         _ => Duration::ZERO,
     };
 
-    // The clients and the server have one runtime each, with one thread.
+    // The clients and the server have one runtime each, with one thread, so that neither takes the other's
+    // core.
     let bytes = Arc::new(AtomicU64::new(0));
     let (server, address) = serve(spin, bytes.clone())?;
     let start = Instant::now();

@@ -284,8 +284,8 @@ pub const fn plain_id(seq: Seq) -> u64 {
     seq.get().wrapping_sub(1)
 }
 
-/// Returns the number of the message to which this crate's plain clients gave `id`, to count it as other
-/// messages.
+/// Returns the number of the message to which this crate's plain clients gave `id`, so that the sender counts
+/// plain messages like those of a session.
 #[must_use]
 pub const fn plain_seq(id: u64) -> Seq {
     Seq::new(id.wrapping_add(1))

@@ -172,7 +172,7 @@ async fn plain_speaks_to_the_same_server_and_tells_what_is_in_doubt() {
     assert!(matches!(ended, LinkError::Broken { .. }), "{ended}");
     assert!(ended.to_string().contains("in doubt"), "{ended}");
 
-    // After an orderly close no message is in doubt.
+    // After an orderly close of a plain client no message is in doubt.
     let client = Client::builder().plain().connect(proxy.address.to_string());
     let client = client.await.unwrap();
     client.send(b"last").await.unwrap();
@@ -358,7 +358,7 @@ async fn flush_hands_everything_to_the_system() {
         assert!(client.stats().bytes_written >= 9 * (u64::from(i) + 1));
     }
     until("all arrive", || seen.len() == 50).await;
-    // A client dropped without a close ends, and withdraws no message.
+    // A client that is dropped without a close ends its connection, and withdraws no message that it sent.
     drop(client);
     until("it is gone", || server.stats().connections_open == 0).await;
 }

@@ -45,7 +45,7 @@ async fn raw(server: &Server) -> TcpStream {
     TcpStream::connect(server.local_addr()).await.unwrap()
 }
 
-/// Reads all further bytes of the server, up to its end or an error.
+/// Reads all further bytes of the server, up to the end of the connection or an error.
 async fn end_of(socket: &mut TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     let _ = timeout(PATIENCE, socket.read_to_end(&mut rest))
@@ -68,7 +68,7 @@ async fn welcome(socket: &mut TcpStream) -> Welcome {
     }
 }
 
-/// Checks that the server still serves an ordinary client.
+/// Checks that the server still serves an ordinary client, after a hostile one.
 async fn serves(server: &Server) {
     let client = Client::builder().connect(server.local_addr().to_string());
     let client = timeout(PATIENCE, client).await.unwrap().unwrap();
@@ -148,7 +148,7 @@ async fn noise() {
         let mut socket = raw(&server).await;
         let mut bytes = match round % 3 {
             0 => Vec::new(),
-            // After a hello the noise arrives in place of frames.
+            // After a hello the client sends noise in place of frames.
             1 => Hello {
                 session: SessionId([round as u8; 16]),
                 ..hello(round)
@@ -221,7 +221,7 @@ async fn parts_of_long_messages_share_a_bound() {
         welcome(&mut socket).await;
         let mut message = Vec::new();
         Layout::Session.encode(Seq::new(1), &[0; 60_000], &mut message);
-        // The server may end the connection meanwhile.
+        // The server may end the connection meanwhile, so an error of this write is no failure.
         let _ = socket.write_all(&message[..50_000]).await;
         peers.push(socket);
     }
@@ -326,7 +326,7 @@ async fn bad_network(target: std::net::SocketAddr, breaks: u64, mut seed: u64) -
             tokio::spawn(async move {
                 let (near_read, near_write) = near.into_split();
                 let (far_read, far_write) = far.into_split();
-                // The direction that ends first also ends the other direction.
+                // The proxy ends both directions when one of them ends, as a broken connection does.
                 tokio::select! {
                     () = forward(near_read, far_write, up, part) => {}
                     () = forward(far_read, near_write, down, part) => {}
@@ -366,7 +366,7 @@ async fn a_bad_network() {
         } else {
             Acks::OnReceipt
         };
-        // As a disk would, another thread reports the messages as done, some time later.
+        // Another thread reports the messages as done some time later, as a disk would.
         let (disk, stored) = std::sync::mpsc::sync_channel::<(Done, Seq)>(1000);
         let storing = std::thread::spawn(move || {
             while let Ok((done, seq)) = stored.recv() {
@@ -424,7 +424,7 @@ async fn a_bad_network() {
 
 // ---- servers that misbehave
 
-/// Accepts one connection and completes the handshake.
+/// Accepts one connection and completes the handshake, as a server that misbehaves afterwards.
 async fn strange_server() -> (TcpListener, String) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -494,7 +494,7 @@ async fn a_server_that_acknowledges_what_it_should_not() {
         };
         assert!(is(&e), "{e:?}");
         assert!(matches!(client.send(b"c").await, Err(SendError::Ended(_))));
-        // The client closes, and does not reconnect.
+        // The client closes, and must not connect again.
         server.await.unwrap();
     }
 }

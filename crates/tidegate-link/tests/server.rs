@@ -1,4 +1,4 @@
-//! The server against many, silent, faulty or hostile clients, and its shutdown.
+//! Tests the server with many, silent, faulty or hostile clients, and its shutdown.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -22,7 +22,7 @@ async fn raw(server: &Server) -> TcpStream {
 
 async fn rest_of(mut socket: TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
-    // A reset after the last byte is an end, too.
+    // A reset after the server's last byte is an end of the connection, too.
     let _ = timeout(PATIENCE, socket.read_to_end(&mut rest))
         .await
         .unwrap();
@@ -175,7 +175,7 @@ async fn a_token_is_asked_for() {
         .await
         .unwrap();
     client.send_acked(b"in").await.unwrap();
-    // The plain protocol has no token.
+    // The plain protocol has no token, so a server with a token must refuse it.
     let mut socket = raw(&server).await;
     socket.write_all(&plain(0, b"x")).await.unwrap();
     assert_eq!(rest_of(socket).await, b"");
@@ -228,7 +228,7 @@ async fn a_drained_server_tells_its_clients_and_ends() {
     assert!(matches!(why, LinkError::Broken { .. }), "{why}");
 }
 
-/// A handler that fails at one payload.
+/// A handler that fails at one payload, to test the end of its session.
 struct Choosy(Seen);
 
 impl Handler for Choosy {
@@ -388,7 +388,7 @@ async fn a_server_reports_the_connections_it_ended_and_why() {
     assert_eq!(peer, from);
     assert!(matches!(why, PeerError::Rules(_)), "{why}");
 
-    // The server reports no error for a client that keeps to the rules and ends.
+    // The server must report no error for a client that keeps to the rules and ends.
     let mut good = raw(&server).await;
     good.write_all(&plain(0, b"a")).await.unwrap();
     good.shutdown().await.unwrap();

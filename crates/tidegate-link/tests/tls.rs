@@ -1,4 +1,4 @@
-//! TLS on both sides, with certificates made for the test.
+//! Tests TLS on both sides, with certificates made for the test.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -51,7 +51,7 @@ async fn a_server_that_cannot_prove_its_name_gets_nothing() {
             .unwrap_err();
         assert!(matches!(why, ConnectError::Tls { .. }), "{why}");
     }
-    // A client without TLS fails to connect, too.
+    // A client without TLS must fail to connect to a server with TLS, too.
     let clear = Client::builder().connect(server.local_addr().to_string());
     assert!(clear.await.is_err());
     assert_eq!(seen.len(), 0);

@@ -46,7 +46,7 @@ async fn caller(client: Client, command: String, until: Instant) -> Outcome<u64>
     Ok(n)
 }
 
-/// Runs the caller's loop on its own operating-system thread.
+/// Runs the loop of a caller on its own operating-system thread, until the time `until`.
 fn thread(redis: &BlockingClient, command: &str, until: Instant) -> Outcome<u64> {
     let value = [b'x'; 64];
     let mut n = 0;

@@ -16,7 +16,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 const ROUND: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 9;
 
-/// Returns the commands per second.
+/// Measures one run, and returns the commands per second.
 fn round(socket: &mut TcpStream, commands: usize) -> Outcome<f64> {
     let one = b"*3\r\n$7\r\nPUBLISH\r\n$8\r\ntidegate\r\n$64\r\n";
     let mut batch = Vec::new();
@@ -29,7 +29,8 @@ fn round(socket: &mut TcpStream, commands: usize) -> Outcome<f64> {
     let (start, mut done) = (Instant::now(), 0);
     while start.elapsed() < ROUND {
         socket.write_all(&batch)?;
-        // Each reply is `:0\r\n`.
+        // Each reply is `:0\r
+        // `, which is four bytes.
         let mut left = 4 * commands;
         while left > 0 {
             match socket.read(&mut buffer) {

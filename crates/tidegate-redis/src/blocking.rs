@@ -70,10 +70,11 @@ struct Shared {
     _last: oneshot::Sender<()>,
 }
 
-/// Chooses the thread that drives the connection: the connection's own thread or a caller.
+/// Chooses the thread that drives the connection: the connection's own thread or a calling thread.
 #[derive(Debug)]
 struct Seat {
-    /// True if the connection's own thread drives the connection, or is about to.
+    /// True if the connection's own thread drives the connection, or is about to; calling threads then only
+    /// wait.
     own: AtomicBool,
     /// True once a thread of another tokio runtime has called. Such a thread cannot drive the connection, so
     /// the connection's own thread drives from then on.
@@ -83,7 +84,8 @@ struct Seat {
     leave: Notify,
     calls: AtomicU64,
     clock: Clock,
-    /// The time of the last call that a caller made while the connection's own thread drove the connection.
+    /// The time of the last call that a caller made while the connection's own thread drove the connection,
+    /// to see whether calls are frequent.
     last_ns: AtomicU64,
 }
 

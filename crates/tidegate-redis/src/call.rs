@@ -1,4 +1,4 @@
-//! The future of the reply to one command.
+//! The future of the reply to one command, with its timeout and its retry.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -85,7 +85,7 @@ impl<T: FromReply> Future for Reply<T> {
     }
 }
 
-/// Returns the submission of one command; `wanted` says if the program wants the reply.
+/// Returns the submission of one command; `wanted` says whether the program wants the reply.
 pub(crate) fn submission(cmd: &Cmd, wanted: bool) -> Submission {
     Submission {
         commands: 1,
@@ -103,7 +103,8 @@ async fn only(pending: Pending) -> Result<Value, CommandError> {
     }
 }
 
-/// Submits a read-only command now, and once more if the connection breaks before the reply arrives.
+/// Submits a read-only command now, and once more if the connection breaks before the reply arrives. The
+/// second try does no harm, because the command only reads.
 pub(crate) fn retried(
     conn: Arc<Conn>,
     cmd: Cmd,
@@ -117,7 +118,7 @@ pub(crate) fn retried(
     }
 }
 
-/// Waits for `reply`, but at most for `bound`.
+/// Waits for `reply`, but at most for `bound`, so that no caller waits for ever.
 pub(crate) async fn within(
     bound: Duration,
     reply: impl Future<Output = Result<Value, CommandError>>,

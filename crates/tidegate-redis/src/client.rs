@@ -1,4 +1,4 @@
-//! The Redis client: a handle that many tasks share.
+//! The Redis client: a handle on one connection that many tasks share.
 //!
 //! Other modules add its methods: `commands` the everyday commands, `run` pipelines and transactions, and
 //! `pool` dedicated connections. `call` has the futures of replies.
@@ -45,7 +45,8 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// Connects to the server of `config`, as [`Client::open`] does.
+/// Connects to the server of `config`, as [`Client::open`] does, for programs that begin with a
+/// configuration.
 ///
 /// # Errors
 /// Like [`Client::open`].

@@ -13,7 +13,8 @@ use crate::wire::Wire;
 /// A Redis command that a program builds: `cmd("SET").arg("key").arg(1)`.
 #[derive(Clone, Debug)]
 pub struct Cmd {
-    /// The name and the arguments of the command, each encoded as a RESP bulk string.
+    /// The name and the arguments of the command, each encoded as a RESP bulk string, ready for the
+    /// connection.
     body: Wire,
     args: u32,
     pub(crate) hints: Hints,
@@ -171,13 +172,14 @@ impl Cmd {
         out.to_vec()
     }
 
-    /// Appends the command's bytes on the wire to `out`.
+    /// Appends the command's bytes on the wire to `out`, with the header that counts its arguments.
     pub(crate) fn encode(&self, out: &mut Wire) {
         resp::put_header(out.block(), self.args);
         out.append(&self.body);
     }
 
-    /// Returns the argument at index `at` as the program gave it; index 0 is the command's name.
+    /// Returns the argument at index `at` as the program gave it, to recognize the command; index 0 is the
+    /// command's name.
     pub(crate) fn get(&self, at: usize) -> Option<&[u8]> {
         let mut next = 0;
         for n in 0.. {

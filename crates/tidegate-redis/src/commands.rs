@@ -98,7 +98,7 @@ impl Client {
         })
     }
 
-    /// Returns one field of a hash.
+    /// Returns the value of one field of a hash.
     pub fn hget<T: FromReply>(&self, key: impl ToArgs, field: impl ToArgs) -> Reply<T> {
         self.call(move |args| {
             "HGET".write_args(args);
@@ -159,7 +159,7 @@ impl Client {
     }
 }
 
-/// The options of `SET`.
+/// The options of the command `SET`, such as an expiry or a condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetOptions {
     expire: Option<Expire>,

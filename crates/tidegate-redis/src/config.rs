@@ -181,7 +181,7 @@ impl Config {
         self
     }
 
-    /// Makes the client connect with TLS.
+    /// Makes the client connect with TLS, so that the connection is encrypted.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.login.tls = Some(tls);
@@ -326,7 +326,7 @@ impl Config {
     }
 }
 
-/// The settings of a client that its clones and its connections share; they never change.
+/// The settings of a client that its clones and its connections share, and that never change.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) login: Arc<Login>,

@@ -26,7 +26,7 @@ use crate::pulse::Pulse;
 use crate::stats::Stats;
 use crate::wire::Wire;
 
-/// One connection, shared by its callers and the task that serves it.
+/// One connection to the server, shared by its callers and the task that serves it.
 pub(crate) struct Conn {
     pipeline: Mutex<Pipeline>,
     pub(crate) clock: Clock,
@@ -201,7 +201,7 @@ pub(crate) fn wake_all(wakers: &mut Vec<Waker>) {
     wakers.drain(..).for_each(Waker::wake);
 }
 
-/// The reasons why the pipeline did not accept a submission.
+/// The reasons why the pipeline did not accept a submission of commands.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     Full(Full),

@@ -31,7 +31,7 @@ use crate::wire::Wire;
 /// The reason why the driver's session on one connection to the server ends.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The program closed the client, and every command was answered.
+    /// The program closed the client, and the server has answered every command.
     Closed,
     Lost(Arc<str>),
 }
@@ -55,7 +55,7 @@ const SPLIT: u64 = 192;
 /// The longest wait for callers, in nanoseconds, that the driver bridges by yielding to other tasks. For a
 /// longer wait the driver arms a timer and sleeps.
 const YIELD_NS: u64 = 60_000;
-/// The memory, in bytes, that the driver keeps in its write buffer after it has written a large batch.
+/// The memory, in bytes, that the driver keeps in its write buffer after a large batch, for the next batch.
 const KEEP: usize = 1 << 20;
 
 /// The longest time for which the task sleeps without a check for commands that have timed out.
@@ -65,9 +65,10 @@ pub(crate) struct Session {
     conn: Arc<Conn>,
     link: Link,
     decoder: Decoder,
-    /// The bytes of the flush that the driver is writing.
+    /// The bytes of the flush that the driver is writing to the socket.
     writing: Wire,
-    /// The time, in nanoseconds, that the driver has spent so far on writing the present flush.
+    /// The time, in nanoseconds, that the driver has spent so far on writing the present flush, for the
+    /// controller.
     cost_ns: u64,
     /// True if the socket accepted no more bytes at the last write. The next write then waits until the
     /// runtime reports room in the socket.
@@ -207,7 +208,7 @@ impl Session {
         self.sleep(cx, now)
     }
 
-    // ---- writing
+    // ---- writing (flushes the queued commands)
 
     fn flush(&mut self, cx: &mut Context<'_>, now: Time) -> Result<Flushed, Broken> {
         let conn = Arc::clone(&self.conn);
@@ -291,7 +292,7 @@ impl Session {
         Ok(())
     }
 
-    // ---- reading
+    // ---- reading (hands out replies)
 
     /// Hands out a part of the replies to their callers, and reads first if no whole reply has arrived.
     /// Returns false if there was nothing to read.
@@ -342,7 +343,8 @@ impl Session {
         }
     }
 
-    /// Returns how many replies the driver hands out before it flushes the next commands of their callers.
+    /// Returns how many replies the driver hands out before it flushes the next commands of the answered
+    /// callers.
     fn part(&self) -> u64 {
         let manner = &self.conn.manner;
         let parts = match manner.parts {
@@ -398,7 +400,7 @@ impl Session {
 
     // ---- timeouts and keepalive
 
-    /// Records that the server has sent bytes, which shows that it is alive.
+    /// Records that the server has sent bytes, so that the driver need not test whether the server is alive.
     fn noted(&mut self, now: Time) {
         self.last_read = now;
         if std::mem::take(&mut self.pinged) {
@@ -455,9 +457,9 @@ impl Session {
         let _ = self.conn.submit(what, |out| ping.encode(out));
     }
 
-    // ---- resting
+    // ---- resting (waits for the next event)
 
-    /// Returns whether the driver looks for replies again at once, without sleeping.
+    /// Returns whether the driver looks for replies again at once, without sleeping, because a reply is near.
     fn spins(&mut self, now: Time) -> bool {
         if self.in_flight == 0 || self.blocked {
             self.spin_until = None;

@@ -26,7 +26,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects the socket. With TLS, the first bytes that the driver writes and reads negotiate it.
+    /// Connects the socket to the server. With TLS, the first bytes that the driver writes and reads
+    /// negotiate it.
     pub(crate) async fn connect(
         address: &Address,
         tls: Option<&Arc<ClientConfig>>,
@@ -83,7 +84,8 @@ impl Link {
         write_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), wire)
     }
 
-    /// Returns whether TLS holds encrypted bytes that the socket has not accepted yet.
+    /// Returns whether TLS holds encrypted bytes that the socket has not accepted yet, so that a flush is not
+    /// finished.
     pub(crate) fn holds_bytes(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
@@ -171,10 +173,11 @@ fn write_some(
     }
 }
 
-/// The greatest number of unencrypted bytes that TLS may hold until the socket accepts them.
+/// The greatest number of unencrypted bytes that TLS may hold until the socket accepts them, to bound its
+/// memory.
 const TLS_BUFFER: usize = 256 << 10;
 
-/// A borrowed socket for which this type implements `Read` and `Write` without blocking.
+/// A borrowed socket with non-blocking `Read` and `Write`, as rustls needs them.
 #[derive(Clone, Copy)]
 struct Raw<'a>(BorrowedFd<'a>);
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::reply::{ServerError, Value};
 use crate::resp::{ProtocolError, length, line_len, line_value};
 
-/// Builds the value of one whole nested reply. Its strings share the memory of `frame`.
+/// Builds the value of one whole nested reply. Its strings share the memory of `frame`, without a copy.
 pub(crate) fn build(frame: &Bytes) -> Result<Value, ProtocolError> {
     let mut rest = Rest { frame, at: 0 };
     let value = rest.value()?;
@@ -18,7 +18,7 @@ pub(crate) fn build(frame: &Bytes) -> Result<Value, ProtocolError> {
     }
 }
 
-/// The part of a nested reply for which no values are built yet.
+/// The part of a nested reply for which the decoder has built no values yet.
 struct Rest<'a> {
     frame: &'a Bytes,
     at: usize,
@@ -90,7 +90,7 @@ impl Rest<'_> {
     }
 }
 
-/// Parses the length of a set, a map or a push, which cannot be null.
+/// Parses the length of a set, a map or a push, which a server cannot send as null.
 fn present(line: &[u8]) -> Result<u64, ProtocolError> {
     length(line)?.ok_or(ProtocolError::Unsupported)
 }

@@ -63,7 +63,7 @@ pub(crate) enum Answer {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     slot: SlotId,
-    /// The number of replies to this submission that are still to come.
+    /// The number of replies to this submission that have yet to arrive.
     left: u32,
     commands: u32,
     bytes: u32,
@@ -71,7 +71,8 @@ struct Entry {
     since: Time,
 }
 
-/// A batch of commands that the driver has written in one go, and that still lacks replies.
+/// A batch of commands that the driver has written in one go, and that still lacks replies. It serves the
+/// measurement of round trips.
 #[derive(Clone, Copy, Debug)]
 struct Flush {
     commands: u64,
@@ -94,7 +95,8 @@ pub(crate) enum Next {
 
 pub(crate) struct Pipeline {
     boundary: Boundary,
-    /// The id of the flush that the driver is writing; `None` while it writes none.
+    /// The id of the flush that the driver is writing; the controller learns its cost by this id. `None`
+    /// while the driver writes none.
     writing: Option<BatchId>,
     room: Room,
     out: Wire,
@@ -143,9 +145,9 @@ impl Pipeline {
         }
     }
 
-    // ---- getters
+    // ---- getters of the pipeline's state
 
-    /// Returns the state of the controller and the counts of its decisions.
+    /// Returns the state of the controller and the counts of its decisions, for the client's statistics.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.boundary.snapshot()
     }
@@ -185,7 +187,7 @@ impl Pipeline {
         self.closed.as_ref()
     }
 
-    // ---- calls of callers
+    // ---- calls that callers make
 
     /// Queues `commands` commands that `encode` writes, and opens one slot for their replies. Returns
     /// no slot if no caller wants the replies. The caller wakes the driver with the returned waker.
@@ -257,7 +259,7 @@ impl Pipeline {
         self.line.stand(ticket, commands, waker);
     }
 
-    /// Takes a submission out of the line of callers that wait for room.
+    /// Takes a submission out of the line of callers that wait for room, because its caller gave up.
     pub(crate) fn leave_line(&mut self, ticket: Ticket) {
         self.line.leave(ticket);
     }
@@ -357,7 +359,7 @@ impl Pipeline {
         self.make_room(wakers);
     }
 
-    /// Removes the queued commands, and fails them with `failure`.
+    /// Removes the queued commands, and fails them with `failure`, because no connection will carry them.
     pub(crate) fn refuse(&mut self, failure: &Failure, wakers: &mut Vec<Waker>) {
         for entry in std::mem::take(&mut self.queued) {
             self.slots.fail(entry.slot, failure.clone(), wakers);
@@ -445,18 +447,20 @@ impl Pipeline {
         self.make_room(wakers);
     }
 
-    /// Returns the time at which the oldest command is overdue, queued or in flight.
+    /// Returns the time at which the oldest command is overdue, queued or in flight, so that the driver looks
+    /// again then.
     pub(crate) fn due(&self, timeout_ns: u64) -> Option<Time> {
         let oldest = self.flight.front().or_else(|| self.queued.front());
         oldest.map(|entry| entry.since.after(timeout_ns))
     }
 
-    /// Returns the time at which the driver took the oldest flush that still lacks replies.
+    /// Returns the time at which the driver took the oldest flush that still lacks replies, to detect a
+    /// silent server.
     pub(crate) fn waiting_since(&self) -> Option<Time> {
         self.flushes.front().map(|f| f.at)
     }
 
-    // ---- next step
+    // ---- the driver's next step
 
     /// Returns the next step for the queued commands. Repeated calls are harmless.
     pub(crate) fn poll_flush(&mut self, now: Time) -> Next {
@@ -477,7 +481,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the next step: to write as many queued entries as the limit allows, at least one.
+    /// Returns the next step of the driver: to write as many queued entries as the limit allows, at least
+    /// one.
     fn cut(&self, limit: Load) -> Next {
         let forced = |cut| match self.urgent {
             true => Cut::Forced(Reason::Asked),
@@ -672,7 +677,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Returns whether a push confirms that a subscription begins or ends.
+/// Returns whether a push confirms that a subscription begins or ends, so that it answers a command.
 fn is_confirmation(value: &Value) -> bool {
     let Value::Push(items) = value else {
         return false;

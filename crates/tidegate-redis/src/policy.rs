@@ -77,9 +77,10 @@ pub(crate) struct Manner {
     /// The number of parts into which the driver splits the replies to the commands in flight, while the task
     /// sleeps between reads. The driver flushes after each part. With 1 it does not split the replies.
     pub(crate) parts: u64,
-    /// The least number of replies that the driver hands out before a flush, while more replies have arrived.
+    /// The least number of replies that the driver hands out before a flush, while more replies have arrived,
+    /// so that flushes do not become tiny.
     pub(crate) part_min: u64,
-    /// True if the driver may look for replies without sleeping.
+    /// True if the driver may look for replies without sleeping, which spends CPU to save latency.
     pub(crate) spin: bool,
     /// The gain that splitting replies must bring: the driver splits replies only if a trial shows that it
     /// then answers more commands, by at least this fraction. With `None` the driver splits replies without a
@@ -124,7 +125,7 @@ const PARTS_CHEAP: u64 = 2;
 /// getting it earlier.
 const PART_MIN: u64 = 8;
 
-/// The longest time that any policy may hold a command back.
+/// The longest time that any policy may hold a command back, even if its controller decides to wait longer.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
 impl Policy {

@@ -9,7 +9,8 @@ use tidegate::Time;
 
 use crate::trial::Trial;
 
-/// The longest time, in nanoseconds, for which the driver looks for replies before it sleeps.
+/// The longest time, in nanoseconds, for which the driver looks for replies before it sleeps, to bound the
+/// CPU that it spends.
 pub(crate) const SPIN_NS: u64 = 50_000;
 /// The time, in nanoseconds, after a delivery of replies within which the next command counts as one of an
 /// answered caller that came back at once.
@@ -24,10 +25,10 @@ const CLOSED_LOOP: f64 = 0.75;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pulse {
     /// The moving average of the time from a flush to its first reply, in nanoseconds; 0 before the first
-    /// reply.
+    /// reply. It sets the length of a trial's spells.
     pub(crate) rtt_ns: f64,
     pub(crate) rtt_min_ns: u64,
-    /// The moving average of the cost of writing a flush, in nanoseconds.
+    /// The moving average of the cost of writing a flush, in nanoseconds, for the statistics.
     pub(crate) write_ns: f64,
     pub(crate) commands: u64,
     pub(crate) replies: u64,
@@ -39,7 +40,7 @@ pub(crate) struct Pulse {
     returned: u64,
     fresh: u64,
     /// The moving average of the share of commands that come from callers which came back at once after their
-    /// reply.
+    /// reply. If it is low, spinning finds no replies.
     closed_loop: f64,
     /// The moving average of the share of spins that end with a reply. If it falls below a half, the client
     /// stops spinning until the next trial.
@@ -122,7 +123,7 @@ impl Pulse {
         self.closed_loop >= CLOSED_LOOP && self.trial.is_dear()
     }
 
-    /// Records the end of a spin; `hit` says whether it found a reply.
+    /// Records the end of a spin, for the share of spins that find a reply; `hit` says whether this spin did.
     pub(crate) fn spun(&mut self, hit: bool) {
         self.spins += 1;
         self.hits += (f64::from(u8::from(hit)) - self.hits) / 16.0;

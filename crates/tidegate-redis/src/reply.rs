@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, Hash};
 
 use bytes::Bytes;
 
-/// A reply of the server, by its type.
+/// A reply of the server, by the type that the protocol gives it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -103,7 +103,7 @@ pub enum ServerErrorKind {
     ClusterDown,
     /// `CROSSSLOT`: the command has keys of different slots.
     CrossSlot,
-    /// `MASTERDOWN`: the replica has lost its master.
+    /// `MASTERDOWN`: the replica has lost its master, and may not answer with old data.
     MasterDown,
     /// `MISCONF`: the server cannot persist and refuses writes.
     Misconf,

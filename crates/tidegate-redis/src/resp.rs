@@ -42,7 +42,7 @@ pub(crate) fn put_bulk_header(out: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// The limits on the size of a reply that the decoder accepts.
+/// The limits on the size of a reply that the decoder accepts, so that a server cannot fill the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// The greatest number of bytes of one reply, with all its nested replies.
@@ -98,7 +98,7 @@ impl std::fmt::Display for ProtocolError {
             Self::LineTooLong => write!(f, "expected a RESP line of at most {LINE_MAX} bytes"),
             Self::TooDeep => write!(f, "expected a reply of at most {DEPTH_MAX} levels"),
             Self::TooLarge => f.write_str("the reply is larger than the configured bound: raise reply_bytes_max or ask for less"),
-            Self::Unasked => f.write_str("expected no reply, got one: nothing was asked"),
+            Self::Unasked => f.write_str("the server sent a reply that no command asked for"),
             Self::Unsupported => f.write_str("expected a reply Redis sends, got a streamed, attributed or malformed one"),
         }
     }
@@ -127,7 +127,8 @@ struct Large {
     len: usize,
 }
 
-/// The state of the scanner that measures a nested reply as its bytes arrive.
+/// The state of the scanner that measures a nested reply as its bytes arrive, so that it can go on where it
+/// stopped.
 #[derive(Debug, Default)]
 struct Scan {
     at: usize,
@@ -194,7 +195,8 @@ impl Decoder {
         }
     }
 
-    /// Returns whether the decoder holds a part of a reply that has not arrived completely.
+    /// Returns whether the decoder holds a part of a reply that has not arrived completely, so that the end
+    /// of the connection here is an error.
     pub(crate) fn is_midway(&self) -> bool {
         self.large.is_some() || self.start < self.end
     }
@@ -306,7 +308,8 @@ impl Decoder {
         nested::build(&frame)
     }
 
-    /// Continues to measure the nested reply at the start of the buffer.
+    /// Continues to measure the nested reply at the start of the buffer, from the byte at which the scanner
+    /// stopped.
     fn scan_on(&mut self) -> Result<Progress, ProtocolError> {
         let data = &self.buf[self.start..self.end];
         let scan = &mut self.scan;

@@ -1,4 +1,4 @@
-//! Key slots of Redis Cluster, for programs that route commands themselves.
+//! Computes the key slots of Redis Cluster, for programs that route commands themselves.
 
 use crc::{CRC_16_XMODEM, Crc};
 

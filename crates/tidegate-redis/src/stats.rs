@@ -4,7 +4,8 @@ use std::fmt;
 
 use tidegate::controller::Snapshot;
 
-/// The number of commands that each flush carried, in buckets of powers of two.
+/// The number of commands that each flush carried, in buckets of powers of two, which shows how well flushes
+/// are shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depths {
     buckets: [u64; 24],

@@ -37,7 +37,7 @@ impl PreciseTimer {
         }
     }
 
-    /// Returns the average lateness of the timer's wake-ups, in nanoseconds.
+    /// Returns the average lateness of the timer's wake-ups, in nanoseconds, for the statistics.
     pub(crate) const fn late_ns(&self) -> u64 {
         self.late_ns as u64
     }

@@ -1,4 +1,4 @@
-//! TLS settings, implemented by rustls with ring's cryptography.
+//! The TLS settings of a client, which rustls carries out with ring's cryptography.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Trusts the certificate authorities of the system.
+    /// Returns settings that trust the certificate authorities of the system.
     #[must_use]
     pub fn system() -> Self {
         Self::default()

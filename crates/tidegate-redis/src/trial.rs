@@ -28,7 +28,8 @@ const APART_MAX: u32 = 512;
 /// The fraction of the required gain that is enough to keep the expensive arm in use. If keeping it took the
 /// whole gain, noise would change the arm all the time.
 const KEEP: f64 = 0.5;
-/// The least number of answered commands from which a trial draws a conclusion.
+/// The least number of answered commands from which a trial draws a conclusion, because fewer would be
+/// chance.
 const ANSWERS_MIN: u64 = 64;
 
 #[derive(Clone, Copy, Debug)]

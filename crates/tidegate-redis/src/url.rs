@@ -1,4 +1,4 @@
-//! The parser of the URLs that name a Redis server and its login.
+//! Parses the URLs that name a Redis server and its login into a configuration.
 
 use std::path::PathBuf;
 use std::time::Duration;

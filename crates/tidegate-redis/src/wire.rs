@@ -36,7 +36,8 @@ struct Apart {
     bytes: Bytes,
 }
 
-/// A position at the end of the buffer, to which [`Wire::go_back`] returns by removing later bytes.
+/// A position at the end of the buffer, to which [`Wire::go_back`] returns by removing later bytes, after a
+/// refused command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     block: usize,
@@ -52,7 +53,7 @@ impl Wire {
         }
     }
 
-    /// Returns the number of bytes in the buffer, already written to the socket or not.
+    /// Returns the number of bytes in the buffer, whether or not the socket has accepted them.
     pub(crate) const fn len(&self) -> usize {
         self.block.len() + self.apart_bytes
     }
@@ -78,7 +79,7 @@ impl Wire {
         self.apart_bytes += bytes.len();
     }
 
-    /// Appends all bytes of `other` to the buffer.
+    /// Appends all bytes of `other`, a command encoded before, to the buffer.
     pub(crate) fn append(&mut self, other: &Self) {
         let base = self.block.len();
         self.block.extend_from_slice(&other.block);
@@ -149,7 +150,7 @@ impl Wire {
         }
     }
 
-    // ---- reading
+    // ---- reading the buffer
 
     /// Returns the piece at `at` in the block and the position after it. The piece is the long
     /// argument at that position if there is one, otherwise `len` bytes of the block.
@@ -177,14 +178,14 @@ impl Wire {
         all
     }
 
-    // ---- writing
+    // ---- writing to the socket
 
-    /// Returns whether the socket has accepted all bytes of the buffer.
+    /// Returns whether the socket has accepted all bytes of the buffer, so that the flush is finished.
     pub(crate) const fn is_written(&self) -> bool {
         self.block_at == self.block.len() && self.apart_at == self.apart.len()
     }
 
-    /// Fills `into` with the pieces to write next, and returns their number.
+    /// Fills `into` with the pieces to write next in one vectored write, and returns their number.
     pub(crate) fn pieces<'a>(&'a self, into: &mut [IoSlice<'a>; PIECES]) -> usize {
         let (mut n, mut at, mut skip) = (0, self.block_at, self.within);
         for apart in &self.apart[self.apart_at..] {
@@ -207,7 +208,7 @@ impl Wire {
         n
     }
 
-    /// Records that the socket accepted `bytes` more bytes.
+    /// Records that the socket accepted `bytes` more bytes, so that the next write goes on after them.
     pub(crate) fn wrote(&mut self, mut bytes: usize) {
         while let Some(apart) = self.apart.get(self.apart_at) {
             let gap = bytes.min(apart.before - self.block_at);
@@ -230,7 +231,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Builds a buffer of short and long pieces, which differ in their bytes.
+    /// Builds a buffer of short and long pieces with bytes that differ, and returns it with all of these
+    /// bytes.
     fn built(lens: &[usize]) -> (Wire, Vec<u8>) {
         let (mut wire, mut plain) = (Wire::default(), Vec::new());
         for (i, &len) in lens.iter().enumerate() {

@@ -237,7 +237,7 @@ async fn handshakes_fail_with_a_reason() {
     ));
     assert!(matches!(open(b"+OK\r\n").await, ConnectError::Protocol(_)));
     assert!(matches!(open(b"").await, ConnectError::Closed));
-    // This server accepts connections and sends nothing.
+    // This server accepts connections and sends nothing, so the client must time out.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let config = Config::from_url(&url)

@@ -96,7 +96,7 @@ pub(super) struct Begin {
 }
 
 impl Driver {
-    /// Creates the I/O task of a client whose first connection is open.
+    /// Creates the I/O task of a client that has its first connection.
     pub(super) fn new(begin: Begin) -> Self {
         Self {
             attached: begin.wire.now(),

@@ -20,7 +20,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone, Default)]
 pub(crate) struct Seen(Arc<Mutex<Vec<Message>>>);
 
-/// The number and the payload of a message.
+/// The number and the payload of a message, as a handler saw them.
 type Message = (u64, Vec<u8>);
 
 impl Seen {
@@ -58,7 +58,7 @@ impl Seen {
     }
 }
 
-/// Starts a server on this machine. Its handlers remember the messages.
+/// Starts a server on this machine. Its handlers remember the messages, so that a test can compare them.
 pub(crate) async fn remembering(builder: ServerBuilder) -> (Server, Seen) {
     let seen = Seen::default();
     let handlers = seen.clone();
@@ -94,7 +94,7 @@ pub(crate) async fn remembering_when_done(stuck: Stuck) -> (Server, Seen) {
     (serve.unwrap(), seen)
 }
 
-/// Listens on the address of a server that has ended.
+/// Listens on the address of a server that has ended, so that its clients can connect again.
 pub(crate) async fn rebind(address: SocketAddr) -> TcpListener {
     let binding = async {
         loop {
@@ -107,7 +107,7 @@ pub(crate) async fn rebind(address: SocketAddr) -> TcpListener {
     tokio::time::timeout(PATIENCE, binding).await.unwrap()
 }
 
-/// Waits until `condition` holds.
+/// Waits until `condition` holds, without a fixed time; fails after [`PATIENCE`].
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let waiting = async {
         while !condition() {

@@ -1,4 +1,4 @@
-//! The cost and the lag of acknowledgements, in virtual time.
+//! Tests the cost and the lag of acknowledgements, in virtual time.
 
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ fn acknowledge(per_s: f64, n: u64, cost_ns: u64) -> Outcome {
     }
 }
 
-/// Acknowledgements take at most 1 % of a core. An acknowledgement lags at most by twice its cost, divided by
-/// that share.
+/// Tests that acknowledgements take at most 1 % of a core, and that an acknowledgement lags at most by twice
+/// its cost, divided by that share.
 #[test]
 fn acknowledgements_keep_to_their_budget_and_are_not_late() {
     for cost_ns in [5 * US, 10 * US, 20 * US] {

@@ -1,4 +1,4 @@
-//! Both protocols byte by byte: the bytes of the core match the transcripts. `>` marks the
+//! Tests both protocols byte by byte: the bytes of the core must match the transcripts. `>` marks the
 //! client's bytes, `<` the server's.
 
 use std::fmt::Write as _;
@@ -110,7 +110,7 @@ impl Talk {
             .expect("room");
     }
 
-    /// Passes the client's bytes to the server, and the replies back.
+    /// Passes the client's bytes to the server and the replies back, and notes both in the transcript.
     fn exchange(&mut self) {
         let bytes = self.up();
         let r = self.receiver.as_mut().expect("connected");
@@ -253,8 +253,8 @@ fn refusal() {
     t.matches("refusal.txt");
 }
 
-/// The checksums in the transcripts match a computation that follows the document and does not
-/// use the library.
+/// Tests that the checksums in the transcripts match a computation that follows the document and does not use
+/// the library.
 #[test]
 fn checksums_are_crc32c() {
     fn crc(bytes: &[u8]) -> u32 {

@@ -1,4 +1,5 @@
-//! Input that violates the protocol: every case ends with the error that names it, at any split of the bytes.
+//! Tests input that violates the protocol: every case must end with the error that names it, at any split of
+//! the bytes.
 
 mod opening;
 mod receiver;
@@ -37,7 +38,7 @@ fn messages(layout: Layout, n: u64, len: usize) -> Vec<u8> {
     out
 }
 
-/// Numbers and windows of any size cause no panic and no overflow.
+/// Tests that numbers and windows of any size cause no panic and no overflow.
 #[test]
 fn enormous_numbers() {
     let mut s = sender(true);

@@ -1,4 +1,4 @@
-//! Random operations on each half, checked against its invariants and a simple model.
+//! Tests each half of the link with random operations, against its invariants and a simple model.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -20,7 +20,7 @@ use tidegate_link::{Seq, SessionId};
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 
-/// A random generator with a seed: SplitMix64.
+/// A random generator with a seed, so that a run can be repeated: SplitMix64.
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
@@ -64,9 +64,9 @@ pub(crate) struct Options {
     pub(crate) frame_max: u32,
     pub(crate) idle_ms: u32,
     pub(crate) stall: Duration,
-    /// The greatest number of bytes that one read or write moves.
+    /// The greatest number of bytes that one simulated read or write moves.
     pub(crate) chunk: usize,
-    /// The greatest number of bytes that a socket buffers in each direction.
+    /// The greatest number of bytes that a simulated socket buffers in each direction.
     pub(crate) socket: usize,
     pub(crate) latency_ns: u64,
     /// The time from the handler's receipt of a batch until it reports the batch done.
@@ -105,7 +105,7 @@ pub(crate) struct Pipe {
     len: usize,
     /// The number of bytes that have arrived at the other end.
     pub(crate) delivered: u64,
-    /// True if the writing side has closed this direction.
+    /// One direction of a simulated connection, with the bytes on their way.
     closed: bool,
     /// The number of bytes after which the connection breaks: no later byte arrives.
     pub(crate) cut_at: Option<u64>,
@@ -228,7 +228,7 @@ pub(crate) struct World {
 pub(crate) const SESSION: SessionId = SessionId(*b"pair's session..");
 
 impl Client {
-    /// Keeps the client open after its last message.
+    /// Keeps the client open after its last message, so that a test can look at an idle connection.
     pub(crate) fn keep_open(&mut self) {
         self.finish = false;
     }
@@ -355,7 +355,7 @@ impl World {
         }
     }
 
-    /// Restarts the server, with the state that it kept or with none.
+    /// Restarts the simulated server, with the state that it kept or with none.
     pub(crate) fn restart(&mut self, keeps: bool) {
         self.note(|| format!("server restarts, keeps its state: {keeps}"));
         for i in 0..self.conns.len() {
@@ -399,7 +399,7 @@ impl World {
         if c.ended {
             return false;
         }
-        // Reading.
+        // The client reads the replies that have arrived.
         if let Some(conn) = c.conn {
             let k = &mut self.conns[conn];
             let bytes = k.down.read(now, o.chunk);
@@ -468,7 +468,7 @@ impl World {
         if c.finish && c.next.is_some_and(|n| n > c.until) {
             c.sender.close();
         }
-        // Writing.
+        // The client writes as many bytes as the socket takes.
         if let Some(conn) = c.conn {
             let k = &mut self.conns[conn];
             loop {
@@ -544,7 +544,7 @@ impl World {
             moved |= self.open_server(i);
         }
         self.read_server(i);
-        // Writing.
+        // The server writes its replies, as many bytes as the socket takes.
         let k = &mut self.conns[i];
         match &mut k.server {
             Side::Open(r) => {
@@ -801,7 +801,7 @@ impl World {
         }
     }
 
-    /// Returns the time of the next event.
+    /// Returns the time of the next event, to which the simulation may jump.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let clients = self
             .clients
@@ -835,7 +835,7 @@ impl World {
             .min()
     }
 
-    /// Steps until no more happens at the present time.
+    /// Steps the simulation until no more happens at the present time.
     pub(crate) fn settle(&mut self) {
         for _ in 0..1_000_000 {
             if !self.step() {
@@ -878,7 +878,7 @@ impl World {
         );
     }
 
-    /// Runs until every client has ended.
+    /// Runs the simulation until every client has ended.
     pub(crate) fn run(&mut self) {
         self.run_until(|w| w.clients.iter().all(|c| c.ended));
     }

@@ -1,4 +1,5 @@
-//! Scenarios: cuts at every byte, half-open connections, two lives, restarts, acknowledgements when done.
+//! Tests scenarios: cuts at every byte, half-open connections, two lives, restarts, acknowledgements when
+//! done.
 
 use super::pair::*;
 use tidegate_link::proto::{Decide, Doubt, Event, SenderError};
@@ -331,7 +332,8 @@ fn a_lone_message_is_acknowledged_at_once() {
         w.connect(c);
         let start = w.now;
         w.run_until(|w| w.clients[0].sender.acked().get() == 1);
-        // Hello, welcome, message, acknowledgement; plain needs no handshake.
+        // A session takes four trips: hello, welcome, message and acknowledgement. A plain connection needs
+        // no handshake.
         let trips = if plain { 2 } else { 4 };
         assert_eq!(w.now.since(start), trips * w.options.latency_ns);
     }

@@ -1,4 +1,4 @@
-//! A thousand seeded runs with cuts, restarts and second lives.
+//! Runs a thousand seeded simulations of the link, with cuts, restarts and second lives.
 
 use super::pair::*;
 use tidegate_link::proto::Decide;
@@ -47,7 +47,7 @@ fn disturb(w: &mut World, rng: &mut Rng) {
         4 => w.restart(true),
         5 if rng.one_in(3) => w.restart(false),
         6 if w.clients.len() < 3 => {
-            // A second life of the session, with the same messages to send as the first.
+            // A second life of the session joins, with the same messages to send as the first.
             let until = w.clients[0].until;
             let c = w.client(until);
             w.connect(c);

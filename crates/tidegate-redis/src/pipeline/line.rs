@@ -28,7 +28,8 @@ impl Line {
         self.waiting.insert(ticket, (waker.clone(), commands));
     }
 
-    /// Takes the caller with this ticket out of the line.
+    /// Takes the caller with this ticket out of the line, because the pipeline took its commands or it gave
+    /// up.
     pub(super) fn leave(&mut self, ticket: Ticket) {
         self.waiting.remove(&ticket);
     }
@@ -45,7 +46,7 @@ impl Line {
         }
     }
 
-    /// Empties the line, and collects the wakers of all its callers.
+    /// Empties the line, and collects the wakers of all its callers, so that each of them tries again.
     pub(super) fn call_all(&mut self, wakers: &mut Vec<Waker>) {
         let waiting = std::mem::take(&mut self.waiting);
         wakers.extend(waiting.into_values().map(|(waker, _)| waker));

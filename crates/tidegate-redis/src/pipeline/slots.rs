@@ -15,7 +15,7 @@ pub(crate) type SlotId = u32;
 /// The slot number of an entry that has no slot, because no caller wants its replies.
 pub(super) const NO_SLOT: SlotId = SlotId::MAX;
 
-/// The outcome of one submission: its replies, or the reason why there are none.
+/// The outcome of one submission for its caller: its replies, or the reason why there are none.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     One(Value),
@@ -23,7 +23,7 @@ pub(crate) enum Outcome {
     Failed(Failure),
 }
 
-/// The reason why the commands of a submission get no reply.
+/// The reason why the commands of a submission get no reply, from which the caller's error is made.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     Lost { executed: Executed, cause: Arc<str> },
@@ -36,7 +36,8 @@ enum Slot {
     Free,
     Waiting {
         waker: Option<Waker>,
-        /// The replies that have arrived so far for a submission of several commands.
+        /// The replies that have arrived so far for a submission of several commands. The caller gets them
+        /// together.
         gathered: Vec<Value>,
     },
     Ready(Outcome),

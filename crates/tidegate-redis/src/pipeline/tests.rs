@@ -67,7 +67,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Counts how often the pipeline wakes one caller.
+/// Counts how often the pipeline wakes one caller, in place of a task.
 #[derive(Default)]
 struct Calls(AtomicUsize);
 
@@ -109,7 +109,8 @@ impl Outside {
     }
 }
 
-/// Writes all queued commands, and answers the first `replies` commands in flight.
+/// Writes all queued commands, and answers the first `replies` commands in flight, as a driver and a server
+/// do.
 fn turn(p: &mut Pipeline, replies: u64) {
     let (now, mut wakers) = (p.last_seen(), Vec::new());
     if let Next::Write(entries, reason) = p.poll_flush(now) {
@@ -205,7 +206,7 @@ proptest! {
     }
 }
 
-/// A queued submission in the model.
+/// A queued submission in the model, with the number of its commands.
 struct Waiting {
     id: i64,
     commands: u32,
@@ -233,7 +234,7 @@ fn run(policy: Policy, ops: Vec<Op>) {
     let mut now = Time::from_nanos(1);
     let mut next_id = 0;
     let mut callers: Vec<Caller> = Vec::new();
-    // The wire in the server's order: one number for each command.
+    // The commands in the server's order: one number for each command.
     let mut queued: VecDeque<Waiting> = VecDeque::new();
     let mut server: VecDeque<i64> = VecDeque::new();
     let mut wakers = Vec::new();
@@ -419,7 +420,7 @@ fn limits_cut_a_flush_between_submissions() {
         p.written(now, 1, true);
         flushes.push(String::from_utf8(out.to_vec()).unwrap());
     }
-    // One submission larger than the limit goes alone and whole.
+    // A submission that is larger than the limit must go alone and whole.
     assert_eq!(
         flushes,
         ["11111111113333333333", "2222222222", "9999999999"]

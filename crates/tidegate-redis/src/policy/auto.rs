@@ -15,7 +15,7 @@ use tidegate::controller::{Controller, Decision, Event, Knee, Load, Reason, Snap
 use tidegate::{Time, nanos};
 
 /// The longest time without a new command, in nanoseconds, for which the controller waits for expected
-/// callers.
+/// callers. After that time they are not likely to come soon.
 const SILENCE_NS: u64 = 25_000;
 /// The longest time without a new command for which the controller waits for expected callers, as a fraction
 /// of the round trip. The shorter of this time and [`SILENCE_NS`] applies.

@@ -13,7 +13,7 @@ use crate::conn::Conn;
 use crate::pipeline::{Answer, Submission};
 use crate::reply::Value;
 
-/// A published message.
+/// A published message, as a subscription receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message {
@@ -65,7 +65,8 @@ pub(crate) struct Registry {
     pub(super) interruptions: AtomicU64,
 }
 
-/// The greatest number of channels or patterns in one command with which the client renews subscriptions.
+/// The greatest number of channels or patterns in one command with which the client renews subscriptions, so
+/// that no command becomes very long.
 const CHUNK: usize = 500;
 
 impl Registry {
@@ -75,7 +76,7 @@ impl Registry {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Renews all subscriptions after a reconnect.
+    /// Renews all subscriptions after a reconnect, because the server forgets them with the connection.
     pub(crate) fn resubscribe(&self, conn: &Arc<Conn>) {
         let subscribers = self.lock();
         if subscribers.is_empty() {
@@ -112,7 +113,7 @@ impl Registry {
         }
     }
 
-    /// Ends all subscriptions, because the connection has closed for good.
+    /// Ends all subscriptions, because the connection has closed for good and no message can arrive.
     pub(crate) fn close(&self) {
         self.lock().clear();
     }

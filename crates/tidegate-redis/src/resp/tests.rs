@@ -13,7 +13,7 @@ fn decoder() -> Decoder {
     })
 }
 
-/// Decodes all replies of `wire`, fed in pieces of these lengths, in turn.
+/// Decodes all replies of `wire`, which the decoder gets in pieces of these lengths.
 fn decode(wire: &[u8], pieces: &[usize]) -> Result<Vec<Value>, ProtocolError> {
     let mut decoder = decoder();
     let mut values = Vec::new();

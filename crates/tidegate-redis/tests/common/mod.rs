@@ -25,7 +25,7 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
-/// Yields until `is` holds.
+/// Yields until `is` holds, without a fixed time; fails at the deadline.
 pub(crate) async fn until(what: &str, mut is: impl FnMut() -> bool) {
     soon(what, async {
         while !is() {
@@ -193,7 +193,7 @@ pub(crate) async fn greet(socket: &mut TcpStream) {
     socket.write_all(b"+PONG\r\n").await.unwrap();
 }
 
-/// Reads until `word` arrives.
+/// Reads from the client until `word` arrives.
 pub(crate) async fn expect(socket: &mut TcpStream, word: &[u8]) {
     let mut seen = Vec::new();
     while !seen.windows(word.len()).any(|w| w == word) {

@@ -1,4 +1,4 @@
-//! The features of the client, each against a real Redis.
+//! Tests each feature of the client against a real Redis.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -179,7 +179,7 @@ async fn pipelines_are_contiguous_and_refusals_stay_apart() {
         .unwrap();
     assert_eq!((a, b), (1, 2));
     assert!(c.pipeline().run().await.unwrap().is_empty());
-    // A large pipeline takes a connection of the pool.
+    // A large pipeline takes a connection of the pool, so the server then has two connections.
     let mut large = c.pipeline();
     for i in 0..5_000i64 {
         large.push(cmd("RPUSH").arg("list").arg(i));
@@ -399,7 +399,7 @@ async fn commands_without_room_wait_or_fail() {
         }
     }
     assert_eq!(full, 1);
-    // The client sends a command larger than all the room alone.
+    // The client must send a command larger than all the room alone.
     let c = Client::open(redis.config().bytes_max(1000)).await.unwrap();
     let echo: Bytes = soon("a large one", c.send(cmd("ECHO").arg(vec![b'x'; 5000])))
         .await

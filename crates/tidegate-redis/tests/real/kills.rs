@@ -91,7 +91,7 @@ async fn commands_in_flight_may_have_been_executed_and_unsent_ones_were_not() {
     ] {
         assert!(e.maybe_executed(), "{e}");
     }
-    // While no server runs, commands wait for one.
+    // While no server runs, commands wait for a connection.
     until("the loss to be noticed", || !c.stats().connected).await;
     let waiting = c.set("k", 1);
     redis.restart();

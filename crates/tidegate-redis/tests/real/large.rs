@@ -1,4 +1,4 @@
-//! Large arguments: the client writes arguments of type `Bytes` without copying them.
+//! Tests large arguments: the client writes arguments of type `Bytes` without copying them.
 
 use bytes::Bytes;
 use tidegate_redis::{Policy, cmd};

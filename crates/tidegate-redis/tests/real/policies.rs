@@ -1,4 +1,4 @@
-//! Every flush policy answers every caller. The tests also check when each policy writes, and how much.
+//! Tests that every flush policy answers every caller, when each policy writes, and how much.
 
 use std::time::Duration;
 

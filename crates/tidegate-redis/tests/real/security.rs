@@ -1,4 +1,4 @@
-//! Passwords, users and TLS, and the client's errors when a password or a certificate is missing.
+//! Tests passwords, users and TLS, and the client's errors when a password or a certificate is missing.
 
 use std::path::Path;
 use std::time::Duration;

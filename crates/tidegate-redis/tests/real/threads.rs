@@ -1,4 +1,4 @@
-//! Callers on operating-system threads, against a real Redis.
+//! Tests callers on operating-system threads against a real Redis.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -19,7 +19,7 @@ pub(super) struct Ages {
     empty: bool,
     /// The position, in the sequence of all entries, from which the next mark of a producer counts.
     next: u64,
-    /// The number of entries that left the queue. Of these, `stashed` entries are in the actor's stash and
+    /// The number of entries that left the queue. The actor's stash holds `stashed` of these entries, which
     /// still wait.
     pub(super) popped: u64,
     pub(super) stashed: u64,

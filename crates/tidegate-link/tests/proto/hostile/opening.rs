@@ -1,4 +1,4 @@
-//! The opening of a connection, and the admission of clients.
+//! Tests the opening of a connection, and the admission of clients, with wrong or contradicting handshakes.
 
 use tidegate_link::Seq;
 use tidegate_link::frame::{Code, Layout};
@@ -39,6 +39,7 @@ fn a_connection_shows_what_it_is_as_early_as_it_can() {
     assert_eq!(detect(&bytes[..12]), Err(HandshakeError::Magic));
     assert!(hello().encode().len() < HANDSHAKE_MAX);
     // A client without an epoch has sent nothing yet, and no client has more messages acknowledged than sent.
+    // So these hellos contradict themselves.
     for (epoch, acked, sent) in [(0, 0, 1), (0, 1, 1), (3, 5, 4)] {
         let (acked, sent) = (Seq::new(acked), Seq::new(sent));
         let bytes = Hello {

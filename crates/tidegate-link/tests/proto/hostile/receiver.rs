@@ -1,4 +1,4 @@
-//! Hostile input of a receiver.
+//! Tests a receiver with hostile input of a client.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(super) fn feed(r: &mut Receiver, bytes: &[u8], part: usize) -> (u64, Option<
     (count, r.handle_eof(T, buf.len()).err())
 }
 
-/// Returns the last replies of the receiver.
+/// Returns the last replies of the receiver, up to its bye.
 fn last_words(r: &mut Receiver, layout: Layout) -> Vec<Reply> {
     let mut out = Vec::new();
     while let Some(unit) = r.poll_transmit(T) {
@@ -177,13 +177,13 @@ fn hostile_frames_to_a_receiver() {
             }
             let acked = said.iter().any(|r| matches!(r, Reply::Ack { .. }));
             assert_eq!(acked, count > 0, "{name}: {said:?}");
-            // The receiver stays closed.
+            // The receiver must stay closed and take no further message.
             assert_eq!(r.handle_read(T, &bytes).map(|b| b.count), Ok(0));
         }
     }
 }
 
-/// The window stops a client that continues to send while the receiver acknowledges nothing.
+/// Tests that the window stops a client that continues to send while the receiver acknowledges nothing.
 #[test]
 fn more_than_the_window() {
     let welcome = Welcome {

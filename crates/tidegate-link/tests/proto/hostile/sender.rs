@@ -1,4 +1,4 @@
-//! Hostile answers to a sender.
+//! Tests a sender with hostile answers of a server.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ pub(super) fn push(s: &mut Sender, first: u64, count: u64) {
     .expect("room");
 }
 
-/// Returns a connected sender that has sent five messages.
+/// Returns a connected sender that has sent five messages, to which a hostile server then answers.
 fn sending(session: bool) -> Sender {
     let mut s = sender(session);
     s.handle_connected(T);
@@ -421,7 +421,7 @@ fn a_plain_server_that_stops_in_the_middle_of_a_reply() {
     assert_eq!(s.handle_cut(), Err(SenderError::Truncated));
 }
 
-/// A bye replaces no earlier event that the client has not taken yet.
+/// Tests that a bye replaces no earlier event that the client has not taken yet.
 #[test]
 fn a_bye_after_all_is_still_told() {
     let mut s = sending(true);

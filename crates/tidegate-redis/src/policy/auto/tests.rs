@@ -10,7 +10,7 @@ fn auto() -> Auto {
     Auto::new(Knee::new(Objective::Inflation(0.03), Bounds::default()).unwrap())
 }
 
-/// Runs flushes with a controller, and answers them, in virtual time.
+/// Runs flushes with a controller, and answers them, in virtual time, in place of a driver and a server.
 struct Run<C> {
     c: C,
     now: Time,
