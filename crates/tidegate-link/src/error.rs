@@ -21,12 +21,12 @@ pub enum ConfigError {
         what: &'static str,
         /// The number that the program gave for this setting.
         given: u64,
-        /// The least number that the setting may have.
+        /// The least number that the program may give for the setting.
         least: u64,
-        /// The greatest number that the setting may have.
+        /// The greatest number that the program may give for the setting.
         most: u64,
     },
-    /// The server's window is too small for frames of the largest size.
+    /// The server's window is too small for frames of the largest size, so that a client could get stuck.
     #[error(
         "a window of {window} bytes holds fewer than two frames of {frame_max} bytes: give a window of at least {least}"
     )]
@@ -41,7 +41,7 @@ pub enum ConfigError {
     /// The token that the program set is longer than 1024 bytes.
     #[error("a token of {len} bytes: at most 1024 are allowed")]
     TokenTooLong {
-        /// The length in bytes of the token that the program set.
+        /// The length in bytes of the token that the program set for the client or server.
         len: usize,
     },
     /// The program asked for a setting that the plain protocol does not have.
@@ -159,7 +159,7 @@ pub enum SendError {
     /// The message is longer than the server or the settings of the client allow on this connection.
     #[error("a message of {len} bytes: this connection takes at most {max}")]
     TooLarge {
-        /// The length of the message's payload in bytes.
+        /// The length in bytes of the payload that the program wanted to send.
         len: usize,
         /// The longest payload that the client takes on this connection, in bytes.
         max: usize,

@@ -6,7 +6,8 @@
 
 use crate::Seq;
 
-/// The layout of the frames that a client sends on one connection.
+/// The layout of the frames that a client sends on one connection, by which both sides encode and decode
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// The plain protocol: id (8 bytes), size of the payload (4), payload.
@@ -22,23 +23,26 @@ pub enum Layout {
 /// value or above marks a control frame. In a reply, a count field of this value or above marks a reply that
 /// is no acknowledgement.
 pub const CONTROL: u32 = 0xFFFF_FFF0;
-/// The size field of the close frame: the client sends nothing more, and the server acknowledges everything.
+/// The size field of the close frame, with which a client says that it sends nothing more. The server then
+/// acknowledges everything.
 pub const CLOSE: u32 = 0xFFFF_FFFE;
 /// The size field of a ping, with which a client asks the server for a pong. Also the count field of that
 /// pong.
 pub const PING: u32 = 0xFFFF_FFFD;
-/// The size field of a skip frame. The number of the client's next message follows in 8 bytes: the client
-/// gives up the messages before it.
+/// The size field of a skip frame, with which a client gives up messages. The number of the client's next
+/// message follows in 8 bytes: the server no longer waits for the messages before it.
 pub const SKIP: u32 = 0xFFFF_FFFC;
-/// The greatest number of bytes that a message's payload may have in the session protocol.
+/// The greatest number of bytes that a message's payload may have in the session protocol: larger size fields
+/// mark control frames.
 pub const SIZE_MAX: u32 = CONTROL - 1;
-/// The length in bytes of each reply that a server sends.
+/// The length in bytes of each reply that a server sends, of any kind.
 pub const REPLY_BYTES: usize = 12;
-/// The greatest number of acknowledgements that a server may leave out between two that it sends.
+/// The greatest number of acknowledgements that a server may leave out between two that it sends: larger
+/// counts mark other replies.
 pub const OMITTED_MAX: u32 = CONTROL - 1;
 
 impl Layout {
-    /// Returns the number of bytes of a frame before its payload (the header), in this layout.
+    /// Returns the number of bytes of a frame before its payload (the header), to find the payload.
     #[must_use]
     pub const fn header(self) -> usize {
         match self {
@@ -56,13 +60,15 @@ impl Layout {
         }
     }
 
-    /// Returns the number of bytes that a frame adds to its payload.
+    /// Returns the number of bytes that a frame adds to its payload, to compute the room that a message
+    /// needs.
     #[must_use]
     pub const fn overhead(self) -> usize {
         self.header() + self.trailer()
     }
 
-    /// Returns the number of bytes that a message with a payload of `len` bytes takes on the wire.
+    /// Returns the number of bytes that a message with a payload of `len` bytes takes on the wire, to compute
+    /// room.
     #[must_use]
     pub const fn framed(self, len: usize) -> usize {
         self.overhead() + len
@@ -105,7 +111,7 @@ impl Layout {
     }
 
     /// Returns the length in bytes of the first `count` frames of `bytes`, which holds at least that many
-    /// whole frames.
+    /// whole frames, to cut a batch there.
     #[must_use]
     pub fn span(self, bytes: &[u8], count: u64) -> usize {
         self.walk(bytes, SIZE_MAX, usize::MAX, count).bytes
@@ -144,13 +150,14 @@ impl Layout {
 /// The result of a scan that counts whole frames, from which the receiver makes a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// The number of whole frames that a scan has found.
+    /// The number of whole frames that the scan has found.
     pub count: u64,
-    /// The number of bytes that the whole frames found by a scan take together.
+    /// The number of bytes that the whole frames found by the scan take together, up to which the reader may
+    /// go on.
     pub bytes: usize,
     /// The offset in bytes at which the last whole frame found by a scan begins.
     pub last: usize,
-    /// The reason why the scan of frames ended.
+    /// The reason why the scan of frames ended: the next step of the reader depends on it.
     pub stop: Stop,
 }
 
@@ -160,7 +167,8 @@ pub enum Stop {
     /// The next frame is not complete. Holds the length of the whole frame in bytes, or 0 if its size field
     /// has not arrived yet.
     Incomplete(usize),
-    /// The size field of the next frame is above the maximum. In a session that frame may be a control frame.
+    /// The size field of the next frame is above the maximum. In a session that frame may be a control frame;
+    /// otherwise it is an error.
     Size(u32),
     /// The scan has found as many frames as the caller asked for, or has reached the offset that the caller
     /// asked for.
@@ -231,7 +239,8 @@ fn walk<const H: usize, const T: usize>(
     }
 }
 
-/// An iterator over the payloads of a batch, in order, borrowed from the read buffer.
+/// An iterator over the payloads of a batch, in order, borrowed from the read buffer, so that no message is
+/// copied.
 #[derive(Clone, Debug)]
 pub struct Payloads<'a> {
     bytes: &'a [u8],
@@ -245,7 +254,8 @@ pub struct Payloads<'a> {
 }
 
 impl Payloads<'_> {
-    /// Finds the payload size of the next frame, and whether the frames after it have that size, too.
+    /// Finds the payload size of the next frame, and whether the frames after it have that size, too, so that
+    /// the iterator reads fewer size fields.
     fn look(&mut self) -> Option<()> {
         let field = self.at + self.header - 4;
         let size = size_at(self.bytes, field)?;
@@ -278,7 +288,8 @@ impl<'a> Iterator for Payloads<'a> {
     }
 }
 
-/// Returns the id that this crate's plain clients give message `seq`: ids count from 0, numbers from 1.
+/// Returns the id that this crate's plain clients give message `seq`, for its frame: ids count from 0,
+/// numbers from 1.
 #[must_use]
 pub const fn plain_id(seq: Seq) -> u64 {
     seq.get().wrapping_sub(1)
@@ -323,7 +334,7 @@ pub fn skip(next: Seq) -> [u8; 12] {
     bytes
 }
 
-/// A reply that a server sends on an open connection: always 12 bytes.
+/// A reply that a server sends on an open connection, mostly an acknowledgement: always 12 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Acknowledges every message up to `latest`. The server left out `omitted` acknowledgements since its
@@ -340,7 +351,8 @@ pub enum Reply {
     Bye(Code),
     /// Tells the client that the server is alive, and how far it has received. Session protocol only.
     Pong {
-        /// The highest message number that the server has received with none missing.
+        /// The highest message number that the server has received with none missing, for a client that
+        /// waits.
         received: u64,
     },
     /// A reply of a kind that this version does not know; holds its count field. Session protocol only.
@@ -366,7 +378,7 @@ impl Reply {
         bytes
     }
 
-    /// Decodes the 12 bytes of a reply on a connection of `layout`.
+    /// Decodes the 12 bytes of a reply, for a client on a connection of `layout`.
     #[must_use]
     pub fn decode(layout: Layout, bytes: &[u8; REPLY_BYTES]) -> Self {
         let (value, n) = bytes.split_at(8);
@@ -384,7 +396,7 @@ impl Reply {
     }
 }
 
-/// The reason why a server refuses or closes a connection.
+/// The reason why a server refuses or closes a connection, as the client gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
@@ -438,7 +450,7 @@ const CODES: [Code; 13] = [
 ];
 
 impl Code {
-    /// Returns the code's number on the wire.
+    /// Returns the code's number on the wire, by which the other side recognizes it.
     #[must_use]
     pub fn get(self) -> u16 {
         match self {
@@ -484,7 +496,7 @@ impl std::fmt::Display for Code {
     }
 }
 
-/// The longest payload, in bytes, that the encoder copies by way of registers.
+/// The longest payload, in bytes, that the encoder copies by way of registers, which is faster than a call.
 const SMALL: usize = 16;
 /// The number of bytes that the encoder writes for a small payload, before it cuts the block to the payload's
 /// length.

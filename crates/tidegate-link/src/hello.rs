@@ -10,11 +10,12 @@ use std::fmt;
 use crate::Seq;
 use crate::frame::Code;
 
-/// The version of the session protocol that this crate speaks.
+/// The version of the session protocol that this crate speaks. A side that gets another version refuses it.
 pub const VERSION: u16 = 1;
-/// The greatest number of bytes that a client's token may have.
+/// The greatest number of bytes that a client's token may have, so that a handshake stays short.
 pub const TOKEN_MAX: usize = 1024;
-/// The greatest number of bytes that a hello or the server's answer may have, envelope included.
+/// The greatest number of bytes that a hello or the server's answer may have, envelope included, so that a
+/// reader knows when to give up.
 pub const HANDSHAKE_MAX: usize = HEAD + BODY_MAX + 4;
 
 const MAGIC: &[u8; 8] = b"tidegate";
@@ -49,11 +50,11 @@ impl fmt::Debug for SessionId {
 /// The hello: the message with which a client opens a connection of the session protocol.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// The protocol version that the client speaks.
+    /// The protocol version that the client speaks, which the server must speak, too.
     pub version: u16,
     /// True if the client wants a CRC32C on each frame, against damage on the way.
     pub checked: bool,
-    /// The id of the session that the client opens.
+    /// The id of the session that the client opens or resumes.
     pub session: SessionId,
     /// A random number that the client draws once in its life. By this number a server tells a client that
     /// connects again from another client of the same session.
@@ -64,11 +65,12 @@ pub struct Hello {
     /// The highest message number that the client knows to be acknowledged. The client may no longer have the
     /// messages up to it.
     pub acked: Seq,
-    /// The highest number of a message that the client ever sent, whole or in part.
+    /// The highest number of a message that the client ever sent, whole or in part: the server cannot have
+    /// more.
     pub sent: Seq,
     /// The longest message, in bytes, that the client wants to send; 0 for the server's limit.
     pub frame_max: u32,
-    /// The secret token that the client shows to the server; may be empty.
+    /// The secret token that the client shows to the server to be let in; may be empty.
     pub token: Vec<u8>,
 }
 
@@ -89,7 +91,7 @@ impl fmt::Debug for Hello {
     }
 }
 
-/// The welcome: the server's answer to a hello that lets the client in.
+/// The welcome: the server's answer to a hello that lets the client in, with the terms of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// The protocol version of this connection, which both sides speak.
@@ -98,7 +100,7 @@ pub struct Welcome {
     pub checked: bool,
     /// True if the server acknowledges a message only once its handler is done with it, and not on receipt.
     pub when_done: bool,
-    /// The id of the session that the client has opened.
+    /// The id of the session that the client has opened, as a check of the answer.
     pub session: SessionId,
     /// The name of the server's state of this session: a new epoch means that the server lost the old state.
     pub epoch: u64,
@@ -107,15 +109,15 @@ pub struct Welcome {
     pub received: Seq,
     /// The highest message number that the server has acknowledged: the client forgets the messages up to it.
     pub acked: Seq,
-    /// The greatest number of bytes of frames that the client may have unacknowledged.
+    /// The greatest number of bytes of frames that the client may have unacknowledged; then it must wait.
     pub window: u64,
-    /// The longest message that the server allows, in bytes.
+    /// The longest message that the server allows the client to send, in bytes.
     pub frame_max: u32,
     /// The server closes the connection when it hears nothing for this many milliseconds; 0 for never.
     pub idle_ms: u32,
 }
 
-/// The refusal: the server's answer to a hello that refuses the client.
+/// The refusal: the server's answer to a hello that refuses the client, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The reason for the refusal as a code.
@@ -124,7 +126,7 @@ pub struct Refused {
     pub text: String,
 }
 
-/// The server's answer to a hello.
+/// The server's answer to a hello: it lets the client in or refuses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The server lets the client in.
@@ -133,7 +135,7 @@ pub enum Answer {
     Refused(Refused),
 }
 
-/// The reasons why bytes are no valid handshake.
+/// The reasons why the bytes that one side received are no valid handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeError {
@@ -214,8 +216,8 @@ fn seal(body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The bytes of a handshake's body that the decoder has not read yet; each method takes one field off their
-/// front.
+/// The bytes of a handshake's body that the decoder has not read yet. Each method takes one field off the
+/// front of these bytes.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -300,7 +302,8 @@ impl Hello {
 }
 
 impl Answer {
-    /// Encodes the answer. Cuts the text of a refusal at 512 bytes.
+    /// Encodes the answer for the wire. Cuts the text of a refusal at 512 bytes, so that the handshake stays
+    /// short.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(64);

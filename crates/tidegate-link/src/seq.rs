@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// The number of a message within its session, or on its connection in the plain protocol. The first message
-/// is 1; [`Seq::NONE`] comes before it.
+/// The number of a message within its session, or on its connection in the plain protocol, by which
+/// acknowledgements name it. The first message is 1; [`Seq::NONE`] comes before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Seq(u64);
 
 impl Seq {
-    /// The number that comes before the number of the first message: 0.
+    /// The number that comes before the number of the first message: 0. It stands for no message.
     pub const NONE: Self = Self(0);
     /// The number of a session's first message: 1.
     pub const FIRST: Self = Self(1);

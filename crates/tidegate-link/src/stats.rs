@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The counters of a client of the link, read at one moment.
+/// The counters of a client of the link, read at one moment, for a program's metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
@@ -25,7 +25,7 @@ pub struct ClientStats {
     pub blocks: u64,
 }
 
-/// The counters of a server of the link, read at one moment.
+/// The counters of a server of the link, read at one moment, for a program's metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStats {

@@ -62,7 +62,7 @@ impl fmt::Debug for ClientTls {
     }
 }
 
-/// The TLS settings of a server: its certificate chain and key.
+/// The TLS settings of a server: the certificate chain and the key with which it proves its name.
 #[derive(Clone)]
 pub struct ServerTls(Arc<ServerConfig>);
 

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-/// The connected socket of a client or server.
+/// The connected socket of a client or server, with or without TLS.
 #[derive(Debug)]
 pub(crate) enum Socket {
     /// A TCP socket without encryption.
@@ -47,7 +47,8 @@ impl Socket {
         }
     }
 
-    /// Flushes the bytes that TLS holds back. Does nothing on a socket without TLS.
+    /// Flushes the bytes that TLS holds back, so that they reach the other side. Does nothing on a socket
+    /// without TLS.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(_) => Poll::Ready(Ok(())),
@@ -75,8 +76,8 @@ impl Socket {
         }
     }
 
-    /// Returns whether the connection is safe from eavesdroppers: it uses TLS, or does not leave this
-    /// machine.
+    /// Returns whether the connection is safe from eavesdroppers, so that a token may pass: it uses TLS, or
+    /// does not leave this machine.
     pub(crate) fn is_private(&self) -> bool {
         match self {
             Self::Tls(_) => true,
@@ -91,7 +92,8 @@ impl Socket {
             Self::Tcp(tcp) => tcp,
             Self::Tls(tls) => tls.get_ref().0,
         };
-        // A socket that refuses the linger option closes in the ordinary way.
+        // A socket that refuses the linger option closes in the ordinary way, so the failure needs no
+        // handling.
         let _ = SockRef::from(tcp).set_linger(Some(std::time::Duration::ZERO));
     }
 }

@@ -85,7 +85,7 @@ impl<T: FromReply> Future for Reply<T> {
     }
 }
 
-/// Returns the submission of one command; `wanted` says whether the program wants the reply.
+/// Returns the submission of one command to the pipeline; `wanted` says whether the program wants the reply.
 pub(crate) fn submission(cmd: &Cmd, wanted: bool) -> Submission {
     Submission {
         commands: 1,

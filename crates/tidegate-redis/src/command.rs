@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::resp;
 use crate::wire::Wire;
 
-/// A Redis command that a program builds: `cmd("SET").arg("key").arg(1)`.
+/// A Redis command that a program builds and sends: `cmd("SET").arg("key").arg(1)`.
 #[derive(Clone, Debug)]
 pub struct Cmd {
     /// The name and the arguments of the command, each encoded as a RESP bulk string, ready for the
@@ -29,7 +29,7 @@ pub struct Args<'a> {
 }
 
 impl Args<'_> {
-    /// Appends one argument to the command.
+    /// Appends one argument to the command, in the encoding of the wire.
     pub fn push(&mut self, arg: &[u8]) {
         self.count += 1;
         resp::put_bulk(self.out.block(), arg);
@@ -45,7 +45,7 @@ impl Args<'_> {
     }
 }
 
-/// Writes a whole command in RESP to `out`, with the arguments that `write` gives.
+/// Writes a whole command in RESP to `out`, ready for the server, with the arguments that `write` gives.
 pub(crate) fn encode(out: &mut Wire, write: impl FnOnce(&mut Args<'_>)) {
     let block = out.block();
     let head = block.len();
@@ -70,7 +70,7 @@ pub(crate) struct Hints {
     pub(crate) read_only: Option<bool>,
 }
 
-/// Starts a command of this name, without arguments.
+/// Starts a command of this name, without arguments, which the program then adds.
 #[must_use]
 pub fn cmd(name: &str) -> Cmd {
     Cmd::new(name)
@@ -97,7 +97,7 @@ impl Cmd {
         cmd
     }
 
-    /// Builds a command from the arguments that `write` gives, the name first.
+    /// Builds a command from the arguments that `write` gives, the name first, as typed methods do.
     pub(crate) fn of(write: impl FnOnce(&mut Args<'_>)) -> Self {
         let mut body = Wire::default();
         let mut args = Args {
@@ -328,7 +328,7 @@ const READ_ONLY: &[&str] = &[
 /// A type that converts to arguments of a command: most types to one argument, a list to several, and `None`
 /// to none. An implementation must only append the arguments, because the connection is locked while it runs.
 pub trait ToArgs {
-    /// Appends the arguments that this value stands for to the command.
+    /// Appends the arguments that this value stands for to the command, so that `Cmd::arg` takes the value.
     fn write_args(&self, args: &mut Args<'_>);
 }
 

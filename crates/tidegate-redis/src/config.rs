@@ -48,7 +48,7 @@ pub enum WhenFull {
     Fail,
 }
 
-/// The versions of RESP, Redis's protocol, that a client may speak.
+/// The versions of RESP, Redis's protocol, that a client may speak: newer servers speak RESP3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Protocol {
@@ -82,7 +82,7 @@ pub struct Config {
     pub(crate) limits: Limits,
 }
 
-/// The settings that every connection of a client uses to connect and log in, the connections of the pool
+/// The settings with which every connection of a client connects and logs in, the connections of the pool
 /// included.
 #[derive(Clone)]
 pub(crate) struct Login {
@@ -202,7 +202,7 @@ impl Config {
         self
     }
 
-    /// Sets the name that the server's `CLIENT LIST` shows for every connection of the client.
+    /// Sets the name that the server's `CLIENT LIST` shows for every connection of the client, for operators.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.login.name = Some(name.into());
@@ -230,7 +230,8 @@ impl Config {
         self
     }
 
-    /// Sets the size of the largest accepted reply, in bytes. 512 MiB by default, the largest value in Redis.
+    /// Sets the size of the largest accepted reply, in bytes, so that a server cannot fill the memory. 512
+    /// MiB by default, the largest value in Redis.
     #[must_use]
     pub const fn reply_bytes_max(mut self, bytes: usize) -> Self {
         self.login.reply_bytes_max = bytes;

@@ -50,7 +50,7 @@ pub(crate) struct Gauges {
 }
 
 impl Conn {
-    /// Connects to the server, and spawns the task that serves the connection.
+    /// Connects to the server, logs in, and spawns the task that serves the connection.
     pub(crate) async fn open(
         shared: &Shared,
         tls: Option<Arc<ClientConfig>>,
@@ -250,7 +250,8 @@ enum State {
 struct Outside {
     what: Submission,
     bytes: Wire,
-    /// The submission's place in the line for room; `None` before the submission first stands in the line.
+    /// The submission's place in the line for room, which it keeps until it finds room; `None` before the
+    /// submission first stands in the line.
     ticket: Option<Ticket>,
 }
 

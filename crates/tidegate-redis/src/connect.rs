@@ -21,7 +21,8 @@ pub(crate) struct Ready {
     pub(crate) protocol: u8,
 }
 
-/// Connects to a server and logs in, within the connect timeout.
+/// Connects to a server and logs in, within the connect timeout, so that the connection is ready for
+/// commands.
 pub(crate) async fn establish(
     login: &Login,
     tls: Option<&Arc<ClientConfig>>,

@@ -28,7 +28,8 @@ use crate::resp::{Decoder, ProtocolError};
 use crate::timer::PreciseTimer;
 use crate::wire::Wire;
 
-/// The reason why the driver's session on one connection to the server ends.
+/// The reason why the driver's session on one connection to the server ends: only a broken connection is
+/// replaced.
 #[derive(Debug)]
 pub(crate) enum End {
     /// The program closed the client, and the server has answered every command.
@@ -93,7 +94,7 @@ pub(crate) struct Session {
     pays: bool,
     may_spin: bool,
     timer: PreciseTimer,
-    /// The timer for timeouts and keepalive, with a resolution of milliseconds.
+    /// The timer for timeouts and keepalive, with a resolution of milliseconds, which suffices for these.
     watchdog: Pin<Box<tokio::time::Sleep>>,
     watchdog_at: Time,
     /// The time at which the driver next checks for commands that have timed out and for silence of the
@@ -108,7 +109,8 @@ pub(crate) struct Session {
     busy_ns: u64,
 }
 
-/// The result of the first step of the driver's turn, in which it may flush queued commands.
+/// The result of the first step of the driver's turn, in which it may flush queued commands. The later steps
+/// depend on it.
 #[derive(Clone, Copy, Debug)]
 enum Flushed {
     /// The driver wrote nothing more in this step: no command is queued, an earlier flush is still being
@@ -259,8 +261,8 @@ impl Session {
         Ok(Flushed::Wrote)
     }
 
-    /// Returns whether the driver has not finished writing a flush. A read may finish the flush, too: under
-    /// TLS both reads and writes send the bytes that TLS holds.
+    /// Returns whether the driver has not finished writing a flush, and so must not take the next one. A read
+    /// may finish the flush, too: under TLS both reads and writes send the bytes that TLS holds.
     fn is_writing(&self) -> bool {
         !self.writing.is_empty() || self.link.holds_bytes()
     }

@@ -25,9 +25,9 @@ pub enum ConfigError {
     Parameter(String),
     /// A query parameter of the URL has an invalid value.
     Value {
-        /// The name of the query parameter.
+        /// The name of the query parameter with the invalid value.
         name: &'static str,
-        /// The values that the query parameter allows.
+        /// The values that the query parameter allows, in words for people.
         wanted: &'static str,
         /// The value that the URL gives.
         got: String,
@@ -123,7 +123,8 @@ impl From<ConfigError> for ConnectError {
     }
 }
 
-/// The possible fates of a command for which the client got no reply.
+/// The possible fates of a command for which the client got no reply: a program may repeat the command safely
+/// only after `No`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executed {
     /// The server has not executed the command, which never left this client.
@@ -145,7 +146,7 @@ pub enum CommandError {
     Lost {
         /// Says whether the server may have executed the command before the connection broke.
         executed: Executed,
-        /// The reason why the connection broke.
+        /// The reason why the connection broke, in words for people.
         cause: Arc<str>,
     },
     /// The client got no reply to the command within the timeout, or no connection of the pool was free in
@@ -156,7 +157,7 @@ pub enum CommandError {
     Full {
         /// The number of commands that were queued and in flight when the client refused the command.
         commands: u64,
-        /// The number of bytes of those commands.
+        /// The number of bytes of the commands that were queued and in flight then.
         bytes: u64,
     },
     /// The command does not belong on a shared connection, for the reason in this text.
@@ -179,7 +180,8 @@ impl CommandError {
         }
     }
 
-    /// Returns whether the server may have executed the command although there is no reply.
+    /// Returns whether the server may have executed the command although there is no reply, so that a
+    /// repetition may execute it twice.
     #[must_use]
     pub const fn maybe_executed(&self) -> bool {
         matches!(

@@ -45,7 +45,8 @@ impl Rest<'_> {
         })
     }
 
-    /// Returns the type byte of the reply's next line, and the rest of that line.
+    /// Returns the type byte of the reply's next line, and the rest of that line, from which the value is
+    /// built.
     fn line(&mut self) -> Result<(u8, Bytes), ProtocolError> {
         let left = &self.frame[self.at..];
         let (Some(&kind), Some(len)) = (left.first(), line_len(left)?) else {

@@ -35,8 +35,8 @@ use slots::{NO_SLOT, Slots};
 pub(crate) use line::Ticket;
 pub(crate) use slots::{Failure, Outcome, SlotId};
 
-/// The bounds of a pipeline: the greatest numbers of commands and of bytes that it holds, queued and in
-/// flight together.
+/// The bounds of a pipeline, which limit its memory: the greatest numbers of commands and of bytes that it
+/// holds, queued and in flight together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) commands_max: u64,
@@ -50,7 +50,8 @@ pub(crate) struct Full {
     pub(crate) bytes: u64,
 }
 
-/// The kind of replies that the server sends to the commands of a submission.
+/// The kind of replies that the server sends to the commands of a submission, by which the pipeline assigns
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// One reply for each command of the submission.
@@ -63,7 +64,7 @@ pub(crate) enum Answer {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     slot: SlotId,
-    /// The number of replies to this submission that have yet to arrive.
+    /// The number of replies to this submission that have yet to arrive. At 0 the submission is complete.
     left: u32,
     commands: u32,
     bytes: u32,
@@ -152,7 +153,8 @@ impl Pipeline {
         self.boundary.snapshot()
     }
 
-    /// Returns the number of commands that the pipeline holds, queued and in flight together.
+    /// Returns the number of commands that the pipeline holds, queued and in flight together, to compare with
+    /// the bound.
     pub(crate) const fn commands(&self) -> u64 {
         self.queued_load.items + self.flight_load.items
     }
@@ -243,7 +245,7 @@ impl Pipeline {
     }
 
     /// Gives up the slot of a caller that dropped its future. The commands keep their place in the order of
-    /// replies.
+    /// replies, because the server still answers them.
     pub(crate) fn abandon(&mut self, slot: SlotId) {
         self.slots.abandon(slot);
     }
@@ -264,8 +266,8 @@ impl Pipeline {
         self.line.leave(ticket);
     }
 
-    /// Refuses new submissions, and lets the accepted ones finish. The caller wakes the driver with the
-    /// returned waker.
+    /// Refuses new submissions and lets the accepted ones finish, because the client closes. The caller wakes
+    /// the driver with the returned waker.
     pub(crate) fn drain(&mut self) -> Option<Waker> {
         self.closed.get_or_insert(Failure::Closed);
         self.driver.take()

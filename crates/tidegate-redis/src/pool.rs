@@ -115,7 +115,7 @@ impl std::fmt::Debug for Dedicated {
 }
 
 impl Dedicated {
-    /// Submits `cmd` on the dedicated connection.
+    /// Submits `cmd` on the dedicated connection, and returns the future of its reply.
     pub fn send<T: FromReply>(&mut self, cmd: Cmd) -> Reply<T> {
         if cmd.needs_own_connection() == Some(Kind::Stateful) {
             self.clean = false;

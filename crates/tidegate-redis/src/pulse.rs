@@ -34,7 +34,8 @@ pub(crate) struct Pulse {
     pub(crate) replies: u64,
     pub(crate) flushes: u64,
     pub(crate) spins: u64,
-    /// The number of recently answered callers that the client still expects to submit their next command.
+    /// The number of recently answered callers that the client still expects to submit their next command at
+    /// once.
     owed: u64,
     delivered_at: Time,
     returned: u64,

@@ -71,7 +71,8 @@ impl Value {
     }
 }
 
-/// The kind of a server's refusal, which the first word of the error reply names.
+/// The kind of a server's refusal, which the first word of the error reply names, so that a program can react
+/// to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServerErrorKind {
@@ -97,11 +98,11 @@ pub enum ServerErrorKind {
     NoScript,
     /// `EXECABORT`: the transaction was dropped because a command in it was refused.
     ExecAbort,
-    /// `TRYAGAIN`: the cluster is moving the slot; try again later.
+    /// `TRYAGAIN`: the cluster is moving the key slot; try again later.
     TryAgain,
-    /// `CLUSTERDOWN`: the cluster does not serve this slot.
+    /// `CLUSTERDOWN`: the cluster does not serve this key slot now.
     ClusterDown,
-    /// `CROSSSLOT`: the command has keys of different slots.
+    /// `CROSSSLOT`: the command has keys of different key slots, and a cluster executes it for one slot only.
     CrossSlot,
     /// `MASTERDOWN`: the replica has lost its master, and may not answer with old data.
     MasterDown,
@@ -109,11 +110,11 @@ pub enum ServerErrorKind {
     Misconf,
     /// `NOPROTO`: the server does not speak the protocol asked for.
     NoProto,
-    /// `MOVED`: another node owns this slot permanently.
+    /// `MOVED`: another node owns this key slot permanently, so the program sends the command there.
     Moved {
         /// The key slot of the command.
         slot: u16,
-        /// The host and port of the node that owns the slot.
+        /// The host and port of the node that owns the key slot, to which the program sends the command.
         node: String,
     },
     /// `ASK`: another node owns this key for the moment. The program sends `ASKING` to that node, then the
@@ -184,7 +185,7 @@ impl ServerError {
         &self.0.kind
     }
 
-    /// Returns the whole line of the server's error reply.
+    /// Returns the whole line of the server's error reply, with the server's own text.
     #[must_use]
     pub fn line(&self) -> &str {
         &self.0.line
@@ -207,7 +208,7 @@ pub enum ReplyError {
     Server(ServerError),
     /// The reply does not convert to the type that the program asked for.
     Unexpected {
-        /// The kind of reply that the program's type can be made from.
+        /// The kind of reply that converts to the type that the program asked for.
         wanted: &'static str,
         /// The kind of reply that the server sent instead.
         got: &'static str,
@@ -276,7 +277,8 @@ impl FromReply for Value {
 }
 
 impl FromReply for () {
-    /// Accepts any reply except a refusal of the server, and ignores its content.
+    /// Accepts any reply except a refusal of the server, and ignores its content, for programs that need only
+    /// success.
     fn from_reply(value: Value) -> Result<Self, ReplyError> {
         Value::from_reply(value).map(drop)
     }

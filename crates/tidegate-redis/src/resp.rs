@@ -15,7 +15,7 @@ use bytes::Bytes;
 use crate::nested;
 use crate::reply::{ServerError, Value};
 
-/// Appends the RESP header of a command that has `args` arguments, its name included.
+/// Appends the RESP header of a command that has `args` arguments, its name included, before these arguments.
 pub(crate) fn put_header(out: &mut Vec<u8>, args: u32) {
     out.push(b'*');
     out.extend_from_slice(itoa::Buffer::new().format(args).as_bytes());
@@ -30,7 +30,7 @@ pub(crate) fn put_bulk(out: &mut Vec<u8>, arg: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the RESP header of an argument of `len` bytes.
+/// Appends the RESP header of an argument of `len` bytes, before these bytes.
 pub(crate) fn put_bulk_header(out: &mut Vec<u8>, len: usize) {
     match len {
         n @ 0..=9 => out.extend_from_slice(&[b'$', b'0' + n as u8, b'\r', b'\n']),
@@ -45,14 +45,15 @@ pub(crate) fn put_bulk_header(out: &mut Vec<u8>, len: usize) {
 /// The limits on the size of a reply that the decoder accepts, so that a server cannot fill the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The greatest number of bytes of one reply, with all its nested replies.
+    /// The greatest number of bytes of one reply, with all its nested replies; a larger reply is an error.
     pub(crate) reply_bytes_max: usize,
 }
 
-/// The greatest number of levels of a nested reply. Redis sends at most a handful.
+/// The greatest number of levels of a nested reply, which bounds the decoder's recursion. Redis sends at most
+/// a handful.
 pub(crate) const DEPTH_MAX: usize = 32;
-/// The greatest number of bytes of one line of a reply: of a line that announces a length, of a number, a
-/// simple string or an error.
+/// The greatest number of bytes of one line of a reply, so that the decoder does not wait for an endless
+/// line: of a line that announces a length, of a number, a simple string or an error.
 const LINE_MAX: usize = 64 << 10;
 /// The capacity of the read buffer in bytes, which is the greatest number of bytes that one read returns.
 const BUFFER: usize = 64 << 10;
@@ -60,7 +61,7 @@ const BUFFER: usize = 64 << 10;
 /// a copy.
 const LARGE: usize = 16 << 10;
 /// The greatest number of bytes of memory that the decoder allocates for an announced bulk before the bulk's
-/// bytes arrive.
+/// bytes arrive, because a server may announce more than it sends.
 const LARGE_STEP: usize = 1 << 20;
 
 /// The errors of bytes that are no RESP reply. The client cannot use the connection any further.
@@ -119,7 +120,8 @@ pub(crate) struct Decoder {
     limits: Limits,
 }
 
-/// A long bulk that the decoder reads into memory of its own: its bytes and the CR LF after them.
+/// A long bulk that the decoder reads into memory of its own, to hand it on without a copy: its bytes and the
+/// CR LF after them.
 #[derive(Debug)]
 struct Large {
     buf: Vec<u8>,
@@ -187,7 +189,8 @@ impl Decoder {
         &mut self.buf[self.end..]
     }
 
-    /// Records that the driver put `n` bytes into the buffer from [`space`](Self::space).
+    /// Records that the driver put `n` bytes into the buffer from [`space`](Self::space), for the decoder to
+    /// decode.
     pub(crate) fn filled(&mut self, n: usize) {
         match &mut self.large {
             Some(large) if large.filled < large.len + 2 => large.filled += n,

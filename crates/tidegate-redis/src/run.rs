@@ -64,7 +64,7 @@ impl Pipeline {
         }
     }
 
-    /// Adds a command to the pipeline.
+    /// Adds a command to the pipeline, behind the commands added before.
     pub fn cmd(mut self, cmd: Cmd) -> Self {
         self.run.push(&cmd);
         self
@@ -139,7 +139,7 @@ impl Transaction<'_> {
         Self::begin(On::Pool(client))
     }
 
-    /// Adds a command to the transaction.
+    /// Adds a command to the transaction, behind the commands added before.
     pub fn cmd(mut self, cmd: Cmd) -> Self {
         self.run.push(&cmd);
         self
@@ -209,12 +209,12 @@ impl Dedicated {
 }
 
 impl Client {
-    /// Starts a pipeline, without commands at first.
+    /// Starts a pipeline, without commands at first, on the shared connection.
     pub fn pipeline(&self) -> Pipeline {
         Pipeline::new(self.clone())
     }
 
-    /// Starts a transaction, without commands at first.
+    /// Starts a transaction, without commands at first, which runs on a connection of the pool.
     pub fn transaction(&self) -> Transaction<'static> {
         Transaction::pooled(self.clone())
     }

@@ -15,7 +15,7 @@ pub fn key_slot(key: &[u8]) -> u16 {
     CRC.checksum(hashed(key)) % SLOTS
 }
 
-/// The number of key slots, which is the same in every Redis Cluster.
+/// The number of key slots, to which keys are mapped; it is equal in every Redis Cluster.
 const SLOTS: u16 = 16384;
 /// The checksum that the specification of Redis Cluster prescribes under "Keys distribution model".
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);

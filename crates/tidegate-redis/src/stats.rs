@@ -1,4 +1,4 @@
-//! Snapshots of the measurements of a client's shared connection.
+//! Snapshots of the measurements of a client's shared connection, for a program's metrics.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ impl Depths {
     }
 }
 
-/// The measurements of a client's shared connection at one moment.
+/// The measurements of a client's shared connection at one moment, for a program's metrics.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -62,7 +62,7 @@ pub struct Stats {
     pub queued: u64,
     /// The number of commands that the client has written and the server has not answered yet.
     pub in_flight: u64,
-    /// The distribution of the number of commands in a flush.
+    /// The distribution of the number of commands in a flush, which shows how well callers share flushes.
     pub depths: Depths,
     /// The time from a flush to its first reply, in microseconds: a moving average over flushes.
     pub rtt_us: f64,

@@ -40,7 +40,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Returns settings that trust the certificate authorities of the system.
+    /// Returns settings with which a client trusts the certificate authorities of the system.
     #[must_use]
     pub fn system() -> Self {
         Self::default()

@@ -19,7 +19,8 @@ const ROUND_TRIPS: f64 = 16.0;
 /// The divisor that gives the uncounted first part of a spell, which the change of arms disturbs: with 4, the
 /// trial leaves out the first quarter of each spell.
 const SETTLE: u64 = 4;
-/// The number of spells in a trial; the other arm and the arm in use alternate.
+/// The number of spells in a trial. The other arm and the arm in use alternate, so that both meet changes of
+/// the load.
 const SPELLS: u32 = 6;
 /// The number of spells between two trials. The number doubles, up to [`APART_MAX`], with each trial that
 /// confirms the arm in use.

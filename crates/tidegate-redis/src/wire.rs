@@ -14,7 +14,7 @@ use bytes::Bytes;
 /// The length, in bytes, from which an argument stays in its own memory. A copy of a shorter argument costs
 /// less than a separate piece in a vectored write.
 const LARGE: usize = 16 << 10;
-/// The greatest number of pieces of memory in one vectored write.
+/// The greatest number of pieces of memory in one vectored write, as many as its array holds.
 pub(crate) const PIECES: usize = 64;
 
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,8 @@ pub(crate) struct Wire {
 
 #[derive(Clone, Debug)]
 struct Apart {
-    /// The number of bytes of the block that the client writes before this long argument.
+    /// The number of bytes of the block that the client writes before this long argument, which keeps the
+    /// order of bytes.
     before: usize,
     bytes: Bytes,
 }
@@ -110,7 +111,8 @@ impl Wire {
         }
     }
 
-    /// Removes the bytes that were appended after the position `to`.
+    /// Removes the bytes that were appended after the position `to`, because the pipeline refused their
+    /// command.
     pub(crate) fn go_back(&mut self, to: Mark) {
         self.block.truncate(to.block);
         self.apart.truncate(to.apart);
@@ -162,7 +164,7 @@ impl Wire {
         }
     }
 
-    /// Returns the bytes of the block from position `at` on.
+    /// Returns the bytes of the block from position `at` on, such as a command encoded last.
     pub(crate) fn block_from(&self, at: usize) -> &[u8] {
         self.block.get(at..).unwrap_or_default()
     }

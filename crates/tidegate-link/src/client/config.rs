@@ -41,7 +41,7 @@ impl Default for Reconnect {
 /// server lost the state of their session, and the server may or may not have handled them.
 pub(crate) type OnDoubt = Box<dyn FnMut(&Doubt) -> Decide + Send>;
 
-/// Builds a [`Client`]. Every setting has a default.
+/// Builds a [`Client`] for a program. Every setting has a default.
 pub struct ClientBuilder {
     pub(crate) session: Option<SessionId>,
     pub(crate) checked: bool,
@@ -170,8 +170,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the waits between attempts to connect again after a cut, and the time after which the client
-    /// gives up.
+    /// Sets the waits between the client's attempts to connect again after a cut, and the time after which
+    /// the client gives up and ends with an error.
     #[must_use]
     pub const fn reconnect(mut self, reconnect: Reconnect) -> Self {
         self.reconnect = reconnect;

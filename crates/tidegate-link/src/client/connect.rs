@@ -13,8 +13,8 @@ use crate::error::ConnectError;
 use crate::tls::ClientTls;
 use crate::transport::{Socket, prepare};
 
-/// The address of a server, and the settings of an attempt to connect to it: TLS, and the time limit of the
-/// attempt.
+/// The address of a server, and the settings with which a client connects to it: TLS, and the time limit of
+/// an attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     address: String,

@@ -34,7 +34,8 @@ const SCRATCH: usize = 1024;
 /// While the task sleeps, each push of a producer pays for a memory fence, and the first push also pays for a
 /// wake-up.
 const QUEUE_LOOKS_NS: u64 = 50_000;
-/// The number of turns of the I/O task's loop after which the task lets other tasks of the runtime run.
+/// The number of turns of the I/O task's loop after which the task yields, so that other tasks of the runtime
+/// run.
 const TURNS: usize = 8;
 
 /// An attempt to connect to the server, which the I/O task polls while the client has no connection.
@@ -50,8 +51,8 @@ pub(super) struct Driver {
     /// at which the task first found the queue empty. A while after that time the task sleeps.
     queue_idle: bool,
     queue_active: Time,
-    /// Messages that the I/O task took out of the producers' queue. The task has encoded the messages before
-    /// index `scratch_at`, and has yet to encode the others.
+    /// Messages that the I/O task took out of the producers' queue at once, to send them. The task has
+    /// encoded the messages before index `scratch_at`, and has yet to encode the others.
     scratch: Vec<Item>,
     scratch_at: usize,
     route: Route,
@@ -314,8 +315,8 @@ impl Driver {
         moved
     }
 
-    /// Handles the events of `proto::Sender`: a session opened, messages are in doubt, or the server said
-    /// bye. Returns whether an event came.
+    /// Handles the events of `proto::Sender` for the client: a session opened, messages are in doubt, or the
+    /// server said bye. Returns whether an event came.
     fn listen(&mut self) -> Result<bool, LinkError> {
         let mut told = false;
         while let Some(event) = self.wire.sender.poll_event() {
@@ -442,7 +443,7 @@ impl Driver {
     }
 }
 
-/// Translates an error of `proto::Sender` into the error that the client's user gets.
+/// Translates an error of `proto::Sender` into the error that the client's user gets from its calls.
 pub(super) fn explain(e: SenderError) -> LinkError {
     match e {
         SenderError::Refused(refused) if refused.code == Code::Displaced => LinkError::Displaced,

@@ -17,18 +17,19 @@ use crate::Seq;
 use crate::frame::Layout;
 use crate::proto::Block;
 
-/// The reasons why a client's front does not take a message.
+/// The reasons why a client's front does not take a message. The sender waits or fails by the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The block has no room for the message until the I/O task takes the block.
     Full,
-    /// The message is longer than any block may be: `max` is the longest payload in bytes.
+    /// The message is longer than any block may be, so waiting is useless: `max` is the longest payload in
+    /// bytes.
     TooLarge { max: usize },
     /// The client has ended or is closing, so its front takes no messages of senders.
     Closed,
 }
 
-/// The block that a client's senders fill now.
+/// The block that a client's senders fill now, with the state that numbers its messages.
 #[derive(Debug)]
 pub(crate) struct Filling {
     bytes: Vec<u8>,
@@ -36,14 +37,14 @@ pub(crate) struct Filling {
     /// sender has borrowed the front's block, and after the front's close.
     end: usize,
     count: u64,
-    /// The number that the next message in the block gets.
+    /// The number that the next message in the block gets, so that its sender learns it at once.
     next: Seq,
     layout: Layout,
     payload_max: usize,
 }
 
 impl Filling {
-    /// Encodes `payload` into the block; returns the number of the message.
+    /// Encodes `payload` into the block, for the I/O task to send; returns the number of the message.
     #[inline]
     pub(crate) fn push(&mut self, payload: &[u8]) -> Result<Seq, Refused> {
         let frame = self.layout.framed(payload.len());
@@ -77,7 +78,8 @@ impl Filling {
     }
 }
 
-/// A client's front: the block that its senders fill now, and the wakers and flags that its lock protects.
+/// A client's front, through which all senders hand messages to the I/O task: the block that the senders fill
+/// now, and the wakers and flags that its lock protects.
 #[derive(Debug)]
 pub(crate) struct Front {
     filling: Filling,
@@ -112,7 +114,7 @@ impl Front {
         }
     }
 
-    /// Encodes `payload` into the front's block; returns the number of the message.
+    /// Encodes `payload` into the front's block, for the I/O task to send; returns the number of the message.
     #[inline]
     pub(crate) fn push(&mut self, payload: &[u8]) -> Result<Seq, Refused> {
         match self.filling.push(payload) {
@@ -140,7 +142,8 @@ impl Front {
         pushed
     }
 
-    /// Lends the block to one sender. Until that sender gives the block back, other senders find no room.
+    /// Lends the block to one sender, which encodes many messages without the lock. Until that sender gives
+    /// the block back, other senders find no room.
     pub(crate) fn lend(&mut self) -> Result<Filling, Refused> {
         if self.closed {
             return Err(Refused::Closed);
@@ -208,18 +211,20 @@ impl Front {
         self.io.take()
     }
 
-    /// Closes the front: it takes no more messages, except those in the producers' queue.
+    /// Closes the front, because the client closes: it takes no more messages, except those in the producers'
+    /// queue.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.filling.end = 0;
     }
 
-    /// Returns whether no sender can add a message any more: the front is closed, empty, and not lent.
+    /// Returns whether no sender can add a message any more, so that the client can end: the front is closed,
+    /// empty, and not lent.
     pub(crate) fn is_finished(&self) -> bool {
         self.closed && self.filling.count == 0 && !self.lent
     }
 
-    /// Returns the number of the last message that the front took.
+    /// Returns the number of the last message that the front took, up to which a caller may wait.
     pub(crate) fn last(&self) -> Seq {
         self.filling.last()
     }

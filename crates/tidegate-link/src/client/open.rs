@@ -21,7 +21,8 @@ use crate::hello::SessionId;
 use crate::proto::{self, Event, Sender, SenderConfig, SenderError, SessionConfig};
 use crate::stats::ClientCounters;
 
-/// Connects to the server, opens the session, and starts the client's I/O task.
+/// Connects to the server, opens the session, and starts the client's I/O task, which then serves the
+/// connection.
 pub(super) async fn start(
     config: ClientBuilder,
     address: String,

@@ -21,11 +21,11 @@ const BUFFER_MAX: usize = 1024;
 pub(super) enum Item {
     /// A payload of at most 22 bytes, stored inside the queue's item.
     Inline {
-        /// The number of bytes at the start of `bytes` that are the payload.
+        /// The number of bytes at the start of `bytes` that are the payload; the rest is unused.
         len: u8,
         bytes: [u8; INLINE_MAX],
     },
-    /// A payload of more than 22 bytes, stored on the heap.
+    /// A payload of more than 22 bytes, stored on the heap, so that items of the queue stay small.
     Boxed(Box<[u8]>),
 }
 

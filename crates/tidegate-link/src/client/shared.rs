@@ -1,4 +1,5 @@
-//! The state that the senders of one client share with its I/O task.
+//! The state that the senders of one client share with its I/O task, so that messages and results pass
+//! between them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -41,7 +42,8 @@ pub(crate) struct Shared {
     pub(super) payload_max: usize,
 }
 
-/// The facts about a client that its I/O task learns from the first connection and that do not change later.
+/// The facts about a client that its I/O task learns from the first connection, and that senders need: they
+/// do not change later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) resumed_at: Seq,
@@ -119,7 +121,8 @@ impl Shared {
         Ok(filling.last())
     }
 
-    /// Returns the number of the last message that the client took from a sender.
+    /// Returns the number of the last message that the client took from a sender, up to which a caller may
+    /// wait.
     pub(super) fn last(&self) -> Seq {
         self.front().last()
     }

@@ -18,13 +18,13 @@ use crate::transport::Socket;
 /// bytes.
 const READ_BYTES: usize = 16 << 10;
 /// The greatest number of pieces of blocks that the client hands to the operating system in one vectored
-/// write.
+/// write, so that one system call sends several blocks.
 const SLICES: usize = 16;
 /// The number of times that a client with `ClientBuilder::spin` looks at its socket before its I/O task
-/// returns to the runtime.
+/// returns to the runtime, so that other tasks run, too.
 const LOOKS: usize = 16;
 
-/// The reasons why a client's connection ended.
+/// The reasons why a client's connection ended, by which the client decides whether to connect again.
 #[derive(Debug)]
 pub(super) enum Cut {
     /// The server closed its direction of the connection, so no more replies follow.
@@ -35,7 +35,7 @@ pub(super) enum Cut {
     Rules(SenderError),
 }
 
-/// The connection half of a client's I/O task: the socket, `proto::Sender` and the timer.
+/// The connection half of a client's I/O task, which moves bytes: the socket, `proto::Sender` and the timer.
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) sender: Sender,
@@ -96,7 +96,7 @@ impl Wire {
         self.sender.handle_connected(self.active);
     }
 
-    /// Gives up the connection to the server, and closes the socket.
+    /// Gives up the connection to the server, and closes the socket, so that the client can connect again.
     pub(super) fn detach(&mut self) {
         self.socket = None;
     }

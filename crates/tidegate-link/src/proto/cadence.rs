@@ -17,10 +17,10 @@ use tidegate::controller::{
 /// The longest time that an acknowledgement may wait to cover more messages, from the moment at which the
 /// first message that it covers could be acknowledged.
 const AGE_MAX: Duration = Duration::from_millis(5);
-/// The share of a core that the acknowledgements of one connection may cost.
+/// The share of a core that the server may spend on the acknowledgements of one connection.
 const BUDGET: f64 = 0.01;
 
-/// Returns the default controller of a receiver's acknowledgements.
+/// Returns the default controller, which decides when a receiver's acknowledgements leave.
 #[must_use]
 pub fn cadence() -> Box<dyn Controller> {
     paced(BUDGET, AGE_MAX).unwrap_or_else(|| unreachable!("the defaults are valid"))

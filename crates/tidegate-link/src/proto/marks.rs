@@ -13,7 +13,7 @@ use crate::Seq;
 /// The greatest number of marks that a receiver keeps, to bound its memory.
 const MARKS_MAX: usize = 1024;
 
-/// A receiver's record of the end of one batch.
+/// A receiver's record of the end of one batch, from which it acknowledges the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     /// The number of the batch's last message, up to which the handler may be done.
@@ -52,7 +52,8 @@ impl Marks {
         last
     }
 
-    /// Returns the mark of the first batch that the handler is not done with.
+    /// Returns the mark of the first batch that the handler is not done with, whose end bounds the bytes of a
+    /// partly handled batch.
     pub(super) fn next(&self) -> Option<Mark> {
         self.0.front().copied()
     }

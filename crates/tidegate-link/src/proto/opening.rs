@@ -19,7 +19,7 @@ pub enum Opening {
     Session {
         /// The hello that the client sent.
         hello: Hello,
-        /// The length of the hello in bytes; frames follow it.
+        /// The length of the hello in bytes; the client's first frames follow it.
         bytes: usize,
     },
 }
@@ -42,9 +42,10 @@ pub fn detect(bytes: &[u8]) -> Result<Opening, HandshakeError> {
 /// The state of a session that a server keeps between connections, so that a returning client can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// The epoch that names this state of the session: never 0.
+    /// The epoch that names this state of the session, so that a client detects a lost state: never 0.
     pub epoch: u64,
-    /// The highest message number that the server has received with none missing.
+    /// The highest message number that the server has received with none missing: the client goes on after
+    /// it.
     pub received: Seq,
     /// The highest message number acknowledged, on receipt or when done, as the server is set: at most
     /// `received`.

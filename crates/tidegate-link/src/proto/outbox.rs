@@ -19,7 +19,7 @@ use crate::frame::Layout;
 pub struct Block {
     /// The bytes of the block's frames, as they go over the connection.
     pub bytes: Vec<u8>,
-    /// The number of the block's first message.
+    /// The number of the block's first message; the others follow without gaps.
     pub first: Seq,
     /// The number of frames in the block, one for each message. A block without frames is not allowed.
     pub count: u64,
@@ -61,7 +61,7 @@ const SPARE_BYTES_MAX: usize = 512 << 10;
 pub(super) struct Outbox {
     layout: Layout,
     blocks: VecDeque<Retained>,
-    /// The number that the next message pushed into the outbox gets.
+    /// The number that the next message pushed into the outbox gets; a block must begin with it.
     next: Seq,
     /// Positions among all bytes of frames, counted from the first frame of the client. The outbox has
     /// released the bytes before `front`. The next byte to send is at `cursor`. No byte at or beyond `peak`
@@ -147,8 +147,8 @@ impl Outbox {
         Seq::new(self.next.get().wrapping_sub(1))
     }
 
-    /// Returns the number of the message before the first message that the outbox holds. That message is
-    /// released, or was never pushed.
+    /// Returns the number of the message before the first message that the outbox holds. The outbox cannot
+    /// send it again: it is released, or was never pushed.
     pub(super) fn gone(&self) -> Seq {
         let first = self.blocks.front().map_or(self.next, |b| b.block.first);
         Seq::new(first.get().wrapping_sub(1))
@@ -183,8 +183,8 @@ impl Outbox {
         self.peak = self.peak.max(self.cursor);
     }
 
-    /// Releases the blocks in which every message is acknowledged: those that end at message `acked` or
-    /// before.
+    /// Releases the blocks in which every message is acknowledged, so that their memory is free: the blocks
+    /// that end at message `acked` or before.
     pub(super) fn release(&mut self, acked: Seq) {
         while self.blocks.front().is_some_and(|b| b.last() <= acked)
             && let Some(b) = self.blocks.pop_front()
@@ -212,12 +212,13 @@ impl Outbox {
         self.begun_before(self.cursor)
     }
 
-    /// Returns the number of the last message ever sent, whole or in part.
+    /// Returns the number of the last message ever sent, whole or in part: the server may have it.
     pub(super) fn sent_ever(&mut self) -> Seq {
         self.begun_before(self.peak)
     }
 
-    /// Returns whether the socket has taken message `seq`, whole or in part, on this connection or earlier.
+    /// Returns whether the socket has taken message `seq`, whole or in part, on this connection or earlier,
+    /// so that the server may have it.
     pub(super) fn has_left(&mut self, seq: Seq) -> bool {
         match self.block_of(seq) {
             _ if seq >= self.next => false,
@@ -240,7 +241,8 @@ impl Outbox {
         exact.saturating_sub(self.cursor).min(want)
     }
 
-    /// Returns the number of bytes of the frames after message `acked`, sent or not.
+    /// Returns the number of bytes of the frames after message `acked`, sent or not, to compare with the
+    /// window.
     pub(super) fn unacked(&mut self, acked: Seq) -> u64 {
         self.end - self.end_of(acked)
     }

@@ -21,10 +21,10 @@ use crate::Seq;
 use crate::frame::{self, CLOSE, Code, Layout, OMITTED_MAX, PING, REPLY_BYTES, Reply, SKIP, Stop};
 use crate::hello::Welcome;
 
-/// The settings of a server's receiver.
+/// The settings of a server's receiver, for one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverConfig {
-    /// The longest message that the receiver takes, in bytes.
+    /// The longest message that the receiver takes from the client, in bytes.
     pub frame_max: u32,
     /// The greatest number of bytes of frames that the client may have unacknowledged. The receiver
     /// acknowledges at once when a quarter of this is used.
@@ -36,24 +36,24 @@ pub struct ReceiverConfig {
     pub idle: Duration,
 }
 
-/// The place of the next whole messages in the driver's read buffer.
+/// The place of the next whole messages in the driver's read buffer, for the handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The number of the batch's first message.
+    /// The number of the batch's first message; the others follow without gaps.
     pub first: Seq,
     /// The number of messages in the batch; 0 if the buffer holds no whole message.
     pub count: u64,
     /// The range of the buffer in which the frames of the batch's messages are, for [`Layout::payloads`].
     pub frames: Range<usize>,
-    /// The number of bytes of the buffer that the receiver has finished: at least up to the end of the
-    /// frames.
+    /// The number of bytes of the buffer that the receiver has finished and the driver can drop: at least up
+    /// to the end of the frames.
     pub taken: usize,
     /// The length of the next frame in bytes, or 0 if it is unknown. The buffer must have room for the whole
     /// frame.
     pub wants: usize,
 }
 
-/// The counters of one connection's receiver.
+/// The counters of one connection's receiver, for the server's statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverStats {
     /// The number of messages that the receiver has received on this connection.
@@ -66,7 +66,8 @@ pub struct ReceiverStats {
     pub acks_by_reason: ByReason,
 }
 
-/// The phases of a connection on the server's side, from open to finished.
+/// The phases of a connection on the server's side, from open to finished, which decide what the receiver
+/// still does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The connection is open, and messages arrive.
@@ -81,7 +82,8 @@ enum Phase {
     Finished,
 }
 
-/// The kind of the reply of 12 bytes that the driver is sending now.
+/// The kind of the reply of 12 bytes that the driver is sending now, so that the receiver can count it when
+/// it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Ack,
@@ -287,8 +289,8 @@ impl Receiver {
         }
     }
 
-    /// Finds the next batch of whole messages, of at most a quarter of the window, and verifies their
-    /// checksums.
+    /// Finds the next batch of whole messages, of at most a quarter of the window so that acknowledgements
+    /// leave in time, and verifies their checksums.
     fn scan(&self, bytes: &[u8]) -> Result<frame::Scan, ReceiverError> {
         let max = self.config.frame_max;
         let most = usize::try_from(self.config.window / 4).unwrap_or(usize::MAX);
@@ -394,8 +396,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Records that the handler is done with every message up to `seq`. Numbers beyond the last message
-    /// received do not count.
+    /// Records that the handler is done with every message up to `seq`, so that the receiver may acknowledge
+    /// them. Numbers beyond the last message received do not count.
     pub fn done(&mut self, now: Time, seq: Seq) {
         if !self.config.when_done {
             return;

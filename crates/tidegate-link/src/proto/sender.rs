@@ -271,7 +271,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Returns whether the sender has room for another block.
+    /// Returns whether the sender has room for another block, so that the client may push one.
     #[must_use]
     pub const fn has_room(&self) -> bool {
         self.outbox.held() < self.config.held_max
@@ -301,7 +301,7 @@ impl Sender {
 
     // ---- outputs
 
-    /// Returns the oldest event that the client has not taken yet.
+    /// Returns the oldest event that the client has not taken yet, for the client to act on.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events[0].take();
         self.events.swap(0, 1);
@@ -458,13 +458,13 @@ impl Sender {
         self.acks
     }
 
-    /// Returns the number of the last message that the client pushed.
+    /// Returns the number of the last message that the client pushed, up to which acknowledgements must come.
     #[must_use]
     pub fn last(&self) -> Seq {
         self.outbox.last()
     }
 
-    /// Returns the number of the last message ever sent, whole or in part.
+    /// Returns the number of the last message ever sent, whole or in part: the server may have it.
     pub fn sent(&mut self) -> Seq {
         self.outbox.sent_ever()
     }
@@ -475,12 +475,14 @@ impl Sender {
         self.outbox.unsent()
     }
 
-    /// Returns the number of bytes of the frames that the server has not acknowledged.
+    /// Returns the number of bytes of the frames that the server has not acknowledged, to compare with the
+    /// window.
     pub fn unacked_bytes(&mut self) -> u64 {
         self.outbox.unacked(self.acked)
     }
 
-    /// Returns the number of bytes of memory of the blocks that the server has not acknowledged.
+    /// Returns the number of bytes of memory of the blocks that the server has not acknowledged, to compare
+    /// with the bound.
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.outbox.held()

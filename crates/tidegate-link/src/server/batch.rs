@@ -3,7 +3,7 @@
 use crate::frame::{Layout, Payloads};
 use crate::{Seq, SessionId};
 
-/// Messages of one session, in order, borrowed from the read buffer: an iterator of payloads.
+/// Messages of one session for its handler, in order, borrowed from the read buffer: an iterator of payloads.
 #[derive(Clone, Debug)]
 pub struct Batch<'a> {
     payloads: Payloads<'a>,
@@ -30,7 +30,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Returns the number of the batch's first message.
+    /// Returns the number of the batch's first message, for a handler that stores numbers.
     #[must_use]
     pub const fn first(&self) -> Seq {
         self.first

@@ -17,7 +17,8 @@ use std::task::{Context, Poll, Waker};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Crowded;
 
-/// The budget of bytes that the read buffers of all connections may take together.
+/// The budget of bytes that the read buffers of all connections may take together, so that peers cannot fill
+/// the memory.
 #[derive(Debug)]
 pub(super) struct Budget {
     max: usize,
@@ -30,7 +31,8 @@ struct State {
     /// The number of the share that the budget gave to its newest connection; the next share gets the next
     /// number.
     last: u64,
-    /// The shares of the budget that hold bytes, by their numbers: a newer share has a higher number.
+    /// The shares of the budget that hold bytes, by their numbers, to find the largest share: a newer share
+    /// has a higher number.
     holders: HashMap<u64, Holder>,
     /// The wakers of the connections that wait for bytes of the budget, by the numbers of their shares.
     waiters: HashMap<u64, Waker>,
@@ -45,7 +47,8 @@ struct Holder {
     request: Arc<Request>,
 }
 
-/// The budget's request to a connection to give its bytes back, and the waker of the connection's task.
+/// The budget's request to a connection to give its bytes back, and the waker of the connection's task, which
+/// must act on it.
 #[derive(Debug, Default)]
 struct Request {
     made: AtomicBool,

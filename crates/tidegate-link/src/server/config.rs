@@ -29,7 +29,7 @@ pub(crate) type MakeController = Box<dyn Fn() -> Box<dyn Controller> + Send + Sy
 /// The callback that receives the reason why a peer's connection ended, for the program's log.
 pub(crate) type OnError = Box<dyn Fn(SocketAddr, &PeerError) + Send + Sync>;
 
-/// Builds a [`Server`]. Every setting has a default.
+/// Builds a [`Server`] for a program. Every setting has a default.
 pub struct ServerBuilder {
     pub(crate) window: u64,
     pub(crate) frame_max: u32,

@@ -47,7 +47,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// work.
 const LINGER_BYTES: usize = 16 << 20;
 /// The number of times that a connection with `ServerBuilder::spin` looks at its socket before its task
-/// returns to the runtime.
+/// returns to the runtime, so that other tasks run, too.
 const LOOKS: usize = 16;
 
 /// One open connection of a server: its receiver, socket, read buffer and timer.

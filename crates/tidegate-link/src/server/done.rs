@@ -7,8 +7,8 @@ use std::task::Waker;
 
 use crate::Seq;
 
-/// The reports of one session's handler: the highest number of a message that the handler is done with, and
-/// the waker of the connection's task.
+/// The reports of one session's handler, from which the receiver acknowledges: the highest number of a
+/// message that the handler is done with, and the waker of the connection's task.
 #[derive(Debug)]
 pub(crate) struct Reports {
     done: AtomicU64,

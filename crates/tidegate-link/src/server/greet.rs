@@ -48,7 +48,8 @@ pub(super) async fn serve<H, M>(
     let mut control = core.control.clone();
     let greeting = tokio::select! {
         greeting = read_opening(&core, &mut socket, &mut input) => greeting,
-        // A server that is closing ends the connection of a client that has sent nothing yet.
+        // A server that is closing ends the connection of a client that has sent nothing yet, because nothing
+        // can be lost.
         () = left(&mut control) => return,
     };
     let greeting = match greeting {
@@ -278,8 +279,8 @@ where
         }
     }
 
-    /// Returns the session's state and the welcome: the state that the server kept, or the state in the
-    /// store, or a new one.
+    /// Returns the session's state and the welcome for its client: the state that the server kept, or the
+    /// state in the store, or a new state.
     fn resume(&self, hello: &Hello, lease: &mut Lease<H>) -> Result<(Kept<H>, Welcome), Refused> {
         let core = self.core;
         let terms = Terms {

@@ -72,7 +72,8 @@ pub struct Position {
     /// The epoch that names the state to which this position belongs. A lost state must never come back under
     /// an old epoch.
     pub epoch: u64,
-    /// The highest message number that the server has received, with none missing.
+    /// The highest message number that the server has received, with none missing: the client goes on after
+    /// it.
     pub received: Seq,
 }
 

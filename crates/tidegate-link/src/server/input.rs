@@ -10,7 +10,8 @@ use super::budget::{Budget, Crowded, Share};
 /// The number of bytes of the read buffer of a new or quiet connection: small, because many are quiet.
 const START_BYTES: usize = 4 << 10;
 
-/// The read buffer of one connection: the bytes from `start` to `end` are read and not finished.
+/// The read buffer of one connection, from which the receiver takes whole messages: the bytes from `start` to
+/// `end` are read and not finished.
 #[derive(Debug)]
 pub(super) struct Input {
     bytes: Vec<u8>,

@@ -56,7 +56,7 @@ pub struct Server {
     address: SocketAddr,
 }
 
-/// The command that the server's handle gives to the server's tasks.
+/// The command that the server's handle gives to the server's tasks: to serve, to drain or to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     Serve,
@@ -69,7 +69,7 @@ pub(crate) enum Control {
 /// reason. The server drops further connections without an answer.
 const REFUSALS_MAX: usize = 64;
 
-/// The state that all connections of a server share.
+/// The state that all connections of a server share: its settings, sessions, counters and budget.
 struct Core<H, M> {
     config: ServerBuilder,
     make: M,
@@ -137,7 +137,7 @@ impl Server {
         })
     }
 
-    /// Returns the address of the listener.
+    /// Returns the address of the listener, at which clients reach the server.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.address

@@ -27,7 +27,8 @@ pub(super) struct Patience<C> {
     /// The number of unacknowledged messages when the current wait of an acknowledgement began, to see
     /// whether the wait gains any; `None` if no acknowledgement waits.
     wait: Option<u64>,
-    /// The number of waits of an acknowledgement in a row during which no message arrived.
+    /// The number of waits of an acknowledgement in a row during which no message arrived. [`VAIN`] of them
+    /// show a client in lock-step.
     vain: u32,
     /// The time until which acknowledgements leave at once, because the client waits for each of them.
     eager_until: Time,

@@ -167,7 +167,8 @@ impl<H> Sessions<H> {
 }
 
 impl<H> Lease<H> {
-    /// Returns a future that resolves when the session's handler is done with every message received.
+    /// Returns a future that resolves when the session's handler is done with every message received, so that
+    /// a client in a new life can take over.
     pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<H> {
         let kept = self.kept.as_ref();
         let owed = kept.map(|kept| (kept.reports.clone(), kept.received));

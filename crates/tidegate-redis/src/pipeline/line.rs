@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-/// The place of one caller in the line; older callers have lower tickets.
+/// The place of one caller in the line, which decides its turn; older callers have lower tickets.
 pub(crate) type Ticket = u64;
 
 #[derive(Default)]

@@ -48,8 +48,8 @@ pub struct Auto {
     waited: bool,
     gain: f64,
     flushes: u64,
-    /// The estimated number of callers: the greatest number of commands that were queued and in flight
-    /// together, with slow decay.
+    /// The estimated number of callers, from which the controller knows whether all have submitted: the
+    /// greatest number of commands that were queued and in flight together, with slow decay.
     callers: f64,
 }
 

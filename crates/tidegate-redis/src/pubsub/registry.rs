@@ -25,7 +25,7 @@ pub struct Message {
     pub payload: Bytes,
 }
 
-/// The kind of a subscription's names: channels or patterns.
+/// The kind of a subscription's names: channels or patterns. It decides which commands the client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Channel,

@@ -101,8 +101,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Makes the actor keep the items of each key (as `of` returns it) in order. At most `held_max` items
-    /// wait for keys that a running batch holds.
+    /// Makes the actor keep the items of each key (as `of` returns it) in order, for actors that run several
+    /// batches. At most `held_max` items wait for keys that a running batch holds.
     pub(super) fn keep_order(&mut self, of: KeyOf<T>, held_max: usize) {
         self.keys = Some(Keys::new(of, held_max));
     }
@@ -345,7 +345,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
     }
 
     /// Puts the operations that a batch gave back for another try into the stash, in front of all waiting
-    /// entries.
+    /// entries, so that they come first.
     fn put_back(&mut self, back: Vec<Back<T, R, M>>) {
         if back.is_empty() {
             return;

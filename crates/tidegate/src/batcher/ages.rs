@@ -9,8 +9,8 @@ use crate::Time;
 /// mark a batch, because each mark costs a reading of the clock.
 #[derive(Default)]
 pub(super) struct Ages {
-    /// Marks, each with a position in the sequence of entries and a time: the entries from this position on
-    /// arrived at this time or later.
+    /// Marks that tell the ages of entries, each with a position in the sequence of entries and a time: the
+    /// entries from this position on arrived at this time or later.
     marks: VecDeque<(u64, Time)>,
     /// The time of the last mark that left the queue. No waiting entry arrived before this time.
     pub(super) passed: Time,

@@ -69,8 +69,8 @@ pub struct Batch<T, R = (), M = std::convert::Infallible> {
 }
 
 impl<T, R, M> Batch<T, R, M> {
-    /// Returns the number of operations that the actor gathered into this batch. A fold may have taken some
-    /// of them out already.
+    /// Returns the number of operations that the actor gathered into this batch. A fold may have taken them
+    /// out already.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.load.items as usize
@@ -410,7 +410,8 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Sets the load, the reason and the age of the gathered batch before the handler gets the batch.
+    /// Sets the load, the reason and the age of the gathered batch before the handler gets the batch, so that
+    /// the handler can read them.
     pub(super) fn describe(&mut self, load: Load, reason: Reason, age: Duration) {
         self.load = load;
         self.reason = reason;

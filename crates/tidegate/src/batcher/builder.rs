@@ -34,7 +34,7 @@ pub enum Full {
     Reject,
 }
 
-/// The treatment of an item that weighs more than a whole batch may weigh ([`Bounds::bytes_max`]).
+/// The actor's treatment of an item that weighs more than a whole batch may weigh ([`Bounds::bytes_max`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Oversized {
@@ -168,7 +168,7 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets the response of a send without a `try_` form to a lack of room. The default is [`Full::Wait`].
+    /// Sets how a send without a `try_` form acts if the actor has no room. The default is [`Full::Wait`].
     #[must_use]
     pub const fn full(mut self, full: Full) -> Self {
         self.full = full;
@@ -183,7 +183,7 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets the treatment of an item that weighs more than [`Bounds::bytes_max`]. The default is
+    /// Sets how the actor treats an item that weighs more than [`Bounds::bytes_max`]. The default is
     /// [`Oversized::Alone`].
     #[must_use]
     pub const fn oversized(mut self, oversized: Oversized) -> Self {
@@ -360,7 +360,8 @@ impl<T: Send + 'static> Builder<T> {
 /// another bound.
 const IN_FLIGHT_MAX: u32 = 64;
 
-/// The two sides of an actor: the handle of its senders, and the actor itself.
+/// The two sides of an actor that its builder makes: the handle of its senders, and the actor itself, which a
+/// driver runs.
 type Halves<T, R, M> = (Handle<T, R, M>, Actor<T, R, M>);
 
 impl<T: Send + 'static> Default for Builder<T> {

@@ -40,7 +40,7 @@ use crate::blocking::ActorId;
     note = "give a closure to `Builder::spawn_shared`: `spawn_shared(async |items: Vec<_>| ..)`"
 )]
 pub trait SharedHandler: Send + Sync + 'static {
-    /// The items that producers send to the actor.
+    /// The items that producers send to the actor for this handler.
     type Item: Send + 'static;
     /// The answer that the caller of an item gets; `()` if callers learn only that the actor handled the
     /// batch.

@@ -202,7 +202,7 @@ impl Core {
         told.unwrap_or_else(impossible);
     }
 
-    /// Returns the number of batches that run now.
+    /// Returns the number of batches that run now, for the statistics of the actor.
     pub(super) const fn running(&self) -> u32 {
         self.boundary.running()
     }

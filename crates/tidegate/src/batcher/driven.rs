@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use super::reply::abandoned;
 use crate::blocking::{ActorId, Enter};
 
-/// The future that runs an actor from its start to its end.
+/// The future that runs an actor from its start to its end, as a task of a runtime.
 pub(super) struct Driven<F> {
     actor: ActorId,
     /// The code of the actor; `None` after the actor has ended.

@@ -16,7 +16,7 @@ pub enum SendError<T> {
     Full(T),
     /// The actor has ended, or accepts no more items.
     Closed(T),
-    /// The item is heavier than the actor allows.
+    /// The item is heavier than the actor allows, so that waiting is useless.
     Oversized {
         /// The item, which the actor refused because it is too heavy.
         item: T,
@@ -34,7 +34,7 @@ pub enum SendError<T> {
 }
 
 impl<T> SendError<T> {
-    /// Returns the item that the actor did not accept.
+    /// Returns the item that the actor did not accept, so that the sender can use it again.
     pub fn into_item(self) -> T {
         self.split().0
     }
@@ -119,7 +119,7 @@ impl<T> Error for SendError<T> {
 /// The error of a send of many items: the actor did not accept all of them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CastManyError<T> {
-    /// The number of items that the actor accepted before the error.
+    /// The number of items that the actor accepted before the error; it handles these.
     pub sent: usize,
     /// The items that the actor did not accept: the item that caused the error, then all later items, in
     /// order.
@@ -162,7 +162,7 @@ impl<T> Error for CastManyError<T> {
     }
 }
 
-/// The error of a call that got no reply from the actor.
+/// The error of a call: the caller got no reply from the actor.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum CallError<T> {
@@ -251,7 +251,7 @@ impl Error for StopError {
     }
 }
 
-/// The error of a start: the reason why an actor did not start.
+/// The error of the start of an actor: the reason why the actor did not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SpawnError {
@@ -317,7 +317,8 @@ pub enum InspectError {
     Ended,
     /// The closure that inspects the handler panicked.
     Panicked,
-    /// The handler does not have the type that the inspection names.
+    /// The handler is of another type than the type that the inspection names, so the inspection cannot read
+    /// it.
     OtherType {
         /// The name of the type that the inspection names.
         asked: &'static str,

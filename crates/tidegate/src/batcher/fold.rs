@@ -12,9 +12,9 @@ use super::handler::{Append, Flow, Handled, Handler, Init, Op, Recover, StopReas
 /// User code that folds operations into a batch of its own type. [`Folded`] turns a fold into a
 /// [`Handler`]. Methods with the same name in both traits mean the same.
 pub trait Fold: 'static {
-    /// The items that producers send to the actor.
+    /// The items that producers send to the actor of this fold.
     type Item: Send + 'static;
-    /// The reply that the caller of an item gets.
+    /// The reply that the caller of an item gets from the fold.
     type Reply: Send + 'static;
     /// The messages, other than items, that producers send to the fold.
     type Info: Send + 'static;
@@ -22,7 +22,8 @@ pub trait Fold: 'static {
     /// that the fold answers later.
     type Batch: 'static;
 
-    /// Returns an empty batch. A fold that keeps the buffers of earlier batches may reuse them here.
+    /// Returns an empty batch, into which the actor then folds operations. A fold that keeps the buffers of
+    /// earlier batches may reuse them here.
     fn start(&mut self) -> Self::Batch;
 
     /// Folds `op` into `batch`, and returns whether this operation completes the batch.

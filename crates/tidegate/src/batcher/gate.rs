@@ -64,10 +64,11 @@ struct Line {
     /// The ticket at which the present round ends: waiters with a lower ticket have their turn in this round,
     /// the other waiters in a later round, so that no sender gets far ahead.
     round_end: u64,
-    /// The number of waiters among which the gate divides the bound on bytes in the present round.
+    /// The number of waiters among which the gate divides the bound on bytes in the present round, so that
+    /// each gets an equal share.
     sharers: u64,
     /// The bytes that senders outside the line may take now, out of the shares that waiters opened in their
-    /// turns.
+    /// turns. Most of them go to these waiters.
     open: u64,
     /// True if a waiter has found no room since the actor last took a batch, and no sender has woken the
     /// actor for this reason.
@@ -238,7 +239,8 @@ impl Gate {
             let free = self.0.limit.saturating_sub(self.used());
             let round_is_open = ticket < line.round_end;
             let pledged = line.pledged;
-            // The next round starts after all waiters of this round have claimed their credit.
+            // The next round starts only after all waiters of this round have claimed their credit, so that
+            // no sender has two turns before them.
             if pledged > 0 && (pledged >= free || !round_is_open)
                 || line.granted > 0 && !round_is_open
             {
@@ -316,7 +318,7 @@ impl Line {
         Some(waiter)
     }
 
-    /// Starts the next round. No waiter of the last round has unclaimed credit any more.
+    /// Starts the next round of turns. No waiter of the last round has unclaimed credit any more.
     fn start_round(&mut self) {
         self.round_end = self.next + 1;
         // Waiters of the last round that run at this moment are about to join the line again, so the round
@@ -330,7 +332,7 @@ impl Line {
     }
 }
 
-/// The waker of the gate's alarm. It passes over late waiters, and wakes no task.
+/// The waker of the gate's alarm. Its call makes the gate pass over late waiters, and wakes no task.
 struct PassOver(Weak<Room>);
 
 impl Wake for PassOver {

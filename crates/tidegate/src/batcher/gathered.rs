@@ -165,8 +165,8 @@ impl Gathered {
         self.load.bytes += u64::from(weight);
     }
 
-    /// Returns whether an item of this weight would take the batch over its limit on bytes. The first item
-    /// of a batch may exceed that limit.
+    /// Returns whether an item of this weight would take the batch over its limit on bytes, so that the batch
+    /// ends before the item. The first item of a batch may exceed that limit.
     #[inline]
     fn is_over(&self, weight: u32) -> bool {
         self.load.items > 0 && self.load.bytes + u64::from(weight) > self.limit.bytes

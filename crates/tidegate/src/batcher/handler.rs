@@ -23,14 +23,14 @@
 use super::batch::Batch;
 use super::reply::{Cause, Reply, failing};
 
-/// User code that handles batches of items. A handler keeps its own state between batches.
+/// User code that handles batches of items for an actor. A handler keeps its own state between batches.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler",
     note = "wrap a closure: `each_batch(|items: &mut Vec<_>| ..)`, or `map_batch` for one reply an item",
     note = "an async closure: `each_batch_async(async |items: Vec<_>| ..)`, for `spawn_task`"
 )]
 pub trait Handler: 'static {
-    /// The items that producers send to the actor.
+    /// The items that producers send to the actor for this handler.
     type Item: Send + 'static;
     /// The reply that the caller of an item gets; `()` if callers learn only that the handler handled the
     /// batch.
@@ -123,7 +123,7 @@ pub enum Op<T, R, M> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Init {
-    /// The handler is ready for batches.
+    /// The handler is ready for batches, so the actor starts.
     Ready,
     /// The handler is ready, but the actor must call [`Handler::handle_continue`] before the first batch.
     Continue,
@@ -142,7 +142,7 @@ impl Init {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Flow {
-    /// The actor continues with the next batch.
+    /// The actor continues with the next batch, as after most batches.
     Continue,
     /// The actor calls [`Handler::handle_continue`], then continues with the next batch.
     HandleContinue,
@@ -198,7 +198,8 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// The decision of a handler, after each operation, whether the batch may take more operations.
+/// The decision of a handler, after each operation, whether the batch may take more operations or is
+/// complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Append {
     /// The batch may take more operations, so the actor goes on gathering.
@@ -207,7 +208,7 @@ pub enum Append {
     Finish,
 }
 
-/// The decision of a handler that panicked: how the actor continues.
+/// The decision of a handler that panicked: whether and how the actor continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recover {

@@ -41,8 +41,8 @@ struct Busy<T, R, M> {
 }
 
 impl<T, R, M> Keys<T, R, M> {
-    /// Keeps the order of items for which `of` returns equal keys, and sets at most `held_max` entries
-    /// aside for busy keys.
+    /// Creates the state that keeps the order of items for which `of` returns equal keys, and that sets at
+    /// most `held_max` entries aside for busy keys.
     pub(super) fn new(of: KeyOf<T>, held_max: usize) -> Self {
         Self {
             of,

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::handler::Recover;
 use super::reply::after_panic;
 
-/// The error of a call of user code: the code panicked.
+/// The error of a call of user code: the code panicked, and the actor caught the panic.
 #[derive(Debug)]
 pub(super) struct Panicked;
 

@@ -6,20 +6,20 @@ use crate::Seq;
 use crate::frame::Code;
 use crate::hello::SessionId;
 
-/// The settings of a client's sender.
+/// The settings of a client's sender, which the client makes from the program's settings.
 #[derive(Clone, Debug)]
 pub struct SenderConfig {
     /// The settings of the session; `None` for the plain protocol.
     pub session: Option<SessionConfig>,
-    /// The greatest number of bytes of memory for blocks that are not acknowledged. The sender may hold one
-    /// block more.
+    /// The greatest number of bytes of memory for blocks that the server has not acknowledged. The sender may
+    /// hold one block more.
     pub held_max: usize,
     /// The greatest number of bytes that a plain connection may have unacknowledged. In a session the server
     /// names the window.
     pub plain_window: u64,
-    /// The greatest number of bytes that one write takes.
+    /// The greatest number of bytes that the sender hands to the socket in one write.
     pub write_max: u64,
-    /// The longest time that a server may take to answer a hello.
+    /// The longest time that a server may take to answer a hello; then the client gives the connection up.
     pub opening: Duration,
     /// The longest time that messages may wait while the server acknowledges none of them, time without a
     /// connection included. Zero for no limit.
@@ -37,7 +37,7 @@ pub struct SessionConfig {
     pub checked: bool,
     /// The length in bytes of the longest message that the client will send; 0 for the server's limit.
     pub frame_max: u32,
-    /// The client's token; may be empty.
+    /// The client's token, which a server may require; may be empty.
     pub token: Vec<u8>,
 }
 
@@ -52,7 +52,7 @@ pub enum Event {
         received: Seq,
         /// True if the server acknowledges a message only once its handler is done with it.
         when_done: bool,
-        /// The longest message that the server allows, in bytes.
+        /// The longest message that the server allows the client to send, in bytes.
         frame_max: u32,
     },
     /// The server has lost the session's state, so messages are in doubt. No messages flow until the client
