@@ -76,7 +76,7 @@ pub fn nanos(d: Duration) -> u64 {
         .saturating_add(u64::from(d.subsec_nanos()))
 }
 
-/// A monotonic clock that gives drivers real time. Its origin is the moment of its creation.
+/// A monotonic clock that gives a driver real time. Its origin is the moment of its creation.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 

@@ -52,8 +52,8 @@ impl Marks {
         last
     }
 
-    /// Returns the mark of the first batch that the handler is not done with, whose end bounds the bytes of a
-    /// partly handled batch.
+    /// Returns the mark of the first batch that the handler is not done with. The end of that batch stands
+    /// for any place inside of it.
     pub(super) fn next(&self) -> Option<Mark> {
         self.0.front().copied()
     }

@@ -14,7 +14,7 @@ pub(super) struct Panicked;
 /// further handler.
 pub(super) type Factory<H> = Box<dyn FnMut() -> Option<H> + Send>;
 
-/// The outcome of a recovery from a panic of the handler.
+/// The outcome of a recovery from a panic of the handler, by which the driver goes on.
 pub(super) enum Mended {
     /// The actor continues with the same handler.
     Same,

@@ -55,7 +55,8 @@ pub(super) enum End {
     Dropped,
 }
 
-/// A batch that returned to its actor, with the time and the outcome of its end.
+/// A batch that returned to its actor, with the time and the outcome of its end, which the actor reports to
+/// its core.
 pub(super) struct Landed<T, R, M> {
     pub(super) ticket: Ticket,
     /// The time at which the returned batch ended: the user code finished or dropped it.
@@ -159,7 +160,8 @@ impl<T, R, M> fmt::Debug for OwnedBatch<T, R, M> {
     }
 }
 
-/// The place to which the batches of an actor return from the user code that owns them.
+/// The place to which the batches of an actor return from the user code that owns them, so that the actor can
+/// end them.
 pub(super) struct Landing<T, R, M> {
     clock: Clock,
     state: Mutex<State<T, R, M>>,

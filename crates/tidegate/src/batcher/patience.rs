@@ -71,7 +71,8 @@ pub(super) struct Patience {
     alarm: Option<Time>,
 }
 
-/// The way in which a driver spends a wait before it polls the core again.
+/// The way in which a driver spends a wait before it polls the core again, by the length of the wait and the
+/// budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     /// The driver yields: each ready task of the runtime runs once.
@@ -167,7 +168,7 @@ pub(super) struct Looks {
     budget: Budget,
 }
 
-/// The price of a look at the queue in CPU time, in nanoseconds, with the pauses around it.
+/// The price of a look at the queue in CPU time, in nanoseconds, with the pauses around the look.
 const LOOK_NS: u64 = 2_000;
 /// The number of looks at the queue that cost a driver no budget if they end with an item: these looks cost
 /// less than the sleep and the wake-up that they save.

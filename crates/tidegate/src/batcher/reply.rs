@@ -42,8 +42,8 @@ impl<R> Reply<R> {
         self.answer(Err(ReplyError::Failed(cause)));
     }
 
-    /// Returns whether the caller still waits: the caller has neither dropped its [`Request`] nor run out
-    /// of time.
+    /// Returns whether the caller still waits, so that the answer is of use: the caller has neither dropped
+    /// its [`Request`] nor run out of time.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.slot
@@ -333,7 +333,7 @@ enum State<R> {
     Taken,
 }
 
-/// The thread, task or collection of requests that the answer in a slot wakes.
+/// The waiter that the answer in a slot wakes: a thread, a task or a collection of requests.
 enum Waiter {
     Nobody,
     Thread,
@@ -374,7 +374,7 @@ impl<R> State<R> {
     }
 }
 
-/// The error that a caller gets in place of a reply.
+/// The error that a caller gets in place of a reply, with the reason why there is none.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ReplyError {

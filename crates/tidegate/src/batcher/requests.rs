@@ -43,11 +43,12 @@ pub struct Requests<L, R> {
     free: Vec<usize>,
 }
 
-/// An answered request: the label of the request, and the reply or the error that the caller gets.
+/// An answered request, as the collection returns it: the label of the request, and the reply or the error
+/// that the caller gets.
 pub type Answered<L, R> = (L, Result<R, ReplyError>);
 
 impl<L, R> Requests<L, R> {
-    /// Creates a collection without requests.
+    /// Creates a collection without requests, to which the caller then adds some.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -57,7 +58,7 @@ impl<L, R> Requests<L, R> {
         }
     }
 
-    /// Adds `request` under `label`. Several requests may have the same label.
+    /// Adds `request` under `label`, which its answer then bears. Several requests may have equal labels.
     pub fn add(&mut self, label: L, request: Request<R>) {
         let key = self.free.pop().unwrap_or(self.slots.len());
         request.join(&self.group, key);
@@ -236,7 +237,7 @@ impl<L, R> fmt::Debug for Requests<L, R> {
     }
 }
 
-/// The error of a caller that received no answer from its collection of requests.
+/// The error of a caller that received no answer from its collection of requests, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReceiveError {

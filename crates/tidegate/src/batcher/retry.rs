@@ -15,7 +15,7 @@ use super::handler::Op;
 /// An operation that the handler gave back, and that waits in the actor's stash for its next batch.
 pub(super) struct Retried<T, R, M> {
     pub(super) weight: u32,
-    /// The number of the operation's next try; the first try is 1.
+    /// The number of the operation's next try, which the batch of that try reports; the first try is 1.
     pub(super) attempt: u32,
     pub(super) op: Op<T, R, M>,
 }
@@ -31,7 +31,7 @@ impl<T, R, M> Retried<T, R, M> {
 #[derive(Debug)]
 pub(super) struct Back<T, R, M> {
     place: usize,
-    /// The number of the operation's next try; the first try is 1.
+    /// The number of the operation's next try, which the batch of that try reports; the first try is 1.
     pub(super) attempt: u32,
     pub(super) op: Op<T, R, M>,
 }
@@ -53,7 +53,8 @@ pub(super) struct Tries<T, R, M> {
 }
 
 impl<T, R, M> Tries<T, R, M> {
-    /// Records that the operation at `place`, the last one of the batch, is in its try number `attempt`.
+    /// Records that the operation at `place`, the last operation of the batch, is in its try number
+    /// `attempt`, for the handler.
     pub(super) fn note(&mut self, place: usize, attempt: u32) {
         self.ops.resize(place, 1);
         self.ops.push(attempt);
@@ -112,7 +113,8 @@ impl<T, R, M> Tries<T, R, M> {
         std::mem::take(&mut self.given)
     }
 
-    /// Takes the operations given back out of the record, in the order of the batch.
+    /// Takes the operations given back out of the record, in the order of the batch, so that the actor can
+    /// try them again.
     pub(super) fn take_back(&mut self) -> Vec<Back<T, R, M>> {
         let mut back = std::mem::take(&mut self.back);
         back.sort_by_key(|back| back.place);

@@ -19,7 +19,7 @@ use crate::{Clock, Time};
 
 /// The user's side of an actor that runs several batches at once: a shared handler or a dispatcher.
 pub(super) trait Launch<T, R, M> {
-    /// Starts a batch: spawns a task for it, or passes it to the user's dispatcher.
+    /// Starts a batch that the actor gathered: spawns a task for it, or passes it to the user's dispatcher.
     fn launch(&mut self, batch: OwnedBatch<T, R, M>);
 
     /// Calls the `idle` of the user's handler, because no item waits and no batch runs.

@@ -20,7 +20,7 @@ use crate::controller::Load;
 use crate::queue::Queue;
 use crate::{Clock, Time};
 
-/// An entry of the actor's queue. An item carries its weight.
+/// An entry of the actor's queue: an item with its weight, a message, or a wake-up.
 pub(super) enum Entry<T, R, M> {
     Cast(u32, T),
     Call(u32, T, Reply<R>),
@@ -54,7 +54,7 @@ pub(super) struct Shared<T: Send, R: Send, M: Send> {
 pub(super) struct Weights<T> {
     pub(super) of: Weigh<T>,
     /// The greatest weight that an item may have, in the unit of the weight function. A send refuses a
-    /// heavier item.
+    /// heavier item, because no batch may take it.
     pub(super) item_max: u64,
     pub(super) gate: Gate,
 }
@@ -92,8 +92,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.weights.as_ref().map_or(0, |w| w.gate.used())
     }
 
-    /// Returns the load that waits: in the queue, in senders' buffers, in the consumer's hand and in the
-    /// actor's stash.
+    /// Returns the load that waits for the actor, for statistics: in the queue, in senders' buffers, in the
+    /// consumer's hand and in the actor's stash.
     pub(super) fn backlog(&self) -> Load {
         let stashed = self.life.stashed.load(Ordering::Relaxed);
         let queue = self.queue.metrics();

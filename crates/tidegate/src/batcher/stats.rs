@@ -19,7 +19,7 @@ pub struct Stats {
     /// The number of items, since the actor's start, that the handler has handled or has now. An item that
     /// the handler gave back counts again in each try.
     pub items: u64,
-    /// The bytes of the items that `items` counts.
+    /// The bytes of the items that `items` counts, by the weight function.
     pub bytes: u64,
     /// The number of batches that held the items that `items` counts. The batches in progress count, too.
     pub batches: u64,
@@ -44,7 +44,7 @@ pub struct Stats {
     pub rejected: u64,
     /// The items and bytes that wait for the actor now.
     pub backlog: Load,
-    /// The number of batches that run now.
+    /// The number of the actor's batches that run now.
     pub running: u32,
     /// The number of batches that may run at once, by the controller's latest decision. Every controller lets
     /// at least one batch run.
@@ -121,7 +121,7 @@ impl fmt::Display for Stats {
 pub struct Histogram([u64; BUCKETS]);
 
 impl Histogram {
-    /// Returns the number of values in the histogram.
+    /// Returns the number of values that the histogram has counted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.iter().sum()
@@ -161,8 +161,8 @@ impl fmt::Debug for Histogram {
     }
 }
 
-/// The number of buckets of a histogram. The last bucket ends at 2^44, nearly five hours in nanoseconds,
-/// and also counts all larger values.
+/// The number of buckets of a histogram, enough for times of hours. The last bucket ends at 2^44, nearly five
+/// hours in nanoseconds, and also counts all larger values.
 const BUCKETS: usize = 4 * 43;
 
 fn bucket(value: u64) -> usize {

@@ -72,7 +72,7 @@ pub struct TryBatched<S, C, E> {
 }
 
 impl<S, C: Controller, E> TryBatched<S, C, E> {
-    /// Returns the boundary where the adapter cuts the batches, with its counts and its controller.
+    /// Returns the boundary where the adapter cuts the batches, to read its counts and its controller.
     pub const fn boundary(&self) -> &Boundary<C> {
         self.batched.boundary()
     }
@@ -138,7 +138,7 @@ pub struct Batched<S, C> {
 }
 
 impl<S, C: Controller> Batched<S, C> {
-    /// Returns the boundary where the adapter cuts the batches, with its counts and its controller.
+    /// Returns the boundary where the adapter cuts the batches, to read its counts and its controller.
     pub const fn boundary(&self) -> &Boundary<C> {
         &self.boundary
     }

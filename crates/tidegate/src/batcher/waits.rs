@@ -138,7 +138,8 @@ impl Waits {
         now
     }
 
-    /// Returns ready at the time `at`. Before, sets an alarm that wakes the task at that time.
+    /// Returns ready at the time `at`, at which a wait ends. Before that time, sets an alarm that wakes the
+    /// task then.
     fn poll_alarm(&mut self, clock: Clock, at: Time, cx: &Context<'_>) -> Poll<()> {
         if clock.now() >= at {
             self.alarm = None;

@@ -127,7 +127,7 @@ impl fmt::Display for DecisionLine {
     }
 }
 
-/// The writer of one boundary's decisions into a [`DecisionLog`].
+/// The writer of one boundary's decisions into a [`DecisionLog`], which other boundaries share.
 #[derive(Clone, Debug)]
 pub(super) struct Track {
     boundary: Arc<str>,
@@ -179,12 +179,12 @@ impl Track {
     }
 }
 
-/// The decisions of one controller of a boundary, as [`read_decisions`] finds them.
+/// The decisions of one controller of a boundary, as [`read_decisions`] finds them, for a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The name of the boundary that made the decisions, as the driver gave it to `log_to`.
     pub boundary: String,
-    /// The bounds within which the controller decided.
+    /// The bounds within which the controller decided, for a controller that replays the decisions.
     pub bounds: Bounds,
     /// The decisions of the controller, from its first decision to the first gap in the log, for a replay.
     pub entries: Vec<Entry>,

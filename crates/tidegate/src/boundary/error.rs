@@ -14,7 +14,7 @@ pub enum BoundaryError {
     TimeWentBack {
         /// The moment of this call.
         now: Time,
-        /// The moment of the latest earlier call.
+        /// The moment of the latest earlier call, before which no call may be.
         last: Time,
     },
     /// The driver reports the start of a batch without items.

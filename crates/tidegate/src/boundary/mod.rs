@@ -132,7 +132,8 @@ pub struct Boundary<C = Box<dyn Controller>> {
     /// The latest moment that a call to the boundary reported. A later call with an earlier moment is an
     /// error.
     now: Time,
-    /// The limits on the next batch, by the controller's latest decision on any event.
+    /// The limits on the next batch, by the controller's latest decision on any event, for
+    /// [`Boundary::limit`].
     limit: Load,
     /// The reason in the controller's latest decision on any event, for [`Boundary::reason`].
     reason: Reason,
@@ -145,7 +146,7 @@ pub struct Boundary<C = Box<dyn Controller>> {
     /// held back.
     due: Option<Time>,
     table: Table,
-    /// The writer of the decisions into a shared log, if `log_to` was called.
+    /// The writer of the decisions into a shared log, if the driver called `log_to`.
     track: Option<Box<Track>>,
 }
 
@@ -403,7 +404,7 @@ impl<C: Controller> Boundary<C> {
         }
     }
 
-    /// Returns the number of running batches.
+    /// Returns the number of batches that run at this boundary now.
     #[must_use]
     pub const fn running(&self) -> u32 {
         self.table.running()
@@ -424,7 +425,7 @@ impl<C: Controller> Boundary<C> {
         self.now.max(now)
     }
 
-    /// Returns the controller's state and the boundary's counts at this moment.
+    /// Returns the controller's state and the boundary's counts at this moment, for people and dashboards.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
@@ -453,14 +454,14 @@ impl<C: Controller> Boundary<C> {
         self.controller.inner()
     }
 
-    /// Returns the controller, to freeze or retune it. Events that a caller gives to the controller directly
-    /// bypass the boundary.
+    /// Returns the controller, so that a caller can freeze or retune it. Events that a caller gives to the
+    /// controller directly bypass the boundary.
     pub const fn controller_mut(&mut self) -> &mut C {
         self.controller.inner_mut()
     }
 
-    /// Ends the boundary and returns its controller. The controller does not learn the ends of running
-    /// batches.
+    /// Ends the boundary and returns its controller for other use. The controller does not learn the ends of
+    /// running batches.
     #[must_use]
     pub fn into_controller(self) -> C {
         self.controller.into_inner()

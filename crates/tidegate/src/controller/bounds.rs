@@ -1,4 +1,4 @@
-//! Keeps a controller within hard bounds, and counts its batches.
+//! Keeps a controller within hard bounds, which a user sets, and counts its batches.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) const IN_FLIGHT_MAX: u32 = 1 << 16;
 pub struct Bounds {
     /// The lower bound on a controller's limit in items: at least 1. A lower limit counts as this number.
     pub items_min: u64,
-    /// The upper bound on a controller's limit in items: no batch has more.
+    /// The upper bound on a controller's limit in items: no batch has more items.
     pub items_max: u64,
     /// The upper bound on a controller's limit in bytes. A single larger item forms a batch alone. This bound
     /// has no effect where items have no weight: an actor weighs its items only with
@@ -80,7 +80,8 @@ impl Bounds {
 }
 
 impl Default for Bounds {
-    /// Returns bounds of 1 to 8192 items, without a bound on bytes; no item waits longer than a second.
+    /// Returns the default bounds, which suit most actors: batches of 1 to 8192 items, without a bound on
+    /// bytes; no item waits longer than a second.
     fn default() -> Self {
         Self {
             items_min: 1,
@@ -92,7 +93,7 @@ impl Default for Bounds {
     }
 }
 
-/// The reason why no batch can satisfy the bounds that the user gave.
+/// The error of bounds that no batch can satisfy, with the bound that the user must change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BoundsError {
@@ -131,7 +132,8 @@ impl std::fmt::Display for BoundsError {
 
 impl std::error::Error for BoundsError {}
 
-/// Keeps a controller within [`Bounds`], counts its batches by reason, and sums up the time that items wait.
+/// Keeps a controller within [`Bounds`], and counts its batches by reason and the time that items wait, for
+/// [`Snapshot`](super::Snapshot).
 #[derive(Clone, Debug)]
 pub struct Bounded<C> {
     inner: C,

@@ -32,7 +32,7 @@ pub enum Choice {
     /// The rule [`Fixed`]: batches up to a constant limit, one at a time. A batch below the limit may wait
     /// for company.
     Fixed {
-        /// The greatest number of items of a batch.
+        /// The greatest number of items of a batch under this rule.
         limit: u64,
         /// The time that a batch below the limit waits for company, at most [`Bounds::age_max`]; with 0 it
         /// never waits.
@@ -47,7 +47,7 @@ pub enum Choice {
     },
     /// Storm's rule for the buffer of a producer, [`StormAimd`].
     StormAimd {
-        /// The largest limit that the rule may reach, in items.
+        /// The largest limit that the rule may reach, in items of a batch.
         ceiling: u64,
     },
     /// The rule [`RueidisStats`] of the Redis client rueidis: a delay computed from statistics of earlier
@@ -243,7 +243,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// The reason why no controller can be built from a text or from bounds.
+/// The error of a text or of bounds from which no controller can be built.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ChoiceError {

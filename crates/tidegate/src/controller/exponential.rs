@@ -29,9 +29,9 @@ pub struct Exponential {
 }
 
 impl Exponential {
-    /// The smallest limit of gen_batch_server's defaults, in items.
+    /// The smallest limit of gen_batch_server's defaults, in items, where the rule starts.
     pub const MIN: u64 = 32;
-    /// The largest limit of gen_batch_server's defaults, in items.
+    /// The largest limit of gen_batch_server's defaults, in items, where doubling ends.
     pub const MAX: u64 = 8192;
 
     /// Creates the rule with limits of 32 to 8192 items, the defaults of gen_batch_server.
@@ -59,7 +59,7 @@ impl Exponential {
         self.controller().with_in_flight(batches)
     }
 
-    /// Turns the rule into a [`Controller`](super::Controller).
+    /// Turns the rule into a [`Controller`](super::Controller), as boundaries and actors use it.
     #[must_use]
     pub const fn controller(self) -> Ruled<Self> {
         Ruled::new(self)

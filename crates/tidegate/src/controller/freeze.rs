@@ -91,12 +91,12 @@ impl<C: Controller> Freeze<C> {
         self.frozen = false;
     }
 
-    /// Returns whether the controller is frozen.
+    /// Returns whether the controller is frozen, so that it learns nothing.
     pub const fn is_frozen(&self) -> bool {
         self.frozen
     }
 
-    /// Returns the controller that the wrapper freezes.
+    /// Returns the controller that the wrapper freezes, to read its state.
     pub const fn inner(&self) -> &C {
         &self.inner
     }
@@ -131,8 +131,8 @@ impl<C: Controller> Freeze<C> {
         }
     }
 
-    /// Returns whether the wrapper repeats the last decision: it is frozen, and the controller has decided
-    /// before.
+    /// Returns whether the wrapper repeats the last decision in place of the controller: it is frozen, and
+    /// the controller has decided before.
     const fn is_holding(&self) -> bool {
         self.frozen && self.last.is_some()
     }

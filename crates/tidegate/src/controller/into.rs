@@ -32,7 +32,7 @@ pub trait IntoController {
     /// The type of the controller that the value becomes.
     type Controller: Controller;
 
-    /// Turns the value into a controller.
+    /// Turns the value into a controller, for the builder that accepts either.
     fn into_controller(self) -> Self::Controller;
 }
 

@@ -30,7 +30,7 @@ const VERSION: u32 = 2;
 pub struct Entry {
     /// The time of the event.
     pub now: Time,
-    /// The event that the driver reported.
+    /// The event that the driver reported to the controller.
     pub event: Event,
     /// The decision with which the controller answered the event.
     pub decision: Decision,
@@ -92,12 +92,12 @@ impl<C: Controller> Recorder<C> {
         self.omitted
     }
 
-    /// Returns the controller that the recorder wraps.
+    /// Returns the controller that the recorder wraps, to read its state.
     pub const fn inner(&self) -> &C {
         &self.inner
     }
 
-    /// Returns the controller that the recorder wraps, and drops the log.
+    /// Returns the controller that the recorder wraps, for further use, and drops the log.
     #[must_use]
     pub fn into_inner(self) -> C {
         self.inner
@@ -150,14 +150,14 @@ pub fn replay(controller: &mut impl Controller, log: &[Entry]) -> Result<(), Box
     Ok(())
 }
 
-/// The first entry that a replay decides differently from the log.
+/// The first entry that a replay decides differently from the log, as the error of the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divergence {
-    /// The index of the entry in the log.
+    /// The index of the entry in the log that the replay decides differently.
     pub at: usize,
     /// The entry as the log has it.
     pub entry: Entry,
-    /// The decision that the replay made instead.
+    /// The decision that the replay made instead of the logged decision.
     pub decided: Decision,
 }
 
@@ -181,7 +181,7 @@ pub fn write_log(log: &[Entry]) -> String {
     use fmt::Write as _;
     let mut out = format!("{HEADER}{VERSION}\n");
     for entry in log {
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail, so the result needs no check.
         let _ = writeln!(out, "{entry}");
     }
     out
@@ -220,7 +220,7 @@ pub enum LogError {
     Header,
     /// The text is an event log of another version.
     Version {
-        /// The version of the format that the header names.
+        /// The version of the format that the header of the text names.
         found: u32,
         /// The version of the format that this release reads.
         expected: u32,
@@ -306,7 +306,7 @@ impl fmt::Display for Entry {
 impl FromStr for Entry {
     type Err = EntryError;
 
-    /// Reads one line of an event log.
+    /// Reads one line of an event log as an entry.
     fn from_str(line: &str) -> Result<Self, EntryError> {
         let mut w = Words(line.split_ascii_whitespace());
         let now = w.time()?;
@@ -387,7 +387,8 @@ impl EntryError {
     }
 }
 
-/// The greatest number of characters of an unexpected word that the error repeats.
+/// The greatest number of characters of an unexpected word that the error repeats, so that its text stays
+/// short.
 const FOUND_MAX: usize = 40;
 
 impl fmt::Display for EntryError {

@@ -146,23 +146,24 @@ fn locked<C>(shared: &Mutex<C>) -> MutexGuard<'_, C> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An amount of work: a count of items, and the bytes (or any other weight) that they have together.
+/// An amount of work, by which controllers decide: a count of items, and the bytes (or any other weight) that
+/// they have together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// The number of items in the load.
+    /// The number of items in the load; a batch has at least one.
     pub items: u64,
     /// The number of bytes of all items in the load; 0 where the boundary does not weigh its items.
     pub bytes: u64,
 }
 
 impl Load {
-    /// Creates a load of `items` items without a weight.
+    /// Creates a load of `items` items without a weight, for a boundary that does not weigh items.
     #[must_use]
     pub const fn items(items: u64) -> Self {
         Self { items, bytes: 0 }
     }
 
-    /// Creates a load of `items` items that weigh `bytes` bytes together.
+    /// Creates a load of `items` items that weigh `bytes` bytes together, for a boundary that weighs items.
     #[must_use]
     pub const fn new(items: u64, bytes: u64) -> Self {
         Self { items, bytes }
@@ -200,7 +201,7 @@ pub enum Event {
     /// A batch could start: `backlog` holds at least one item, the oldest since `oldest`, and fewer batches
     /// run than the last decision allowed in flight.
     Ready {
-        /// The load that waits at the time of the event.
+        /// The load that waits at the time of the event, for the next batch.
         backlog: Load,
         /// The time at which the backlog's oldest item arrived; `now` where the driver does not know it.
         oldest: Time,
@@ -223,7 +224,7 @@ pub enum Event {
     Done {
         /// The id of the batch.
         id: BatchId,
-        /// The cost of the batch to the stage that runs it, in nanoseconds.
+        /// The cost of the batch to the stage that runs it, in nanoseconds, from which the controller learns.
         cost_ns: u64,
         /// True if the batch did its work and the driver measured its cost. Otherwise the controller learns
         /// nothing from the batch.
@@ -234,21 +235,21 @@ pub enum Event {
     /// Replies came back, `took_ns` nanoseconds after the flush that carried the first of their items. The
     /// time that the flush itself waited is not included.
     Replied {
-        /// The number of items that these replies answer.
+        /// The number of items that these replies answer and that are no longer in flight.
         items: u64,
-        /// The number of items that the flush carried, answered or not.
+        /// The number of items that the flush carried, answered or not, because the latency depends on it.
         batch: u64,
-        /// The nanoseconds from the flush to the reply.
+        /// The nanoseconds from the flush to the reply: the latency of the replies.
         took_ns: u64,
     },
     /// Announces arrivals: `items` callers have just got their answers and are known to call again.
     Expected {
-        /// The number of callers that will call again.
+        /// The number of callers that will call again, each with one item.
         items: u64,
     },
 }
 
-/// The answer of a controller to an event.
+/// The answer of a controller to an event: what the driver may do next, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The largest number of items that the next batch may take: at least 1.
@@ -261,7 +262,7 @@ pub struct Decision {
     pub in_flight: u32,
     /// The start of the next batch: at once, at a time, or after more arrivals.
     pub when: When,
-    /// The reason why the controller sets these limits or this wait.
+    /// The reason why the controller sets these limits or this wait, for logs and metrics.
     pub reason: Reason,
 }
 
@@ -289,14 +290,14 @@ pub enum When {
     At(Time),
     /// The batch starts as soon as the backlog has `items`, at the latest at `until`.
     After {
-        /// The number of items in the backlog for which the batch waits.
+        /// The number of items in the backlog for which the start of the batch waits.
         items: u64,
         /// The latest time at which the batch starts.
         until: Time,
     },
 }
 
-/// The reason why a batch ends at its last item, or why it waits.
+/// The reason why a batch ends at its last item, or why it waits, for logs and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[repr(u8)]

@@ -80,7 +80,7 @@ impl fmt::Display for Objective {
     }
 }
 
-/// The reason why no controller can meet an objective: a latency of zero, or a share outside its range.
+/// The error of an objective that no controller can meet: a latency of zero, or a share outside its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ObjectiveError {
@@ -92,7 +92,7 @@ pub enum ObjectiveError {
         name: &'static str,
         /// The share that the user gave.
         share: f64,
-        /// The largest share that the objective allows.
+        /// The largest share that the user may give with this objective.
         most: f64,
     },
 }

@@ -28,12 +28,12 @@ pub trait Rule: Send {
     }
 }
 
-/// A batch in the form in which a [`Rule`] observes it.
+/// A batch in the form in which a [`Rule`] observes it, to set its next limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// The load that the batch took.
     pub batch: Load,
-    /// The load that the batch left in the backlog.
+    /// The load that the batch left in the backlog; 0 if it took the whole backlog.
     pub left: Load,
     /// The rule's limit at the start of the batch. Where the [`Bounds`](super::Bounds) allow less, the driver
     /// used that smaller limit.
@@ -43,7 +43,7 @@ pub struct Observed {
     /// ([`Append::Finish`](crate::batcher::Append::Finish)), because of the bound on bytes, or because
     /// `items_max` is below `limit`.
     pub full: bool,
-    /// The reason why the driver cut the batch.
+    /// The reason why the driver cut the batch at its last item.
     pub reason: Reason,
     /// The cost of the batch in nanoseconds. `None` if the driver did not measure the cost, if the batch
     /// failed, or if the batch still runs.

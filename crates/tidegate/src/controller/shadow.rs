@@ -71,18 +71,19 @@ impl<A: Controller, S: Controller> Shadow<A, S> {
         self.comparison
     }
 
-    /// Returns the state and the counts of the shadow controller.
+    /// Returns the state and the counts of the shadow controller, to compare them with the active
+    /// controller's.
     pub fn shadow_snapshot(&self) -> Snapshot {
         self.shadow.snapshot()
     }
 
-    /// Makes the shadow the active controller, and the active controller the shadow.
+    /// Makes the shadow the active controller, and the active controller the shadow, after a comparison.
     #[must_use]
     pub fn swap(self) -> Shadow<S, A> {
         Shadow::new(self.shadow, self.active)
     }
 
-    /// Returns both controllers, the active controller first.
+    /// Returns both controllers, the active controller first, and ends the comparison.
     #[must_use]
     pub fn into_inner(self) -> (A, S) {
         (self.active, self.shadow)
@@ -118,7 +119,7 @@ impl<A: Controller, S: Controller> Controller for Shadow<A, S> {
         active
     }
 
-    /// Returns the state and the counts of the active controller.
+    /// Returns the state and the counts of the active controller, because the batches are its own.
     fn snapshot(&self) -> Snapshot {
         self.active.snapshot()
     }

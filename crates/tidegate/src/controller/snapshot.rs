@@ -5,7 +5,8 @@ use std::ops::AddAssign;
 
 use super::Reason;
 
-/// A controller's state at one moment. A field that means nothing to a controller keeps its default.
+/// A controller's state at one moment, for people and dashboards. A field that means nothing to a controller
+/// keeps its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Snapshot {
@@ -20,14 +21,14 @@ pub struct Snapshot {
     pub binding: Option<Reason>,
     /// The fitted costs of batches; `None` until the controller has measured enough.
     pub model: Option<Model>,
-    /// The rate of arrivals, in items a second; 0 before the first arrivals.
+    /// The rate of arrivals that the controller estimates, in items a second; 0 before the first arrivals.
     pub rate_per_s: f64,
     /// The counts of items, and of batches by reason.
     pub counts: Counts,
     /// The number of times that the controller noticed that the costs had changed, and measured its model
     /// again.
     pub resets: u64,
-    /// The number of costs that the controller took for outliers and clipped.
+    /// The number of costs that the controller took for outliers and clipped, so that they count for less.
     pub clipped: u64,
     /// The time during which the objective could not be met at the rate and costs of
     /// that time, in nanoseconds.
@@ -43,22 +44,22 @@ pub struct Snapshot {
     pub running: u32,
 }
 
-/// The fitted cost of a batch: `a + b·n` nanoseconds for `n` items (or bytes).
+/// The fitted cost of a batch, from which limits follow: `a + b·n` nanoseconds for `n` items (or bytes).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Model {
     /// The part of a batch's cost that does not depend on its size, in nanoseconds.
     pub a_ns: f64,
-    /// The standard error of `a_ns`, in nanoseconds.
+    /// The standard error of `a_ns`, in nanoseconds: how far the fit can be trusted.
     pub a_err_ns: f64,
     /// The part of a batch's cost that each of its items (or bytes) adds, in nanoseconds.
     pub b_ns: f64,
-    /// The standard error of `b_ns`, in nanoseconds.
+    /// The standard error of `b_ns`, in nanoseconds: how far the fit can be trusted.
     pub b_err_ns: f64,
     /// The relative noise of the cost of one batch, as a robust standard deviation: 0.05 is 5 % of the cost.
     pub noise: f64,
 }
 
-/// The counts of batches by the reason of their cut, and the cost of waiting.
+/// The counts of batches by the reason of their cut, and the cost of waiting, for people and dashboards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// The number of batches for each reason.
@@ -79,13 +80,13 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the number of batches with this reason.
+    /// Returns the number of batches that were cut for this reason.
     #[must_use]
     pub const fn batches_for(&self, reason: Reason) -> u64 {
         self.by_reason.get(reason)
     }
 
-    /// Returns the number of batches with any reason.
+    /// Returns the number of all batches so far, cut for any reason.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.by_reason.total()
@@ -106,18 +107,18 @@ impl Counts {
 pub struct ByReason([u64; Reason::COUNT]);
 
 impl ByReason {
-    /// Returns the number of batches that have this `reason`.
+    /// Returns the number of batches that were cut for this `reason`.
     #[must_use]
     pub const fn get(&self, reason: Reason) -> u64 {
         self.0[reason as usize]
     }
 
-    /// Adds `n` to the count for `reason`.
+    /// Adds `n` batches to the count for `reason`.
     pub const fn add(&mut self, reason: Reason, n: u64) {
         self.0[reason as usize] += n;
     }
 
-    /// Returns the sum of the counts over all reasons.
+    /// Returns the sum of the counts over all reasons: the number of batches.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()

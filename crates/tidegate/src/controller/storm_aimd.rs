@@ -62,7 +62,7 @@ impl StormAimd {
         self.controller().with_in_flight(batches)
     }
 
-    /// Turns the rule into a [`Controller`](super::Controller).
+    /// Turns the rule into a [`Controller`](super::Controller), as boundaries and actors use it.
     #[must_use]
     pub const fn controller(self) -> Ruled<Self> {
         Ruled::new(self)

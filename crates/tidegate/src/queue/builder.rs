@@ -48,7 +48,8 @@ pub enum Full {
     DropOldest,
 }
 
-/// Builds a queue. [`bounded`] builds a queue with the default settings.
+/// Builds a queue with settings of the program's choice. [`bounded`] builds a queue with the default
+/// settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Builder {
     pub(super) capacity: usize,
@@ -81,7 +82,7 @@ impl Builder {
         }
     }
 
-    /// Sets how the threads of both ends wait. The default is [`Wait::Progressive`].
+    /// Sets how the threads of both ends wait for each other. The default is [`Wait::Progressive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;

@@ -24,7 +24,8 @@ const LOWEST: u32 = 4;
 /// of the costs. It remembers at least half as many claims, about a minute of a busy producer's claims.
 const CLAIMS: u32 = 1 << 18;
 
-/// The costs of a producer's claims by size, for at most 8 sizes.
+/// The costs of a producer's claims by size, from which it estimates the cost of an expensive claim; for at
+/// most 8 sizes.
 #[derive(Default)]
 pub(super) struct Claims {
     sizes: [Size; SIZES],
@@ -114,7 +115,7 @@ fn slot(ns: u64) -> usize {
     (4 * (octave - LOWEST) as usize + quarter).min(SLOTS - 1)
 }
 
-/// Returns the lower end of a bucket and its width, both in nanoseconds.
+/// Returns the lower end of a bucket and its width, both in nanoseconds, to interpolate within the bucket.
 fn bounds(slot: usize) -> (f64, f64) {
     let quarter = f64::from(1u32 << (LOWEST - 2 + slot as u32 / 4));
     (quarter * (4 + slot % 4) as f64, quarter)

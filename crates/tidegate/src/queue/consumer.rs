@@ -92,11 +92,11 @@ enum Idle {
 /// of this many pushes looks at the consumer's mark, the looks cost more than raising the flag again.
 const BUSY_ITEMS: u64 = 1 << 16;
 
-/// The outcome of one drain of the queue.
+/// The outcome of one drain of the queue, from which a user sees whether items wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// The number of items that the drain handed out.
+    /// The number of items that the drain handed out to its user.
     pub items: usize,
     /// The backlog after the drain: the number of items that wait in the ring, the overflow lane and the
     /// consumer's hand, but not in producers' buffers.
@@ -109,7 +109,7 @@ pub struct Drained {
 /// A receiver that takes a batch item by item and learns the end of the batch. A closure is a `Visit` that
 /// ignores the end.
 pub trait Visit<T> {
-    /// Takes the next item of the batch.
+    /// Takes the next item of the batch that the drain hands out.
     fn item(&mut self, item: T);
 
     /// Receives the outcome of the drain after the last item of the batch. An empty batch causes no call.
@@ -283,7 +283,8 @@ impl<T: Send> Consumer<T> {
 
     // Methods by which the consumer's user reads the state of the queue.
 
-    /// Counts the items that wait in the ring, the overflow lane and the consumer's hand.
+    /// Counts the items that wait in the ring, the overflow lane and the consumer's hand; producers' buffers
+    /// do not count.
     #[must_use]
     pub fn backlog(&self) -> usize {
         let ring = &self.shared.ring;
@@ -333,7 +334,7 @@ impl<T: Send> Consumer<T> {
         self.shared.metrics()
     }
 
-    /// Returns the capacity of the ring, in items.
+    /// Returns the capacity of the ring, in items: the bound of the queue.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.shared.ring.capacity() as usize
@@ -375,7 +376,8 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Takes up to `limit` items out of the hand, the ring and the overflow lane, and passes them to `out`.
+    /// Takes up to `limit` items out of the hand, the ring and the overflow lane, in the order of the queue,
+    /// and passes them to `out`.
     #[inline]
     fn take(&mut self, limit: usize, out: &mut impl Out<T>) -> usize {
         let mut items = 0;

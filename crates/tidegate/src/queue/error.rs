@@ -64,7 +64,7 @@ pub enum PushError<T> {
 }
 
 impl<T> PushError<T> {
-    /// Returns the item that the queue did not accept.
+    /// Returns the item that the queue did not accept, so that the producer can use it again.
     pub fn into_item(self) -> T {
         match self {
             Self::Full(item) | Self::Closed(item) | Self::WouldBlock(item, _) => item,
@@ -186,7 +186,7 @@ impl fmt::Display for Closed {
 
 impl Error for Closed {}
 
-/// The error of a consumer that waited for an item and received none.
+/// The error of a consumer that waited for an item and received none, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecvError {

@@ -15,7 +15,7 @@ pub(super) const MOST: u64 = 256;
 /// The nanoseconds (one second) for which a buffer keeps a size that it does not need.
 const KEPT_NS: u64 = 1_000_000_000;
 
-/// The state of the rule that sets the size of a buffer: see the [module](self).
+/// The state of the rule that sets the size of a producer's buffer: see the [module](self).
 #[derive(Debug)]
 pub(super) struct Growth {
     most: u64,

@@ -342,7 +342,7 @@ impl<T: Send> Queue<T> {
         self.shared.close();
     }
 
-    /// Returns whether the queue is closed.
+    /// Returns whether the queue is closed, so that every push fails.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.ring.is_closed()
@@ -363,7 +363,7 @@ impl<T: Send> Queue<T> {
         self.shared.id()
     }
 
-    /// Returns the capacity of the ring, in items.
+    /// Returns the capacity of the ring, in items: the bound of the queue.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.shared.ring.capacity() as usize

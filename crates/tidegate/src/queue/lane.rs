@@ -105,7 +105,7 @@ impl<T> Lane<T> {
             .partition_point(|item| item.0 <= head)
     }
 
-    /// Closes the lane: it refuses every later item.
+    /// Closes the lane with its queue: the lane refuses every later item.
     pub(super) fn close(&self) {
         lock(&self.inner).closed = true;
     }

@@ -21,11 +21,11 @@ pub struct Metrics {
     pub capacity: usize,
     /// The number of items that wait in the ring and in the overflow lane.
     pub population: usize,
-    /// The number of items in producers' buffers.
+    /// The number of items that wait in producers' buffers and have not entered the ring.
     pub buffered: usize,
     /// The number of items that the consumer fetched out of producers' buffers and has not handed out yet.
     pub fetched: usize,
-    /// The number of items that wait in the overflow lane.
+    /// The number of items that wait in the overflow lane, because the ring was full.
     pub overflow: usize,
     /// The number of items that arrived since the queue's creation, without those still in producers'
     /// buffers: the sum of the items that the consumer has drained or holds in its hand, that the queue
@@ -151,7 +151,7 @@ pub(super) struct Drains {
 }
 
 impl Drains {
-    /// Counts a batch that the consumer drained, with the reason why it ended.
+    /// Counts a batch that the consumer drained, with the reason why it ended, for the metrics.
     #[inline]
     pub(super) fn batch(&self, items: u64, reason: Reason) {
         bump(&self.drained, items);

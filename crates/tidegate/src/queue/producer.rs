@@ -383,7 +383,7 @@ impl<T: Send> Producer<T> {
         Some(control.snapshot())
     }
 
-    /// Returns the queue into which this producer pushes.
+    /// Returns the queue into which this producer pushes, for example to read its metrics.
     #[must_use]
     pub const fn queue(&self) -> &Queue<T> {
         &self.queue

@@ -131,7 +131,8 @@ impl<T> Shared<T> {
 
     // The methods by which producers push items.
 
-    /// Makes one attempt to push `item`. A full queue refuses the item, under every [`Full`] setting.
+    /// Makes one attempt to push `item`, without waiting. A full queue refuses the item, under every [`Full`]
+    /// setting.
     #[inline(always)]
     pub(super) fn attempt(&self, item: T) -> Result<(), PushError<T>> {
         match self.ring.push(item) {
@@ -231,7 +232,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Calls producers that wait for room, that is, wakes them for their turn, after the consumer freed
+    /// Calls producers that wait for room, that is, wakes them for their turn, because the consumer freed
     /// slots.
     #[cold]
     pub(super) fn call_producers(&self) {
@@ -240,8 +241,8 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Passes over the producers that were called and still leave the ring empty, and calls the next ones
-    /// in line.
+    /// Passes over the producers that were called and still leave the ring empty, and calls the next ones in
+    /// line, so that no lost producer stops the queue.
     pub(super) fn pass_over_called(&self) {
         let late = self.room.pass_over_called();
         if late > 0 {

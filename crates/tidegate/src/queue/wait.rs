@@ -161,7 +161,7 @@ impl WakerSlot {
         Self(Mutex::new(None))
     }
 
-    /// Stores `waker` in place of the consumer's last waker.
+    /// Stores `waker` in place of the consumer's last waker, for the next producer that wakes the consumer.
     pub(super) fn set(&self, waker: &Waker) {
         let mut slot = lock(&self.0);
         if slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
@@ -209,7 +209,7 @@ struct Waiter {
     waker: Waker,
 }
 
-/// The position of a waiter in the line for room.
+/// The position of a waiter in the line for room, which decides whether the waiter has its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stand {
     /// True if this call put the waiter into the line, because the waiter is new or was late. The ring then
@@ -219,9 +219,9 @@ pub(super) struct Stand {
     pub(super) called: bool,
     /// True if the waiter belongs to the present round, in which each waiter has one turn.
     pub(super) in_round: bool,
-    /// The number of waiters that stand before this waiter in line.
+    /// The number of waiters that stand before this waiter in line, each of which has its share first.
     pub(super) ahead: u64,
-    /// The number of waiters in line, including this waiter.
+    /// The number of waiters in line, including this waiter, among which the ring is shared.
     pub(super) len: u64,
 }
 

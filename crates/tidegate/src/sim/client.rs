@@ -20,7 +20,7 @@ const READ: (f64, f64) = (4.0, 0.15);
 /// The mean time that a simulated caller thinks between an answer and its next call, in microseconds.
 const THINK: f64 = 2.0;
 
-/// The result of a simulated run of a pipelining client.
+/// The result of a simulated run of a pipelining client, to compare controllers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClientRun {
     /// The number of requests that the client completed in a second of simulated time.
@@ -35,7 +35,7 @@ pub struct ClientRun {
     pub client_cpu_us: f64,
     /// The processor time that the server used for a request, in microseconds.
     pub server_cpu_us: f64,
-    /// The mean number of requests in a flush.
+    /// The mean number of requests in a flush, which share its cost.
     pub batch_mean: f64,
 }
 

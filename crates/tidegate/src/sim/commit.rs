@@ -31,7 +31,7 @@ pub enum Callers {
     },
 }
 
-/// The result of a run of group commit. The unit of its times is the cost of a flush.
+/// The result of a run of group commit, to compare controllers. The unit of its times is the cost of a flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CommitRun {
     /// The mean number of items done in a unit of time.
@@ -40,7 +40,7 @@ pub struct CommitRun {
     pub mean: f64,
     /// The 99th percentile of the latency of an item, in units of a flush's cost.
     pub p99: f64,
-    /// The number of flushes divided by the number of items.
+    /// The number of flushes divided by the number of items: the price of an item in flushes.
     pub flushes: f64,
     /// The number of items of the largest batch.
     pub batch_max: u64,

@@ -14,7 +14,7 @@ pub const B_MS: f64 = 3.0 / 256.0;
 /// multiple of this capacity.
 pub const CAPACITY: f64 = 8192.0 / (A_MS + B_MS * 8192.0);
 
-/// Returns `ms` milliseconds in nanoseconds, rounded.
+/// Returns `ms` milliseconds in nanoseconds, rounded, as controllers count time.
 #[must_use]
 pub(super) fn ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
@@ -128,7 +128,7 @@ impl Cost {
         }
     }
 
-    /// Draws the cost, in milliseconds, of a batch of `n` messages that starts at `t_ms`.
+    /// Draws the cost, in milliseconds, of a batch of `n` messages that starts at `t_ms`, with its noise.
     pub fn draw(&mut self, n: u64, t_ms: f64) -> f64 {
         let n = n as f64;
         let mut y = match self.shape {

@@ -15,7 +15,7 @@ const ITEM: f64 = 0.01;
 /// longer.
 const TICK: f64 = 1000.0;
 
-/// The result of a simulated run of a producer.
+/// The result of a simulated run of a producer, to compare controllers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProducerRun {
     /// The throughput of the producer, in million items a second.
@@ -24,9 +24,9 @@ pub struct ProducerRun {
     pub p50_us: f64,
     /// The 99th percentile of the time from an item's arrival to its insertion, in microseconds.
     pub p99_us: f64,
-    /// The mean number of items in an insertion into the queue.
+    /// The mean number of items in an insertion into the queue, which share its cost.
     pub batch_mean: f64,
-    /// The number of insertions into the queue.
+    /// The number of insertions into the queue in the run.
     pub batches: u64,
 }
 

@@ -14,7 +14,7 @@ use crate::controller::{
     Ruled, StormAimd,
 };
 
-/// A simulated workload with a name.
+/// A simulated workload with a name, on which controllers are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scenario {

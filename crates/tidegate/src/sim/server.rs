@@ -5,8 +5,8 @@ use super::load::{Cost, ns};
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
-/// The result of a simulated run of one server. Latencies count from an item's arrival to the end of its
-/// batch, in milliseconds.
+/// The result of a simulated run of one server, to compare controllers. Latencies count from an item's
+/// arrival to the end of its batch, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Run {
     /// The number of items that the server handled in a second, from the first arrival to the last
@@ -22,9 +22,9 @@ pub struct Run {
     pub p999_ms: f64,
     /// The largest latency of an item, in milliseconds.
     pub max_ms: f64,
-    /// The number of batches that the server ran.
+    /// The number of batches that the server ran in the whole run.
     pub batches: u64,
-    /// The number of items of the largest batch.
+    /// The number of items of the largest batch in the run.
     pub batch_max: u64,
     /// The share of the time, from the first arrival to the last completion, during which the server ran a
     /// batch.

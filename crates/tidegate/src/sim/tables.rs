@@ -9,8 +9,8 @@ pub struct Table {
     pub rows: Vec<Row>,
 }
 
-/// The figures of one controller in a simulated workload. Figures that the scenario does not measure are
-/// `None`.
+/// The figures of one controller in a simulated workload, for comparison. Figures that the scenario does not
+/// measure are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Row {

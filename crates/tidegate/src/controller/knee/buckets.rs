@@ -11,7 +11,7 @@ const SAMPLES: (f64, f64) = (8.0, 1024.0);
 const KNOWN: f64 = 0.02;
 /// The number of batches after which a bucket without new samples halves its weight, so that old costs fade.
 const AGE: u64 = 256;
-/// The number of buckets of half an octave: they cover sizes up to 2^32.
+/// The number of buckets of half an octave, enough for any batch: they cover sizes up to 2^32.
 pub(super) const GRID: usize = 64;
 
 /// The recent costs of batches of about one size, as means over samples.
@@ -20,7 +20,7 @@ pub(super) struct Bucket {
     pub(super) count: u32,
     /// The mean size of the bucket's batches, in items: the place of the bucket on the line.
     pub(super) n: f64,
-    /// The mean cost of the bucket's batches, in nanoseconds.
+    /// The mean cost of the bucket's batches, in nanoseconds, through which the line of costs goes.
     pub(super) y: f64,
     /// The number of outliers in a row among the bucket's batches, negative if their costs were too low.
     /// Several in a row show that the costs changed.
@@ -153,7 +153,7 @@ pub(super) struct Scan {
 /// The finding of a scan that throughput falls where batches grow beyond some size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Worse {
-    /// The batch size with the best throughput, in items.
+    /// The batch size with the best throughput, in items, which the controller prefers to larger sizes.
     pub(super) best: f64,
     /// True if batches of the best size were measured again after the first batches of the larger, worse
     /// size, so that a general slowdown does not explain the difference.

@@ -28,7 +28,7 @@ const SURE: f64 = 0.15;
 /// decay into denormal numbers.
 const NOISE_MIN: f64 = 1e-4;
 
-/// The cost model and all data behind it. All costs are in nanoseconds.
+/// The cost model of a controller, and all data from which it is made. All costs are in nanoseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Cost {
     pub(super) buckets: Buckets,
@@ -40,7 +40,7 @@ pub(super) struct Cost {
     /// show that the costs changed.
     streak: i8,
     /// The CUSUM statistics of the standardised deviations, upwards and downwards, which detect small lasting
-    /// shifts.
+    /// shifts of the costs.
     up: f64,
     down: f64,
     /// The number of batches still to run that take another size on purpose after a change of the costs.
@@ -73,7 +73,7 @@ pub(super) struct Cost {
 }
 
 impl Line {
-    /// Creates the line of costs that the user gave, which has no error.
+    /// Creates the line of costs that the user gave, which has no error, in place of a fitted line.
     pub(super) const fn known(a: f64, b: f64) -> Self {
         Self {
             a,
@@ -161,7 +161,7 @@ impl Cost {
     }
 
     /// Returns whether batches of `n` items were measured to serve fewer items a second than batches of
-    /// `than` items, by more than a standard error.
+    /// `than` items, by more than a standard error, so that the limit should not go there.
     pub(super) fn is_worse(&self, n: f64, than: f64) -> bool {
         let of = |n: f64| self.buckets.rate_of(n as u64);
         let (Some((rate, weight)), Some((other, known))) = (of(n), of(than)) else {

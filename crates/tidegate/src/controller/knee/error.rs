@@ -2,7 +2,7 @@
 
 use crate::controller::{BoundsError, ObjectiveError};
 
-/// Settings that [`Knee`](super::Knee) rejects.
+/// The error of settings that [`Knee`](super::Knee) rejects, with the setting that the user must change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum KneeError {

@@ -56,9 +56,11 @@ use super::{
 };
 use crate::Time;
 
-/// The initial limit of a controller that counts items, in items; the bounds may change it.
+/// The initial limit of a controller that counts items, in items, before any cost is known; the bounds may
+/// change it.
 const START_ITEMS: u64 = 32;
-/// The initial limit of a controller that counts bytes, in bytes; the bounds may lower it.
+/// The initial limit of a controller that counts bytes, in bytes, before any cost is known; the bounds may
+/// lower it.
 const START_BYTES: u64 = 64 << 10;
 /// The factor by which the limit grows after a saturated batch until the sizes span enough to tell the fixed
 /// cost a from the cost b of an item. The limit also never exceeds the largest size measured by more than
@@ -159,7 +161,8 @@ pub struct Knee {
     /// True if the driver has not yet reported the backlog since the last batch, so that the next report is
     /// the first look at the arrivals since.
     fresh: bool,
-    /// The plan behind the controller's last answer to [`Event::Ready`].
+    /// The plan behind the controller's last answer to [`Event::Ready`], with which the batch that follows is
+    /// compared.
     plan: Plan,
     /// The running batches, to match each end with its start, and the number of them that count as stuck.
     open: Vec<Open>,
@@ -383,7 +386,7 @@ impl Knee {
         }
     }
 
-    // ---- decisions about the next batch
+    // ---- the controller's decisions about the next batch
 
     fn ready(&mut self, now: Time, load: Load, oldest: Time) -> Decision {
         if !self.flight.is_single() {
@@ -459,7 +462,8 @@ impl Knee {
             )
     }
 
-    /// Returns the number of items that known callers are about to add to the backlog.
+    /// Returns the number of items that known callers are about to add to the backlog, for the size of the
+    /// next batch.
     fn coming(&self) -> u64 {
         match (self.unit, &self.profile) {
             (Unit::Items, Some(_)) => self.callers.missing().unwrap_or(0),

@@ -46,7 +46,8 @@ impl Pace {
         self.last = None;
     }
 
-    /// Returns the rate in items a nanosecond; `None` before [`KNOWN`] batches have ended.
+    /// Returns the rate at which items end, in items a nanosecond; `None` before [`KNOWN`] batches have
+    /// ended.
     pub(super) fn rate(&self) -> Option<f64> {
         (self.batches >= KNOWN && self.ns > 0.0).then(|| self.items / self.ns)
     }

@@ -17,7 +17,7 @@ pub(super) struct Rate {
     looked: Option<u64>,
     fast: Decayed,
     slow: Decayed,
-    /// The higher of the fast and the slow rate, in arrivals a nanosecond.
+    /// The higher of the fast and the slow rate, in arrivals a nanosecond: the rate that decisions use.
     per_ns: Option<f64>,
 }
 
@@ -73,8 +73,8 @@ impl Rate {
         self.seen = backlog;
     }
 
-    /// Returns the arrival rate over the last few batches, in items a nanosecond; `None` before two batches
-    /// were decided.
+    /// Returns the arrival rate over the last few batches, in items a nanosecond; `None` before the driver
+    /// took two batches.
     pub(super) const fn per_ns(&self) -> Option<f64> {
         self.per_ns
     }
@@ -117,7 +117,8 @@ pub(super) struct Drain {
     left: u32,
 }
 
-/// The greatest number of backlogs that the controller takes in one go between two attempts to cut a backlog.
+/// The greatest number of backlogs that the controller takes in one go between two attempts to cut a backlog,
+/// so that it notices if cutting works again.
 const SKIPS_MAX: u32 = 256;
 
 impl Drain {

@@ -25,7 +25,8 @@ const WINDOWS: usize = 8;
 /// The number of batches over which the search extrapolates the trend of the backlog. If the backlog will be
 /// gone by then, it needs no better limit.
 const SOON: f64 = 32.0;
-/// The time that trials of near sizes may lose without a budget, in batches of the limit in force.
+/// The time that trials of near sizes may lose without a budget, in batches of the limit in force, so that a
+/// search can begin at once.
 const FREE: f64 = 4.0;
 /// The number of batches at the limit in force before a trial, which show the trend of the backlog.
 const STEADY: u32 = 2;
@@ -55,9 +56,9 @@ pub(super) struct Cut {
     /// The number of items to which the limit cut the batch.
     pub(super) n: u64,
     pub(super) cost_ns: f64,
-    /// The backlog when the driver took the batch, in items.
+    /// The backlog when the driver took the batch, in items, which shows the trend.
     pub(super) backlog: u64,
-    /// The items that the batch left in the backlog.
+    /// The items that the batch left in the backlog, which need a better limit.
     pub(super) left: u64,
     /// The arrival rate, in items a nanosecond, with which the search compares the throughput of sizes.
     pub(super) arriving: f64,
@@ -130,7 +131,8 @@ struct Backlog {
     /// The change of the backlog from one batch to the next, as a moving average in items, which predicts the
     /// backlog.
     trend: f64,
-    /// The last change of the backlog from one batch to the next, in items.
+    /// The last change of the backlog from one batch to the next, in items, which shows whether the backlog
+    /// still grows.
     change: f64,
     /// The number of changes of the backlog that the search observed since the last trial; a trial needs
     /// [`STEADY`].

@@ -23,7 +23,8 @@ const BLOCK: (f64, f64) = (8.0, 128.0);
 /// The relative error of the rate of items at which a trial ends: the first while steps double, the second
 /// later.
 const ROUGH: (f64, f64) = (0.1, 0.05);
-/// The least number of batches after which a trial may end early with a clear result.
+/// The least number of batches after which a trial may end early with a clear result, because few batches may
+/// mislead.
 const CLEAR: u32 = 16;
 /// A trial without a result ends after this many times the number of batches planned for it, so that no trial
 /// lasts for ever.
@@ -82,7 +83,8 @@ impl Way {
     }
 }
 
-/// The state of the single batch that goes first in a trial of a far larger size.
+/// The state of the single batch that goes first in a trial of a far larger size, to find out whether that
+/// size is far too expensive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
     /// The trial needs no single batch first, or the single batch did well, so the trial goes on.

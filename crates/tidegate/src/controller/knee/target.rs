@@ -1,4 +1,5 @@
-//! Computes the limit that the user's objective calls for, at the costs measured or given.
+//! Computes the limit that follows from the user's objective, at the costs that the controller measured or
+//! the user gave.
 
 use super::Knee;
 use super::buckets::Line;

@@ -83,7 +83,8 @@ impl Knee {
             false if self.cost.stale => self.cost.rough_a.or(measured),
             false => self.cost.rough_a.or(known).or(measured),
         };
-        // If the costs do not follow a line, two measured sizes tell more than the line's intercept.
+        // If the costs do not follow a line, two measured sizes tell more about the worth of a flush than the
+        // line's fixed cost.
         match (fitted, self.cost.saved) {
             (Some(a), Some(saved)) => Some(a.max(saved)),
             (a, _) => a,

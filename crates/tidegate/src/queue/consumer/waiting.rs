@@ -16,7 +16,7 @@ use crate::queue::shared::IDLING;
 use crate::queue::sync::{Relaxed, SeqCst, fence, lock, yield_now};
 use crate::queue::wait::{Backoff, Parker, Pass};
 
-/// The consumer's next step after it looked at the queue and found no item.
+/// The consumer's next step after it looked at the queue and found no item: to look again or to sleep.
 pub(super) enum Next {
     Ready,
     Closed,
@@ -208,7 +208,8 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Returns the parker on which the consumer's thread sleeps, and the waker of that parker.
+    /// Returns the parker on which the consumer's thread sleeps, and the waker that producers call to wake
+    /// that thread.
     fn parker(&mut self) -> (Handle<Parker>, Waker) {
         match &self.parker {
             Some((parker, waker)) => (parker.clone(), waker.clone()),

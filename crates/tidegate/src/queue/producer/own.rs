@@ -14,7 +14,7 @@ use crate::queue::ring::{Refused, Writer};
 use crate::queue::shared::{CLOSED, IDLING, Shared};
 use crate::queue::sync::{Relaxed, SeqCst, fence, light_barrier};
 
-/// The buffer that a producer owns, with its present size.
+/// The buffer that a producer owns, with its present size and the rule that sets this size.
 pub(super) struct Own<T> {
     pub(super) writer: Writer<T>,
     pub(super) limit: u64,

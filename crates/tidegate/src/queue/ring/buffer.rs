@@ -146,7 +146,7 @@ impl<T> Taking<'_, T> {
         Ok(claim)
     }
 
-    /// Moves all items of the buffer to the end of `out`. Returns their number.
+    /// Moves all items of the buffer to the end of `out`, for the consumer that sweeps. Returns their number.
     pub(in crate::queue) fn sweep_into(&mut self, out: &mut VecDeque<T>) -> u64 {
         let len = self.len();
         out.reserve(len as usize);
@@ -190,7 +190,7 @@ impl<T> Taking<'_, T> {
     }
 }
 
-/// The writing end of a producer's [`Buffer`].
+/// The writing end of a producer's [`Buffer`], which only that producer holds.
 pub(in crate::queue) struct Writer<T> {
     buffer: Arc<Buffer<T>>,
     /// The position at which the buffer counts as full. It is never before `tail`, and never more than the
@@ -282,8 +282,8 @@ impl<T> Writer<T> {
         all.at - first
     }
 
-    /// Takes the last `n` items out of the buffer again, in order, except those that the consumer has
-    /// swept.
+    /// Takes the last `n` items out of the buffer again, in order, except those that the consumer has swept,
+    /// because the queue is closed.
     pub(in crate::queue) fn take_back(&mut self, n: u64) -> Vec<T> {
         let taking = self.buffer.lock();
         let n = taking.len().min(n);
@@ -296,7 +296,7 @@ impl<T> Writer<T> {
             .collect()
     }
 
-    /// Returns the number of items for which the buffer has memory.
+    /// Returns the number of items for which the buffer has memory, which may be less than its limit.
     pub(in crate::queue) fn slots_len(&self) -> u64 {
         // SAFETY: `self` is the buffer's only writer, and only the writer replaces the slots.
         unsafe { self.buffer.slots() }.len() as u64

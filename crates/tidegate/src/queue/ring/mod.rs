@@ -88,7 +88,7 @@ pub(super) struct Ring<T> {
 }
 
 struct Tail {
-    /// The next position to claim, with the marks `CLOSED` and `WAITING`.
+    /// The next position to claim, with the marks `CLOSED` and `WAITING` in its upper bits.
     at: AtomicU64,
     /// A past value of `head`. A claim may trust it, because it is at most `head`; so a claim does not read
     /// the consumer's cache line while there is room. `head_seen` lies on this cache line, because a claim
@@ -146,7 +146,8 @@ impl<T> Ring<T> {
         self.free() > 0
     }
 
-    /// Returns the number of free slots, including those that belong to producers that wait in line.
+    /// Returns the number of free slots of the ring, including those that belong to producers that wait in
+    /// line.
     pub(super) fn free(&self) -> u64 {
         let claimed = self.claimed();
         (self.taken() + self.capacity).saturating_sub(claimed)
@@ -202,8 +203,8 @@ impl<T> Ring<T> {
         self.tail.at.fetch_or(CLOSED, SeqCst) & WAITING != 0
     }
 
-    /// Leaves the mark of a producer that waits for room. The reader finds the mark when it next frees
-    /// slots.
+    /// Leaves the mark of a producer that waits for room. The reader finds the mark when it next frees slots,
+    /// and the consumer then calls producers.
     pub(super) fn mark_room_wanted(&self) {
         self.head.fetch_or(WAITING, SeqCst);
     }

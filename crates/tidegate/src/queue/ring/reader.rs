@@ -39,7 +39,8 @@ impl Reader {
         self.head
     }
 
-    /// Returns whether the ring holds a published item that the reader has not read.
+    /// Returns whether the ring holds a published item that the reader has not read, so that a drain finds an
+    /// item.
     #[inline]
     pub(in crate::queue) fn ready<T>(&mut self, ring: &Ring<T>) -> bool {
         self.check(ring);

@@ -46,7 +46,7 @@ impl<T> Slots<T> {
     }
 
     /// Returns the slots of the positions from `at` on that lie side by side in memory, at most `n`, and
-    /// their number.
+    /// their number, so that items can be copied in one piece.
     #[inline(always)]
     pub(super) fn run(&self, at: u64, n: usize) -> (&[Cell<MaybeUninit<T>>], usize) {
         let i = self.index(at);

@@ -20,7 +20,7 @@ pub struct Effort {
 /// [`SEEDS`] instead.
 const CHOOSE: u32 = 7;
 
-/// The seeds of the runs that compare controllers, in this order.
+/// The seeds of the runs that compare controllers, in this order, so that comparisons can be repeated.
 pub const SEEDS: [u32; 8] = [11, 12, 13, 14, 15, 16, 17, 18];
 
 /// The least number of items in the part of a run that counts, at a load that leaves the share [`SLACK_EASY`]
@@ -74,22 +74,24 @@ pub struct Cell {
 pub struct Best {
     /// The setting with the highest throughput of all fixed settings, for loads that keep the queue full.
     pub throughput: Setting,
-    /// The setting with the least mean latency of all fixed settings.
+    /// The setting with the least mean latency of all fixed settings, for loads of arrivals.
     pub mean: Setting,
-    /// The setting with the least 99th percentile of latency of all fixed settings.
+    /// The setting with the least 99th percentile of latency of all fixed settings, for loads of arrivals.
     pub p99: Setting,
 }
 
 /// The figures of the best fixed settings, from runs on one seed, with which a controller is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Marks {
-    /// The highest throughput of any fixed setting, in items a millisecond.
+    /// The highest throughput of any fixed setting, in items a millisecond, as the measure for a controller.
     pub throughput: f64,
-    /// The 99th percentile of latency of the fixed setting with the highest throughput, in milliseconds.
+    /// The 99th percentile of latency of the fixed setting with the highest throughput, in milliseconds, as
+    /// the measure for closed loops.
     pub throughput_p99: f64,
-    /// The least mean latency of any fixed setting, in milliseconds.
+    /// The least mean latency of any fixed setting, in milliseconds, as the measure for a controller.
     pub mean: f64,
-    /// The least 99th percentile of latency of any fixed setting, in milliseconds.
+    /// The least 99th percentile of latency of any fixed setting, in milliseconds, as the measure for a
+    /// controller.
     pub p99: f64,
 }
 

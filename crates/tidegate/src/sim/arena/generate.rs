@@ -5,7 +5,7 @@ use super::premises::Premises;
 use super::world::{Curve, Demand, Noise, Server, World, grid_size};
 use crate::sim::Rng;
 
-/// The shape of the cost curve of a batch.
+/// The shape of the cost curve of a batch, from which the generator draws a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Family {
@@ -77,7 +77,8 @@ impl Family {
         }
     }
 
-    /// Draws a curve of this family; `a` is about the cost of a batch of one, in milliseconds.
+    /// Draws a curve of this family for a generated world; `a` is about the cost of a batch of one, in
+    /// milliseconds.
     fn curve(self, draw: &mut Draw, a: f64) -> Curve {
         let b = a / draw.between(1.0, 2000.0);
         let at = draw.between(16.0, 3000.0) as u64;
@@ -201,7 +202,7 @@ impl World {
     }
 
     /// Sets the length of each mode except the last to `stretch` times the time that learning may take in
-    /// that mode.
+    /// that mode, so that a controller can learn each mode.
     fn place_modes(&mut self, stretch: f64) {
         let mut from = 0.0;
         for i in 0..self.then.len() {
@@ -285,7 +286,8 @@ impl Draw {
         low + (high - low) * self.0.random()
     }
 
-    /// Draws a value between `low` and `high`, evenly on a logarithmic scale.
+    /// Draws a value between `low` and `high`, evenly on a logarithmic scale, so that small values are as
+    /// likely as large ones.
     fn between(&mut self, low: f64, high: f64) -> f64 {
         low * (high / low).powf(self.0.random())
     }

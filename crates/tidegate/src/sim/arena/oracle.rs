@@ -10,7 +10,7 @@ use crate::controller::{Bounded, Controller, Fixed};
 /// A fixed setting of a controller, which the search tries: limit, linger and number in flight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// The greatest number of items that a batch may take.
+    /// The greatest number of items that a batch may take under this setting.
     pub limit: u64,
     /// The time that a batch below the limit waits, counted from the arrival of its oldest item, in
     /// milliseconds.
@@ -88,7 +88,7 @@ impl Setting {
             .unwrap_or_else(|_| unreachable!("a world's bounds are valid"))
     }
 
-    /// Runs a controller with this setting in `world`.
+    /// Runs a controller with this setting in `world`, and returns the figures of the run.
     #[must_use]
     pub fn run(self, world: &World, seed: u32, capacity: f64, span: Span) -> Outcome {
         run(world, seed, capacity, span, &mut self.controller(world))

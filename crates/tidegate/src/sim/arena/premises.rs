@@ -13,7 +13,7 @@ pub struct Premises {
     /// The coefficient of variation of the costs of batches of one size: the noise against which a controller
     /// learns.
     pub cv: f64,
-    /// The share of the capacity that the load leaves unused.
+    /// The share of the capacity that the load leaves unused: the less, the longer learning takes.
     pub slack: f64,
     /// L: the number of batches of the best fixed setting that learning may take.
     pub learn_batches: f64,
@@ -24,7 +24,7 @@ pub struct Premises {
     pub ends_ms: Vec<f64>,
 }
 
-/// The first premise that a world does not satisfy.
+/// The first premise that a world does not satisfy, as the error of the check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Breach {
@@ -36,7 +36,7 @@ pub enum Breach {
     /// The costs of batches of one size scatter too much: their coefficient of variation has this value, and
     /// at most 1 is allowed.
     Noise(f64),
-    /// The costs swing up and down with time.
+    /// The costs swing up and down with time, so that no fixed setting is best.
     Swing,
     /// This mode, counted from 0, is shorter than 4 L batches, where learning may take L batches.
     ShortMode(usize),

@@ -28,7 +28,7 @@ pub struct Outcome {
     pub mean: f64,
     /// The 99th percentile of the latency of an item, in milliseconds.
     pub p99: f64,
-    /// The number of batches that ended in the part that counts, after the time for learning.
+    /// The number of batches that ended in the part of the run that counts, after the time for learning.
     pub batches: u64,
     /// The number of items in the largest batch of the part that counts.
     pub batch_max: u64,
@@ -42,7 +42,7 @@ pub struct Outcome {
     /// The mean time from the end of one batch to the end of the next in the part that counts, in
     /// milliseconds.
     pub batch_ms: f64,
-    /// The virtual time at the end of the run, in milliseconds.
+    /// The virtual time at the end of the run, in milliseconds, which says how long the run was.
     pub end: f64,
 }
 

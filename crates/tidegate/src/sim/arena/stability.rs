@@ -21,9 +21,9 @@ pub const SLOPE_MAX: f64 = 0.01;
 pub struct Backlog {
     /// The growth of the backlog over the second half of the mode, as a share of the arrivals.
     pub slope: f64,
-    /// The largest backlog in the mode, in items.
+    /// The largest backlog in the mode, in items, which the promise bounds.
     pub peak: u64,
-    /// The mean number of items in a batch, over the second half of the mode.
+    /// The mean number of items in a batch, over the second half of the mode, to explain the backlog.
     pub batch: f64,
     /// The mean number of running batches while at least one runs, over the second half of the mode.
     pub in_flight: f64,
@@ -31,12 +31,13 @@ pub struct Backlog {
     pub ended: bool,
 }
 
-/// The backlog of a controller in one mode, beside the backlog of the best fixed setting.
+/// The backlog of a controller in one mode, beside the backlog of the best fixed setting, by which the
+/// promise is checked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stability {
-    /// The backlog of the controller under test.
+    /// The backlog of the controller under test in this mode.
     pub ours: Backlog,
-    /// The backlog of the best fixed setting, in a run of this mode alone.
+    /// The backlog of the best fixed setting, in a run of this mode alone, as the measure.
     pub best: Backlog,
     /// The largest peak of the backlog that the promise allows, in items.
     pub peak_max: f64,

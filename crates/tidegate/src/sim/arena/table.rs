@@ -32,14 +32,14 @@ const FIXED: (usize, usize) = (180, 20);
 pub struct Entry {
     /// The seed from which the cell's world is generated.
     pub seed: u32,
-    /// The best fixed settings in the cell.
+    /// The best fixed settings in the cell, which took a long search.
     pub best: Best,
     /// The figures of the best settings in a run with the first of the [`SEEDS`].
     pub marks: Marks,
 }
 
 impl Entry {
-    /// Returns the entry of the table for `cell`.
+    /// Returns the entry of the table for `cell`, by a search for the best settings.
     #[must_use]
     pub fn of(cell: &Cell) -> Self {
         let best = cell.best(FIXED_EFFORT);

@@ -73,7 +73,7 @@ pub enum Curve {
 }
 
 impl Curve {
-    /// Returns the cost of a batch of `n` items, in milliseconds.
+    /// Returns the mean cost of a batch of `n` items by this curve, in milliseconds.
     #[must_use]
     pub fn at(&self, n: u64) -> f64 {
         let x = n as f64;
@@ -123,7 +123,7 @@ fn interpolate(costs: &[f64], x: f64) -> f64 {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Noise {
-    /// No scatter: every batch has the mean cost.
+    /// No scatter: every batch has the mean cost of its size.
     None,
     /// Log-normal scatter, with this sigma of the logarithm of a cost.
     LogNormal(f64),
@@ -175,7 +175,7 @@ impl Noise {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Server {
-    /// A server that runs one batch at a time.
+    /// A server that runs one batch at a time, as an actor with exclusive state does.
     Serial,
     /// A server that runs this many batches at once without slowing each other down. Further batches wait in
     /// line, and their cost includes the wait.
@@ -223,7 +223,7 @@ pub enum Demand {
 pub struct World {
     /// The name of the world; for a generated world it names the seed.
     pub name: String,
-    /// The mean costs of batches at the start.
+    /// The mean costs of batches at the start of the run.
     pub curve: Curve,
     /// The cost curves that later take the place of `curve`, each with the time in milliseconds from which it
     /// holds.
@@ -233,11 +233,11 @@ pub struct World {
     /// The share by which the costs swing up and down around the mean, and the period of the swing in
     /// milliseconds; `None` if the costs do not swing.
     pub swing: Option<(f64, f64)>,
-    /// The way in which the server runs batches.
+    /// The way in which the server runs batches, alone or several at once.
     pub server: Server,
     /// The source of the items.
     pub demand: Demand,
-    /// The greatest number of items that a batch may take.
+    /// The greatest number of items that a controller may put into a batch.
     pub items_max: u64,
     /// The greatest number of batches that a controller may run at once.
     pub in_flight_max: u32,

@@ -36,7 +36,8 @@ pub(super) struct Closed {
 }
 
 impl Closed {
-    /// Returns whether the loop is closed: the same callers call again and again.
+    /// Returns whether the loop is closed, so that this search applies: the same callers call again and
+    /// again.
     pub(super) const fn is_on(&self) -> bool {
         self.callers > 0
     }

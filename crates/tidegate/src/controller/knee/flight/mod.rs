@@ -93,7 +93,8 @@ impl Start {
 /// and whether the concurrency changed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran {
-    /// The mean number of batches that ran during the batch, this batch included.
+    /// The mean number of batches that ran during the batch, this batch included: the concurrency of its
+    /// cost.
     beside: f64,
     /// True if the same concurrency was in force from before the batch's start until its end.
     is_steady: bool,
@@ -121,7 +122,8 @@ pub(super) struct Flight {
     size: Option<u64>,
     /// The number of batches before the next trial of another concurrency begins, because trials cost time.
     rest: u32,
-    /// The number of blocks of batches that the search rests after the next trial without a gain.
+    /// The number of blocks of batches that the search rests after the next trial without a gain, because
+    /// trials cost time.
     rests: u32,
     /// The direction of the trials of neighbouring concurrencies, true for larger ones: of the next trial in
     /// a closed loop, of the previous trial otherwise.
@@ -256,7 +258,8 @@ impl Flight {
         known.map_or(1.0, Slow::by).max(1.0)
     }
 
-    /// Returns whether the search is still in its first part, the climb to larger concurrencies.
+    /// Returns whether the search is still in its first part, the climb to larger concurrencies, in which
+    /// batches are kept short.
     pub(super) const fn climbs(&self) -> bool {
         self.climbs && self.most > 1
     }

@@ -16,7 +16,8 @@ pub(super) struct Slow {
     /// The sum, over the batches, of the square of the cost divided by the estimate of the solo cost, from
     /// which the error of the slowdown follows.
     squares: f64,
-    /// The sum, over the batches, of the mean number of batches that ran during each, that batch included.
+    /// The sum, over the batches, of the mean number of batches that ran during each, from which their mean
+    /// concurrency follows.
     ran: f64,
     pub(super) batches: f64,
 }
@@ -79,7 +80,7 @@ impl Slow {
         self.batches >= KNOWN
     }
 
-    /// Returns how many times longer batches take at this concurrency than alone.
+    /// Returns how many times longer batches take at this concurrency than alone: the slowdown.
     pub(super) fn by(&self) -> f64 {
         self.cost / self.alone.max(1e-3)
     }
