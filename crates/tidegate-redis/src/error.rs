@@ -213,7 +213,7 @@ impl fmt::Display for CommandError {
             Self::TimedOut(e) => write!(f, "no reply in time: {}", outcome(e)),
             Self::Full { commands, bytes } => write!(
                 f,
-                "{commands} commands of {bytes} bytes wait: try again later, or raise the bounds"
+                "{commands} commands of {bytes} bytes wait already: try again later, or raise the bounds"
             ),
             Self::NotShared(what) => f.write_str(what),
             Self::Closed => f.write_str("the client is closed: connect again"),

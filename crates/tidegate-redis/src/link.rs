@@ -55,7 +55,9 @@ impl Link {
         let tls = match (tls, address) {
             (Some(config), Address::Tcp { host, .. }) => {
                 let name = ServerName::try_from(host.clone()).map_err(|_| {
-                    ConnectError::Tls(format!("{host:?} is no name a certificate can have"))
+                    ConnectError::Tls(format!(
+                        "the server's name {host:?} is no name for a certificate"
+                    ))
                 })?;
                 let mut conn = ClientConnection::new(Arc::clone(config), name)
                     .map_err(|e| ConnectError::Tls(e.to_string()))?;

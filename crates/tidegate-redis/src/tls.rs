@@ -100,7 +100,7 @@ impl Tls {
             }
         }
         if roots.is_empty() {
-            return Err(bad(&"no certificate to trust was found"));
+            return Err(bad(&"the client found no certificate to trust"));
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)

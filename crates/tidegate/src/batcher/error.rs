@@ -93,7 +93,7 @@ impl<T> fmt::Debug for SendError<T> {
 impl<T> fmt::Display for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full(_) => f.write_str("there is no room for the item"),
+            Self::Full(_) => f.write_str("the actor has no room for the item"),
             Self::Closed(_) => f.write_str("the actor accepts nothing more"),
             Self::Oversized { bytes, limit, .. } => {
                 write!(
@@ -102,7 +102,7 @@ impl<T> fmt::Display for SendError<T> {
                 )
             }
             Self::WouldBlock(_, why) => write!(f, "the item was not sent: {why}"),
-            Self::TimedOut(_) => f.write_str("there was no room for the item in time"),
+            Self::TimedOut(_) => f.write_str("the actor had no room for the item in time"),
         }
     }
 }

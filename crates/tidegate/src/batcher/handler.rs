@@ -264,7 +264,7 @@ impl std::fmt::Display for StopReason {
             Self::Asked(cause) => write!(f, "asked to stop: {cause}"),
             Self::Handler(cause) => write!(f, "stopped by its handler: {cause}"),
             Self::Panicked => f.write_str("the handler panicked"),
-            Self::Abandoned => f.write_str("the runtime it ran on shut down"),
+            Self::Abandoned => f.write_str("the runtime that ran the actor shut down"),
         }
     }
 }
