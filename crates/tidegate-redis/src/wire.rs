@@ -80,7 +80,7 @@ impl Wire {
         self.apart_bytes += bytes.len();
     }
 
-    /// Appends all bytes of `other`, a command encoded before, to the buffer.
+    /// Appends all bytes of `other`, such as a command encoded before, to the buffer.
     pub(crate) fn append(&mut self, other: &Self) {
         let base = self.block.len();
         self.block.extend_from_slice(&other.block);

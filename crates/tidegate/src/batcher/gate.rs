@@ -352,8 +352,8 @@ impl Wake for PassOver {
 pub(super) struct Credit<'a> {
     gate: &'a Gate,
     bytes: u64,
-    /// True if the sender waited in the gate's line for the credit, so that its turn ends when it keeps the
-    /// credit.
+    /// True if the sender waited in the gate's line for the credit. Only such a sender may have to wake the
+    /// actor for the next waiter.
     waited: bool,
 }
 

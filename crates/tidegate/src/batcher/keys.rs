@@ -22,8 +22,8 @@ pub(super) struct Keys<T, R, M> {
     busy: HashMap<u64, Busy<T, R, M>>,
     /// The keys of the batch that the actor is gathering, which become free when the batch is done.
     gathering: Vec<u64>,
-    /// The id of the batch that the actor is gathering. The batches of an actor have ids in order, so that an
-    /// entry can tell which batch holds its key.
+    /// The id of the batch that the actor is gathering. The batches of an actor have ids in order. By the id
+    /// the actor distinguishes a key of this batch from a key that a running batch holds.
     turn: u64,
     /// True if the entry admitted last is the first of its key in the batch being gathered, so that
     /// `refuse` must free the key.
