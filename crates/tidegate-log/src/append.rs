@@ -32,7 +32,8 @@ pub struct Append {
 }
 
 impl Append {
-    /// Creates a batch to append from these records, in this order. The batch counts as one waiting caller.
+    /// Creates a batch to append from these records, in this order. The batch counts as one waiting caller
+    /// when the controller decides about a sync.
     #[must_use]
     pub const fn new(records: Vec<Record>) -> Self {
         Self {
@@ -53,7 +54,7 @@ impl Append {
 
     /// Calls `done` on the log thread with the batch's position once the batch is durable, or with the
     /// failure after which the batch's state is unknown. The log thread calls the callbacks in the order of
-    /// the batches, and starts its next sync only afterwards, so `done` must be brief.
+    /// the batches, and starts its next sync only afterwards, so `done` must return quickly.
     #[must_use]
     pub fn then(mut self, done: impl FnOnce(Result<Lsn, Failure>) + Send + 'static) -> Self {
         self.done = Some(Box::new(done));
@@ -61,11 +62,11 @@ impl Append {
     }
 }
 
-/// The clock from which the appender takes the arrival time of each batch.
+/// The clock from which the appender takes the arrival time of each batch, for the controller of syncs.
 pub(crate) enum Now {
     Clock(Clock),
-    /// The clock shows a virtual time, in nanoseconds. The simulation that does the work of the log's threads
-    /// sets this time.
+    /// The clock shows a virtual time, in nanoseconds. A simulation sets this time, so that the same seed
+    /// always gives the same run.
     #[cfg(feature = "sim")]
     Told(Arc<AtomicU64>),
 }
@@ -80,7 +81,8 @@ impl Now {
     }
 }
 
-/// The positions in the log that the appender gave to an accepted batch and to its records.
+/// The positions in the log that the appender gave to an accepted batch and to its records, so that the
+/// caller can wait for the batch and read the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// The log position at which the batch begins.
@@ -88,13 +90,16 @@ pub struct Appended {
     /// The log position at which the batch ends. The batch is durable once [`Log::durable`] has reached this
     /// position.
     pub end: Lsn,
-    /// The number of the segment into which the log writes the batch.
+    /// The number of the segment into which the log writes the batch. The caller needs it to learn when it
+    /// may release the segment.
     pub segment: u64,
     /// The log position of each record of the batch, in the order of the records.
+    /// [`Reader::read`](crate::Reader::read) takes such a position.
     pub records: Vec<Lsn>,
 }
 
-/// Accepts the batches of a log. A drop of the appender closes the log once all accepted batches are durable.
+/// Accepts the batches of callers and queues them for the log thread, which makes them durable. A drop of
+/// the appender closes the log once all accepted batches are durable.
 pub struct Appender {
     pub(crate) shared: Arc<Shared>,
     pub(crate) queue: Queue<Pending>,
@@ -124,17 +129,17 @@ impl Appender {
     }
 
     /// Checks whether the log would accept a batch of `bytes` bytes ([`batch_bytes`]) now, for callers that
-    /// must know before they build the batch. The answer holds until the next append, unless the log fails.
+    /// want to know this before they build the batch. The answer holds until the next append, unless the log
+    /// fails.
     ///
-    /// # Errors
-    /// The reason why [`append`](Self::append) would refuse the batch.
+    /// # Errors Returns the error with which [`append`](Self::append) would refuse the batch.
     pub fn check(&self, bytes: u64) -> Result<(), AppendError> {
         self.place(&mut self.planner.clone(), bytes).map(drop)
     }
 
     /// Returns the number of bytes of batches ([`batch_bytes`]) for which the allocated segments have room.
-    /// While the disk is full, the log gets no more room than this. A caller that must still append then, for
-    /// instance a purge that frees space, refuses other appends early enough to keep room for its own.
+    /// While the disk is full, the log cannot get more room. A caller that must still append on a full disk,
+    /// for instance a purge that frees space, uses the number to refuse other appends early enough.
     #[must_use]
     pub fn room_left(&self) -> u64 {
         self.planner.left(self.shared.ready.load(Ordering::Acquire))
@@ -142,7 +147,8 @@ impl Appender {
 
     /// Returns the number of bytes that [`room_left`](Self::room_left) will return once batches of these
     /// bytes ([`batch_bytes`]) are appended in this order, or `None` if the allocated segments cannot take
-    /// all of them. A batch that is too large for the rest of a segment leaves that rest unused.
+    /// all of them. A caller thus learns whether it still has room for a later batch. A batch that is too
+    /// large for the rest of a segment leaves that rest unused.
     #[must_use]
     pub fn room_behind(&self, batches: impl IntoIterator<Item = u64>) -> Option<u64> {
         let ready = self.shared.ready.load(Ordering::Acquire);
@@ -159,8 +165,8 @@ impl Appender {
     /// Asks the keeper thread to allocate one spare segment more than the option `spares` says, for a caller
     /// that is about to append a large batch and needs free room behind it. If the disk has no space for the
     /// segment, [`Log::disk_full`] returns true until the disk has space or the log releases a segment. A
-    /// caller that still lacks room after a release asks again. The log calls the waker in each of these
-    /// cases.
+    /// caller that still lacks room after a release asks again. The log calls the waker after each attempt
+    /// of the keeper.
     pub fn ask_for_room(&self) {
         let ready = self.shared.ready.load(Ordering::Acquire);
         if self.planner.ahead(ready) <= self.spares as u64 {
@@ -171,14 +177,16 @@ impl Appender {
         }
     }
 
-    /// Asks the log thread for the duty of writing, or withdraws the wish. The log thread offers the duty
-    /// after its next sync and calls the waker; [`take_duty`](Self::take_duty) then takes it.
+    /// Asks the log thread for the duty of writing, so that the caller can write and sync its own batches
+    /// without waking another thread. With `false`, withdraws the request. The log thread offers the duty
+    /// after its next sync and calls the waker; the caller then takes the duty with
+    /// [`take_duty`](Self::take_duty).
     pub fn want_duty(&self, wants: bool) {
         self.shared.passing.want(wants);
     }
 
     /// Takes the duty of writing, if the log thread offers it. After an offer the log thread writes nothing
-    /// until the duty has been taken and dropped, or the wish is withdrawn.
+    /// until the caller has taken and dropped the duty, or has withdrawn its request.
     #[must_use]
     pub fn take_duty(&self) -> Option<Duty> {
         match &self.now {
@@ -243,8 +251,9 @@ impl Appender {
         };
         match self.queue.try_push(pending) {
             Ok(()) => {}
-            // The log failed after the appender had last looked for a failure. So this batch fails, too, like
-            // the batches that the appender accepted before the failure.
+            // The log failed after the appender had last looked for a failure. So the appender reports the
+            // failure to the callback of this batch, as the log thread does for the batches accepted
+            // earlier.
             Err(PushError::Closed(pending)) => self.answer_failed(pending),
             Err(_) => {
                 unreachable!("the ring has room for every batch the bound on batches lets in")
@@ -292,7 +301,8 @@ impl Appender {
         }
     }
 
-    /// Returns a handle to this log for reads, waits, releases and counters.
+    /// Returns a handle to this log, for callers that read records, wait for syncs, release segments or read
+    /// counters.
     #[must_use]
     pub fn log(&self) -> Log {
         Log::new(Arc::clone(&self.shared))
@@ -302,8 +312,7 @@ impl Appender {
     /// threads. Another process can open the directory once every [`Log`] and [`Reader`](crate::Reader) is
     /// dropped, too.
     ///
-    /// # Errors
-    /// A failure of the log, before or during the close.
+    /// # Errors Returns the failure if a write or a sync of the log failed, before or during the close.
     pub fn close(mut self) -> Result<(), Failure> {
         self.end();
         self.shared.failure().map_or(Ok(()), |f| Err(f.clone()))

@@ -11,38 +11,40 @@
 //! batch to the next, so a recovery ignores bytes of a lower epoch, which a crash left in the file. The
 //! header's CRC begins with the segment's salt.
 //!
-//! A *marker* is a header without records that says how far the log is durable. A marker takes no position:
-//! the writer writes the next batch over it.
+//! A *marker* is a header without records. The writer writes a marker while the log is idle, to record how
+//! far the log is durable. A marker takes no position: the writer writes the next batch over it.
 
 use crate::record::Seed;
 use crate::wire::{u32_at, u64_at};
 use crate::{Lsn, Record};
 
-/// The length of a batch header, in bytes.
+/// The length of the header that the writer puts in front of the records of a batch, in bytes.
 pub(crate) const BATCH_HEADER: usize = 48;
 pub(crate) const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"TgB1");
 
 const FLAG_MARKER: u32 = 1;
 const FLAG_CLOSED: u32 = 2;
 
-/// The kind of a batch header: records follow the header, or the header is a marker without records.
+/// The kind of a batch header, from which a recovery knows whether records follow the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BatchKind {
     Records,
     /// The header is a marker: no records follow it, and it says how far the log is durable.
     Marker,
-    /// The header is a marker that the writer wrote at the close of the log. An opening that finds it knows
-    /// that the log was closed in order.
+    /// The header is a marker that the writer wrote at the close of the log. From this marker the next
+    /// opening knows that the log was closed in order.
     Closed,
 }
 
-/// The header of a batch, as the log stores it in front of the batch's records.
+/// The header of a batch. The log stores it in front of the batch's records, so that a recovery can check
+/// the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchHeader {
     pub(crate) segment: u64,
     pub(crate) lsn: Lsn,
     pub(crate) synced: Lsn,
-    /// The length of the batch's records in bytes, without this header.
+    /// The length of the batch's records in bytes, without this header. A recovery finds the next batch by
+    /// it.
     pub(crate) bytes: u32,
     pub(crate) records: u32,
     pub(crate) epoch: u32,
@@ -108,6 +110,7 @@ impl BatchHeader {
 }
 
 /// Returns the number of bytes that a batch of these records takes in the log, with the batch header.
+/// Callers compare the number with the room of the log.
 #[must_use]
 pub fn batch_bytes(records: &[Record]) -> u64 {
     BATCH_HEADER as u64 + records.iter().map(Record::stored_bytes).sum::<u64>()

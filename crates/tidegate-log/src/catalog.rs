@@ -1,5 +1,5 @@
-//! The catalog: a file with the list of the log's segments. Without the catalog, a lost segment would look
-//! like a released one.
+//! The catalog: a file with the list of the log's segments. From the catalog, an opening can tell a lost
+//! segment from a released one.
 //!
 //! ```text
 //! | magic | crc | version | count | epoch | 0 | (segment, salt) * count |
@@ -7,10 +7,10 @@
 //!
 //! The keeper writes the whole catalog under another name and renames it, so that a crash leaves the old
 //! catalog or the new one. The keeper adds a segment, allocated and durable, before the writer writes the
-//! first batch to it. It removes a segment from the catalog before it deletes the segment's file or uses the
-//! file again. The catalog also holds the salts, so that a segment with an unreadable first page can still be
-//! read. And it counts epochs: each opening of the log takes a new epoch before it writes anything, even if
-//! the log wrote no batch in the previous epoch.
+//! first batch to it. The keeper removes a segment from the catalog before it deletes the segment's file or
+//! uses the file again. The catalog also holds the salts, so that a repair can still read a segment with an
+//! unreadable first page. And the catalog counts epochs: each opening of the log takes a new epoch before it
+//! writes anything, even if the log wrote no batch in the previous epoch.
 
 use crate::segment::FORMAT_VERSION;
 use crate::wire::{u32_at, u64_at};
@@ -24,7 +24,8 @@ const ENTRY: usize = 16;
 /// The decoded catalog: the number and the salt of each of the log's segments, in the order of the numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Catalog {
-    /// The epoch of the log's latest opening. The epoch counts how often the log was opened.
+    /// The epoch of the log's latest opening: the number of times that the log was opened. The next opening
+    /// takes the next epoch, so that a recovery can tell its batches from earlier ones.
     pub(crate) epoch: u32,
     segments: Vec<(u64, u64)>,
 }
@@ -37,13 +38,15 @@ pub(crate) enum CatalogError {
 }
 
 impl Catalog {
-    /// Creates a catalog from the number and the salt of each segment, in any order.
+    /// Creates a catalog from the number and the salt of each segment, in any order, when an opening or a
+    /// repair has lost the catalog file.
     pub(crate) fn new(epoch: u32, mut segments: Vec<(u64, u64)>) -> Self {
         segments.sort_unstable();
         Self { epoch, segments }
     }
 
-    /// Returns the number and the salt of each segment that the catalog lists, in the order of the numbers.
+    /// Returns the number and the salt of each segment that the catalog lists, in the order of the numbers,
+    /// for an opening that reads the segments.
     pub(crate) fn segments(&self) -> &[(u64, u64)] {
         &self.segments
     }
@@ -57,7 +60,7 @@ impl Catalog {
         self.segments.retain(|&(s, _)| s != segment);
     }
 
-    /// Returns the length of the encoded catalog, and so of the catalog's file, in bytes.
+    /// Returns the length of the encoded catalog in bytes. The keeper reserves disk space by this length.
     pub(crate) const fn encoded_bytes(&self) -> u64 {
         (HEADER + ENTRY * self.segments.len()) as u64
     }

@@ -1,4 +1,5 @@
-//! Storage on a real disk: a directory, `pwritev`, `fdatasync`, `flock`. This module makes no decisions.
+//! Stores the files of a log in a directory on a real disk, by the system calls `pwritev`, `fdatasync` and
+//! `flock`. The other modules of the log decide when to write and to sync.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -13,7 +14,8 @@ use rustix::io::pwritev;
 
 use crate::storage::{Storage, StorageFile};
 
-/// The access rights of a log's directory: only the directory's owner can enter it.
+/// The access rights of a log's directory: only the directory's owner can enter it, because the log holds
+/// the payloads of users.
 const MODE_DIR: u32 = 0o700;
 const MODE_FILE: u32 = 0o600;
 /// The greatest number of buffers that Linux accepts in one `pwritev` call (`IOV_MAX`). The disk splits a
@@ -30,20 +32,18 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Opens the directory at `path`, and creates it if it does not exist.
+    /// Opens the directory at `path` for a log, and durably creates the directory if it does not exist.
     ///
-    /// # Errors
-    /// The system's error.
+    /// # Errors Returns the system's error if it cannot create or open the directory.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_path_buf();
         make(&path)?;
         Self::at(path)
     }
 
-    /// Opens the directory at `path`, which must exist.
+    /// Opens the existing directory at `path`, for a caller that must not create a directory.
     ///
-    /// # Errors
-    /// The system's error.
+    /// # Errors Returns the system's error if it cannot create or open the directory.
     pub fn existing(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::at(path.as_ref().to_path_buf())
     }
@@ -64,10 +64,10 @@ impl Disk {
     }
 }
 
-/// Creates a directory and its missing parent directories so that all of them survive a crash: syncs each new
-/// directory in its parent before it creates anything inside. So a directory with content is always durable.
-/// An empty directory may be the leftover of a crash and not durable, so the deepest directory that exists
-/// already is synced in its parent, too.
+/// Creates a directory and its missing parent directories so that all of them survive a crash: syncs each
+/// new directory in its parent before it creates anything inside. So a directory with content is always
+/// durable. An empty directory may be the leftover of a crash and not durable, so the function also syncs
+/// the deepest existing directory in its parent.
 fn make(path: &Path) -> io::Result<()> {
     let mut missing = Vec::new();
     let mut above = path.ancestors().filter(|p| !p.as_os_str().is_empty());
@@ -115,8 +115,8 @@ impl Storage for Disk {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
-            // The log's file names are ASCII. A name that is not UTF-8 is no file of the log, so the list
-            // leaves it out.
+            // The log's file names are ASCII. A file whose name is not UTF-8 is no file of the log, so the
+            // list leaves the file out.
             if let Some(name) = name.to_str().filter(|&n| n != LOCK) {
                 names.push(name.to_owned());
             }
@@ -154,8 +154,8 @@ impl StorageFile for DiskFile {
         for parts in parts.chunks(PARTS_MAX) {
             let bytes: usize = parts.iter().map(|p| p.len()).sum();
             let mut written = rustix::io::retry_on_intr(|| pwritev(&self.0, parts, at))?;
-            // If `pwritev` wrote fewer bytes than asked, which is rare for a file, each remaining part takes
-            // a write of its own.
+            // In rare cases `pwritev` writes fewer bytes than asked. The disk then writes each remaining
+            // part with a call of its own, until all bytes are written.
             if written < bytes {
                 let mut skip = written;
                 for part in parts {
@@ -200,7 +200,8 @@ impl StorageFile for DiskFile {
         }
         match fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => Ok(()),
-            // This file system cannot reserve space, so `reserve` writes zeros to take the space.
+            // This file system cannot reserve space without a write, so `reserve` writes zeros to take the
+            // space.
             Err(rustix::io::Errno::OPNOTSUPP) => {
                 let zeros = vec![0; 1 << 20];
                 let mut at = had.min(bytes);
@@ -253,7 +254,7 @@ mod tests {
         let disk = Disk::open(dir.path()).unwrap();
         let file = disk.create("a").unwrap();
         file.reserve(10_000).unwrap();
-        // The file must split this write of 3000 buffers, because one `pwritev` call accepts only 1024.
+        // The disk must split this write of 3000 buffers, because one `pwritev` call accepts only 1024.
         let parts: Vec<_> = (0..3000).map(|_| IoSlice::new(b"ab")).collect();
         file.write_at(&parts, 5).unwrap();
         file.sync().unwrap();

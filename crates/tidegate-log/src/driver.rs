@@ -1,6 +1,7 @@
 //! The log thread: takes appended batches from the queue, asks [`Gather`] for the next step, lets the
 //! [`Writer`] carry out the step, and reports the outcome. [`Driver::run`] is the loop of the thread. No
-//! other function waits for batches, so that a simulation can call them in place of the thread (`steps`).
+//! other function of the driver waits for batches, so that a simulation can call the other functions in
+//! place of the thread (`steps`).
 //!
 //! After a sync the log thread notifies the callers by one store of the durable position and one call of the
 //! waker, and begins the next write at once: other threads send the acknowledgements while the next sync
@@ -21,8 +22,8 @@ use crate::shared::{Shared, lock};
 use crate::writer::{Accepted, Writer};
 use crate::{Failure, Lsn};
 
-/// The callback of an appended batch. The log thread calls it once: with the batch's position once the batch
-/// is durable, or with the failure of the log.
+/// The callback that reports the outcome of an appended batch to the caller. The log thread calls it once:
+/// with the batch's position when the batch is durable, or with the failure of the log.
 pub(crate) type Done = Box<dyn FnOnce(Result<Lsn, Failure>) + Send>;
 
 /// An accepted batch on its way from the appender to the log thread, with its size, its callers, its arrival
@@ -35,26 +36,27 @@ pub(crate) struct Pending {
     pub(crate) done: Option<Done>,
 }
 
-/// The batches that the log thread writes and syncs because of one decision of the controller. If they lie in
-/// several segments, the thread writes and syncs the batches of one segment after the other.
+/// The batches that the log thread writes and syncs because of one decision of the controller. If the
+/// batches lie in several segments, the thread handles one segment after the other, because a sync covers
+/// one file.
 struct Running {
     batches: Vec<Accepted>,
-    /// The number of batches, counted from the front of `batches`, that the log thread has written. It writes
-    /// the others, which lie in later segments, after the next sync.
+    /// The number of batches, counted from the front of `batches`, that the log thread has written. The
+    /// thread writes the other batches, which lie in later segments, after the next sync.
     written: usize,
     bytes: u64,
     done: Vec<(Done, Lsn)>,
     since: Time,
 }
 
-/// The action that the log thread must take next. A simulation that runs a [`Driver`] in place of the thread
-/// must take it, too.
+/// The action that the driver asks of the log thread, or of a simulation that runs the [`Driver`] in its
+/// place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The log thread must sync the written batches, and pass the result to [`Driver::handle_synced`].
     Sync,
-    /// The log thread must wait until a batch arrives, but at most until this time, if there is one, and then
-    /// call [`Driver::step`].
+    /// The log thread must wait until a batch arrives, and then call [`Driver::step`]. If this is a time,
+    /// the thread waits at most until then.
     Wait(Option<Time>),
     /// The log thread must end: all batches are durable, and no more can arrive.
     End,
@@ -71,10 +73,11 @@ pub(crate) struct Driver {
     waiting: VecDeque<Pending>,
     running: Option<Running>,
     /// The time at which the log became idle while its end was not yet recorded as durable by a header or
-    /// marker. The log thread writes a marker `marker_after` later. The arrival of a batch sets the field to
-    /// `None`.
+    /// marker. The log thread writes a marker `marker_after` later, so that a recovery can tell damage from
+    /// a torn write. The arrival of a batch sets the field to `None`.
     idle: Option<Time>,
-    /// True if the end of a sync calls the log's waker; false while the thread that appends has the duty.
+    /// True if the driver calls the log's waker at the end of a sync. False while the appending thread has
+    /// the duty, because that thread is awake already.
     waking: bool,
 }
 
@@ -99,13 +102,15 @@ impl Driver {
         }
     }
 
-    /// Sets whether the end of a sync calls the log's waker.
+    /// Sets whether the driver calls the log's waker at the end of a sync. A thread that has taken the duty
+    /// needs no waking.
     pub(crate) const fn set_waking(&mut self, waking: bool) {
         self.waking = waking;
     }
 
-    /// Returns the time after which the log needs its next step: none if batches wait already, and otherwise
-    /// the time until the log notes on the disk that it is idle. The caller calls this function after a sync.
+    /// Returns the time after which the holder of the duty must call [`step`](Self::step) again: zero if
+    /// batches wait already, and otherwise the time until the log must write a marker. The holder calls this
+    /// function after a sync.
     pub(crate) fn next_step(&mut self, now: Time) -> Duration {
         if !self.waiting.is_empty() {
             return Duration::ZERO;
@@ -115,8 +120,9 @@ impl Driver {
     }
 
     /// Runs the log thread until the appender is dropped and all batches are durable, or until a write or a
-    /// sync fails. After a failure the thread fails all batches that still arrive. After each sync the thread
-    /// passes the duty of writing to the caller, if the caller wants it ([`Duty`](crate::Duty)).
+    /// sync fails. After a failure the thread reports the failure for all batches that still arrive. After
+    /// each sync the thread passes the duty of writing to the caller, if the caller wants it
+    /// ([`Duty`](crate::Duty)).
     pub(crate) fn run(mut self: Box<Self>, clock: Clock) {
         let _end = End(Arc::clone(&self.shared));
         // The controller may hold a batch for only some microseconds, but by default the kernel ends a timed
@@ -126,7 +132,8 @@ impl Driver {
         let mut ended = false;
         let outcome = loop {
             if let Some(failure) = self.shared.failure() {
-                // The caller had the duty, and a write or a sync of the caller failed.
+                // The appending thread had the duty, and its write or sync failed, so the log thread must
+                // end, too.
                 break Err(failure.clone());
             }
             let next = match self.step(clock.now(), ended) {
@@ -155,7 +162,8 @@ impl Driver {
         }
     }
 
-    /// Syncs the written batches, and writes and syncs those of the same decision in later segments.
+    /// Syncs the written batches. If the controller's decision took batches in later segments, writes and
+    /// syncs those, too.
     pub(crate) fn sync(&mut self, clock: &Clock) -> Result<(), Failure> {
         loop {
             let synced = self.sync_written();
@@ -221,9 +229,9 @@ impl Driver {
         }
     }
 
-    /// Handles the end of a sync. The sync covers only the batches in one segment. If the controller's
-    /// decision took further batches, which lie in the next segment, writes those and returns true: the
-    /// caller must then sync again.
+    /// Handles the end of a sync, which covers only the batches in one segment. If the controller's decision
+    /// took further batches, which lie in the next segment, writes those batches and returns true, because
+    /// the caller must then sync again.
     pub(crate) fn handle_synced(
         &mut self,
         now: Time,
@@ -294,8 +302,8 @@ impl Driver {
         Ok(Next::Wait(None))
     }
 
-    /// Fails every batch that waits in the queue or still arrives, with this failure of the log, until the
-    /// appender is dropped.
+    /// Reports this failure of the log for every batch that waits in the queue or still arrives, until the
+    /// appender is dropped, so that no caller waits forever.
     fn refuse(&mut self, failure: &Failure) {
         loop {
             if !self.refuse_waiting(failure) && self.consumer.blocking_wait().is_err() {
@@ -304,8 +312,8 @@ impl Driver {
         }
     }
 
-    /// Closes the queue from the appender, and fails all batches in it with this failure of the log. Returns
-    /// whether the queue held any batch.
+    /// Closes the queue between the appender and the log thread, and reports this failure of the log for all
+    /// batches in the queue. Returns whether the queue held any batch.
     pub(crate) fn refuse_waiting(&mut self, failure: &Failure) -> bool {
         self.consumer.close();
         self.receive();
@@ -318,15 +326,15 @@ impl Driver {
         any
     }
 
-    /// Syncs the batches that the writer has written to the current segment.
+    /// Syncs the batches that the writer has written to the current segment, and so makes them durable.
     pub(crate) fn sync_written(&self) -> Result<(), Failure> {
         self.writer.sync()
     }
 }
 
-/// The guard of the log thread. Its drop ends the keeper together with the log thread. If the panic of a
-/// callback ended the log thread, the drop also fails the log, because it is unknown then if the batches in
-/// progress are durable, as after a failed sync.
+/// The guard of the log thread. Its drop ends the keeper together with the log thread. If a callback
+/// panicked and so ended the log thread, the drop also marks the log as failed, because nothing shows then
+/// whether the batches in progress are durable.
 struct End(Arc<Shared>);
 
 impl Drop for End {

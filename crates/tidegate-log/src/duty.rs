@@ -1,7 +1,7 @@
-//! The duty of writing the log. One thread has it at a time, and only this thread writes and syncs. The log
-//! thread has the duty, until the thread that appends wants it: after its next sync the log thread offers the
-//! duty. A thread that appends and has the duty writes and syncs its batches itself, so that no other thread
-//! must be woken for a batch.
+//! The duty of writing the log. Only the thread that has the duty writes and syncs. At first the log thread
+//! has it. If the appending thread asks for the duty, the log thread offers it after its next sync. An
+//! appending thread with the duty writes and syncs its batches itself, so that it need not wake another
+//! thread for a batch.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,18 +12,18 @@ use tidegate::Clock;
 use crate::driver::{Driver, Next};
 use crate::shared::{Shared, lock};
 
-/// The holder of the duty, and the driver while it passes from one thread to the other.
+/// The thread that has the duty, and the driver while the driver passes from one thread to the other.
 enum Holder {
     LogThread,
-    /// The log thread waits for its driver, and the appender may take it.
+    /// The log thread has offered its driver and waits; the appending thread may take the driver.
     Offered(Box<Driver>),
-    /// The caller has taken the driver in a [`Duty`].
+    /// The appending thread has taken the driver in a [`Duty`].
     Caller,
-    /// The caller has returned the driver, and the log thread must go on with it.
+    /// The appending thread has returned the driver, and the log thread must go on with it.
     Returned(Box<Driver>),
 }
 
-/// The place at which the log thread and a caller pass the duty to each other.
+/// The shared state through which the log thread and the appending thread pass the duty to each other.
 pub(crate) struct Passing {
     wanted: AtomicBool,
     holder: Mutex<Holder>,
@@ -41,7 +41,8 @@ impl Default for Passing {
 }
 
 impl Passing {
-    /// Notes whether the caller wants the duty. Withdraws an offer that the caller no longer wants.
+    /// Notes whether the appending thread wants the duty. If that thread no longer wants it, withdraws an
+    /// open offer, so that the log thread goes on.
     pub(crate) fn want(&self, wants: bool) {
         self.wanted.store(wants, Ordering::Release);
         if !wants {
@@ -58,7 +59,7 @@ impl Passing {
         self.wanted.load(Ordering::Acquire)
     }
 
-    /// Takes the driver if the log thread offers it.
+    /// Takes the driver for the appending thread, if the log thread offers it.
     fn take(&self) -> Option<Box<Driver>> {
         let mut holder = lock(&self.holder);
         match std::mem::replace(&mut *holder, Holder::Caller) {
@@ -78,8 +79,8 @@ impl Passing {
         self.returned.notify_all();
     }
 
-    /// Offers the log thread's driver to the caller, and blocks until the caller returns it or withdraws its
-    /// wish. `offered` runs once the offer stands, so that the caller learns of it.
+    /// Offers the log thread's driver to the appending thread, and blocks until that thread returns the
+    /// driver or withdraws its request. Calls `offered` once the offer stands, to tell the appending thread.
     pub(crate) fn offer(&self, driver: Box<Driver>, offered: impl FnOnce()) -> Box<Driver> {
         let mut holder = lock(&self.holder);
         if !self.is_wanted() {
@@ -102,31 +103,33 @@ impl Passing {
 
 /// The duty of writing the log, taken from the log thread by
 /// [`Appender::take_duty`](crate::Appender::take_duty). Nothing becomes durable unless the holder calls
-/// [`commit`](Self::commit) after each append. A drop returns the duty to the log thread, which goes on with
-/// the batches that wait; the appender's close waits for that.
+/// [`commit`](Self::commit) after each append. A drop returns the duty to the log thread, which then writes
+/// the waiting batches. The appender's close needs the log thread, so the holder must drop the duty first.
 pub struct Duty {
-    /// `None` only while the duty is being dropped.
+    /// The driver of the log, with which the holder writes and syncs. `None` only while the duty is being
+    /// dropped.
     driver: Option<Box<Driver>>,
     shared: Arc<Shared>,
     clock: Clock,
 }
 
-/// The result of [`Duty::commit`]. The holder of the duty must commit again after the time `again`, if
-/// there is one, because further batches wait or the log is to note its end on the disk.
+/// The result of [`Duty::commit`]. If `again` is a time, the holder of the duty must commit again after it,
+/// because further batches wait or the log must write a marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Committed {
-    /// The batches that the controller let go are durable.
+    /// The batches that the controller chose for this sync are durable.
     Synced {
-        /// The time after which the holder must commit again.
+        /// The time after which the holder of the duty must commit again; `None` if it need not.
         again: Option<Duration>,
     },
-    /// No batch waits, or the controller lets none go yet.
+    /// No batch waits, or the controller delays the sync so that more batches can join it.
     Nothing {
-        /// The time after which the holder must commit again.
+        /// The time after which the holder of the duty must commit again; `None` if it need not.
         again: Option<Duration>,
     },
-    /// A write or a sync has failed: [`Log::failure`](crate::Log::failure) returns the failure.
+    /// A write or a sync has failed, so the log accepts nothing more: [`Log::failure`](crate::Log::failure)
+    /// returns the failure.
     Failed,
 }
 
@@ -141,16 +144,17 @@ impl Duty {
         })
     }
 
-    /// Writes and syncs batches that wait, as many as the controller puts together, and blocks until they are
-    /// durable or the sync has failed. Calls the callbacks of the batches, but not the log's
-    /// [waker](crate::Options::waker): the caller learns of the new durable position by the return.
+    /// Writes and syncs as many of the waiting batches as the controller decides, and blocks until they are
+    /// durable or the sync has failed. Calls the callbacks of the batches. Does not call the log's
+    /// [waker](crate::Options::waker), because the caller learns of the new durable position when this
+    /// function returns.
     pub fn commit(&mut self) -> Committed {
         let Some(driver) = &mut self.driver else {
             return Committed::Failed;
         };
         if self.shared.failure().is_some() {
-            // A sync after a failed one may report success, although the disk has lost what the failed one
-            // covered.
+            // After a failed sync, the next sync may report success although the disk has lost bytes. So the
+            // holder must not sync again.
             return Committed::Failed;
         }
         let now = self.clock.now();
@@ -174,13 +178,14 @@ impl Drop for Duty {
     fn drop(&mut self) {
         if let Some(mut driver) = self.driver.take() {
             if std::thread::panicking() {
-                // The panic may have come in the middle of a commit, so the state of the batches is unknown.
+                // The panic may have come in the middle of a commit. Nothing shows then whether the batches
+                // are durable, so the log counts as failed.
                 let error = std::io::Error::other("the thread with the duty panicked");
                 self.shared.fail("syncing the log", error);
             }
             driver.set_waking(true);
             self.shared.passing.give_back(driver);
-            // The last commit called no waker.
+            // The last commit called no waker, so the drop calls it: the durable position may have advanced.
             self.shared.wake();
         }
     }

@@ -11,11 +11,12 @@ use crate::{Damage, Lsn};
 /// process should end, and learn the state of these bytes by opening the log again.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The operation that failed.
+    /// The operation of the log that failed, such as `syncing the log`.
     pub doing: &'static str,
-    /// The system's error.
+    /// The error that the system reported for the operation.
     pub error: Arc<io::Error>,
-    /// The position up to which the log is durable. The log has reported no later position as durable.
+    /// The position up to which the log is durable. The log has reported no later position as durable, so a
+    /// caller must count later batches as unknown.
     pub durable: Lsn,
 }
 
@@ -53,13 +54,14 @@ pub enum OpenError {
     /// The directory has no log, although the option
     /// [`Options::must_be_there`](crate::Options::must_be_there) requires that it has one.
     Gone,
-    /// One of the log's options has a value that the log cannot use. The text names the fault.
+    /// One of the log's options has a value that the log cannot use. The text says which option, and which
+    /// values the log accepts.
     Options(&'static str),
-    /// The operating system reported an error while it worked on the log's files.
+    /// The operating system reported an error when the opening or the inspection used the log's files.
     Io {
-        /// The operation that failed.
+        /// The operation of the log that failed, such as `syncing the log`.
         doing: &'static str,
-        /// The system's error.
+        /// The error that the system reported for the operation.
         error: io::Error,
     },
 }
@@ -111,7 +113,8 @@ pub enum AppendError {
     Kind,
     /// The batch has more bytes than one segment of the log can hold, so the log can never accept it.
     TooLarge {
-        /// The number of bytes that the refused batch would take in the log.
+        /// The number of bytes that the refused batch would take in the log. The caller must split the batch
+        /// to fit into `most`.
         bytes: u64,
         /// The greatest number of bytes that a batch may take in the log: the room of one segment.
         most: u64,
@@ -165,7 +168,8 @@ impl std::error::Error for AppendError {}
 pub enum ReadError {
     /// The log is not yet durable at the position that the caller wants to read.
     NotDurable {
-        /// The position up to which the log is durable at the time of the read.
+        /// The position up to which the log is durable at the time of the read. The caller can wait until
+        /// the log is durable behind the record.
         durable: Lsn,
     },
     /// The log has released the segment that held the record, so the record is gone.
@@ -173,7 +177,7 @@ pub enum ReadError {
     /// The bytes at the position differ from the record that the log wrote there, or no record begins at that
     /// position.
     Damaged {
-        /// The log position at which the caller wanted to read a record.
+        /// The log position at which the caller wanted to read a record, for the report of the damage.
         at: Lsn,
     },
     /// The record was lost: a repair of the log could not save it, and put a placeholder in its place.

@@ -1,5 +1,5 @@
-//! Inspects a closed log: reports its content, and says if all of it can be read. The inspection changes
-//! nothing.
+//! Inspects a closed log for tools: reports its content, and whether all of the content can be read. The
+//! inspection changes nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,13 +11,13 @@ use crate::recovery::Verdict;
 use crate::storage::Storage;
 use crate::{KIND_LOST, Lsn, OpenError};
 
-/// The content of a closed log.
+/// The report of an inspection: the content and the state of a closed log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// The segments of the log that have a readable header, oldest first.
     pub segments: Vec<SegmentReport>,
-    /// The number of spare segments: allocated by the log, and not yet written to.
+    /// The number of spare segments: the log has allocated them ahead, and has not yet written to them.
     pub spares: usize,
     /// The state of the log's end: whole, torn by a crash, or damaged.
     pub verdict: Verdict,
@@ -26,33 +26,34 @@ pub struct Report {
     pub damage: Option<Damage>,
 }
 
-/// The content of one segment.
+/// The content of one segment of the inspected log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentReport {
     /// The number of the segment.
     pub segment: u64,
-    /// The log positions that the segment covers, from its first batch to the end of its last one.
+    /// The log positions that the segment covers, from its first batch to the end of its last batch.
     pub range: Range<Lsn>,
     /// The number of records in the segment that can be read.
     pub records: u64,
     /// True if the segment has an intact index, so that an opening need not read all of the segment.
     pub indexed: bool,
-    /// The length of the segment's file in bytes.
+    /// The length of the segment's file in bytes: the disk space that a release of the segment frees.
     pub file_bytes: u64,
     /// The latest epoch of the segment's batches: the number of times that the log had been opened when it
     /// last wrote to this segment.
     pub epoch: u32,
     /// The records that the segment holds of each group, by the group's number.
     pub groups: BTreeMap<u32, GroupReport>,
-    /// The number of bytes in the segment that placeholders take, with which a repair replaced lost records.
+    /// The number of bytes of placeholder records in the segment. A repair of the log put them in place of
+    /// lost records.
     pub lost_bytes: u64,
     /// True if the segment's file is shorter than at its creation. In the last segment of a log, durable
     /// bytes may have stood in the missing part.
     pub shortened: bool,
 }
 
-/// The content of one segment for one group.
+/// The content of one segment for one of the groups that share the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupReport {
@@ -60,14 +61,14 @@ pub struct GroupReport {
     pub records: u64,
     /// The total length of the payloads of the group's records in the segment, in bytes.
     pub bytes: u64,
-    /// The index that the group's first record in the segment has within the group.
+    /// The index of the group's first record in the segment: the record's number within the group.
     pub first: u64,
-    /// The index that the group's last record in the segment has within the group.
+    /// The index of the group's last record in the segment: the record's number within the group.
     pub last: u64,
 }
 
-/// Reports the content of the log in `storage`. Reads only the index of each segment that has one. This is
-/// quick, but does not find damage to the records of these segments.
+/// Reports the content of the log in `storage`. For each segment with an intact index, reads only the index.
+/// This is quick, but does not find damage to the records of these segments.
 ///
 /// # Errors
 /// Another process uses the log, a newer version of this crate wrote it, or the system cannot read it. Damage
@@ -163,7 +164,7 @@ pub(crate) fn examine_locked(
         let indexed = match by_index {
             true => !content.scanned,
             // The read before ignored the index of the segment, to check every byte. This second read only
-            // finds out if the segment has an intact index.
+            // finds out whether the segment has an intact index, for the report.
             false => !read_segment(*header, &**file, follows, true, &mut |_| ())?.scanned,
         };
         segment.note(&content, indexed);

@@ -1,10 +1,10 @@
-//! Group commit: decides which of the waiting batches the next sync covers, and when that sync starts. Pure:
-//! the log thread passes the time as an argument. The engine's controller decides, and learns the cost of the
-//! disk's syncs. `driver` carries out the decisions.
+//! Group commit: decides which of the waiting batches the next sync covers, and when that sync starts. The
+//! engine's controller makes these decisions, and learns the cost of the disk's syncs. The module is pure:
+//! the log thread passes the time as an argument, and `driver` carries out the decisions.
 //!
 //! The log thread calls `handle_arrived` for every batch, with the time of its arrival, and then `poll`,
-//! which returns the next step. After a sync it first calls `handle_arrived` for the batches that arrived
-//! meanwhile, then `handle_done`, and then `poll` again. One sync runs at a time.
+//! which returns the next step. After a sync the log thread first calls `handle_arrived` for the batches
+//! that arrived meanwhile, then `handle_done`, and then `poll` again. One sync runs at a time.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,8 @@ pub(crate) struct Gather {
     boundary: Boundary,
     waiting: VecDeque<Waiting>,
     backlog: Load,
-    /// The controller's id of the batches that the running sync covers; `None` while no sync is running.
+    /// The controller's id of the batches that the running sync covers, for the report of their cost to the
+    /// controller; `None` while no sync is running.
     running: Option<BatchId>,
 }
 
@@ -49,8 +50,8 @@ impl Gather {
         }
     }
 
-    /// Adds a batch of `bytes` bytes that arrived at `at`, and for which `callers` callers wait, to the
-    /// backlog.
+    /// Adds a batch of `bytes` bytes that arrived at `at` to the backlog, and tells the controller, so that
+    /// it can decide about the next sync. `callers` is the number of callers that wait for the batch.
     pub(crate) fn handle_arrived(&mut self, at: Time, callers: u64, bytes: u64) {
         let load = Load::new(callers, bytes);
         self.backlog.items += callers;
@@ -61,7 +62,7 @@ impl Gather {
     }
 
     /// Returns the next step of the log thread at the time `now`. If `closing` is true, no more batches can
-    /// arrive, so the waiting batches are due at once.
+    /// arrive, so the controller must not delay the sync for further batches.
     pub(crate) fn poll(&mut self, now: Time, closing: bool) -> Turn {
         debug_assert!(self.running.is_none(), "one sync at a time");
         let Some(oldest) = self.waiting.front() else {
@@ -77,8 +78,8 @@ impl Gather {
         }
     }
 
-    /// Takes the oldest waiting batches for the next sync: at least one batch, and otherwise as many as the
-    /// controller's limit of callers and bytes allows.
+    /// Takes the oldest waiting batches for the next sync, as many as the controller's limit of callers and
+    /// bytes allows. Takes at least one batch, because the log must accept also a batch above the limit.
     fn take(&mut self, now: Time, limit: Load) -> Turn {
         let (mut taken, mut batch) = (0, Load::default());
         while let Some(next) = self.waiting.front() {
@@ -149,9 +150,9 @@ mod tests {
         Gather::new(Boundary::new(boxed, bounds()).unwrap())
     }
 
-    /// Simulates callers in a closed loop on a virtual clock: a sync takes `sync_ns` and
-    /// 1 ns a byte, and each caller returns `back_ns` and a random time after its sync.
-    /// Returns the records and syncs in two seconds.
+    /// Simulates callers in a closed loop on a virtual clock: a sync takes `sync_ns` and 1 ns a byte, and
+    /// each caller returns `back_ns` and a random time after its sync. Returns the records and syncs in two
+    /// seconds, so that a test can compare controllers.
     fn closed_loop(mut group: Gather, callers: u64, sync_ns: u64, back_ns: u64) -> (u64, u64) {
         let (mut now, mut free_at, mut hold) = (0u64, None, None);
         let mut random = 1u64;

@@ -1,14 +1,15 @@
-//! An index from the record numbers of a group to log positions, in memory, at eight bytes a record. Users of
-//! the log may keep such an index; the log itself does not need it.
+//! An index in memory from the record numbers of a group to log positions, at eight bytes a record. Users of
+//! the log keep one to find records; the log itself does not need it.
 
 use std::collections::VecDeque;
 
 use crate::{Lsn, RecordInfo};
 
-/// The log positions of one group's records, which have consecutive indices.
+/// Maps the consecutive indices of one group's records to the log positions of these records, so that a user
+/// of the log can read a record by its index.
 ///
 /// The last write wins, as Raft requires: a record with a known index replaces the earlier record of this
-/// index and all records behind that one. So a caller can push the records in the order in which
+/// index and all records behind the earlier record. So a caller can push the records in the order in which
 /// [`Log::open`](crate::Log::open) visits them.
 #[derive(Clone, Debug, Default)]
 pub struct GroupIndex {
@@ -27,7 +28,7 @@ impl GroupIndex {
     }
 
     /// Adds a record of the group at position `lsn`. If `index` leaves a gap, or lies before the first
-    /// record, the group index first forgets all earlier positions.
+    /// record, first forgets all earlier positions, because the indices must be consecutive.
     pub fn push(&mut self, index: u64, lsn: Lsn) {
         let next = self.first + self.positions.len() as u64;
         if self.positions.is_empty() || index > next || index < self.first {
@@ -39,27 +40,30 @@ impl GroupIndex {
         self.positions.push_back(lsn);
     }
 
-    /// Adds a record of the group as [`push`](Self::push) does. `entry` holds the record's index and
-    /// position.
+    /// Adds the record that `entry` describes as [`push`](Self::push) does, for callers that visit the
+    /// records of a log.
     pub fn push_record(&mut self, entry: &RecordInfo) {
         self.push(entry.index, entry.lsn);
     }
 
-    /// Returns the position of the record with this index; `None` if the group index does not have it.
+    /// Returns the log position of the record with this index, for a read; `None` if the group index lacks
+    /// the record.
     #[must_use]
     pub fn get(&self, index: u64) -> Option<Lsn> {
         let at = index.checked_sub(self.first)?;
         self.positions.get(usize::try_from(at).ok()?).copied()
     }
 
-    /// Returns the indices of the first and the last record in the group index; `None` if it has no record.
+    /// Returns the indices of the first and the last record in the group index; `None` if the group index
+    /// has no record.
     #[must_use]
     pub fn range(&self) -> Option<(u64, u64)> {
         let len = self.positions.len() as u64;
         (len > 0).then(|| (self.first, self.first + len - 1))
     }
 
-    /// Forgets the positions of all records of the group before this index.
+    /// Forgets the positions of all records of the group before this index, to free memory when the group no
+    /// longer needs them.
     pub fn trim_before(&mut self, index: u64) {
         let gone = index
             .saturating_sub(self.first)

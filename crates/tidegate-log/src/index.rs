@@ -33,17 +33,21 @@ const TERM: u8 = 8;
 const KIND: u8 = 16;
 
 /// The entry of one record in the index of a segment: the record's position and header, without the payload.
+/// From the entries, a user of the log learns where its records are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordInfo {
     /// The log position of the record. [`Reader::read`](crate::Reader::read) takes this position.
     pub lsn: Lsn,
-    /// The group of the record.
+    /// The number of the group to which the record belongs, among the groups that share the log.
     pub group: u32,
-    /// The kind of the record.
+    /// The kind of the record. The appending caller chose it, to tell the records of a group apart; 255
+    /// marks a lost record.
     pub kind: u8,
-    /// The record's number in its group, which the appending caller chose.
+    /// The record's number in its group, by which the group finds the record. The appending caller chose the
+    /// number.
     pub index: u64,
-    /// The record's term in its group, which the appending caller chose.
+    /// The Raft term in which the group made the record. The appending caller chose the term; the log only
+    /// stores it.
     pub term: u64,
     /// The length of the record's payload in bytes.
     pub len: u32,
@@ -61,7 +65,8 @@ impl RecordInfo {
         }
     }
 
-    /// Returns the number of bytes that the record takes in the log: header, payload and padding.
+    /// Returns the number of bytes that the record takes in the log: header, payload and padding. A
+    /// compaction sums them up, to find segments with few needed records.
     #[must_use]
     pub const fn stored_bytes(&self) -> u64 {
         crate::record::stored(self.len as usize) as u64
@@ -69,7 +74,7 @@ impl RecordInfo {
 }
 
 /// The values that encoder and decoder of a segment's index both expect in the next entry. An entry stores
-/// only the values that differ from the expected ones.
+/// only the values that differ from the expected ones, so that the index stays small.
 #[derive(Clone, Debug, Default)]
 struct Expected {
     kind: u8,
@@ -118,7 +123,7 @@ impl IndexBuilder {
     }
 
     /// Adds the entry of the next record of the segment. The record must follow the record before it
-    /// directly, or with one batch header between them.
+    /// directly, or with one batch header between them, because an entry stores no position.
     pub(crate) fn push(&mut self, entry: &RecordInfo) {
         let (index, term) = self.expected.of(entry.group);
         let mut flags = 0;
@@ -154,8 +159,8 @@ impl IndexBuilder {
     }
 }
 
-/// The trailer in the last bytes of a sealed segment's file. It says where the index stands, and what the
-/// segment holds in all.
+/// The trailer in the last bytes of a sealed segment's file. From the trailer, an opening learns where the
+/// index stands, where the segment ends and how many records it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) segment: u64,
@@ -205,8 +210,9 @@ impl Trailer {
             .then_some(trailer)
     }
 
-    /// Decodes `index`, the index that this trailer describes, and calls `each` with every entry in order.
-    /// Returns `None` if `index` is damaged; `each` may then have got some entries.
+    /// Decodes `index`, the index that this trailer describes, and calls `each` with every entry in order,
+    /// so that an opening need not read the records. Returns `None` if `index` is damaged; the function may
+    /// have called `each` with some entries before.
     pub(crate) fn entries(&self, index: &[u8], mut each: impl FnMut(RecordInfo)) -> Option<()> {
         if index.len() != self.index_bytes as usize || crc32c::crc32c(index) != self.index_crc {
             return None;

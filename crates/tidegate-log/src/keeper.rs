@@ -1,6 +1,6 @@
 //! The keeper: a thread that allocates segments ahead and releases old ones. Only the keeper writes the
-//! catalog of an open log. Its calls block; so it has a thread of its own, and neither appends nor syncs ever
-//! wait for an allocation.
+//! catalog of an open log. The keeper has a thread of its own because its calls block: neither appends nor
+//! syncs ever wait for an allocation.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, IoSlice};
@@ -18,7 +18,7 @@ use crate::storage::{Storage, StorageFile, is_full};
 pub(crate) struct Keeper {
     pub(crate) shared: Arc<Shared>,
     pub(crate) catalog: Catalog,
-    /// The number that the next allocated segment gets.
+    /// The number that the keeper gives to the next segment that it allocates.
     pub(crate) next: u64,
     /// The numbers of released segments that still have files. The keeper renames these files for new
     /// segments, or removes them.
@@ -28,7 +28,7 @@ pub(crate) struct Keeper {
     pub(crate) segment_bytes: u64,
     pub(crate) seed: u64,
     /// The numbers of released segments that the catalog on the disk still lists, because the disk had no
-    /// space for a new catalog.
+    /// space for a new catalog. The keeper removes them from the catalog in a later attempt.
     pub(crate) deferred: BTreeSet<u64>,
     /// True while a caller waits for one spare segment more than usual. While the disk has no space for that
     /// segment, the log reports a full disk.
@@ -39,24 +39,24 @@ pub(crate) struct Keeper {
     pub(crate) unlisted: Option<Arc<dyn StorageFile>>,
 }
 
-/// The keeper removes one file of a released segment in each interval of this length, while more than
-/// `recycled_max` such files exist.
+/// The interval between two removals of surplus files of released segments. The keeper removes only one file
+/// at a time, because a removal can delay a sync.
 const REMOVE_EVERY: Duration = Duration::from_millis(250);
 
 /// The name of the reserve file. On a full disk the keeper deletes this file to get space for a catalog
 /// without the released segments.
 pub(crate) const RESERVE: &str = "reserve";
 const RESERVE_BYTES: u64 = 64 << 10;
-/// The least length of the reserve file, in bytes. If the disk lacks the space even for this length, the
-/// keeper makes no reserve file.
+/// The least length of the reserve file, in bytes: room for a short catalog. If the disk lacks even this
+/// space, the keeper makes no reserve file.
 const RESERVE_BYTES_MIN: u64 = PAGE;
-/// The reserve file has room for this many catalogs of the present length, because the next catalog may be
-/// longer.
+/// The number of catalogs of the present length for which the reserve file has room. The number is above 1,
+/// because the next catalog may be longer.
 const RESERVED_CATALOGS: u64 = 2;
 
 impl Keeper {
-    /// Runs the keeper's thread until the log closes or fails: carries out errands, and removes surplus files
-    /// between errands.
+    /// Runs the keeper's thread until the log closes or fails: carries out the requests of other threads,
+    /// and removes surplus files between these errands.
     pub(crate) fn run(mut self) {
         loop {
             let surplus = self.recyclable.len() > self.recycled_max;
@@ -68,8 +68,9 @@ impl Keeper {
         }
     }
 
-    /// Waits for the next errand, a request of another thread to allocate or release segments. Waits at most
-    /// for `patience` if that is given, and returns an empty errand once `patience` is over.
+    /// Waits for the next errand, a request of another thread to allocate or release segments. If the caller
+    /// gives a time `patience`, waits at most for that time and then returns an empty errand, so that the
+    /// keeper can remove a surplus file.
     pub(crate) fn next(&self, patience: Option<Duration>) -> Errand {
         self.shared.errands.next(patience)
     }
@@ -87,9 +88,9 @@ impl Keeper {
         self.shared.wake();
     }
 
-    /// Removes the file of one released segment if more than `recycled_max` such files exist. It removes only
-    /// one at a time, because on file systems that discard freed blocks at once, each removal delays the next
-    /// sync.
+    /// Removes the file of one released segment if more than `recycled_max` such files exist. The keeper
+    /// removes only one file at a time, because on file systems that discard freed blocks at once, each
+    /// removal delays the next sync.
     fn remove_one(&mut self) -> io::Result<()> {
         match self.recyclable.len() > self.recycled_max {
             true => match self.recyclable.pop_back() {
@@ -109,8 +110,8 @@ impl Keeper {
         self.top_up()
     }
 
-    /// Allocates the missing spare segments. A full disk is no error: the keeper sets `disk_full`, and clears
-    /// it in a later call that finds space.
+    /// Allocates the missing spare segments. A full disk is no error: the keeper sets `disk_full`, so that
+    /// the appender can tell its callers, and clears it in a later call that finds space.
     pub(crate) fn top_up(&mut self) -> io::Result<()> {
         let wanted = self.spares + usize::from(self.one_more);
         while lock(&self.shared.spares).len() < wanted {
@@ -155,8 +156,8 @@ impl Keeper {
     }
 
     /// Makes the file of a new segment that no catalog lists yet, from the file of a released segment if
-    /// there is one. The file is durable when this function returns, and holds zeros in place of the headers
-    /// that the log reads first.
+    /// there is one. The file is durable when this function returns. It begins with zeros, so that an
+    /// opening takes it for a spare segment.
     fn blank(&mut self, segment: u64) -> io::Result<Arc<dyn StorageFile>> {
         let (storage, wanted) = (Arc::clone(&self.shared.storage), name(segment));
         while let Some(&old) = self.recyclable.front() {
@@ -174,7 +175,8 @@ impl Keeper {
                     return Ok(file);
                 }
                 // A crash left this file shorter than a segment, and the disk has no space to extend it. The
-                // keeper deletes it and tries the next file, which may have its whole length.
+                // keeper deletes the short file and tries the next one, because that may have its whole
+                // length.
                 Err(e) if is_full(&e) => {
                     storage.remove(&name(old))?;
                     self.recyclable.pop_front();
@@ -192,10 +194,11 @@ impl Keeper {
     }
 
     /// Releases segments: takes them first out of the table, so that no new reader finds them, and then
-    /// durably out of the catalog. Only afterwards may the keeper delete their files or use the files again.
+    /// durably out of the catalog. Only afterwards may the keeper delete their files or use the files again,
+    /// because an opening counts a listed segment without a file as lost.
     pub(crate) fn release(&mut self, numbers: &[u64]) -> io::Result<()> {
         // The filter drops repeated requests: a caller may release a segment again before the keeper has
-        // taken it out of the table.
+        // taken the segment out of the table.
         let there = |n: &&u64| self.catalog.segments().iter().any(|&(s, _)| s == **n);
         let numbers: Vec<u64> = numbers.iter().filter(there).copied().collect();
         self.deferred.extend(numbers);
@@ -233,8 +236,8 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Writes the catalog as [`write_catalog`] does. On a full disk, deletes the reserve file and tries once
-/// more.
+/// Writes the catalog as [`write_catalog`] does. On a full disk, first deletes the reserve file to get space
+/// for the catalog.
 pub(crate) fn force_catalog(storage: &dyn Storage, catalog: &Catalog) -> io::Result<()> {
     match write_catalog(storage, catalog) {
         Err(e) if is_full(&e) => {}
@@ -261,7 +264,8 @@ pub(crate) fn keep_reserve(storage: &dyn Storage, catalog: &Catalog) -> io::Resu
     Ok(())
 }
 
-/// Extends the reserve file from `had` bytes to `bytes` bytes. Returns whether the disk had space for that.
+/// Extends the reserve file from `had` bytes to `bytes` bytes, to keep that space for a later catalog.
+/// Returns whether the disk had the space.
 fn make_reserve(storage: &dyn Storage, had: u64, bytes: u64) -> io::Result<bool> {
     let made = match had {
         0 => storage.create(RESERVE),
@@ -281,7 +285,8 @@ fn make_reserve(storage: &dyn Storage, had: u64, bytes: u64) -> io::Result<bool>
     }
 }
 
-/// Returns the salt of a segment: the seed and the segment's number, mixed by splitmix64.
+/// Returns the salt of a segment, which goes into the segment's checksums: the seed and the segment's
+/// number, mixed by splitmix64 so that salts look random.
 fn salt(seed: u64, segment: u64) -> u64 {
     let mut z = seed.wrapping_add(segment.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -301,7 +306,7 @@ pub(crate) fn write_catalog(storage: &dyn Storage, catalog: &Catalog) -> io::Res
 }
 
 /// Removes the segment files that a crash left behind and that the catalog does not list. Keeps at most
-/// `recycled_max` of them as files for new segments, and returns their numbers.
+/// `recycled_max` of these files for new segments, which saves allocations, and returns their numbers.
 pub(crate) fn tidy(
     storage: &dyn Storage,
     catalog: &Catalog,

@@ -1,7 +1,8 @@
-//! Reads a log's directory: the catalog, the state of each segment's file, and the records. Writes nothing.
+//! Reads a log's directory for an opening, an inspection or a repair: the catalog, the state of each
+//! segment's file, and the records. Writes nothing.
 //!
-//! If both the trailer and the index of a sealed segment are intact, the module reads only these two. It
-//! reads any other segment from end to end.
+//! If the trailer and the index of a sealed segment are intact, the module reads only these two, to save
+//! time. The module reads any other segment from end to end.
 
 use std::fmt;
 use std::ops::Range;
@@ -26,19 +27,19 @@ pub struct Damage {
     pub segments: Vec<SegmentDamage>,
 }
 
-/// The damage to a segment.
+/// The damage that an opening or an inspection found in one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentDamage {
     /// The number of the segment.
     pub segment: u64,
-    /// The kind of the damage.
+    /// The part of the segment that is damaged.
     pub what: DamageKind,
     /// The ranges of log positions in the segment that cannot be read; empty if they are not known. Each
     /// range covers one or more whole records and the bytes around them.
     pub lost: Vec<Range<Lsn>>,
 }
 
-/// The kinds of damage.
+/// The kinds of damage to a segment, by the part that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DamageKind {
@@ -77,14 +78,15 @@ impl fmt::Display for Damage {
     }
 }
 
-/// A segment that the catalog lists, with the state of its file.
+/// A segment that the catalog lists, with the state of its file, by which an opening or a repair decides how
+/// to treat the segment.
 pub(crate) struct Found {
     pub(crate) segment: u64,
     pub(crate) salt: u64,
     pub(crate) state: State,
 }
 
-/// The state of a segment's file.
+/// The state of a segment's file, as its header shows it.
 pub(crate) enum State {
     Missing,
     /// The file is that of a spare segment: the log never wrote to it.
@@ -93,16 +95,18 @@ pub(crate) enum State {
     Used(SegmentHeader, Arc<dyn StorageFile>),
 }
 
-/// The catalog of a log, and the segments that it lists.
+/// The catalog of a log and the segments that the catalog lists, as a look at the log's directory found
+/// them.
 pub(crate) struct Files {
     pub(crate) catalog: Catalog,
     pub(crate) found: Vec<Found>,
-    /// True if the catalog cannot be read. `catalog` is then rebuilt from the segments' files.
+    /// True if the catalog cannot be read. `look` then rebuilds `catalog` from the names and headers of the
+    /// segments' files.
     pub(crate) rebuilt: bool,
 }
 
 impl Files {
-    /// Returns the number of spare segments: the log never wrote to them.
+    /// Returns the number of spare segments, to which the log never wrote, for the report of an inspection.
     pub(crate) fn spares(&self) -> usize {
         let spare = |f: &&Found| matches!(f.state, State::Spare);
         self.found.iter().filter(spare).count()
@@ -142,8 +146,8 @@ pub(crate) fn look(storage: &dyn Storage) -> Result<Option<Files>, OpenError> {
             state,
         });
     }
-    // The log uses its segments in order, so spares come last. A blank file before a used segment is no
-    // spare: it has lost its header.
+    // The log uses its segments in order, so spares come last. So a file without a header before a used
+    // segment is no spare segment: the file has lost its header.
     let last = found.iter().rposition(|f| !matches!(f.state, State::Spare));
     for f in &mut found[..last.unwrap_or(0)] {
         if let State::Spare = f.state {
@@ -206,11 +210,11 @@ pub(crate) struct Content {
     pub(crate) scanned: bool,
 }
 
-/// The position at which the segment behind the present one begins, as far as a reader of the present segment
-/// knows it.
+/// The position at which the next segment begins, as far as it is known. The present segment must end there,
+/// which shows whether durable batches are missing.
 #[derive(Clone, Copy)]
 pub(crate) enum Follows {
-    /// No later segment exists.
+    /// No later segment exists, so only the present segment's own headers show how far it was durable.
     Nothing,
     /// A later segment exists, but the log may have released segments before it. So its beginning does not
     /// show where the present segment ends.
@@ -219,8 +223,9 @@ pub(crate) enum Follows {
     At(Lsn),
 }
 
-/// Reads a segment and calls `each` with every record. Reads only the segment's index if `by_index` is true
-/// and the index is intact, and otherwise all of the segment.
+/// Reads a segment, calls `each` with every record, and judges whether durable batches of the segment are
+/// lost. Reads only the segment's index if `by_index` is true and the index is intact, and otherwise all of
+/// the segment.
 pub(crate) fn read_segment(
     header: SegmentHeader,
     file: &dyn StorageFile,
@@ -230,9 +235,10 @@ pub(crate) fn read_segment(
 ) -> Result<Content, OpenError> {
     let io = OpenError::io;
     if let Follows::Nothing = follows {
-        // The scan is about to accept bytes that a killed process wrote and did not sync. So the bytes are
-        // synced, and the system's cache is dropped, to make sure that the scan reads durable bytes from the
-        // disk. Earlier segments need no sync, because the log synced them before it wrote to the next one.
+        // The scan is about to accept bytes that a killed process wrote and did not sync. So this function
+        // first syncs the file and drops the system's cache of it, so that the scan reads durable bytes from
+        // the disk. Earlier segments need no sync, because the log synced them before it wrote to the next
+        // one.
         file.sync().map_err(io("syncing the last segment"))?;
         file.forget_cached()
             .map_err(io("reading the last segment"))?;
@@ -294,7 +300,8 @@ fn judge_sealed(scanned: &mut Scanned, followed: Option<Lsn>) {
     };
 }
 
-/// Reads the trailer and the index of a sealed segment. Returns `None` if one of them is missing or damaged.
+/// Reads the trailer and the index of a sealed segment, which describe its records. Returns `None` if one of
+/// them is missing or damaged, so that the caller reads the records themselves.
 fn read_sealed(
     header: SegmentHeader,
     file: &dyn StorageFile,
@@ -331,8 +338,9 @@ fn read_sealed(
     Ok(whole.then_some((trailer, index)))
 }
 
-/// Rebuilds the unreadable header of a segment from the first readable batch header in `bytes`, the segment's
-/// file. Returns `None` if the file has no readable batch header.
+/// Rebuilds the unreadable header of a segment, so that a repair can read the segment again. Takes the log
+/// position from the first readable batch header in `bytes`, the bytes of the segment's file. Returns `None`
+/// if the file has no readable batch header.
 pub(crate) fn infer_header(segment: u64, salt: u64, bytes: &[u8]) -> Option<SegmentHeader> {
     let seed = Seed::new(salt, segment);
     let batches = bytes.get(FIRST_BATCH as usize..)?;

@@ -13,25 +13,25 @@ use crate::segment::SEGMENT_HEADER;
 use crate::shared::{Shared, lock};
 use crate::{Failure, Lsn, ReleaseError};
 
-/// A handle to a log. Clones are handles to the same log. The log's threads end with its
-/// [`Appender`](crate::Appender), not with this handle.
+/// A handle to a log, for reads, waits, releases and counters. Clones are handles to the same log. The log's
+/// threads end with its [`Appender`](crate::Appender), not with this handle.
 #[derive(Clone)]
 pub struct Log {
     shared: Arc<Shared>,
 }
 
-/// A segment of a log.
+/// A segment of a log, as [`Log::segments`] lists it for callers that release or compact segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// The number of the segment.
     pub segment: u64,
-    /// The log positions in the segment that are durable, from the segment's beginning.
+    /// The log positions of the durable part of the segment, from the segment's beginning.
     pub range: Range<Lsn>,
     /// The number of durable records in the segment.
     pub records: u64,
     /// True if the segment is full and the log is durable beyond it, so that it can be released.
     pub sealed: bool,
-    /// The length of the segment's file in bytes.
+    /// The length of the segment's file in bytes, which a release of the segment frees.
     pub file_bytes: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct Stats {
     /// The number of syncs since the log was opened, including those of markers and of sealed segments.
     pub syncs: u64,
     /// The number of markers that the log wrote since it was opened, while it was idle or at its close. A
-    /// marker says how far the log is durable.
+    /// marker records on the disk how far the log is durable.
     pub markers: u64,
     /// The number of batches that the log wrote since it was opened.
     pub batches: u64,
@@ -67,11 +67,13 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// The number of syncs, as in [`Stats::syncs`].
+    /// The number of syncs since the log was opened, as in [`Stats::syncs`].
     pub syncs: u64,
-    /// The total time of writes and syncs in nanoseconds, as in [`Stats::sync_ns`].
+    /// The total time of writes and syncs since the log was opened, in nanoseconds, as in
+    /// [`Stats::sync_ns`].
     pub sync_ns: u64,
-    /// The number of batches that the log has accepted and that are not durable yet.
+    /// The number of batches that the log has accepted and that are not durable yet: the length of the queue
+    /// before the disk.
     pub pending_batches: usize,
 }
 
@@ -89,8 +91,7 @@ impl Log {
     /// Blocks until everything in the log before `lsn` is durable, but at most until `deadline`, or without a
     /// limit if `deadline` is `None`. Returns true if it is durable, and false if the deadline passed first.
     ///
-    /// # Errors
-    /// The log has failed before `lsn` became durable.
+    /// # Errors Returns the failure if the log failed before `lsn` became durable.
     pub fn wait_durable(&self, lsn: Lsn, deadline: Option<Instant>) -> Result<bool, Failure> {
         let shared = &self.shared;
         let done = || shared.durable() >= lsn || shared.failure().is_some();
@@ -115,7 +116,8 @@ impl Log {
         Reader::new(Arc::clone(&self.shared))
     }
 
-    /// Returns the segments of the log that hold or may hold records, oldest first.
+    /// Returns the segments of the log that hold or may hold records, oldest first, so that the caller can
+    /// choose segments to release.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let durable = self.durable();
@@ -150,8 +152,8 @@ impl Log {
     /// The newest segment with durable records always stays, because the next opening continues at the
     /// positions behind it.
     ///
-    /// # Errors
-    /// There is no such segment, or it is not sealed, or nothing behind it is durable yet.
+    /// # Errors See [`ReleaseError`]: the log has no segment of this number, the segment is not sealed, or
+    /// the log is not durable behind the segment yet.
     pub fn release(&self, segment: u64) -> Result<(), ReleaseError> {
         let infos = self.segments();
         let info = infos.iter().find(|s| s.segment == segment);
@@ -166,15 +168,16 @@ impl Log {
         Ok(())
     }
 
-    /// Releases every sealed segment that ends at `lsn` or before. Returns the number of these segments.
+    /// Releases every sealed segment that ends at `lsn` or before, for a caller that needs no earlier
+    /// records. Returns the number of these segments.
     pub fn release_before(&self, lsn: Lsn) -> usize {
         let segments = self.segments();
         let old = segments.iter().filter(|s| s.sealed && s.range.end <= lsn);
         old.filter(|s| self.release(s.segment).is_ok()).count()
     }
 
-    /// Returns whether the keeper's last attempt to allocate a segment found no disk space. Appends can still
-    /// use the rest of the current segment.
+    /// Returns whether the keeper's last attempt to allocate a segment found no disk space. A caller can
+    /// then stop accepting work that needs space. Appends can still use the rest of the current segment.
     #[must_use]
     pub fn disk_full(&self) -> bool {
         self.shared.disk_full.load(Ordering::Acquire)
@@ -186,7 +189,7 @@ impl Log {
         self.shared.errands.ask(|errand| errand.top_up = true);
     }
 
-    /// Returns how far the log's syncs are.
+    /// Returns the counters of the log's syncs that a caller can read without a lock.
     #[must_use]
     pub fn progress(&self) -> Progress {
         let counters = &self.shared.counters;
@@ -197,7 +200,7 @@ impl Log {
         }
     }
 
-    /// Returns the counters of the log since this process opened it.
+    /// Returns the counters of the log since this process opened the log, for monitoring.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let c = &self.shared.counters;
@@ -217,10 +220,11 @@ impl Log {
     }
 }
 
-/// Returns the segment that a compaction should copy forward and release next. A candidate is a sealed
-/// segment in which the records that are still needed take at most the share `live_share_max` of the file.
-/// `live_bytes` returns the bytes of these records for the number of a segment. The candidate with the
-/// smallest share comes first; among equal ones, the older one.
+/// Returns the segment that a compaction should release next, after it has appended the segment's needed
+/// records to the log again. A candidate is a sealed segment in which the records still needed take at most
+/// the share `live_share_max` of the file. `live_bytes` returns the bytes of these records for the number of
+/// a segment. The function returns the candidate with the smallest share, because it frees the most space
+/// for the least copying; among equal candidates, the oldest.
 ///
 /// A segment without any needed record comes before all other candidates, because the compaction has nothing
 /// to copy from it.

@@ -2,14 +2,15 @@
 
 use std::fmt;
 
-/// A position in the log: the number of bytes of batches before it, over the whole life of the log. Positions
-/// never go back, and the log never uses a position again for other bytes once its bytes were durable. A
-/// segment knows the position of its first batch, so a position maps directly to a file and an offset.
+/// A position in the log: the number of bytes of batches before it, over the whole life of the log.
+/// Positions never go back, and the log never uses a position again for other bytes once its bytes were
+/// durable. A segment knows the position of its first batch, so the log finds the file and the offset of a
+/// position without a search through an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(u64);
 
 impl Lsn {
-    /// The log position of the first byte that a log ever wrote.
+    /// The log position of the first byte of the first batch that a log ever wrote.
     pub const ZERO: Self = Self(0);
 
     /// Returns the log position that is `at` bytes behind the log's first byte.
@@ -18,14 +19,14 @@ impl Lsn {
         Self(at)
     }
 
-    /// Returns the number of bytes of batches before this position.
+    /// Returns the number of bytes of batches before this position, for callers that store the position.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
     /// Returns the position `bytes` bytes behind this one, or the highest possible position if the sum
-    /// overflows.
+    /// overflows, so that damaged lengths cannot cause a panic.
     #[must_use]
     pub const fn after(self, bytes: u64) -> Self {
         Self(self.0.saturating_add(bytes))

@@ -1,5 +1,5 @@
-//! Opens a log: reports its state, cuts off a torn tail, and finds the position at which the writer
-//! continues.
+//! Opens a log after a close or a crash: reports the log's state, cuts off a torn tail, and finds the
+//! position at which the writer continues.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -30,11 +30,11 @@ use crate::{Log, Lsn, OpenError, Options};
 
 /// An open log, and the report of its opening.
 pub struct Opened {
-    /// The log's appender, which accepts batches.
+    /// The log's appender: the caller appends batches through it.
     pub appender: Appender,
     /// The handle of the log for reads, waits, releases and counters.
     pub log: Log,
-    /// The report of the opening.
+    /// The report of the opening: the state in which the opening found the log.
     pub recovery: Recovery,
 }
 
@@ -43,27 +43,27 @@ pub struct Opened {
 #[non_exhaustive]
 pub struct Recovery {
     /// The state of the log's end: whole, or torn by a crash and cut off. Later openings report the same
-    /// until the log has taken a batch.
+    /// state until the log has written a batch.
     pub verdict: Verdict,
-    /// The first log position that the log still has; it has released all positions before this one.
+    /// The first log position that the log still has. The log has released all earlier positions.
     pub first: Lsn,
     /// The log position at which the log ends, and at which the next batch begins.
     pub end: Lsn,
-    /// The number of records that the opening found in the log.
+    /// The number of records that the opening found in the log, for the operator's report.
     pub records: u64,
     /// The number of segments with batches that the opening found in the log.
     pub segments: usize,
-    /// The number of segments without an intact index, which the opening had to read from end to end.
+    /// The number of segments that the opening had to read from end to end, because they have no intact
+    /// index. It explains a slow opening.
     pub scanned: usize,
-    /// True if the process that last used the log closed it in order.
+    /// True if the last user of the log closed it in order; false after a crash.
     pub closed: bool,
-    /// True if the file of the last segment is shorter than at its creation. No crash causes that, and
-    /// durable bytes may have stood in the missing part: unlike a torn write this is damage, regardless of
-    /// the verdict.
+    /// True if the file of the last segment is shorter than at its creation. Durable bytes may have stood in
+    /// the missing part. No crash shortens a file, so this is damage, regardless of the verdict.
     pub shortened: bool,
 }
 
-/// The last segment of the log, in which the writer continues.
+/// The last segment of the log, in which the writer continues, with its index so far and its room in bytes.
 struct Tail {
     segment: Arc<Segment>,
     index: IndexBuilder,
@@ -85,8 +85,8 @@ impl Log {
     /// The opening cuts off a batch that a crash left half written at the end; [`Recovery::verdict`] reports
     /// that. If durable bytes are damaged, the opening cuts nothing off and fails.
     ///
-    /// # Errors
-    /// See [`OpenError`]. The opening leaves a log that is in use, newer, gone or damaged unchanged.
+    /// # Errors See [`OpenError`]. After an error because the log is in use, newer, gone or damaged, the log
+    /// is unchanged.
     pub fn open(
         storage: Arc<dyn Storage>,
         options: Options,
@@ -103,8 +103,8 @@ impl Log {
     }
 }
 
-/// An open log without its threads, and the log thread's driver and the keeper, which threads or a simulation
-/// must run.
+/// An open log before its threads run: the log itself, the driver of the log thread and the keeper. The
+/// caller runs driver and keeper in threads, or step by step in a simulation.
 pub(crate) struct Parts {
     pub(crate) opened: Opened,
     pub(crate) driver: Driver,
@@ -144,14 +144,15 @@ impl Parts {
             };
             return Err(OpenError::Damaged(Box::new(damage)));
         }
-        // The opening has made all its checks, which change nothing. From here on, it changes the directory.
+        // The checks above change nothing, so that a refused log stays as it was. From here on, the opening
+        // changes the directory.
         let mut catalog = files.map(|files| files.catalog).unwrap_or_default();
-        // This opening takes the epoch after the latest one. That is mostly the catalog's; only if the
-        // catalog was rebuilt, a batch header may have a later epoch.
+        // This opening takes the next epoch after the latest one. The catalog names the latest epoch, unless
+        // a repair rebuilt the catalog; then a batch header may have a later one.
         catalog.epoch = catalog.epoch.max(loaded.epoch) + 1;
         let (catalog, mut following) = without_spares(catalog, &loaded);
-        // A crash may have left files of further segments that no catalog lists. The opening skips their
-        // numbers, and the keeper uses the files again.
+        // A crash may have left files of further segments that no catalog lists. The opening skips the
+        // numbers of these files, so that no new file replaces one, and the keeper uses the files again.
         while storage.open(&name(following)).is_ok() {
             following += 1;
         }
@@ -166,7 +167,8 @@ impl Parts {
     }
 }
 
-/// Builds the appender, the log thread's driver and the keeper around the loaded segments.
+/// Builds the appender, the log thread's driver and the keeper, which continue the log behind the loaded
+/// segments.
 fn assemble(
     storage: Arc<dyn Storage>,
     (mut options, mut boundary): (Options, Boundary),
@@ -237,7 +239,8 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
         .map_err(OpenError::io("starting a thread"))
 }
 
-/// Creates the keeper, removes the leftovers of a crash and allocates the first spare segments.
+/// Creates the keeper, removes the files that a crash left behind and allocates the first spare segments, so
+/// that the log can accept batches at once.
 fn keeper(
     shared: &Arc<Shared>,
     options: &Options,
@@ -286,7 +289,8 @@ fn without_spares(mut catalog: Catalog, loaded: &Loaded) -> (Catalog, u64) {
     (catalog, next)
 }
 
-/// Turns a spare segment into the first segment of an empty log.
+/// Turns a spare segment into the first segment of an empty log, so that the writer has a segment to write
+/// to.
 fn first_segment(shared: &Shared, base: Lsn) -> Result<Tail, OpenError> {
     let spare: Option<Spare> = lock(&shared.spares).pop_front();
     let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
@@ -306,8 +310,8 @@ fn first_segment(shared: &Shared, base: Lsn) -> Result<Tail, OpenError> {
     })
 }
 
-/// Reads every segment, and calls `visit` with the records from `visit_from` on. Fails if durable bytes
-/// cannot be read.
+/// Reads every segment of the log for an opening, and calls `visit` with the records from `visit_from` on.
+/// Fails if durable bytes cannot be read.
 fn load(
     files: Option<&Files>,
     visit_from: Lsn,
@@ -418,7 +422,7 @@ pub(crate) fn missing(files: &Files) -> Option<Damage> {
 }
 
 /// Returns the header and the file of each segment to which the log has written, in the order of their
-/// numbers.
+/// numbers, for a reader that leaves out spare segments.
 pub(crate) fn used(files: &Files) -> Vec<(SegmentHeader, Arc<dyn StorageFile>)> {
     let used = files.found.iter().filter_map(|f| match &f.state {
         State::Used(header, file) => Some((*header, Arc::clone(file))),
@@ -431,13 +435,14 @@ pub(crate) fn follows(used: &[(SegmentHeader, Arc<dyn StorageFile>)], n: usize) 
     match used.get(n + 1) {
         None => Follows::Nothing,
         // The present segment and the next one have consecutive numbers, so the log has released no segment
-        // between them.
+        // between them, and the present one ends where the next one begins.
         Some((next, _)) if next.segment == used[n].0.segment + 1 => Follows::At(next.base),
         Some(_) => Follows::Something,
     }
 }
 
-/// Reads a damaged segment that was durable up to log position `durable`, and lists its unreadable parts.
+/// Reads a damaged segment that was durable up to log position `durable`, and lists its unreadable parts for
+/// the report of the damage.
 pub(crate) fn damaged(
     header: SegmentHeader,
     file: &dyn StorageFile,

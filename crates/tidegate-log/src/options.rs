@@ -10,10 +10,11 @@ use crate::batch::BATCH_HEADER;
 use crate::segment::{FIRST_BATCH, PAGE, SEGMENT_BYTES_MAX};
 use crate::{Lsn, OpenError};
 
-/// The function that the log calls after every sync, and whenever a caller may try a refused append again.
+/// The function that the log calls after every sync, and when a caller may try a refused append again, to
+/// wake the thread that appends.
 pub(crate) type Waker = Box<dyn Fn() + Send + Sync>;
 
-/// The options of a log, with their defaults.
+/// The options with which a caller opens a log; each has a default.
 pub struct Options {
     pub(crate) segment_bytes: u64,
     pub(crate) pending_bytes_max: u64,
@@ -54,30 +55,33 @@ impl Default for Options {
 
 impl Options {
     /// Sets the length of a segment's file in bytes: whole pages of 4096 bytes, at least four of them, at
-    /// most [`SEGMENT_BYTES_MAX`]; 64 MiB if not set. Existing segments keep their length.
+    /// most [`SEGMENT_BYTES_MAX`]; 64 MiB if not set. The log releases whole segments, so shorter segments
+    /// free disk space earlier. Existing segments keep their length.
     #[must_use]
     pub const fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
         self
     }
 
-    /// Sets the greatest number of bytes of accepted batches that are not durable yet; 16 MiB if not set. The
-    /// log accepts a larger batch if no other batch waits.
+    /// Sets the greatest number of bytes of accepted batches that are not durable yet; 16 MiB if not set.
+    /// The bound limits the memory of the log's queue. The log accepts a larger batch if no other batch
+    /// waits.
     #[must_use]
     pub const fn pending_bytes_max(mut self, bytes: u64) -> Self {
         self.pending_bytes_max = bytes;
         self
     }
 
-    /// Sets the greatest number of accepted batches that are not durable yet; 4096 if not set.
+    /// Sets the greatest number of accepted batches that are not durable yet; 4096 if not set. The number is
+    /// the capacity of the log's queue.
     #[must_use]
     pub const fn pending_batches_max(mut self, batches: usize) -> Self {
         self.pending_batches_max = batches;
         self
     }
 
-    /// Sets the greatest number of bytes of batches that one sync covers, regardless of the controller; 8 MiB
-    /// if not set.
+    /// Sets the greatest number of bytes of batches that one sync covers, regardless of the controller; 8
+    /// MiB if not set. The bound keeps a single sync short.
     #[must_use]
     pub const fn sync_bytes_max(mut self, bytes: u64) -> Self {
         self.sync_bytes_max = bytes;
@@ -93,8 +97,8 @@ impl Options {
     }
 
     /// Sets the greatest number of files of released segments that the keeper thread keeps for new segments;
-    /// 4 if not set. The keeper removes the other files, at most four a second and only while it has no other
-    /// work. Until it has removed them, it may use these files for new segments, too.
+    /// 4 if not set. The keeper removes the other files, at most four a second and only while it has no
+    /// other work. Until the keeper has removed a file, it may use that file for a new segment, too.
     #[must_use]
     pub const fn recycled_max(mut self, files: usize) -> Self {
         self.recycled_max = files;
@@ -110,17 +114,17 @@ impl Options {
         self
     }
 
-    /// Makes the opening call `visit` only with records at this log position or behind it; with all records
-    /// if not set.
+    /// Makes the opening call `visit` only with records at this log position or behind it, for a caller that
+    /// already knows the earlier records. If not set, the opening visits all records.
     #[must_use]
     pub const fn visit_from(mut self, lsn: Lsn) -> Self {
         self.visit_from = lsn;
         self
     }
 
-    /// Sets whether the opening refuses a directory without a log instead of creating a log there; off if not
-    /// set. A caller that knows that the directory had a log sets it, so that the loss of the log does not go
-    /// unnoticed.
+    /// Sets whether the opening refuses a directory without a log instead of creating a log there; off if
+    /// not set. A caller that knows that the directory had a log sets this option, so that the loss of the
+    /// log does not go unnoticed.
     #[must_use]
     pub const fn must_be_there(mut self, must: bool) -> Self {
         self.must_be_there = must;
@@ -128,8 +132,8 @@ impl Options {
     }
 
     /// Sets whether the opening refuses a log if the file of its last segment is shorter than at its
-    /// creation; off if not set. Without this option the log opens, and
-    /// [`Recovery::shortened`](crate::Recovery::shortened) reports the short file.
+    /// creation, because durable bytes may be missing; off if not set. Without this option the log opens,
+    /// and [`Recovery::shortened`](crate::Recovery::shortened) reports the short file.
     #[must_use]
     pub const fn refuse_shortened(mut self, refuse: bool) -> Self {
         self.refuse_shortened = refuse;
@@ -137,7 +141,7 @@ impl Options {
     }
 
     /// Sets the seed of the segments' salts; drawn from the system if not set. Only simulations should set
-    /// it, so that the same seed writes the same bytes: an attacker who knows the salts can make payloads
+    /// the seed, so that each run writes the same bytes: an attacker who knows the salts can make payloads
     /// that a recovery takes for batches.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
@@ -146,15 +150,16 @@ impl Options {
     }
 
     /// Sets the controller that decides which batches one sync covers, and when the sync starts. If not set,
-    /// this is a [`Knee`] that counts bytes, and that delays a sync for callers that are about to return with
-    /// the next record where that pays.
+    /// the log uses a [`Knee`] that counts bytes. It delays a sync if waiting for further callers raises the
+    /// throughput.
     #[must_use]
     pub fn controller(mut self, controller: Box<dyn Controller>) -> Self {
         self.controller = Some(controller);
         self
     }
 
-    /// Writes the controller's decisions about syncs into this decision log, under the name `sync`.
+    /// Makes the log write the controller's decisions about syncs into this decision log, under the name
+    /// `sync`, so that an operator can see why a sync came when it did.
     #[must_use]
     pub fn decisions(mut self, log: DecisionLog) -> Self {
         self.decisions = Some(log);
@@ -212,8 +217,9 @@ impl Options {
     }
 }
 
-/// Returns the number of bytes that the batches of a segment may take together. A segment of `segment_bytes`
-/// bytes also holds the page of its header, and a marker behind the last batch.
+/// Returns the number of bytes that the batches of a segment may take together, so that the planner does not
+/// overfill a segment. A segment of `segment_bytes` bytes also holds the page of its header, and a marker
+/// behind the last batch.
 pub(crate) const fn room(segment_bytes: u64) -> u64 {
     segment_bytes - FIRST_BATCH - BATCH_HEADER as u64
 }

@@ -1,12 +1,12 @@
-//! Plans the place of the next batch. Pure. The appender gives a batch its position when it accepts the
-//! batch, long before the log thread writes it, so that the caller knows the position at once. The planner
-//! places batches only into segments that the keeper thread has allocated.
+//! Plans the place of the next batch in the log, as a pure state machine. The appender gives a batch its
+//! position when it accepts the batch, long before the log thread writes it, so that the caller knows the
+//! position at once. The planner places batches only into segments that the keeper thread has allocated.
 
 use crate::Lsn;
 use crate::options::room;
 
-/// The planner's state: the end of all accepted batches, at which it places the next batch, and the room of
-/// the segments.
+/// Gives each accepted batch its place in the log. The next batch begins where the last accepted one ends,
+/// or at the beginning of the next segment.
 #[derive(Clone, Debug)]
 pub(crate) struct Planner {
     segment: u64,
@@ -14,14 +14,15 @@ pub(crate) struct Planner {
     next: Lsn,
     /// The bytes of batches that the current segment can hold in all, including those already placed in it.
     room: u64,
-    /// The number of the segment that the planner uses after the current one; later segments have the numbers
-    /// behind it.
+    /// The number of the segment that the planner uses when the current one is full. Later segments have the
+    /// next higher numbers.
     following: u64,
     /// The bytes of batches that each later segment can hold in all.
     room_following: u64,
 }
 
-/// The place of a batch: its position, and the number and the beginning of its segment.
+/// The place of a batch, at which the log thread writes it: its position, and the number and the beginning
+/// of its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) segment: u64,
@@ -29,7 +30,7 @@ pub(crate) struct Place {
     pub(crate) at: Lsn,
 }
 
-/// The error if a batch needs the next segment before the keeper has made that segment ready.
+/// The error of the planner if a batch needs the next segment before the keeper has allocated that segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSegment;
 
@@ -53,19 +54,20 @@ impl Planner {
         }
     }
 
-    /// Returns the greatest number of bytes that a batch may have: the room of one whole segment.
+    /// Returns the greatest number of bytes that a batch may have: the room of one whole segment, because a
+    /// batch cannot span two.
     pub(crate) const fn most(&self) -> u64 {
         self.room_following
     }
 
     /// Returns the number of bytes of batches for which the segments with numbers up to `ready`, which are
-    /// allocated, still have room.
+    /// allocated, still have room. The appender refuses batches beyond that.
     pub(crate) const fn left(&self, ready: u64) -> u64 {
         self.room - self.next.since(self.base) + self.ahead(ready) * self.room_following
     }
 
     /// Returns the number of allocated segments, with numbers up to `ready`, in which the planner has placed
-    /// no batch yet.
+    /// no batch yet. The appender asks the keeper for more segments only if this number is low.
     pub(crate) const fn ahead(&self, ready: u64) -> u64 {
         (ready + 1).saturating_sub(self.following)
     }

@@ -14,12 +14,13 @@ use crate::shared::{Segment, Shared};
 use crate::storage::read_around;
 use crate::{KIND_LOST, Lsn, ReadError, Record};
 
-/// The number of bytes that a reader reads first if the caller does not know the length of a record.
+/// The number of bytes that a reader reads first if the caller does not know the length of a record. Most
+/// records fit into them, so most reads take one system call.
 const GUESS_BYTES: usize = 4096;
 /// The length of a disk's sector in bytes. A disk may fail to read one sector and still read its neighbours.
 const SECTOR_BYTES: usize = 512;
 
-/// Reads records of a log. Each call blocks for as long as the disk takes.
+/// Reads records of a log by their positions. Each call blocks until the disk has returned the bytes.
 #[derive(Clone)]
 pub struct Reader {
     shared: Arc<Shared>,
@@ -28,7 +29,8 @@ pub struct Reader {
 /// Consecutive records of one segment, the result of a [scan](Reader::scan).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// The records with their positions. Records that a repair of the log could not save are left out.
+    /// The records with their positions. The scan leaves out records that a repair of the log could not
+    /// save.
     pub records: Vec<(Lsn, Record)>,
     /// The log position at which the next scan must continue.
     pub next: Lsn,
@@ -49,8 +51,8 @@ impl Reader {
         Self { shared }
     }
 
-    /// Reads the record at `lsn`. If the caller passes the length of the payload in bytes (`len`), as an
-    /// index has it, one read of the disk is enough; otherwise a long record takes two.
+    /// Reads the record at `lsn`. If the caller passes the length of the payload in bytes (`len`), for
+    /// instance from an index, one read of the disk is enough; otherwise a long record takes two reads.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -80,11 +82,12 @@ impl Reader {
     }
 
     /// Reads consecutive records of one segment, about `bytes` bytes of them or one longer record. `from`
-    /// must be the beginning of a batch or of a record. At the log's durable end, returns no records, and
-    /// `from` as the next position. Skips positions that were released.
+    /// must be the beginning of a batch or of a record. At the log's durable end, returns no records and
+    /// `from` as the next position. If the log has released `from`, continues at the first segment behind
+    /// it.
     ///
-    /// # Errors
-    /// See [`ReadError`]. Damage is an error only if the first record is damaged.
+    /// # Errors See [`ReadError`]. Damage is an error only if the first record is damaged; otherwise the
+    /// chunk ends before the damage.
     pub fn scan(&self, from: Lsn, bytes: usize) -> Result<Chunk, ReadError> {
         let found = self.shared.segment_of(from).filter(|s| from < s.end());
         let Some(segment) = found.or_else(|| self.shared.segment_from(from)) else {
@@ -98,8 +101,8 @@ impl Reader {
         let (mut want, mut refused) = (bytes.max(GUESS_BYTES), false);
         loop {
             let buffer = match self.bytes(&segment, from, want.min(most)) {
-                // The disk may have refused the read because of a sector behind the first record, so the next
-                // attempt reads a single sector.
+                // The disk may have refused the read because of a sector behind the first record, so the
+                // next attempt reads only one sector, to get at least that record.
                 Err(ReadError::Io(_)) if !refused => {
                     (want, refused) = (SECTOR_BYTES, true);
                     continue;
@@ -120,12 +123,13 @@ impl Reader {
         }
     }
 
-    /// Checks about `bytes` bytes of records of one segment, from `from` on. A scrub in the background checks
-    /// the log in such parts. At the beginning of each segment, this function asks the system to drop its
-    /// cache of the file, so that the reads reach the disk.
+    /// Checks about `bytes` bytes of records of one segment, from `from` on. A scrub in the background
+    /// checks the log part by part, to find damage before a reader needs the records. At the beginning of
+    /// each segment, this function asks the system to drop its cache of the file, so that the reads reach
+    /// the disk.
     ///
-    /// # Errors
-    /// The segment was released, or its length cannot be read. Damage is not an error, nor is a failed read.
+    /// # Errors Fails if the log has released the segment, or if its length cannot be read. Damage is not an
+    /// error, nor is a failed read: the result lists the damaged positions.
     pub fn check(&self, from: Lsn, bytes: usize) -> Result<Checked, ReadError> {
         let segment = self.shared.segment_of(from).filter(|s| from < s.end());
         let segment = segment.ok_or(ReadError::Released)?;
@@ -139,7 +143,7 @@ impl Reader {
                 next: chunk.next,
                 lost: Vec::new(),
             }),
-            // The part has damage. Only a scan of the whole segment shows where the damage ends.
+            // The checked part has damage. Only a scan of the whole segment shows where the damage ends.
             Err(ReadError::Damaged { .. } | ReadError::Io(_)) => Ok(Checked {
                 lost: self.scrub(segment.header.segment)?,
                 next: segment.end(),
@@ -149,11 +153,11 @@ impl Reader {
     }
 
     /// Reads and checks all of a segment. Returns the ranges of positions that cannot be read; none if the
-    /// segment is intact. Takes memory for the whole segment, unlike [`check`](Self::check).
+    /// segment is intact. Unlike [`check`](Self::check), takes memory for the whole segment, because the
+    /// damage must be told from intact batches around it.
     ///
-    /// # Errors
-    /// The segment was released, or its length cannot be read. Bytes that the system fails to read count as
-    /// damaged.
+    /// # Errors Fails if the log has released the segment, or if its length cannot be read. Bytes that the
+    /// system fails to read count as damaged.
     pub fn scrub(&self, segment: u64) -> Result<Vec<Range<Lsn>>, ReadError> {
         let segment = self
             .shared
@@ -187,8 +191,8 @@ impl Reader {
         Ok(buffer.into())
     }
 
-    /// Returns the error for a record that the reader could not decode: the log released the segment, so that
-    /// the file may have another use, or the record is damaged.
+    /// Returns the error for a record that the reader could not decode: either the log released the segment
+    /// and the file may have another use, or the record is damaged.
     fn why_not(&self, segment: &Segment, at: Lsn) -> ReadError {
         let now = self.shared.segment_of(segment.header.base);
         match now.is_some_and(|s| s.header == segment.header) {
@@ -213,8 +217,8 @@ fn decode(bytes: &Bytes, from: usize, segment: &Segment, at: Lsn) -> Option<(Rec
     Some((record, header.stored()))
 }
 
-/// Decodes the whole records in `bytes`, which the log has from position `start` on. Also returns the number
-/// of bytes that a buffer needs to hold one more record, as the header of that record claims.
+/// Decodes the whole records in `bytes`, which a reader read from log position `start` on. Also returns the
+/// number of bytes that a buffer needs to hold the next record, too, according to that record's header.
 fn walk(bytes: &Bytes, segment: &Segment, start: Lsn) -> (Chunk, usize) {
     let mut from = 0;
     let mut chunk = Chunk {

@@ -6,43 +6,45 @@
 //! ```
 //!
 //! The CRC32C covers all bytes behind it, up to the end of the padding. Its initial value comes from data
-//! that the record does not store: the segment's salt and number, and the record's position. So bytes of
-//! another segment, or of another place in the same segment, never match. The epoch is the lower three bytes
-//! of the batch's epoch. It protects a torn batch: if a record of an earlier epoch stands at a place that the
-//! torn write did not reach, the recovery does not take it for a record of the torn batch. `batch` describes
-//! the header that a batch adds to its records.
+//! that the record does not store: the segment's salt and number, and the record's position. So the recovery
+//! never takes bytes of another segment, or of another place in the same segment, for a record. The epoch is
+//! the lower three bytes of the batch's epoch. By the epoch, the recovery tells the records of a torn batch
+//! from older records that stand where the torn write did not reach. `batch` describes the header that a
+//! batch adds to its records.
 
 use bytes::Bytes;
 
 use crate::Lsn;
 use crate::wire::{ALIGN, align, u32_at, u64_at};
 
-/// The length of a record's header in bytes.
+/// The length of the header that the log stores in front of a record's payload, in bytes.
 pub(crate) const RECORD_HEADER: usize = 32;
 
-/// The kind of a record that stands for lost bytes. Only a repair writes such records; no append may use this
-/// kind.
+/// The kind of a placeholder record. A repair puts such a record in place of lost bytes, so that the records
+/// behind them keep their positions. No append may use this kind.
 pub const KIND_LOST: u8 = 0xff;
 
-/// A record, the unit that the log stores. The log does not interpret the payload, and only needs to know its
-/// length.
+/// A record, the unit that the log stores. The log stores the payload without interpreting it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// The number of the group to which the record belongs, among the groups that share the log.
     pub group: u32,
-    /// The kind of the record within its group. Kind 255 is reserved for the log: it marks records that a
-    /// repair could not save.
+    /// The kind of the record, by which the group tells its records apart. Kind 255 is reserved for the log:
+    /// it marks records that a repair could not save.
     pub kind: u8,
-    /// The record's number in its group, which the appending caller chooses.
+    /// The record's number in its group, by which the group finds the record. The appending caller chooses
+    /// the number.
     pub index: u64,
-    /// The record's term in its group, which the appending caller chooses.
+    /// The Raft term in which the group made the record. The appending caller chooses the term; the log only
+    /// stores it.
     pub term: u64,
-    /// The content of the record, which only the group interprets.
+    /// The content of the record. Only the group interprets the content.
     pub payload: Bytes,
 }
 
 impl Record {
-    /// Returns the number of bytes that the record takes in the log: header, payload and padding.
+    /// Returns the number of bytes that the record takes in the log: header, payload and padding. Callers
+    /// sum up these numbers to know the size of a batch.
     #[must_use]
     pub const fn stored_bytes(&self) -> u64 {
         stored(self.payload.len()) as u64
@@ -55,8 +57,8 @@ pub(crate) const fn stored(payload: usize) -> usize {
     RECORD_HEADER + align(payload)
 }
 
-/// The part of a CRC's initial value that all records and batch headers of one segment have in common: it
-/// depends on the segment's salt and number.
+/// The part of a CRC's initial value that all records and batch headers of one segment have in common: the
+/// segment's salt and number go into it, so that bytes of another segment do not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seed(u32);
 
@@ -72,19 +74,22 @@ impl Seed {
     }
 }
 
-/// The header of a record, as the log stores it in front of the record's payload.
+/// The header of a record. The log stores it in front of the record's payload, so that a reader can check
+/// and identify the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) len: u32,
     pub(crate) group: u32,
     pub(crate) kind: u8,
-    /// The lower three bytes of the epoch of the batch that holds the record.
+    /// The lower three bytes of the epoch of the batch that holds the record, for the recovery of a torn
+    /// batch.
     pub(crate) epoch: u32,
     pub(crate) index: u64,
     pub(crate) term: u64,
 }
 
-/// The mask of the bits of a batch's epoch that a record stores: the lower three bytes.
+/// The mask of the bits of a batch's epoch that a record stores: the lower three bytes, because a record's
+/// header has no room for all four.
 pub(crate) const EPOCH_MASK: u32 = 0x00ff_ffff;
 
 impl RecordHeader {
@@ -122,7 +127,8 @@ impl RecordHeader {
         out[from..from + 4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Returns the bytes of the header, with zeros in place of its CRC.
+    /// Returns the bytes of the header with zeros in place of its CRC, which the caller then computes and
+    /// fills in.
     fn unchecked(&self) -> [u8; RECORD_HEADER] {
         let mut out = [0; RECORD_HEADER];
         out[4..8].copy_from_slice(&self.len.to_le_bytes());
@@ -134,8 +140,8 @@ impl RecordHeader {
         out
     }
 
-    /// Reads the record header at the front of `bytes` without checking its CRC. Returns `None` if `bytes`
-    /// are shorter than a header.
+    /// Reads the record header at the front of `bytes` without checking its CRC, to learn how many bytes the
+    /// record claims. Returns `None` if `bytes` are shorter than a header.
     pub(crate) fn peek(bytes: &[u8]) -> Option<Self> {
         (bytes.len() >= RECORD_HEADER).then(|| Self {
             len: u32_at(bytes, 4),

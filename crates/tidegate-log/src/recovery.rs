@@ -1,7 +1,9 @@
-//! Reads the bytes of a segment: finds the end of the log, and whether durable bytes are lost. Pure.
+//! Finds the end of the log in the bytes of a segment, and whether durable bytes are lost. The code is pure:
+//! its callers read the files.
 //!
-//! The scan reads batches from the front until a batch is not whole. The verdict then depends on the bytes
-//! from there on, because each batch header says how far the log was durable when the writer made the header:
+//! The scan reads batches from the front up to the first batch that is not whole. The bytes behind the last
+//! whole batch decide the verdict, because each batch header says how far the log was durable when the
+//! writer made the header:
 //!
 //! | behind the last whole batch | verdict |
 //! | --- | --- |
@@ -22,7 +24,8 @@ use crate::segment::{SegmentHeader, lsn_at, offset};
 use crate::wire::{ALIGN, u32_at};
 use crate::{KIND_LOST, Lsn};
 
-/// The state of a log's end, as a recovery finds it.
+/// The state of a log's end, as a recovery finds it. From the verdict an operator learns whether a crash or
+/// damage has cost acknowledged records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
@@ -31,22 +34,23 @@ pub enum Verdict {
     /// A crash interrupted the write of the last batches, which the log never reported as durable. The
     /// recovery cuts them off.
     Torn {
-        /// The log position at which the log ends without the cut-off part.
+        /// The log position at which the log ends after the cut.
         at: Lsn,
         /// The log position at which the cut-off part ended, as far as the recovery can see it.
         to: Lsn,
     },
     /// The log ends with bytes that are no whole batch, and the recovery cuts them off. Most likely a crash
-    /// interrupted their write. But if the log wrote them last and they were damaged later, the log may have
-    /// acknowledged them: without a later header the recovery cannot tell.
+    /// interrupted their write. But they may also be the log's last, acknowledged batches, damaged after
+    /// their sync: no later header shows whether they were durable.
     MaybeAcked {
-        /// The log position at which the log ends without the cut-off part.
+        /// The log position at which the log ends after the cut.
         from: Lsn,
         /// The log position at which the cut-off part ended, as far as the recovery can see it; `from` if it
         /// cannot see that.
         to: Lsn,
     },
-    /// Bytes of the log that were durable cannot be read.
+    /// Bytes of the log that were durable cannot be read, so acknowledged records are lost. The log does not
+    /// open.
     Damaged {
         /// The first log position that cannot be read.
         from: Lsn,
@@ -73,7 +77,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A segment to scan: all bytes of its file, with its header.
+/// A segment that a recovery reads: all bytes of the segment's file, with its header.
 #[derive(Clone, Copy)]
 pub(crate) struct SegmentBytes<'a> {
     pub(crate) header: SegmentHeader,
@@ -84,12 +88,13 @@ pub(crate) struct SegmentBytes<'a> {
 /// The result of the scan of a segment's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scanned {
-    /// The log position behind the last whole batch before the first batch that is not whole: the scan
-    /// stopped there.
+    /// The log position at which the scan stopped: the end of the last of the whole batches at the segment's
+    /// front.
     pub(crate) end: Lsn,
-    /// The highest epoch of all readable batch headers in the segment.
+    /// The highest epoch of all readable batch headers in the segment. The next opening must take a higher
+    /// one.
     pub(crate) epoch: u32,
-    /// True if a marker behind the last whole batch says that the log was closed there.
+    /// True if a marker behind the last whole batch says that the log was closed in order.
     pub(crate) closed: bool,
     pub(crate) verdict: Verdict,
 }
@@ -103,8 +108,9 @@ impl<'a> SegmentBytes<'a> {
         }
     }
 
-    /// Reads the segment from its front up to the first batch that is not whole, and calls `each` with every
-    /// record in order. `followed` is the position at which the next segment begins, if there is one.
+    /// Reads the segment from its front up to the first batch that is not whole, calls `each` with every
+    /// record in order, and judges the rest of the segment. `followed` is the position at which the next
+    /// segment begins, if there is one.
     pub(crate) fn scan(&self, followed: Option<Lsn>, mut each: impl FnMut(RecordInfo)) -> Scanned {
         let (mut end, mut epoch, mut synced) = (self.header.base, 0, Lsn::ZERO);
         let mut entries = Vec::new();
@@ -148,8 +154,8 @@ impl<'a> SegmentBytes<'a> {
             .and_then(|at| self.bytes.get(at..at + BATCH_HEADER));
         let blank = slot.is_some_and(|slot| slot.iter().all(|&b| b == 0));
         let stale = self.header_at(end).is_some_and(|h| h.epoch < epoch);
-        // A segment's file has its whole length before the log first writes to it, so a shorter file has lost
-        // its end.
+        // A segment's file has its whole length before the log first writes to it, so a shorter file has
+        // lost its end, and the loss may include durable batches.
         let whole = self.bytes.len() as u64 >= self.header.bytes;
         match (blank || stale) && whole {
             true if seen.is_none() => Verdict::Clean,
@@ -167,7 +173,7 @@ impl<'a> SegmentBytes<'a> {
     }
 
     /// Calls `each` with the records of the batch that has this header. Returns whether the whole batch is
-    /// intact; `each` may have got some records of a damaged batch.
+    /// intact. For a damaged batch, the function may have called `each` with some of its records.
     fn records(&self, header: &BatchHeader, mut each: impl FnMut(RecordInfo)) -> bool {
         let (mut at, mut left) = (header.lsn.after(BATCH_HEADER as u64), header.records);
         let end = header.end();
@@ -189,9 +195,9 @@ impl<'a> SegmentBytes<'a> {
         RecordHeader::decode(self.bytes.get(from..to)?, self.seed, at)
     }
 
-    /// Searches the segment from `end` on for batch headers of this epoch or a later one. Returns the highest
-    /// position that these headers name as durable, their highest epoch, and the end of the last of their
-    /// batches.
+    /// Searches the segment from `end` on for batch headers of this epoch or a later one, because they show
+    /// whether durable batches are missing before them. Returns the highest position that these headers name
+    /// as durable, their highest epoch, and the end of the last of their batches.
     fn look_beyond(&self, end: Lsn, epoch: u32) -> Beyond {
         let mut beyond = Beyond::default();
         let mut at = end;
@@ -207,7 +213,7 @@ impl<'a> SegmentBytes<'a> {
     }
 
     /// Returns the first batch header at log position `from` or behind it that has this epoch or a later
-    /// epoch.
+    /// epoch. Headers of earlier epochs are leftovers of a crash.
     fn next_header(&self, from: Lsn, epoch: u32) -> Option<BatchHeader> {
         let from = usize::try_from(offset(self.header.base, from)).ok()?;
         let steps = self.bytes.get(from..)?.chunks_exact(ALIGN).enumerate();
@@ -217,8 +223,8 @@ impl<'a> SegmentBytes<'a> {
             .find_map(|at| self.header_at(at).filter(|h| h.epoch >= epoch))
     }
 
-    /// Surveys the segment up to `until`: lists all records that can be read, and the lost parts between
-    /// them.
+    /// Surveys the segment up to `until` for a repair or a report of damage: lists all records that can be
+    /// read, and the lost parts between them.
     pub(crate) fn survey(&self, until: Lsn) -> Survey {
         let mut survey = Survey::default();
         let until = until.min(lsn_at(self.header.base, self.header.bytes));
@@ -258,8 +264,8 @@ impl<'a> SegmentBytes<'a> {
         survey
     }
 
-    /// Finds the readable records and the lost parts between `from`, the beginning of a damaged batch, and
-    /// `to`, the beginning of the next batch with an intact header.
+    /// Finds the records that a repair can keep, and the lost parts, between `from`, the beginning of a
+    /// damaged batch, and `to`, the beginning of the next batch with an intact header.
     fn salvage(&self, from: Lsn, to: Lsn) -> Region {
         let mut region = Region {
             from,
@@ -328,9 +334,9 @@ struct Beyond {
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub(crate) entries: Vec<RecordInfo>,
-    /// The log positions at which each lost part begins and ends, in order.
+    /// The log positions at which each lost part begins and ends, in order, for the report of the damage.
     pub(crate) lost: Vec<(Lsn, Lsn)>,
-    /// The regions of the segment in which a batch is not whole.
+    /// The regions of the segment in which a batch is not whole. A repair mends each of them.
     pub(crate) regions: Vec<Region>,
 }
 
@@ -340,9 +346,9 @@ pub(crate) struct Survey {
 pub(crate) struct Region {
     pub(crate) from: Lsn,
     pub(crate) to: Lsn,
-    /// The epoch of the damaged batch. If its header cannot be read, this is the epoch of the batch before,
-    /// because with a higher epoch the mended batch would make later batches look like leftovers of an
-    /// earlier opening.
+    /// The epoch of the damaged batch. If the batch's header cannot be read, the region has the epoch of the
+    /// batch before: with a higher epoch, a recovery would take later batches for leftovers of an earlier
+    /// opening.
     epoch: u32,
     pub(crate) pieces: Vec<Piece>,
 }
@@ -371,9 +377,9 @@ impl Piece {
 }
 
 impl Region {
-    /// Makes one whole batch from the region: readable records stay at their positions, and a record of the
-    /// kind [`KIND_LOST`] stands for each lost part. Returns `None` if the region has no room for such a
-    /// batch, which no damage to a valid log causes.
+    /// Makes one whole batch from the region, so that the log opens again: readable records stay at their
+    /// positions, and a record of the kind [`KIND_LOST`] takes the place of each lost part. Returns `None`
+    /// if the region has no room for a batch; no damage to a valid log makes so small a region.
     pub(crate) fn mend(&self, segment: &SegmentBytes<'_>, synced: Lsn) -> Option<Vec<u8>> {
         let base = segment.header.base;
         let body = (self.to.since(self.from) as usize).checked_sub(BATCH_HEADER)?;

@@ -1,6 +1,6 @@
 //! Repairs a damaged, closed log: keeps every readable record at its position, and replaces the other bytes
-//! with placeholders. The repair first copies each damaged file aside unchanged. Its report lists the lost
-//! positions; it cannot restore the records there.
+//! with placeholders. The repair first copies each damaged file unchanged into a quarantine. The report
+//! lists the lost positions; the repair cannot restore the records there.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -31,12 +31,13 @@ const EPOCHS_UNSEEN: u32 = 1 << 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Repaired {
-    /// The damage that each pass of the repair found in the log, in the order of the passes.
+    /// The damage that the repair found in the log, one entry for each pass of the repair.
     pub damage: Vec<Damage>,
     /// The ranges of log positions of lost records, in order. If a segment is lost as a whole, the repair
     /// takes its range from the segments before and behind it.
     pub lost: Vec<Range<Lsn>>,
-    /// The names of the damaged files of the log that the repair copied to the quarantine, unchanged.
+    /// The names of the damaged files of the log that the repair copied unchanged to the quarantine, where
+    /// an operator can examine them.
     pub quarantined: Vec<String>,
     /// The numbers of the segments that the repair removed from the log, because no record in them could be
     /// read.
@@ -49,11 +50,11 @@ pub struct Repaired {
 pub enum RepairError {
     /// The repair cannot inspect the log to find the damage.
     Open(OpenError),
-    /// The system reported an error.
+    /// The system reported an error when the repair read or wrote a file.
     Io {
-        /// The operation that failed.
+        /// The operation of the repair that failed, such as `writing the catalog`.
         doing: &'static str,
-        /// The system's error.
+        /// The error that the system reported for the operation.
         error: io::Error,
     },
     /// The log still has this damage after all passes of the repair.
@@ -98,8 +99,7 @@ impl std::error::Error for RepairError {
 /// Repairs the damaged log in `storage` so that it opens. Copies each damaged file to `quarantine` before it
 /// changes anything in that file.
 ///
-/// # Errors
-/// See [`RepairError`]. A repair that was interrupted can be run again.
+/// # Errors See [`RepairError`]. After an interruption, the caller can run the repair again.
 pub fn repair(storage: &dyn Storage, quarantine: &dyn Storage) -> Result<Repaired, RepairError> {
     let io = RepairError::io;
     if !storage.lock().map_err(io("locking the log's directory"))? {
@@ -140,16 +140,16 @@ struct Mending<'a> {
     quarantine: &'a dyn Storage,
     done: &'a mut Repaired,
     catalog: Catalog,
-    /// The epoch that a rebuilt catalog names, higher than that of all readable batches. Each later opening
-    /// takes the next epoch after it.
+    /// The epoch that a rebuilt catalog names, higher than that of all readable batches. Later openings take
+    /// higher epochs, so that a recovery can tell their batches from old ones.
     epoch: u32,
 }
 
 impl Mending<'_> {
     fn mend(&mut self, files: &Files, damage: &Damage) -> Result<(), RepairError> {
         if damage.catalog {
-            // The catalog is lost, so only the salts in the segments' headers are known. A segment without a
-            // readable header cannot be read without its salt.
+            // The catalog is lost, so only the salts in the segments' headers are known. So the repair
+            // leaves out segments without a readable header: without its salt, a segment cannot be read.
             let known = files
                 .found
                 .iter()
@@ -166,8 +166,8 @@ impl Mending<'_> {
             match (&files.found[n].state, wrong.what) {
                 (State::Missing, _) => self.give_up(files, n),
                 (State::BadHeader(file), _) => self.mend_header(files, n, &**file)?,
-                // Batches are mended in a later pass. While segments are missing, the position at which a
-                // segment ends is not known yet.
+                // A later pass mends the batches. In this pass, missing segments may still hide the position
+                // at which a segment ends.
                 (State::Used(header, file), _) if !first_pass => {
                     self.mend_batches(*header, &**file, files.found.get(n + 1))?;
                 }
@@ -259,8 +259,8 @@ impl Mending<'_> {
         }
     }
 
-    /// Copies the file of a segment to the quarantine, unless an earlier pass did so, and returns the file's
-    /// bytes.
+    /// Copies the file of a segment to the quarantine before the repair changes it, unless an earlier pass
+    /// did so. Returns the file's bytes.
     fn set_aside(&mut self, segment: u64, file: &dyn StorageFile) -> Result<Vec<u8>, RepairError> {
         let io = RepairError::io;
         let all = read_all(file).map_err(io("reading a damaged segment"))?;
@@ -279,8 +279,8 @@ impl Mending<'_> {
     }
 }
 
-/// Writes the index and the trailer of a mended segment that another segment follows. Does nothing if the
-/// segment is still damaged.
+/// Writes the index and the trailer of a mended segment that another segment follows, so that the next
+/// opening need not read all of it. Does nothing if the segment is still damaged.
 fn reseal(header: SegmentHeader, file: &dyn StorageFile, end: Lsn) -> Result<(), RepairError> {
     let all = read_all(file).map_err(RepairError::io("reading a mended segment"))?;
     let mut index = IndexBuilder::new(header.base);

@@ -13,13 +13,14 @@ use crate::Lsn;
 use crate::record::Seed;
 use crate::wire::{u32_at, u64_at};
 
-/// The version of the format of all files in a log's directory, which a segment's header and the catalog
-/// name.
+/// The version of the format of all files in a log's directory. Segment headers and the catalog name the
+/// version, so that an older program refuses a newer log.
 pub const FORMAT_VERSION: u32 = 1;
-/// The offset in a segment's file at which the first batch begins, in bytes: the page of the header comes
-/// before it.
+/// The offset in a segment's file at which the first batch begins, in bytes: the segment's header takes the
+/// page before.
 pub(crate) const FIRST_BATCH: u64 = 4096;
-/// The length of a page in bytes: the log writes to a segment in whole pages.
+/// The length of a page in bytes. The log writes to a segment in whole pages, so that the system need not
+/// read a page to complete it.
 pub(crate) const PAGE: u64 = 4096;
 /// The greatest length of a segment's file in bytes. Offsets and lengths inside such a file fit into 32 bits.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
@@ -31,18 +32,20 @@ pub(crate) fn name(segment: u64) -> String {
     format!("{segment:020}.seg")
 }
 
-/// Returns the number in the name of a segment's file; `None` if the file is no segment.
+/// Returns the segment's number from the name of its file; `None` if the name is not that of a segment.
 pub(crate) fn parse_name(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".seg")?;
     let plain = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());
     plain.then(|| digits.parse().ok())?
 }
 
-/// The header of a segment.
+/// The header of a segment, at the front of the segment's file. From it, an opening learns where the segment
+/// belongs in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) segment: u64,
-    /// The log position of the segment's first batch.
+    /// The log position of the segment's first batch. The positions of all other batches of the segment
+    /// follow from it.
     pub(crate) base: Lsn,
     /// The salt: a number drawn for each use of a file. The CRCs begin with it, so that bytes from an earlier
     /// use of the file never match.

@@ -1,8 +1,8 @@
 //! The state that the threads of a log share: the table of segments, the durable position, and the failure.
 //!
-//! Each piece of state has one writer. The log thread sets the durable position and the segments' ends, and
-//! adds segments to the table. The keeper removes segments from the table. The keeper makes spare segments,
-//! and the log thread takes them.
+//! The log thread sets the durable position and the segments' ends, and adds segments to the table. The
+//! keeper removes released segments from the table. The keeper makes spare segments, and the log thread
+//! takes them. The appender counts pending batches up, and the log thread counts them down.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,12 +19,13 @@ use crate::segment::SegmentHeader;
 use crate::storage::{Storage, StorageFile};
 use crate::{Failure, Lsn};
 
-/// A segment in the log's table: the log has written to it, or is about to.
+/// A segment in the log's table of segments that hold batches, or get the next batch. Readers find the
+/// segment's file here.
 pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
     pub(crate) seed: Seed,
     pub(crate) file: Arc<dyn StorageFile>,
-    /// The log position at which the durable part of the segment ends.
+    /// The log position at which the durable part of the segment ends: readers must not read beyond it.
     end: AtomicU64,
     records: AtomicU64,
     sealed: AtomicBool,
@@ -73,7 +74,7 @@ pub(crate) struct Spare {
     pub(crate) file: Arc<dyn StorageFile>,
 }
 
-/// The counters of a log's work since this process opened the log.
+/// The counters of a log's work since this process opened the log, for monitoring.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) syncs: AtomicU64,
@@ -92,16 +93,18 @@ pub(crate) struct Shared {
     pub(crate) segments: RwLock<BTreeMap<Lsn, Arc<Segment>>>,
     pub(crate) spares: Mutex<VecDeque<Spare>>,
     /// The highest number of an allocated segment: the appender may place batches into segments up to this
-    /// one.
+    /// number.
     pub(crate) ready: AtomicU64,
-    /// True if the keeper's last attempt to allocate a segment found no disk space.
+    /// True if the keeper's last attempt to allocate a segment found no disk space, so that the appender can
+    /// tell its callers.
     pub(crate) disk_full: AtomicBool,
     pub(crate) pending_bytes: AtomicU64,
     pub(crate) pending_batches: AtomicUsize,
     pub(crate) counters: Counters,
     pub(crate) snapshot: Mutex<Snapshot>,
     pub(crate) errands: Errands,
-    /// The place at which the log thread and the appender's thread pass the duty of writing to each other.
+    /// The state through which the log thread and the appending thread pass the duty of writing to each
+    /// other.
     pub(crate) passing: Passing,
     durable: AtomicU64,
     failed: OnceLock<Failure>,
@@ -138,7 +141,7 @@ impl Shared {
         Lsn::new(self.durable.load(Ordering::Acquire))
     }
 
-    /// Notes that everything in the log before `lsn` is durable.
+    /// Sets the durable position: everything in the log before `lsn` is durable, and readers may read it.
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         self.durable.store(lsn.get(), Ordering::Release);
     }
@@ -158,13 +161,14 @@ impl Shared {
         self.failed.get_or_init(|| failure).clone()
     }
 
-    /// Wakes the threads that wait for a change of the log's state, and calls the waker.
+    /// Wakes the threads that wait for a change of the log's state, and calls the waker that the caller has
+    /// set.
     pub(crate) fn wake(&self) {
         self.wake_waiters();
         (self.waker)();
     }
 
-    /// Wakes the threads that wait for a change of the log's state.
+    /// Wakes the threads that wait for a change of the log's state, without calling the waker.
     pub(crate) fn wake_waiters(&self) {
         // A waiting thread counts itself in `waiters` before it reads the state. This thread has stored the
         // state before it reads `waiters`. The fences keep this order, so that no thread misses its wake-up.
@@ -175,8 +179,8 @@ impl Shared {
         }
     }
 
-    /// Blocks until `done` returns true for the log's state, or the deadline passes. Returns false if the
-    /// deadline passed first.
+    /// Blocks until `done` returns true for the log's state, or the deadline passes, for callers that wait
+    /// for a sync or for room. Returns false if the deadline passed first.
     pub(crate) fn wait_for(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -202,7 +206,8 @@ impl Shared {
         outcome
     }
 
-    /// Returns the segment that may hold log position `lsn`: the last segment that begins there or before.
+    /// Returns the segment in which a reader must look for log position `lsn`: the last segment that begins
+    /// there or before.
     pub(crate) fn segment_of(&self, lsn: Lsn) -> Option<Arc<Segment>> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         segments
@@ -211,7 +216,8 @@ impl Shared {
             .map(|(_, s)| Arc::clone(s))
     }
 
-    /// Returns the first segment that begins at log position `lsn` or behind it.
+    /// Returns the first segment that begins at log position `lsn` or behind it, for a reader of released
+    /// positions.
     pub(crate) fn segment_from(&self, lsn: Lsn) -> Option<Arc<Segment>> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         segments.range(lsn..).next().map(|(_, s)| Arc::clone(s))
@@ -232,8 +238,8 @@ impl Shared {
     }
 }
 
-/// The requests that wait for the keeper thread, merged into one errand. The number of the log's segments
-/// bounds its size.
+/// The requests that wait for the keeper thread, merged into one errand. An errand never names more segments
+/// than the log has, so its size is bounded.
 #[derive(Default)]
 pub(crate) struct Errands {
     state: Mutex<Errand>,
@@ -248,7 +254,7 @@ pub(crate) struct Errand {
     pub(crate) top_up: bool,
     /// True if the keeper must allocate one spare segment more than usual, because a caller needs more room.
     pub(crate) one_more: bool,
-    /// The numbers of the segments that the keeper must release.
+    /// The numbers of the segments that the keeper must release, because no caller needs them any more.
     pub(crate) release: Vec<u64>,
     /// True if the keeper must end, because the log is closing.
     pub(crate) end: bool,
@@ -260,8 +266,8 @@ impl Errands {
         self.changed.notify_all();
     }
 
-    /// Waits for the keeper's next errand, at most for `patience` if that is given. Returns an empty errand
-    /// once `patience` is over, so that the keeper can remove surplus files.
+    /// Waits for the keeper's next errand. If the keeper gives a time `patience`, waits at most for that
+    /// time. Returns an empty errand once `patience` is over, so that the keeper can remove surplus files.
     pub(crate) fn next(&self, patience: Option<Duration>) -> Errand {
         let mut state = lock(&self.state);
         while !state.top_up && !state.end && state.release.is_empty() {

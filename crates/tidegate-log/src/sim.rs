@@ -1,11 +1,11 @@
-//! A simulated disk for tests: it keeps written and durable bytes apart, and fails in the ways in which a
-//! disk fails.
+//! A simulated disk for tests. The simulated disk keeps written and durable bytes apart, and fails in the
+//! ways in which a real disk fails.
 //!
-//! Files have sectors of 512 bytes. A write changes only the cache. A sync makes those sectors of a file
-//! durable that were written since the file's last sync. A crash keeps the durable sectors, and those other
-//! sectors that the test chooses. File names behave in the same way, with `sync_names` as their sync. Time is
-//! virtual: each write and sync adds its cost. Tests can flip bits, cut files, make syncs fail or hang, and
-//! limit the space.
+//! Files have sectors of 512 bytes. A write changes only the cache. A sync makes the sectors of a file
+//! durable that the log has written since the file's last sync. A crash keeps the durable sectors, and of
+//! the other sectors those that the test chooses. File names behave in the same way, with `sync_names` as
+//! their sync. Time is virtual: each write and sync adds its cost. Tests can flip bits, cut files, make
+//! syncs fail or hang, and limit the space.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
@@ -14,10 +14,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::storage::{Storage, StorageFile};
 
-/// The length of a sector in bytes: a crash keeps or loses the bytes of a sector together.
+/// The length of a sector of the simulated disk in bytes. A crash keeps or loses the bytes of a sector
+/// together.
 pub const SECTOR: usize = 512;
 
-/// A simulated disk with one directory. Clones share the disk.
+/// A simulated disk with one directory, on which a test can cause crashes and failures. Clones share the
+/// disk.
 #[derive(Clone, Default)]
 pub struct SimDisk {
     shared: Arc<Shared>,
@@ -43,11 +45,12 @@ struct State {
     cost: Cost,
     counts: SimCounts,
     now_ns: u64,
-    /// The number of changes that the simulated disk has counted since its creation. `crash_at` is such a
-    /// number: the simulated crash comes just before that change.
+    /// The number of changes that the simulated disk has counted since its creation. The simulated crash
+    /// comes just before the change with the number `crash_at`.
     changes: u64,
     crash_at: Option<u64>,
-    /// The write that the simulated crash interrupted, if the crash hit a write.
+    /// The write that the simulated crash interrupted, so that a test can let a part of it reach the disk;
+    /// `None` if the crash hit no write.
     crashed: Option<CrashedWrite>,
 }
 
@@ -64,11 +67,12 @@ struct Inode {
     cached: Vec<u8>,
     durable: Vec<u8>,
     dirty: BTreeSet<usize>,
-    /// The ranges of the file's bytes that are damaged: every read of such a byte fails.
+    /// The ranges of the file's bytes that a test has damaged: every read of such a byte fails.
     spoiled: Vec<Range<usize>>,
 }
 
-/// The cost of the simulated disk's work, in nanoseconds of its virtual time.
+/// The cost of the simulated disk's work, in nanoseconds of its virtual time, so that a simulation can
+/// imitate slow and fast disks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     /// The virtual time that each sync takes, in nanoseconds.
@@ -77,14 +81,15 @@ pub struct Cost {
     pub kib_ns: u64,
 }
 
-/// The counters of a simulated disk since its creation.
+/// The counters of a simulated disk since its creation, so that a test can check how often the log wrote and
+/// synced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimCounts {
-    /// The number of writes to files of the disk; a write of several parts counts once.
+    /// The number of writes to files of the simulated disk. A write of several parts counts as one.
     pub writes: u64,
-    /// The total number of bytes of all writes to files of the disk.
+    /// The total number of bytes that the log has written to files of the simulated disk.
     pub bytes: u64,
-    /// The number of syncs of files.
+    /// The number of syncs that made the content of a file durable.
     pub syncs: u64,
     /// The number of syncs that made the file names durable.
     pub name_syncs: u64,
@@ -108,27 +113,28 @@ impl SimDisk {
         self.state().counts
     }
 
-    /// Returns the disk's virtual time in nanoseconds.
+    /// Returns the simulated disk's virtual time in nanoseconds: the total cost of its writes and syncs so
+    /// far.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.state().now_ns
     }
 
-    /// Sets the greatest number of bytes that all files together may take; `None` is no bound. Beyond the
-    /// bound, writes fail because the disk is full.
+    /// Sets the greatest number of bytes that all files together may take, to simulate a full disk: beyond
+    /// this bound, writes fail. `None` removes the bound.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
     }
 
-    /// Lets this many more syncs of files succeed, and makes all later ones fail. A failed sync loses the
-    /// bytes that it should have made durable.
+    /// Simulates a failing disk: lets this many more syncs of files succeed, and makes all later ones fail.
+    /// A failed sync loses the bytes that it should have made durable.
     pub fn fail_syncs_after(&self, more: u64) {
         let mut state = self.state();
         state.fail_syncs_from = Some(state.counts.syncs + more);
     }
 
-    /// Lets this many more writes to files succeed, and makes all later ones fail. A failed write still
-    /// writes the first half of its bytes.
+    /// Simulates a failing disk: lets this many more writes to files succeed, and makes all later ones fail.
+    /// A failed write still writes the first half of its bytes.
     pub fn fail_writes_after(&self, more: u64) {
         let mut state = self.state();
         state.fail_writes_from = Some(state.counts.writes + more);
@@ -140,8 +146,8 @@ impl SimDisk {
         (state.fail_syncs_from, state.fail_writes_from) = (None, None);
     }
 
-    /// Returns the number of changes of the disk since its creation: writes, syncs, reservations, and changes
-    /// of file names.
+    /// Returns the number of changes of the disk since its creation: writes, syncs, reservations, and
+    /// changes of file names. A test can then simulate a crash before each of them.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.state().changes
@@ -173,15 +179,17 @@ impl SimDisk {
         }
     }
 
-    /// Lets this many more syncs of files end, and makes all later ones hang without making anything durable.
-    /// They hang until [`go_on`](Self::go_on), or until a call of this method that lets them end.
+    /// Lets this many more syncs of files end, and makes all later ones hang without making anything
+    /// durable. The syncs hang until a call of [`go_on`](Self::go_on), or until a further call of this
+    /// method permits more syncs.
     pub fn hang_syncs_after(&self, more: u64) {
         let mut state = self.state();
         state.hang_from = Some(state.counts.syncs + more);
         self.shared.changed.notify_all();
     }
 
-    /// Lets all hanging and later syncs of the simulated disk continue.
+    /// Lets all hanging and later syncs of the simulated disk continue, after
+    /// [`hang_syncs_after`](Self::hang_syncs_after).
     pub fn go_on(&self) {
         self.state().hang_from = None;
         self.shared.changed.notify_all();
@@ -217,8 +225,8 @@ impl SimDisk {
     }
 
     /// Returns a copy of the disk as a crash leaves it. The copy lacks the bytes of sectors that were not
-    /// durable, except sectors for which `kept` returns true, by file name and sector number. It lacks file
-    /// names that were not durable, unless `keep_names` is true.
+    /// durable, except sectors for which `kept` returns true for the file's name and the sector's number.
+    /// The copy lacks file names that were not durable, unless `keep_names` is true.
     #[must_use]
     pub fn crash(&self, keep_names: bool, mut kept: impl FnMut(&str, usize) -> bool) -> Self {
         let state = self.state();
@@ -244,8 +252,8 @@ impl SimDisk {
         Self::with(after)
     }
 
-    /// Returns a copy of the disk as it is after the end of the process that used it. The copy has all
-    /// written bytes, and bytes that were not durable are still not durable.
+    /// Returns a copy of the disk as the sudden end of a process leaves it, while the machine runs on. The
+    /// copy has all written bytes, and bytes that were not durable are still not durable.
     #[must_use]
     pub fn killed(&self) -> Self {
         let state = self.state();
@@ -258,7 +266,8 @@ impl SimDisk {
         })
     }
 
-    /// Returns a copy of the simulated disk with the same content, all of it durable.
+    /// Returns a copy of the simulated disk with the same content, all of it durable, on which a test can
+    /// try a change.
     #[must_use]
     pub fn copy(&self) -> Self {
         self.crash(true, |_, _| true)
@@ -273,7 +282,8 @@ impl SimDisk {
         }
     }
 
-    /// Returns the bytes of the file with this name; none if there is no such file.
+    /// Returns the bytes of the file with this name, for a test that examines them; none if there is no such
+    /// file.
     #[must_use]
     pub fn content(&self, name: &str) -> Vec<u8> {
         let state = self.state();
@@ -281,7 +291,7 @@ impl SimDisk {
         inode.map_or_else(Vec::new, |inode| inode.cached.clone())
     }
 
-    /// Creates a file with these bytes, or replaces it, durably.
+    /// Durably creates a file with these bytes, or replaces the file, for a test that forges content.
     pub fn put(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.state();
         let inode = Inode {
@@ -296,14 +306,15 @@ impl SimDisk {
         state.durable_names.insert(name.to_owned(), at);
     }
 
-    /// Removes the file with this name, durably.
+    /// Durably removes the file with this name, to simulate its loss.
     pub fn unlink(&self, name: &str) {
         let mut state = self.state();
         state.names.remove(name);
         state.durable_names.remove(name);
     }
 
-    /// Flips one bit of a file, durably. Does nothing if the bit lies behind the file's end.
+    /// Durably flips one bit of a file, to simulate damage. Does nothing if the bit lies behind the file's
+    /// end.
     pub fn flip(&self, name: &str, bit: usize) {
         let mut bytes = self.content(name);
         if let Some(byte) = bytes.get_mut(bit / 8) {
@@ -312,7 +323,7 @@ impl SimDisk {
         }
     }
 
-    /// Makes all reads of these bytes of a file fail from now on.
+    /// Makes all reads of these bytes of a file fail from now on, to simulate a bad sector.
     pub fn spoil(&self, name: &str, bytes: Range<usize>) {
         let mut state = self.state();
         if let Some(&at) = state.names.get(name) {
@@ -320,7 +331,7 @@ impl SimDisk {
         }
     }
 
-    /// Truncates a file to `bytes` bytes, durably.
+    /// Durably truncates a file to `bytes` bytes, to simulate the loss of its end.
     pub fn cut(&self, name: &str, bytes: usize) {
         let mut content = self.content(name);
         content.truncate(bytes);
@@ -344,7 +355,8 @@ impl Inode {
         }
     }
 
-    /// Replaces the cached bytes of a sector with the sector's durable bytes.
+    /// Replaces the cached bytes of a sector with its durable bytes, as a read from the disk does after the
+    /// system has dropped its cache.
     fn recall(&mut self, n: usize) {
         let len = self.cached.len();
         self.durable.resize(len.max(self.durable.len()), 0);
@@ -367,7 +379,8 @@ impl State {
         self.hang_from.is_some_and(|n| self.counts.syncs >= n)
     }
 
-    /// Counts a change of the simulated disk. Fails if the simulated crash comes before this change.
+    /// Counts a change of the simulated disk. Fails if the simulated crash comes before this change, because
+    /// the disk then takes no more changes.
     fn change(&mut self) -> io::Result<()> {
         let change = self.changes;
         self.changes += 1;
@@ -519,8 +532,8 @@ impl StorageFile for SimFile {
         let inode = &mut state.files[self.inode];
         let dirty = std::mem::take(&mut inode.dirty);
         if failed {
-            // After a failed sync, the simulated system takes the sectors for clean although they are not
-            // durable, as ext4, XFS and Btrfs do. So the next sync does not write them.
+            // After a failed sync, the simulated system marks the sectors as clean although they are not
+            // durable, as Linux does on ext4, XFS and Btrfs. So the next sync does not write them.
             return Err(io::Error::other("simulated sync error"));
         }
         dirty.into_iter().for_each(|sector| inode.persist(sector));

@@ -1,5 +1,6 @@
 //! A log without threads, for simulations: the simulation sets the time, ends the syncs, and runs the
-//! keeper's errands. The actions of the log depend only on these inputs.
+//! keeper's errands. The actions of the log depend only on these inputs, so a simulation can repeat them
+//! exactly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use crate::open::Parts;
 use crate::storage::Storage;
 use crate::{Failure, Log, OpenError, Opened, Options};
 
-/// The state of a log without threads: the call that it needs next.
+/// The state of a log without threads. It tells the simulation which method of [`Steps`] to call next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Doing {
@@ -29,8 +30,8 @@ pub enum Doing {
     Failed,
 }
 
-/// Does the work of a log's threads in steps, for the [`Opened`] log with which it was made. After a drop of
-/// the steps, that log makes no progress.
+/// Does the work of a log's threads in steps, for the [`Opened`] log that [`Log::open_stepped`] returned
+/// with it. After a drop of the steps, that log makes no progress.
 pub struct Steps {
     driver: Driver,
     keeper: Keeper,
@@ -63,8 +64,9 @@ impl Log {
 }
 
 impl Steps {
-    /// Takes the appended batches. If the controller starts a sync at `now`, writes the batches that the sync
-    /// covers. While a sync is running, only advances the time.
+    /// Takes the appended batches. If the controller starts a sync at `now`, writes the batches that the
+    /// sync covers. While a sync is running, only advances the time, because the log must not write before
+    /// the sync has ended.
     pub fn step(&mut self, now: Time) -> Doing {
         self.now.store(now.as_nanos(), Ordering::Relaxed);
         if let Doing::Waiting(_) = self.doing {
@@ -79,8 +81,8 @@ impl Steps {
         self.doing
     }
 
-    /// Syncs the written batches, and handles the result of the sync at `now`. The log may then write further
-    /// batches, so that another sync is running.
+    /// Syncs the written batches, and handles the result of the sync at `now`. The log may then write
+    /// further batches. In that case another sync is running afterwards.
     pub fn sync(&mut self, now: Time) -> Doing {
         self.now.store(now.as_nanos(), Ordering::Relaxed);
         if self.doing == Doing::Syncing {
@@ -94,7 +96,8 @@ impl Steps {
         self.step(now)
     }
 
-    /// Does one waiting errand of the keeper: the keeper allocates or releases segments, or removes a file.
+    /// Makes the keeper do its waiting errand, in place of the keeper's thread: allocate or release
+    /// segments, or remove a file.
     pub fn keep(&mut self) {
         let errand = self.keeper.next(Some(Duration::ZERO));
         self.keeper.step(errand);

@@ -1,5 +1,5 @@
-//! The interface between the log and its storage: a directory of files, of which a crash keeps only the
-//! durable parts.
+//! The interface between the log and its storage, so that tests can replace the disk. A storage is a
+//! directory of files, and a crash keeps only their durable parts.
 //!
 //! [`Disk`](crate::Disk) is the storage on a real disk. `SimDisk` (feature `sim`) keeps written and durable
 //! bytes apart. The methods may block, and the log holds none of its locks while it calls them.
@@ -7,54 +7,57 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-/// A directory that holds the files of one log.
+/// A directory that holds the files of one log. The log reads and writes its files only through this trait.
 pub trait Storage: Send + Sync {
-    /// Claims the directory until the storage is dropped. Returns false if another process has claimed it.
+    /// Claims the directory until the storage is dropped, so that only one process writes the log. Returns
+    /// false if another process has claimed the directory.
     ///
     /// # Errors
     /// The system's error.
     fn lock(&self) -> io::Result<bool>;
 
-    /// Returns the names of the directory's files, in any order.
+    /// Returns the names of the directory's files, in any order, so that an opening finds the segments.
     ///
     /// # Errors
     /// The system's error.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Opens an existing file, to read and write.
+    /// Opens an existing file, to read and write its bytes.
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`] if there is no such file, or the system's error.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Creates an empty file, and replaces a file that already has this name.
+    /// Creates an empty file, for instance for a new segment, and replaces a file that already has this
+    /// name.
     ///
     /// # Errors
     /// The system's error.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Renames a file, and replaces a file that already has the new name.
+    /// Renames a file, and replaces a file that already has the new name. The log replaces its catalog in
+    /// this way.
     ///
     /// # Errors
     /// The system's error.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a file. Readers that have opened the file can still read it.
+    /// Removes a file, to free its disk space. Readers that have opened the file can still read it.
     ///
     /// # Errors
     /// The system's error.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Makes all creations, renames and removals of files so far durable.
+    /// Makes all creations, renames and removals of files so far durable, so that a crash cannot undo them.
     ///
     /// # Errors
     /// The system's error; it is then unknown which of these changes are durable.
     fn sync_names(&self) -> io::Result<()>;
 }
 
-/// A file of a [`Storage`].
+/// A file of a [`Storage`], such as a segment of the log.
 pub trait StorageFile: Send + Sync {
-    /// Writes all parts, one after the other, from the offset `at` on.
+    /// Writes all parts, one after the other, from the offset `at` on. Only a later sync makes them durable.
     ///
     /// # Errors
     /// The system's error. Any of the parts may have been written then.
@@ -67,15 +70,15 @@ pub trait StorageFile: Send + Sync {
     /// The system's error.
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// Makes all bytes written to the file so far durable (`fdatasync`).
+    /// Makes all bytes written to the file so far durable (`fdatasync`), so that a crash cannot lose them.
     ///
     /// # Errors
     /// The system's error. The written bytes may then be lost, even if a later sync succeeds.
     fn sync(&self) -> io::Result<()>;
 
     /// Drops the system's cache of the file, so that later reads come from the disk, and not from cached
-    /// writes that a failed sync lost. The system may keep the cache. The caller calls [`sync`](Self::sync)
-    /// first.
+    /// writes that a failed sync lost. The system may keep the cache. The caller must call
+    /// [`sync`](Self::sync) first.
     ///
     /// # Errors
     /// The system's error.
@@ -88,7 +91,7 @@ pub trait StorageFile: Send + Sync {
     /// [`io::ErrorKind::StorageFull`] if there is no space, or the system's error.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
-    /// Returns the length of the file in bytes.
+    /// Returns the length of the file in bytes, so that a reader knows how much to read.
     ///
     /// # Errors
     /// The system's error.
@@ -96,6 +99,7 @@ pub trait StorageFile: Send + Sync {
 }
 
 /// Returns whether the error of a storage means that the disk is full, or that this user's quota is used up.
+/// The log goes on after such an error, because the user can free space.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
     matches!(
@@ -104,11 +108,12 @@ pub fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// The number of bytes in each read of a file that has an unreadable part. All bytes of a read that fails
-/// count as unreadable, also those around the bad sector.
+/// The number of bytes in each read of a file that has an unreadable part. If one of these reads fails, all
+/// of its bytes count as unreadable, also those around the bad sector.
 const AROUND_BYTES: usize = 4096;
 
-/// Reads all bytes of a file. Returns zeros in place of the parts that the disk cannot read.
+/// Reads all bytes of a file, with zeros in place of the parts that the disk cannot read, so that a check
+/// can go on behind a bad sector.
 pub(crate) fn read_around(file: &dyn StorageFile) -> io::Result<Vec<u8>> {
     let bytes = usize::try_from(file.bytes()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut all = vec![0; bytes];
@@ -122,7 +127,7 @@ pub(crate) fn read_around(file: &dyn StorageFile) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Reads all of a file.
+/// Reads all bytes of a file. Fails if the disk cannot read a part.
 pub(crate) fn read_all(file: &dyn StorageFile) -> io::Result<Vec<u8>> {
     let bytes = usize::try_from(file.bytes()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut all = vec![0; bytes];

@@ -4,7 +4,8 @@
 //! A read past the end of a slice returns zeros. So a decoder cannot panic on damaged bytes, and checks the
 //! length of its input in one place.
 
-/// The alignment of records and batches: each begins at an offset that is a multiple of this many bytes.
+/// The alignment of records and batches: each begins at an offset that is a multiple of this many bytes. A
+/// recovery must look for records only there.
 pub(crate) const ALIGN: usize = 8;
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -23,12 +24,12 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     out
 }
 
-/// Rounds a number of bytes up to the next multiple of [`ALIGN`].
+/// Rounds a number of bytes up to the next multiple of [`ALIGN`], at which the next record can begin.
 pub(crate) const fn align(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGN)
 }
 
-/// Appends a number as a varint of as few bytes as possible: seven bits a byte, the lowest bits first.
+/// Appends a number as a varint, to save bytes for small numbers: seven bits a byte, the lowest bits first.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -37,7 +38,8 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Takes a varint off the front of `bytes`. Returns `None` if the varint is cut off, or exceeds 64 bits.
+/// Decodes the varint at the front of `bytes` and moves `bytes` behind it. Returns `None` if the varint is
+/// cut off or exceeds 64 bits, because the bytes are damaged then.
 pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {

@@ -1,6 +1,6 @@
-//! The writer: writes batches into segments and makes them durable, with one write and one sync for each call
-//! of the driver. Its calls block. The driver decides when the writer writes, and how much. The writer seals
-//! a full segment and continues in the next one.
+//! The writer: writes batches into segments and makes them durable, with one write and one sync for each
+//! call of the driver. The writer's calls block. The driver decides when the writer writes, and which
+//! batches. The writer seals a full segment and continues in the next one.
 //!
 //! The writer pads each write with zeros to the end of its last page, and by at least one header's length.
 //! The zeros mark the log's end even in a file that a released segment used before. And because each write
@@ -26,23 +26,25 @@ use crate::{Failure, Lsn, Record};
 /// writer copies shorter payloads into its own buffer, because a copy costs less than one more buffer.
 const SHARE_BYTES: usize = 16 << 10;
 
-/// An accepted batch with its records, and the place in the log that the planner gave it.
+/// An accepted batch that the writer must write: its records, and the place in the log that the planner gave
+/// it.
 pub(crate) struct Accepted {
     pub(crate) place: Place,
     pub(crate) records: Vec<Record>,
 }
 
-/// The writer's state: the segment that it fills, and the end of the written batches.
+/// Writes accepted batches into the current segment and syncs them. Knows the segment that it fills and the
+/// end of the written batches.
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     current: Arc<Segment>,
     /// True if the writer has written nothing to the current segment yet, not even the segment's header.
     fresh: bool,
     index: IndexBuilder,
-    /// The log position behind the last written batch, at which the next batch begins.
+    /// The log position at the end of the last written batch. The next batch begins there.
     end: Lsn,
-    /// The position up to which the log was durable, according to the header or marker that the writer wrote
-    /// last.
+    /// The durable position that the last written header or marker names. If it lies before the log's end,
+    /// an idle log needs a marker.
     told: Lsn,
     epoch: u32,
     buffer: Vec<u8>,
@@ -70,9 +72,10 @@ impl Writer {
         }
     }
 
-    /// Writes the first of these batches, up to the last batch that lies in the same segment as the first
-    /// one. Returns the number of written batches. The driver must sync them before it writes the next
-    /// batches. After an error the driver must not write again.
+    /// Writes the first of these batches, up to the last batch in the same segment as the first batch,
+    /// because a sync covers only one file. Returns the number of written batches. The driver must sync them
+    /// before it lets the writer write the next batches. After an error the driver must not let the writer
+    /// write again.
     pub(crate) fn write(&mut self, batches: &[Accepted]) -> Result<usize, Failure> {
         let Some(place) = batches.first().map(|b| b.place) else {
             return Ok(0);
@@ -88,7 +91,7 @@ impl Writer {
     }
 
     /// Syncs the segment with the written batches, and advances the log's durable position to their end.
-    /// After an error the driver must not write again.
+    /// After an error the driver must not let the writer write again.
     pub(crate) fn sync(&self) -> Result<(), Failure> {
         let synced = self.current.file.sync();
         synced.map_err(|e| self.shared.fail("syncing the log", e))?;
@@ -98,7 +101,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes consecutive batches with one write into the segment that the writer fills.
+    /// Writes consecutive batches into the current segment with one write, because each system call has a
+    /// cost.
     fn write_run(&mut self, run: &[Accepted]) -> io::Result<()> {
         let header = self.current.header;
         let at = match self.fresh {
@@ -127,7 +131,7 @@ impl Writer {
     }
 
     /// Appends the bytes of a batch to `out`, except its long payloads. Adds each long payload to `shared`
-    /// with its place in `out`, for a vectored write.
+    /// with its place in `out`, so that a vectored write can take it without a copy.
     fn encode<'a>(
         &mut self,
         batch: &'a Accepted,
@@ -175,7 +179,7 @@ impl Writer {
             .fetch_add(body + BATCH_HEADER as u64, Ordering::Relaxed);
     }
 
-    /// Seals the segment that the writer fills, and continues in the segment in which `place` lies.
+    /// Seals the full segment, and continues in the next segment, in which `place` lies.
     fn roll(&mut self, place: Place) -> Result<(), Failure> {
         match self.seal() {
             Ok(()) => {}
@@ -205,7 +209,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes marker, index and trailer behind the last batch of the current segment, and syncs them.
+    /// Writes marker, index and trailer behind the last batch of the current segment and syncs them, so that
+    /// the next opening need not read the whole segment.
     fn seal(&mut self) -> io::Result<()> {
         let sealed = seal_bytes(&self.current.header, self.end, self.epoch, &self.index);
         let file = &self.current.file;
@@ -216,14 +221,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns whether the log needs a marker: no header or marker on the disk says yet that the log is
-    /// durable up to its end.
+    /// Returns whether the log needs a marker, because no header or marker on the disk says yet that the log
+    /// is durable up to its end.
     pub(crate) fn needs_marker(&self) -> bool {
         !self.fresh && self.told < self.end
     }
 
-    /// Writes and syncs a marker that says how far the log is durable. If `closed` is true, the marker also
-    /// says that the log was closed in order.
+    /// Writes and syncs a marker that says how far the log is durable, so that a recovery can tell damage
+    /// from a torn write. If `closed` is true, the marker also says that the log was closed in order.
     pub(crate) fn mark(&mut self, closed: bool) -> Result<(), Failure> {
         if self.fresh {
             return Ok(());
@@ -250,15 +255,15 @@ impl Writer {
 /// The bytes that seal a full segment. The writer writes them behind the segment's last batch, so that an
 /// opening finds the segment's index.
 pub(crate) struct Sealed {
-    /// The bytes of a marker, and behind it those of the index.
+    /// The bytes of a marker, followed by the bytes of the segment's index.
     pub(crate) marked_index: Vec<u8>,
     pub(crate) index_at: u64,
     pub(crate) trailer: [u8; TRAILER],
     pub(crate) trailer_at: u64,
 }
 
-/// Returns marker, index and trailer of a segment that ends at position `end`. The trailer stands in the last
-/// 64 bytes of the file, which grows if the index needs more space.
+/// Makes the bytes that seal a segment with its end at position `end`: marker, index and trailer. The
+/// trailer takes the last 64 bytes of the file. The file grows if the index needs more space.
 pub(crate) fn seal_bytes(
     header: &SegmentHeader,
     end: Lsn,

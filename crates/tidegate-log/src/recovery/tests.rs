@@ -1,5 +1,5 @@
-//! Tests of the recovery on batches with valid checksums and senseless content, and on arbitrary bytes: it
-//! must neither panic nor loop for ever.
+//! Tests the recovery on batches with valid checksums and senseless content, and on arbitrary bytes: the
+//! recovery must neither panic nor loop for ever.
 
 use proptest::prelude::*;
 
@@ -116,7 +116,7 @@ proptest! {
         let survey = segment.survey(until);
         prop_assert!(survey.lost.iter().all(|(from, to)| from < to && *to <= until.max(*from)));
         prop_assert!(survey.regions.windows(2).all(|w| w[0].to <= w[1].from));
-        // The segment is intact once each damaged region is mended.
+        // After a repair has mended each damaged region, the recovery must find the segment intact.
         let mut mended = bytes.clone();
         mended.resize(BYTES, 0);
         for region in &survey.regions {
