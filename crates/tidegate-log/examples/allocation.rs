@@ -1,4 +1,5 @@
-//! Compares four kinds of file for an append-only log: growing, allocated ahead, zeroed ahead, and recycled.
+//! Measures which kind of file is the fastest for an append-only log: growing, allocated ahead, zeroed
+//! ahead, or recycled.
 //!
 //! Each cell is a loop of one write and one `fdatasync`, in one or three threads with a file
 //! each. The modes take turns within a round, and each row shows medians over the rounds. The
@@ -143,8 +144,8 @@ fn fill(file: &File, byte: u8) -> io::Result<()> {
     (0..FILE_BYTES >> 20).try_for_each(|n| file.write_all_at(&block, n << 20))
 }
 
-/// Writes batches to the file, each with a sync, until the time or the file is used up. Returns the duration
-/// of each pair of a write and a sync, in microseconds.
+/// Writes batches to the file, each with a sync, until the time is over or the file is full. Returns the
+/// duration of each pair of a write and a sync, in microseconds.
 fn write(file: &File, mode: Mode, batch: usize) -> io::Result<Vec<f64>> {
     let (start, mut at, mut took) = (Instant::now(), 0, Vec::new());
     let mut bytes = vec![0x5A; batch + 8192];

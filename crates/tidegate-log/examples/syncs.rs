@@ -23,7 +23,7 @@ use tidegate_log::{
 const RUN: Duration = Duration::from_millis(1500);
 const SEGMENT: u64 = 64 << 20;
 
-/// The measurements of one run of the log or of the bare loop.
+/// The measurements of one run of the log or of the bare loop, for a row of the table.
 #[derive(Clone, Copy, Default)]
 struct Outcome {
     records_per_s: f64,
@@ -37,7 +37,7 @@ struct Outcome {
     cpu_us: f64,
 }
 
-/// Returns the CPU time of the process so far: all cores, user and system.
+/// Returns the CPU time that the process has used so far, in microseconds: all cores, user and system.
 fn cpu_us() -> f64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     t.tv_sec as f64 * 1e6 + t.tv_nsec as f64 / 1e3
@@ -285,7 +285,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// A real disk on which each sync takes longer by `slow`.
+/// A real disk on which each sync takes longer by `slow`, to imitate a slower disk.
 struct Slow {
     disk: Arc<Disk>,
     slow: Duration,

@@ -115,8 +115,8 @@ impl Storage for Disk {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
-            // The log's file names are ASCII. A file whose name is not UTF-8 is no file of the log, so the
-            // list leaves the file out.
+            // The log's file names are ASCII. A file with a name that is not UTF-8 is no file of the log, so
+            // the list leaves the file out.
             if let Some(name) = name.to_str().filter(|&n| n != LOCK) {
                 names.push(name.to_owned());
             }

@@ -1,6 +1,6 @@
 //! Tests with crash images: copies of a simulated disk that lack unsynced sectors or have damaged bytes. The
 //! log must open such an image without the batches that were never durable, or report the records that may
-//! have been acknowledged, or report the damage. It must report every loss.
+//! have been acknowledged, or report the damage. The log must report every loss.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -18,7 +18,7 @@ use tidegate_log::{
     SimDisk, Storage, Verdict, repair, verify,
 };
 
-/// The batches that a test wrote with their positions, and the number of those that are durable.
+/// The batches that a test wrote with their positions, and the number of the batches that are durable.
 struct Written {
     batches: Vec<(Range<Lsn>, Vec<Record>)>,
     durable: usize,
@@ -58,7 +58,8 @@ fn batch(n: u64, records: u64, len: usize) -> Vec<Record> {
         .collect()
 }
 
-/// Writes `durable` batches, and then `pending` more in one write, the sync of which hangs on the disk.
+/// Writes the batches `durable` and makes them durable. Then writes the batches `pending` in one write, and
+/// makes the sync of this write hang, so that the test can crash the disk there.
 fn interrupted(
     disk: &SimDisk,
     opened: &mut Opened,
@@ -86,8 +87,8 @@ fn interrupted(
     written
 }
 
-/// Waits until a sync hangs while written sectors wait to become durable. The keeper thread also syncs files
-/// at any time, and such a sync may have no written sectors.
+/// Waits until a sync hangs while written sectors wait to become durable. The function looks at the sectors,
+/// because the keeper thread also syncs files, without writing a sector of the log.
 fn wait_for_unsynced(disk: &SimDisk) {
     disk.wait_until_hanging();
     while disk.unsynced().is_empty() {
@@ -96,7 +97,7 @@ fn wait_for_unsynced(disk: &SimDisk) {
     }
 }
 
-/// Opens one crash image for every possible set of unsynced sectors that survive, and checks that each has
+/// Opens one crash image for every possible set of surviving unsynced sectors. Checks that each image has
 /// the outcome that the table in docs/log-format.md gives.
 fn every_subset(
     written: &Written,
@@ -125,7 +126,8 @@ fn every_subset(
         assert_eq!(again.recovery.end, written.end(whole));
         seen.insert(match again.recovery.verdict.clone() {
             Verdict::Clean => {
-                // Either all batches survive, or no part of the next batch's header does.
+                // The recovery may call the image clean only if all batches survive, or no part of the next
+                // batch's header.
                 let next = written.batches.get(whole);
                 assert!(
                     next.is_none_or(|(range, _)| blank(&image, range.start)),
@@ -163,7 +165,7 @@ fn every_subset(
     seen
 }
 
-/// Returns whether the last written segment holds zeros or a marker at `at`.
+/// Returns whether the last written segment holds zeros or a marker at `at`, so that no batch is lost there.
 fn blank(disk: &SimDisk, at: Lsn) -> bool {
     let report = verify(&disk.copy()).unwrap();
     let Some(last) = report.segments.last() else {
@@ -348,7 +350,7 @@ fn every_truncation_of_the_last_batches_is_noticed() {
                     let whole = written.count(&entries);
                     let end = written.end(whole);
                     if closed && len >= end_offset + 48 {
-                        // The marker of the close survives, and no record follows it.
+                        // The marker of the close survives the cut, and no record follows this marker.
                         assert_eq!(opened.recovery.verdict, Verdict::Clean);
                         assert_eq!(whole, written.batches.len());
                         continue;
@@ -401,7 +403,7 @@ fn every_bit_of_a_closed_log_flipped_changes_nothing_or_is_told() {
             if report.damage.is_some() {
                 told += 1;
             } else if records(&report) < all || report.verdict != Verdict::Clean {
-                // Only records after the last marker can be cut off by the flipped bit.
+                // The flipped bit can only make the recovery cut off records after the last marker.
                 assert!(
                     matches!(report.verdict, Verdict::MaybeAcked { .. }),
                     "{name} {bit}: {}",
@@ -624,8 +626,8 @@ fn bytes_made_to_look_like_batches_stay_payload() {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, options());
     append_sync(&mut opened, batch(0, 1, 100));
-    // The payload repeats bytes of the log's first batch. The test then overwrites the payload's end with
-    // zeros.
+    // The payload imitates batches: it repeats bytes of the log's first batch. The test then overwrites the
+    // payload's end with zeros.
     let name = "00000000000000000000.seg";
     let bytes = disk.content(name)[4096..4096 + 232].repeat(9);
     let mut forged = record(1, 1, 0);

@@ -1,4 +1,4 @@
-//! The duty of writing the log passes between the log thread and the thread that appends.
+//! Tests how the log thread and the appending thread pass the duty of writing the log to each other.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -45,7 +45,7 @@ fn take(opened: &mut Opened, index: &mut u64) -> Duty {
     }
 }
 
-/// Closes the log.
+/// Closes the log, so that the test can open it again.
 fn close(opened: Opened) {
     drop(opened.log);
     opened.appender.close().unwrap();
@@ -153,7 +153,7 @@ fn another_thread_may_hold_the_duty_while_the_appender_appends() {
     assert_eq!(reopened(&dir), index);
 }
 
-/// Returns the number of records that an opening finds.
+/// Opens the log again and returns the number of records that the opening finds.
 fn reopened(dir: &tempfile::TempDir) -> u64 {
     let mut records = 0;
     let disk = Arc::new(Disk::open(dir.path()).unwrap());

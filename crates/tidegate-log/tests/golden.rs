@@ -1,4 +1,4 @@
-//! The log's format is fixed: the logs kept in `tests/golden` open, and the same appends
+//! Tests that the log's format stays as it is: the logs kept in `tests/golden` open, and the same appends
 //! produce the same bytes.
 //!
 //! `v1-closed` and `v1-crashed` are whole logs. `v1` holds a small log as annotated hexadecimal, so that a
@@ -36,7 +36,7 @@ fn quiet() -> Options {
 }
 
 /// Returns a simulated disk with a log of three segments, with several groups, kinds and terms, short and
-/// long payloads, and one released segment.
+/// long payloads, and one released segment, so that the kept files cover the whole format.
 fn written(closed: bool) -> SimDisk {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, quiet());
@@ -57,8 +57,8 @@ fn written(closed: bool) -> SimDisk {
     disk.crash(true, |_, _| true)
 }
 
-/// Returns the files that belong to the log permanently. Spares vary in number, and the reserve
-/// holds no content.
+/// Returns the files that hold the log's content, for the comparison with the kept ones. Leaves out spare
+/// segments, because their number varies, and the reserve file, because it holds no content.
 fn files(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
     let names = disk.list().unwrap();
     let used = verify(&disk.copy()).unwrap().segments;

@@ -32,8 +32,8 @@ fn len(index: u64) -> usize {
     (index.wrapping_mul(2_654_435_761) % 3000) as usize
 }
 
-/// The process to kill: appends records until the test kills it, and reports the durable index on standard
-/// output. Run as an ordinary test it returns at once.
+/// The process that the tests kill: appends records until its end, and reports the durable index on standard
+/// output. As an ordinary test, returns at once.
 #[test]
 fn child() {
     let (Ok(dir), Ok(from)) = (std::env::var(DIR), std::env::var(FROM)) else {

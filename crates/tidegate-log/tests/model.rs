@@ -1,8 +1,9 @@
-//! Random appends, syncs, releases, crashes and restarts, compared with a simple model of the log's content.
+//! Compares the log with a simple model of its content, during random appends, syncs, releases, crashes and
+//! restarts.
 //!
-//! A crash keeps a random part of the bytes not yet durable. After each restart all durable records are
-//! there, in order and unchanged. The other survivors are whole batches from the front. No record that was
-//! released or cut off comes back.
+//! A crash keeps a random part of the bytes not yet durable. After each restart the log must have all
+//! durable records, in order and unchanged. Of the other batches, the log may have the first ones as wholes.
+//! No released and no cut-off record may come back.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -123,7 +124,7 @@ impl World {
     }
 
     /// Appends a batch, and waits until its sync hangs. If the keeper thread has not yet allocated the
-    /// segment that the batch needs, appends nothing and does not wait: then perhaps no sync would ever hang.
+    /// segment for the batch, appends nothing and does not wait, because no sync might ever hang then.
     fn unsynced_append(&mut self) {
         let records: Vec<_> = (0..2).map(|k| record(1, self.index + k, 700)).collect();
         if let Ok(appended) = self.opened.appender.append(Append::new(records.clone())) {
@@ -135,8 +136,7 @@ impl World {
     }
 
     fn crash(&mut self, chance: u64) {
-        // Records that are durable at this point are durable in the crash image, too, because the test takes
-        // the image later.
+        // The crash image comes later, so all records that are durable at this point must survive in it.
         self.durable = self.durable.max(self.opened.log.durable());
         let mut state = chance | 1;
         self.reopen(|disk| {

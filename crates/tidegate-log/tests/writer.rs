@@ -57,7 +57,7 @@ fn appended_records_are_read_back_before_and_after_a_restart() {
     assert_eq!(told, wrote.collect::<Vec<_>>());
     check(&again.log);
 
-    // A scan of the whole log returns all records again.
+    // A scan of the whole log must return all records again.
     let (mut at, mut scanned) = (again.recovery.first, Vec::new());
     loop {
         let chunk = again.log.reader().scan(at, 5000).unwrap();
@@ -270,7 +270,7 @@ fn a_full_disk_is_told_before_anything_is_accepted_and_passes() {
     let last = last.unwrap();
     assert!(opened.log.failure().is_none());
     opened.log.reader().read(last.records[0], None).unwrap();
-    // The disk has no space left, and a release frees some nevertheless.
+    // The disk has no space left. A release of a segment must free some nevertheless.
     disk.set_capacity(Some(0));
     let oldest = opened.log.segments()[0].segment;
     opened.log.release(oldest).unwrap();
@@ -459,14 +459,14 @@ fn a_check_goes_through_part_by_part_and_over_what_is_damaged() {
         .unwrap();
     let (_, lost) = check();
     assert_eq!(lost, [places[1].records[0]..places[1].end]);
-    // The check also finds damage, and goes on, if the disk cannot read a sector.
+    // The check must also report a sector that the disk cannot read, and go on.
     let bad = 4096 + places[2].records[0].get() as usize + 100;
     disk.spoil("00000000000000000000.seg", bad..bad + 512);
     let (_, lost) = check();
     let is_lost = |n: usize| lost.iter().any(|l| l.contains(&places[n].records[0]));
     assert!(is_lost(1) && is_lost(2), "{lost:?}");
     assert!(!is_lost(0) && !is_lost(3), "{lost:?}");
-    // The records before the bad sector can still be read.
+    // The reader must still return the records before the bad sector.
     let scan = |n: usize| reader.scan(places[n].at, 1 << 20);
     assert!(matches!(scan(2), Err(ReadError::Io(_))));
     assert_eq!(scan(0).unwrap().records[0].0, places[0].records[0]);

@@ -19,7 +19,7 @@ pub(crate) fn options() -> Options {
     options.marker_after(Duration::from_secs(3600))
 }
 
-/// Waits until `done` returns true.
+/// Waits until `done` returns true, and fails the test if that takes too long.
 pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
     let deadline = deadline();
     while !done() {
@@ -39,7 +39,8 @@ pub(crate) fn record(group: u32, index: u64, len: usize) -> Record {
     }
 }
 
-/// Returns the payload of the record that [`record`] returns for the same arguments.
+/// Returns the payload of the record that [`record`] returns for the same arguments, so that a test can
+/// check a read.
 pub(crate) fn payload(group: u32, index: u64, len: usize) -> Bytes {
     let mut state = u64::from(group) << 32 ^ index ^ 0x9e37_79b9;
     let bytes = (0..len).map(|_| {
@@ -56,7 +57,7 @@ pub(crate) fn open(disk: &SimDisk, options: Options) -> (Opened, Vec<RecordInfo>
     try_open(disk, options).unwrap()
 }
 
-/// Opens the log like [`open`], or returns the error.
+/// Opens the log like [`open`], or returns the error, for tests that expect one.
 pub(crate) fn try_open(
     disk: &SimDisk,
     options: Options,
@@ -89,7 +90,7 @@ pub(crate) fn append(opened: &mut Opened, records: Vec<Record>) -> Appended {
     }
 }
 
-/// Appends the records as one batch, and waits until it is durable.
+/// Appends the records as one batch, and waits until the batch is durable.
 pub(crate) fn append_sync(opened: &mut Opened, records: Vec<Record>) -> Appended {
     let appended = append(opened, records);
     assert!(opened.log.wait_durable(appended.end, deadline()).unwrap());

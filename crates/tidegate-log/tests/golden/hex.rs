@@ -20,7 +20,7 @@ use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
-/// The number of bytes on a line of a fixture.
+/// The number of bytes that a line of a fixture shows.
 const LINE: usize = 32;
 /// The shortest run of zeros, in bytes, that a fixture omits.
 const ZEROS: usize = 64;
@@ -126,7 +126,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// A reader that takes fields from the front of the bytes, and writes each to the fixture.
+/// Takes fields from the front of the bytes, and writes each field to the fixture.
 pub(crate) struct Fields<'a> {
     pub(crate) rest: &'a [u8],
     pub(crate) text: &'a mut Text,
@@ -178,7 +178,7 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// Returns the bytes of a short section as one list.
+    /// Returns the bytes of a short section as one list, with zeros between the runs.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let end = |(at, bytes): &(u64, Vec<u8>)| *at + bytes.len() as u64;
         let len = self
@@ -193,7 +193,8 @@ impl Section {
         all
     }
 
-    /// Creates the file of the section, sparse between the runs.
+    /// Creates the file that the section describes, for a test that opens it. The file is sparse between the
+    /// runs.
     pub(crate) fn restore(&self, to: &Path) {
         let mut file = fs::File::create(to).unwrap();
         file.set_len(self.length.unwrap_or(0)).unwrap();

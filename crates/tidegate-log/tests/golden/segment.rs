@@ -1,4 +1,5 @@
-//! A log's files as annotated text, with the fields and offsets of docs/log-format.md.
+//! Writes a log's files as annotated text, with the fields and offsets of docs/log-format.md, for the golden
+//! tests.
 
 // Each of the crates that share this file uses only a part of it.
 #![allow(dead_code)]
@@ -77,7 +78,7 @@ fn batch(head: &[u8], text: &mut Text) {
     f.number(4, "flags");
 }
 
-/// Writes the fields of the record at offset `at`, and returns the offset of the next record.
+/// Writes the fields of the record at offset `at` to the text, and returns the offset of the next record.
 fn one(file: &[u8], at: usize, text: &mut Text, record: &dyn Fn(u8, &[u8], &mut Text)) -> usize {
     let (kind, len) = (file[at + 12], number(&file[at + 4..at + 8]) as usize);
     let end = at + RECORD + len.next_multiple_of(8);
@@ -95,12 +96,12 @@ fn one(file: &[u8], at: usize, text: &mut Text, record: &dyn Fn(u8, &[u8], &mut 
     end
 }
 
-/// Writes the payload of a record as bytes without further fields.
+/// Writes the payload of a record to the text as bytes, for records without known fields.
 pub(crate) fn plain(_: u8, payload: &[u8], text: &mut Text) {
     text.bytes(payload, "payload");
 }
 
-/// Writes the fields of the catalog's file.
+/// Writes the fields of the catalog's file to the text.
 pub(crate) fn catalog(file: &[u8], text: &mut Text) {
     text.length(file.len() as u64);
     let mut f = Fields::new(file, text);
