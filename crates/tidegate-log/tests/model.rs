@@ -2,8 +2,8 @@
 //! restarts.
 //!
 //! A crash keeps a random part of the bytes not yet durable. After each restart the log must have all
-//! durable records, in order and unchanged. Of the other batches, the log may have the first ones as wholes.
-//! No released and no cut-off record may come back.
+//! durable records, in order and unchanged. The log may also have the first of the other batches, each as a
+//! whole. No released and no cut-off record may come back.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]

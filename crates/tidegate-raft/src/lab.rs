@@ -1,9 +1,10 @@
-//! Ways of writing replicated streams that only measurements use, behind the feature `lab`.
+//! Settings that make the server write replicated streams as nats-server does, for measurements only, behind
+//! the feature `lab`.
 //!
-//! This module defines the steps between the way in which nats-server 2.12 writes a replicated stream and the
-//! way in which this server does. `tidegate-bench raft` compares these steps. Each step says which parts of
-//! the product it leaves out, and why it stands for nats-server. Without the feature [`Lab`] has no field,
-//! and each of its methods returns a constant, the product's answer, which the compiler knows.
+//! This module defines the steps between the way in which nats-server 2.12 writes a replicated stream and
+//! the way in which this server does. `tidegate-bench raft` compares these steps. Each step says which parts
+//! of the product it leaves out, and why it stands for nats-server. Without the feature, [`Lab`] has no
+//! field and each of its methods returns the product's constant answer, so the product pays nothing for it.
 //!
 //! The steps are those of nats-server's pull request 7355 ("Raft batching"), read in its code: nats-server
 //! proposes an incoming message under the lock that its Raft node holds while it writes and syncs its log, so
@@ -22,24 +23,26 @@ pub use fixed::{FixedEntries, FixedEntriesError};
 #[cfg(feature = "lab")]
 pub use step::{RaftStep, RaftStepError};
 
-/// The settings by which a measured server deviates from the product; see the [module](self).
+/// The settings by which a measured server deviates from the product, to compare ways of replication; see
+/// the [module](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lab {
-    /// The step between nats-server's way of writing replicated streams and the product's that the measured
-    /// nodes take.
+    /// The way in which the measured nodes write replicated streams: a step between nats-server's way and
+    /// the product's.
     #[cfg(feature = "lab")]
     pub raft_step: RaftStep,
-    /// The fixed bounds on the commands in an entry and on the entries in flight; `None` if the engine
-    /// chooses the size of entries.
+    /// Fixed bounds on the commands in an entry and on the entries in flight, to compare them with the
+    /// engine's choice; `None` if the engine chooses.
     #[cfg(feature = "lab")]
     pub fixed_entries: Option<FixedEntries>,
-    /// The time that a simulated slow disk adds to each sync of the log.
+    /// The time that a simulated slow disk adds to each sync of the log, to measure replication on slower
+    /// disks.
     #[cfg(feature = "lab")]
     pub sync_delay: Duration,
 }
 
 impl Lab {
-    /// The settings of the product: without any deviation.
+    /// The settings of the product, without any deviation for a measurement.
     pub const NONE: Self = Self {
         #[cfg(feature = "lab")]
         raft_step: RaftStep::All,
@@ -67,19 +70,21 @@ impl Lab {
     }
 
     /// Returns whether the leader lets commands that do not fit into a full entry join the commands that
-    /// arrive later, and makes no entry of their own for them.
+    /// arrive later, as the product does, instead of making an entry of their own for them.
     #[must_use]
     pub const fn carries_over(self) -> bool {
         true
     }
 
-    /// Returns whether the leader proposes an entry only once the entry before it is durable.
+    /// Returns whether the leader proposes an entry only once the entry before it is durable, as nats-server
+    /// does.
     #[must_use]
     pub const fn one_at_a_time(self) -> bool {
         false
     }
 
-    /// Returns whether the log delays a sync for callers that it expects to return with the next record.
+    /// Returns whether the log delays a sync for callers that it expects to return with the next record, as
+    /// the product's does.
     #[must_use]
     pub const fn anticipates(self) -> bool {
         true
@@ -109,25 +114,28 @@ impl Lab {
     }
 
     /// Returns whether the leader lets commands that do not fit into a full entry join the commands that
-    /// arrive later, and makes no entry of their own for them.
+    /// arrive later, as the product does, instead of making an entry of their own for them.
     #[must_use]
     pub const fn carries_over(self) -> bool {
         self.raft_step.carries_over()
     }
 
-    /// Returns whether the leader proposes an entry only once the entry before it is durable.
+    /// Returns whether the leader proposes an entry only once the entry before it is durable, as nats-server
+    /// does.
     #[must_use]
     pub const fn one_at_a_time(self) -> bool {
         self.raft_step.one_at_a_time()
     }
 
-    /// Returns whether the log delays a sync for callers that it expects to return with the next record.
+    /// Returns whether the log delays a sync for callers that it expects to return with the next record, as
+    /// the product's does.
     #[must_use]
     pub const fn anticipates(self) -> bool {
         self.fixed_entries.is_none() && self.raft_step.anticipates()
     }
 
-    /// Returns whether the leader writes and syncs each message a second time when it applies the message.
+    /// Returns whether the leader writes and syncs each message a second time when it applies the message,
+    /// as nats-server does.
     #[must_use]
     pub const fn writes_twice(self) -> bool {
         self.raft_step.writes_twice()

@@ -1,9 +1,10 @@
-//! The Raft groups of a node: its membership in each group, and the data directory. All groups of a node
-//! share one log.
+//! Replicates the streams of a node in Raft groups: the node's membership in each group, and the data
+//! directory. All groups of a node share one log.
 //!
-//! [`replica`] is one member of one group, around the consensus of the crate `raft`, and pure. [`store`] is
-//! the data directory: the log, the checkpoints of each group, and the release of log segments that no group
-//! needs. [`catchup`] is the protocol by which a member fetches the state of another member, and pure.
+//! [`replica`] is one member of one group, pure code around the consensus of the crate `raft`. [`store`]
+//! keeps the data directory: it writes the log and the checkpoints of each group, and releases log segments
+//! that no group needs. [`catchup`] is the protocol by which a member fetches the state of another member,
+//! as pure code.
 //!
 //! ```
 //! use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! The giver: answers the questions of other members that fetch this node's state, a bounded part in each
-//! turn of the event loop.
+//! The giver: answers the questions of other members that fetch this node's state. It does a bounded part of
+//! the work in each turn of the event loop, so that it does not delay the other work.
 
 use std::collections::VecDeque;
 
@@ -10,17 +10,17 @@ use crate::replica::Index;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
-/// The length in bytes from which on the giver adds no further message to an answer. The last message that it
-/// adds may make the answer longer than this.
+/// The length in bytes from which on the giver adds no further message to an answer. The last added message
+/// may make the answer longer than this bound.
 const ANSWER_BYTES: usize = 256 * 1024;
-/// The greatest number of questions that wait at the giver. It drops further questions, because the asking
-/// member repeats a question that gets no answer.
+/// The greatest number of questions that wait at the giver, which bounds its memory. The giver drops further
+/// questions, because the asking member repeats a question that gets no answer.
 const ASKS_MAX: usize = 64;
 
 /// The result of an attempt to read a message of a stream for an answer.
 #[derive(Debug)]
 pub enum Read {
-    /// The message is read. It has the form of an entry that holds only this message.
+    /// The store has read the message. The bytes have the form of an entry that holds only this message.
     Ready(Bytes),
     /// The store is still reading the message: the giver asks the store again in the next turn of the event
     /// loop.
@@ -29,18 +29,18 @@ pub enum Read {
     Gone,
 }
 
-/// The data of this node from which a [`Giver`] answers.
+/// The data of this node from which a [`Giver`] answers other members.
 pub trait Source {
     /// Reads at most `len` bytes, from `offset` on, of the checkpoint as of the entry `index`, or of the
     /// newest checkpoint if `index` is [`Index::ZERO`]. Returns the checkpoint's index, its length in bytes,
-    /// and the bytes read.
+    /// and the bytes read; `None` if this node has no such checkpoint.
     fn state(&mut self, index: Index, offset: u64, len: usize) -> Option<(Index, u64, Vec<u8>)>;
 
     /// Returns the number of the stream's first message with the number `from` or a higher one; `None` if the
     /// stream has no such message.
     fn next(&mut self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq>;
 
-    /// Reads the message of this stream with the number `seq`.
+    /// Reads the message of this stream with the number `seq`, for an answer to another member.
     fn message(&mut self, stream: StreamNumber, seq: StreamSeq) -> Read;
 }
 
@@ -66,14 +66,14 @@ impl Giver {
         }
     }
 
-    /// Returns whether no question of another member waits for an answer.
+    /// Returns whether no question of another member waits for an answer, so that the caller need not poll.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.asks.is_empty()
     }
 
-    /// Returns the next answer and the member that asked for it. Returns `None` if no question waits, or if
-    /// the store is still reading a message for the answer.
+    /// Returns the next answer, for the caller to send, and the member that asked for it. Returns `None` if
+    /// no question waits, or if the store is still reading a message for the answer.
     pub fn poll(&mut self, source: &mut dyn Source) -> Option<(u64, Bytes)> {
         let &(to, ask) = self.asks.front()?;
         let answer = match ask {

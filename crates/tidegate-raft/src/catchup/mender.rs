@@ -1,5 +1,5 @@
-//! The mender: fetches messages that are damaged in this node's log from the other members. It asks one
-//! member after the other.
+//! The mender: fetches messages that are damaged in this node's log from the other members, so that readers
+//! can have them again. The mender asks one member after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,13 +12,15 @@ use tidegate_stream::schema::sequence::StreamSeq;
 use super::wire::{Answer, Ask};
 use crate::replica::Index;
 
-/// The time for which the mender waits for an answer. Then it asks the next member for the same message.
+/// The time for which the mender waits for an answer. Afterwards the mender asks the next member for the
+/// message.
 const NEXT: Duration = Duration::from_secs(1);
-/// The greatest number of the mender's questions that may be without an answer at a time. It is lower than
-/// the number of questions that an asked member queues.
+/// The greatest number of the mender's questions that may be without an answer at a time. The number is
+/// lower than the bound on the questions that an asked member queues, so that the member drops none.
 const ASKED_MAX: usize = 32;
-/// The greatest number of damaged messages that the mender fetches at a time, and the greatest number that it
-/// remembers as lost on all members. A further damaged message waits until a reader finds its damage again.
+/// The greatest number of damaged messages that the mender fetches at a time, and the greatest number that
+/// it remembers as lost on all members. The mender ignores further damaged messages until a reader finds
+/// their damage again.
 const MESSAGES_MAX: usize = 4096;
 
 /// Asks the other members for each damaged message until the message has arrived, or until all members lack
@@ -32,13 +34,14 @@ pub struct Mender {
 
 #[derive(Debug)]
 struct Wanted {
-    /// The index in `others` of the member that the mender asks next for the message, and (`at`) the time at
-    /// which it does so.
+    /// The place in `others` of the member that the mender asks next for the message. The mender asks at the
+    /// time `at`.
     next: usize,
     at: Time,
-    /// True while a question for the message has no answer yet.
+    /// True while the mender's question for the message has no answer yet.
     asked: bool,
-    /// The members that have answered that they, too, lack the message.
+    /// The members that have answered that they lack the message. Once all other members are here, the
+    /// message is lost.
     without: BTreeSet<u64>,
 }
 
@@ -53,8 +56,8 @@ impl Mender {
         }
     }
 
-    /// Notes that a message of a stream is damaged in this member's log. Returns whether another member may
-    /// have the message.
+    /// Notes that a message of a stream is damaged in this member's log, so that the mender fetches it.
+    /// Returns whether another member may have the message.
     pub fn handle_damaged(&mut self, now: Time, stream: StreamNumber, seq: StreamSeq) -> bool {
         if self.lost.contains(&(stream, seq)) || self.others.is_empty() {
             return false;
@@ -70,9 +73,9 @@ impl Mender {
         true
     }
 
-    /// Returns the next question and the member to ask; `None` if no question is due. `applied` is the last
-    /// entry that this member has applied; the question names this entry, because only a member that has
-    /// applied it, too, can answer.
+    /// Returns the next question, for the caller to send, and the member to ask; `None` if no question is
+    /// due. `applied` is the last entry that this member has applied; the question names this entry, because
+    /// only a member that has applied it, too, can answer.
     pub fn poll(&mut self, now: Time, applied: Index) -> Option<(u64, Ask)> {
         let more = self.asks_more();
         let is_due = |w: &Wanted| w.at <= now && (w.asked || more);
@@ -100,8 +103,8 @@ impl Mender {
         these.map(|w| w.at).min().unwrap_or(Time::NEVER)
     }
 
-    /// Returns whether the mender may ask for a further message: fewer than [`ASKED_MAX`] of its questions
-    /// are without an answer.
+    /// Returns whether the mender may ask for a further message, because fewer than [`ASKED_MAX`] of its
+    /// questions are without an answer.
     fn asks_more(&self) -> bool {
         self.wanted.values().filter(|w| w.asked).count() < ASKED_MAX
     }

@@ -1,5 +1,5 @@
-//! The protocol by which a member fetches the state of another member, if no member's log reaches back to its
-//! own position. Pure.
+//! The protocol by which a member fetches the state of another member, because no member's log reaches back
+//! to its own position. The code is pure: the caller sends and reads.
 //!
 //! The member that needs the state ([`Taker`]) asks one question at a time, and repeats the question until
 //! the asked member answers. The asked member answers from its own data ([`Giver`]) and keeps nothing between

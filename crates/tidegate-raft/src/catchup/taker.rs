@@ -1,5 +1,5 @@
-//! The taker: fetches the state of another member. It asks one question at a time, and repeats the question
-//! until that member answers.
+//! The taker: fetches the state of another member, for a member that no log can bring up to date. The taker
+//! asks one question at a time, and repeats the question until the other member answers.
 
 use std::time::Duration;
 
@@ -12,14 +12,17 @@ use tidegate_stream::stream::{Filter, Place, Streams};
 use super::wire::{Answer, Ask};
 use crate::replica::{EntryId, Index};
 
-/// The time for which the taker waits for an answer. Then it repeats the question.
+/// The time for which the taker waits for an answer. Afterwards the taker repeats the question, because the
+/// network may have lost it.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The greatest number of messages of the new state that the taker examines in one turn of the event loop.
+/// The greatest number of messages of the new state that the taker examines in one turn of the event loop,
+/// so that it does not delay the other work.
 const TURN_MESSAGES: usize = 16 * 1024;
-/// The greatest number of consecutive message numbers for which the taker asks in one question.
+/// The greatest number of consecutive message numbers for which the taker asks in one question, so that the
+/// giver's work for it is bounded.
 const ASKED_MAX: u64 = 16 * 1024;
-/// The greatest length of a checkpoint in bytes that the taker accepts. No real checkpoint reaches it: 10
-/// million messages take some 200 MB.
+/// The greatest length of a checkpoint in bytes that the taker accepts. No real checkpoint reaches this
+/// length: 10 million messages take some 200 MB.
 const STATE_BYTES_MAX: u64 = 64 << 30;
 
 /// The messages that this member's log has already, so that the taker does not fetch them.
@@ -27,8 +30,8 @@ pub trait Own {
     /// Returns the place of this message in this member's log; `None` if the log lacks the message.
     fn place(&self, stream: StreamNumber, seq: StreamSeq) -> Option<Place>;
 
-    /// Returns the number of the first message of this stream that this member's log has, with the number
-    /// `from` or a higher one.
+    /// Returns the number of the first message from the number `from` on that this member's log has of the
+    /// stream. The taker's question ends before that message.
     fn next(&self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq>;
 }
 
@@ -42,13 +45,14 @@ impl Own for Streams {
     }
 }
 
-/// The content of an answer that the taker leaves to the caller.
+/// The content of an answer that the taker hands to the caller, because only the caller can decode or append
+/// it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
     /// The caller has nothing to do: the answer is one part of the checkpoint, or does not match the
     /// question.
     Nothing,
-    /// The answer completed the checkpoint, which has these bytes. The caller decodes them, and calls
+    /// The answer completed the checkpoint. The caller decodes these bytes of the checkpoint, and calls
     /// [`Taker::handle_state`], or [`Taker::handle_refused`] if it cannot decode them.
     State(Vec<u8>),
     /// The answer holds messages of a stream, each with its number. The caller appends the messages to the
@@ -66,7 +70,8 @@ pub struct Taker {
 
 #[derive(Debug)]
 enum Phase {
-    /// The taker is fetching a checkpoint: the index of the checkpoint's last entry, and its bytes so far.
+    /// The taker is fetching a checkpoint. It has the index of the checkpoint's last entry, and the
+    /// checkpoint's first bytes.
     State { index: Index, bytes: Vec<u8> },
     /// The taker has a checkpoint, and is fetching the messages of the checkpoint's streams.
     Messages(Box<Coming>),
@@ -78,11 +83,12 @@ struct Coming {
     /// The last entry that the fetched state includes.
     entry: EntryId,
     streams: Streams,
-    /// The stream and the number of the message that the taker examines next: does this member's log have it?
+    /// The stream and the number of the message that the taker examines next: it asks for the message if
+    /// this member's log lacks it.
     cursor: (StreamNumber, StreamSeq),
     /// True once the taker has examined all messages of the fetched state.
     through: bool,
-    /// The number of messages that the taker has fetched for this state.
+    /// The number of messages that the taker has fetched for this state, for the report of the catch-up.
     fetched: u64,
     /// The number of fetched messages that already have a place in this member's log.
     placed: u64,
@@ -110,8 +116,8 @@ impl Taker {
     }
 
     /// Returns the question that the caller must send now, and the member to which it goes. Returns `None`
-    /// while an answer is awaited, and if no message of the state is missing. The taker asks for no message
-    /// that `own` has.
+    /// while the taker waits for an answer, and if no message of the state is missing. The taker asks for no
+    /// message that `own` has.
     pub fn poll(&mut self, now: Time, own: &dyn Own) -> Option<(u64, Ask)> {
         if let Some((ask, until)) = &mut self.asked {
             if *until > now {
@@ -131,8 +137,8 @@ impl Taker {
         Some((self.from, ask))
     }
 
-    /// Returns the time at which the caller must call [`Taker::poll`] again. This is at once if the taker has
-    /// messages left to examine.
+    /// Returns the time at which the caller must call [`Taker::poll`] again. If the taker has messages left
+    /// to examine, the time is now.
     #[must_use]
     pub fn deadline(&self) -> Time {
         match (&self.asked, &self.phase) {
@@ -143,7 +149,7 @@ impl Taker {
     }
 
     /// Handles an answer of the asked member. An answer that does not match the question in flight has no
-    /// effect.
+    /// effect, because it may be late or repeated.
     pub fn handle_answer(&mut self, answer: Answer) -> Taken {
         let Some((asked, _)) = self.asked else {
             return Taken::Nothing;
@@ -244,8 +250,8 @@ impl Taker {
         self.asked = Some((ask, now + AGAIN));
     }
 
-    /// Notes the place of a fetched message in this member's log. Returns the message's size in bytes, as its
-    /// stream counts it.
+    /// Notes the place of a fetched message in this member's log, so that the new state refers to that
+    /// place. Returns the message's size in bytes, as its stream counts it.
     pub fn handle_placed(&mut self, stream: StreamNumber, seq: StreamSeq, place: Place) -> u32 {
         let Phase::Messages(coming) = &mut self.phase else {
             return 0;
@@ -256,7 +262,8 @@ impl Taker {
         bytes.map_or(0, |m| m.bytes)
     }
 
-    /// Returns the number of messages fetched for this state that already have a place in this member's log.
+    /// Returns the number of messages fetched for this state that already have a place in this member's log,
+    /// for the caller's progress.
     #[must_use]
     pub fn placed(&self) -> u64 {
         match &self.phase {
@@ -265,8 +272,8 @@ impl Taker {
         }
     }
 
-    /// Returns whether the fetched state is complete: the taker has examined all messages of the state, and
-    /// waits for no answer.
+    /// Returns whether the fetched state is complete, so that the member can take it over: the taker has
+    /// examined all messages of the state, and waits for no answer.
     #[must_use]
     pub fn is_done(&self) -> bool {
         matches!(&self.phase, Phase::Messages(coming) if coming.through && self.asked.is_none())
@@ -379,7 +386,7 @@ impl Coming {
 }
 
 /// Returns the last number of a run of missing messages that starts at `first`: the number before the next
-/// message that `own` has. The run has at most [`ASKED_MAX`] numbers.
+/// message that `own` has. The run has at most [`ASKED_MAX`] numbers, so that one question can ask for it.
 fn last_missing(stream: StreamNumber, first: StreamSeq, own: &dyn Own) -> StreamSeq {
     let end = first.after(ASKED_MAX);
     let known = own.next(stream, first.next());

@@ -18,7 +18,7 @@ use tidegate_stream::schema::sequence::StreamSeq;
 
 use crate::replica::Index;
 
-/// A question of a member for data that it lacks, to another member that has this data.
+/// A question of a member that catches up, to another member that has the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// The question for a part of a checkpoint.
@@ -30,10 +30,10 @@ pub enum Ask {
     },
     /// The question for messages of a stream, by their numbers.
     Messages {
-        /// The index of an entry that the asked member must have applied before it answers: only then does it
-        /// know which messages exist.
+        /// The index of an entry that the asked member must have applied before it answers: only then does
+        /// the asked member know which messages exist.
         index: Index,
-        /// The id of the stream.
+        /// The id of the stream to which the messages belong.
         stream: StreamNumber,
         /// The number of the first message that the asking member wants.
         first: StreamSeq,
@@ -42,10 +42,10 @@ pub enum Ask {
     },
 }
 
-/// The answer of a member to a question.
+/// The answer of a member to a question of a member that catches up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A part of a checkpoint.
+    /// The answer with a part of a checkpoint.
     State {
         /// The index of the last entry in the checkpoint from which this part comes.
         index: Index,
@@ -56,15 +56,15 @@ pub enum Answer {
         /// The bytes of this part of the checkpoint.
         bytes: Bytes,
     },
-    /// Messages of a stream.
+    /// The answer with messages of a stream.
     Messages {
-        /// The id of the stream.
+        /// The id of the stream to which the messages belong.
         stream: StreamNumber,
-        /// The number of the first message that the question asked for, from which on the answer covers all
-        /// numbers.
+        /// The number of the first message that the question asked for. The answer covers all numbers from
+        /// it on.
         first: StreamSeq,
-        /// The number behind the last message number that the answer covers. A number before it that the
-        /// answer lacks has no message.
+        /// The number behind the last message number that the answer covers. If the answer lacks a number
+        /// before it, the stream has no message of that number.
         next: StreamSeq,
         /// The messages, each with its number and in the form of an entry that holds only this message.
         messages: Vec<(StreamSeq, Bytes)>,
@@ -74,9 +74,9 @@ pub enum Answer {
 /// A decoded message of the catch-up protocol: a question or an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A question.
+    /// A question of a member that catches up.
     Ask(Ask),
-    /// An answer.
+    /// An answer to such a member.
     Answer(Answer),
 }
 
@@ -98,7 +98,7 @@ const MESSAGES: u8 = 4;
 const CRC: usize = 4;
 
 impl Ask {
-    /// Encodes the question.
+    /// Encodes the question into the bytes that the asking member sends.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(32);
@@ -137,7 +137,8 @@ pub fn encode_state(index: Index, offset: u64, total: u64, bytes: &[u8]) -> Byte
     sealed(out)
 }
 
-/// Encodes the answer to [`Ask::Messages`], message by message.
+/// Encodes the answer to [`Ask::Messages`], message by message, because the giver may have to wait for a
+/// read between two of them.
 #[derive(Debug)]
 pub struct MessagesEncoder(BytesMut);
 
@@ -156,7 +157,7 @@ impl MessagesEncoder {
         Self(out)
     }
 
-    /// Appends a message to the answer: the message's number, and the command that stored it.
+    /// Appends a message to the answer: the message's number, and the entry that holds only this message.
     pub fn message(&mut self, seq: StreamSeq, command: &[u8]) {
         self.0.put_u64_le(seq.get());
         let len = u32::try_from(command.len());
@@ -165,7 +166,7 @@ impl MessagesEncoder {
         self.0.put_slice(command);
     }
 
-    /// Returns the length of the answer so far, in bytes.
+    /// Returns the length of the answer so far in bytes, by which the giver bounds the answer.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -177,7 +178,8 @@ impl MessagesEncoder {
         self.0.len() == Self::NEXT + 8
     }
 
-    /// Ends the answer: it covers all message numbers before `next`, and those that it lacks have no message.
+    /// Ends the answer and returns its bytes. The answer covers all message numbers before `next`; for a
+    /// number that it lacks, the stream has no message.
     #[must_use]
     pub fn end(mut self, next: StreamSeq) -> Bytes {
         self.0[Self::NEXT..Self::NEXT + 8].copy_from_slice(&next.get().to_le_bytes());
@@ -191,10 +193,10 @@ fn sealed(mut out: BytesMut) -> Bytes {
     out.freeze()
 }
 
-/// Decodes a question or an answer without copying the messages.
+/// Decodes a question or an answer of another member, without copying the messages.
 ///
-/// # Errors
-/// The bytes are neither a question nor an answer, or differ from the bytes that the sender wrote.
+/// # Errors See [`WireError`]: the bytes are neither a question nor an answer, or differ from the bytes that
+/// the sender wrote.
 pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
     let (&kind, _) = bytes.split_first().ok_or(wrong("it is empty"))?;
     if matches!(kind, ASK_STATE | ASK_MESSAGES) {

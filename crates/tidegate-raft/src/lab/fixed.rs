@@ -1,16 +1,16 @@
-//! A fixed number of commands in each entry, and of entries in flight, with which measurements replace the
-//! engine's choice.
+//! Fixed bounds on the commands in an entry and on the entries in flight. Measurements set them in place of
+//! the engine's choice, to compare both.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// The fixed bounds that a measurement sets for each group: on the commands in an entry, and on the entries
-/// in flight. The bound on the bytes of an entry stays that of the product.
+/// in flight. The product's bound on the bytes of an entry still applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FixedEntries {
     /// The greatest number of commands that the leader puts into one entry; at least 1.
     pub commands: u64,
-    /// The greatest number of entries that the leader may have proposed and not applied; at least 1.
+    /// The greatest number of entries in flight: proposed by the leader, and not applied yet; at least 1.
     pub in_flight: usize,
 }
 

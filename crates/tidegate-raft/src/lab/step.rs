@@ -9,13 +9,13 @@ use std::str::FromStr;
 const NATS_ENTRY_COMMANDS: u64 = 4096;
 const NATS_ENTRY_BYTES: u64 = 256 << 10;
 
-/// A step between nats-server's way of writing replicated streams and the product's, which a measured server
-/// takes. The methods of a step name the parts of the product that the step leaves out.
+/// A way in which a measured server writes replicated streams: a step between nats-server's way and the
+/// product's. The methods of a step tell which parts of the product the step leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RaftStep {
     /// Step a, as nats-server works: the leader proposes each command as an entry of its own, and syncs each
-    /// entry alone. It writes and syncs each message once more when it applies the message. Until both syncs
-    /// are done, the leader accepts no other command.
+    /// entry alone. The leader writes and syncs each message once more when it applies the message. Until
+    /// both syncs are done, the leader accepts no other command.
     Baseline,
     /// Step b: the leader proposes and syncs one command at a time, as in `Baseline`, but does not write a
     /// message a second time when it applies the message.
@@ -51,7 +51,7 @@ impl RaftStep {
         Self::All,
     ];
 
-    /// Returns the name of the step on the command line of `tidegate-bench raft`.
+    /// Returns the name by which the command line of `tidegate-bench raft` and its tables know the step.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

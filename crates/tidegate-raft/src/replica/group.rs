@@ -2,11 +2,12 @@
 //! requires.
 //!
 //! Raft returns the records for the log in batches with growing numbers. One append writes a batch, with the
-//! hard state before the entries. The log appends the batches in the order of their numbers. Raft learns that
-//! a batch is persisted once the log is durable to the batch's end, so every committed entry is durable. Raft
-//! runs in its asynchronous mode (`advance_append_async`, `on_persist_ready`), so that the leader takes
-//! proposals during a sync. A leader sends its messages at once. All other members send a message once the
-//! batch with which Raft returned it is durable.
+//! hard state before the entries. The log appends the batches in the order of their numbers. Raft learns
+//! that a batch is persisted once the log is durable to the batch's end, so every committed entry is
+//! durable. Raft runs in its asynchronous mode (`advance_append_async`, `on_persist_ready`), so that the
+//! leader takes proposals during a sync. A leader sends its messages at once. Another member holds each
+//! message back until the batch with which Raft returned the message is durable, because the message
+//! promises that batch.
 
 mod fetch;
 mod install;
@@ -34,42 +35,43 @@ pub use self::fetch::Lagging;
 pub use self::install::{CatchUp, Unneeded};
 pub use self::peers::{PeerProgress, Role, TransferError};
 
-/// The number of ticks without a message of a leader after which a follower of rank 0 stands for election.
-/// The rank is the place of a member in the order in which the members of a group stand.
+/// The number of ticks without a message of a leader after which a follower of rank 0 stands for election. A
+/// member's rank is its place in the order in which the members stand for election.
 pub const ELECTION_TICKS: u64 = 10;
-/// The number of ticks that each rank adds to the time after which a member stands for election. So
-/// candidates do not collide, and no random timeout is needed.
+/// The number of ticks that each rank adds to the time after which a member stands for election. So two
+/// members do not stand at the same time, and Raft needs no random timeout.
 pub const RANK_TICKS: u64 = 3;
-/// The number of ticks between two heartbeats of a leader.
+/// The number of ticks between two heartbeats of a leader, with which it keeps its followers from standing
+/// for election.
 pub const HEARTBEAT_TICKS: u64 = 2;
 /// The greatest number of bytes that an entry may have: more than any useful entry needs, and few enough for
 /// a node's memory and for one message.
 pub const ENTRY_BYTES_MAX: u64 = 64 << 20;
-/// The bytes of entries beyond which a leader adds no further entry to a message. A single larger entry still
-/// gets a message.
+/// The bytes of entries beyond which a leader adds no further entry to a message. The leader sends a single
+/// larger entry nevertheless.
 const MESSAGE_BYTES_MAX: u64 = 256 << 10;
 /// The greatest number of messages with entries that a leader has sent to one follower and that the follower
 /// has not acknowledged. With the bound on a message's bytes, this bounds the memory that the leader needs
 /// for a follower.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// The options of one member of a group.
+/// The options with which a node opens its membership in a group.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     /// The number of the group in the log that all groups of the node share.
     pub group: GroupId,
-    /// The id of this member in the group; never 0.
+    /// The id of this member in the group; never 0, because Raft uses 0 for "no member".
     pub id: u64,
-    /// The ids of all voters of the group, including that of this member.
+    /// The ids of all members that vote in the group, including this member.
     pub voters: Vec<u64>,
-    /// The greatest number of bytes of entries that the leader may have proposed and not applied yet. The
-    /// leader accepts a larger entry if no other entry is in flight.
+    /// The greatest number of bytes of entries that the leader may have proposed and not applied yet, to
+    /// bound its memory. The leader accepts a larger entry if no other entry is in flight.
     pub uncommitted_bytes_max: u64,
-    /// The greatest number of bytes of applied entries that the member keeps in memory. It reads older
-    /// entries from the log.
+    /// The greatest number of bytes of applied entries that the member keeps in memory. For older entries,
+    /// the member reads the log.
     pub tail_bytes_max: u64,
-    /// The greatest number of bytes of entries in one batch for the log. A larger entry gets a batch of its
-    /// own.
+    /// The greatest number of bytes of entries in one batch for the log. The member puts a larger entry into
+    /// a batch of its own.
     pub batch_bytes_max: u64,
     /// The term from which on this member takes part again after it lost its disk, see [`Group::is_whole`];
     /// `None` if it did not lose its disk, or has recovered every entry that it may have acknowledged.
@@ -79,19 +81,21 @@ pub struct GroupOptions {
     pub lab: Lab,
 }
 
-/// The data of a group that a node finds in its log and its checkpoint at its start.
+/// The data of a group that a node finds in its log and its checkpoint at its start, from which the member
+/// continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// The term that this member was in and the vote that it gave there, as the log or the checkpoint records
     /// them.
     pub hard_state: HardState,
-    /// The last entry that this member knows as committed; [`EntryId::ZERO`] if there is none. At the start
-    /// of the node, the member counts all entries up to it as applied.
+    /// The last entry that this member knows as committed; [`EntryId::ZERO`] if there is none. The group
+    /// counts all entries up to it as applied.
     pub applied: EntryId,
     /// The entries behind the entry `applied`, without a gap. The member does not know yet which of them are
     /// committed.
     pub tail: Vec<LoggedEntry>,
-    /// The positions and terms of the group's entries in the log.
+    /// The positions and terms of the group's entries in the log, by which the store finds entries for
+    /// lagging followers.
     pub history: History,
     /// True if the member took over the state as of `applied` from another member and the log does not record
     /// the takeover yet.
@@ -101,17 +105,18 @@ pub struct Restored {
 /// An entry of a group that the log held at the start of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedEntry {
-    /// The entry's index.
+    /// The entry's index: its number in the group's log.
     pub index: Index,
-    /// The entry's term.
+    /// The entry's term: the term of the leader that proposed the entry.
     pub term: Term,
-    /// The log position of the entry's record.
+    /// The log position of the entry's record, at which the store can read the entry.
     pub lsn: Lsn,
     /// The entry's bytes; empty for an entry of Raft itself, with which a leader begins its term.
     pub data: Bytes,
 }
 
-/// A batch: records of a group that the caller must write to the log in one append.
+/// Records of a group that the caller must write to the log in one append, so that a crash keeps all or
+/// none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// The number that Raft gave to the batch. This member reports the number to Raft once the batch is
@@ -119,17 +124,19 @@ pub struct Batch {
     number: u64,
     /// The records of the batch, in the order in which the log must have them.
     pub records: Vec<Record>,
-    /// The number of callers that wait for the entries in the batch.
+    /// The number of callers that wait for the entries in the batch. The log's controller uses the number to
+    /// decide about the sync.
     pub callers: u64,
-    /// The tick in which Raft created the batch, counted from the start of the node. From it the member tells
-    /// how long the disk takes.
+    /// The tick in which Raft created the batch, counted from the start of the node. From the age of its
+    /// batches the member learns that its disk hangs.
     since: u64,
     /// True if the log holds the batch's entries already, and the group writes them again so that the log can
     /// release the old records.
     again: bool,
 }
 
-/// An entry that this member proposed as leader and has not applied yet.
+/// An entry that this member proposed as leader and has not applied yet, with its share of the bytes in
+/// flight.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     index: Index,
@@ -139,18 +146,18 @@ struct Waiting {
 /// A committed entry, which the caller applies before it asks the group for the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// The entry's index.
+    /// The entry's index: its number in the group's log.
     pub index: Index,
-    /// The entry's term.
+    /// The entry's term: the term of the leader that proposed the entry.
     pub term: Term,
-    /// The log position of the entry's record.
+    /// The log position of the entry's record, at which the store can read the entry.
     pub lsn: Lsn,
     /// The entry's bytes; empty for an entry of Raft itself, with which a leader begins its term.
     pub data: Bytes,
 }
 
 impl LoggedEntry {
-    /// Returns the id of the entry: its index and its term.
+    /// Returns the id of the logged entry: its index and its term.
     #[must_use]
     pub const fn id(&self) -> EntryId {
         EntryId {
@@ -171,7 +178,7 @@ impl Committed {
     }
 }
 
-/// The reason why a member refuses a proposal.
+/// The reason why a member refuses to propose an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProposeError {
@@ -185,13 +192,13 @@ pub enum ProposeError {
         /// flight.
         missing_bytes: u64,
     },
-    /// Another member leads.
+    /// This member does not lead its group, and only the leader may propose.
     #[error("this node does not lead its group: ask the leader")]
     NotLeader,
     /// The proposed entry has more than [`ENTRY_BYTES_MAX`] bytes.
     #[error("an entry of {bytes} bytes where at most {ENTRY_BYTES_MAX} are taken: split it")]
     TooLarge {
-        /// The number of bytes of the refused entry.
+        /// The number of bytes of the refused entry, which the caller must split.
         bytes: u64,
     },
 }
@@ -210,7 +217,7 @@ pub struct Group {
     hard_state: HardState,
     /// The group's commit index, as the log will record it once the caller has appended all waiting batches.
     committed_written: Index,
-    /// The batches that the caller must append to the log, in order.
+    /// The batches that the caller must append to the log, in this order.
     outgoing: VecDeque<Batch>,
     outgoing_bytes: u64,
     /// The batches that the caller has appended and that are not yet durable. Each has the position of its
@@ -219,15 +226,17 @@ pub struct Group {
     renewed: Option<renew::Renewed>,
     committed: VecDeque<Committed>,
     outbox: Outbox,
-    /// The entries that this member proposed in the term that it leads, and that it has not applied yet.
+    /// The entries in flight: this member proposed them in the term that it leads, and the caller has not
+    /// taken them to apply.
     proposed: VecDeque<Waiting>,
     uncommitted_bytes: u64,
     /// The term that this member leads; `None` if it does not lead.
     leads: Option<Term>,
-    /// The number of callers that wait for the entries which this member has proposed since Raft returned the
-    /// last batch.
+    /// The number of callers that wait for newly proposed entries, which Raft has not yet returned in a
+    /// batch.
     callers: u64,
-    /// The number of ticks of this member's clock since the start of the node.
+    /// The number of ticks of this member's clock since the start of the node, by which the member measures
+    /// how long its disk takes.
     ticks: u64,
     catch_up: Option<CatchUp>,
     installing: Option<Installing>,
@@ -237,12 +246,12 @@ pub struct Group {
     /// True while the member handles a heartbeat that it must not answer: it cannot take the leader's
     /// entries, so it must not count in the leader's quorum.
     silent: bool,
-    /// The tick before which this member does not stand for election, so that another member can lead; 0
-    /// without such a wait.
+    /// The tick before which this member does not stand for election, so that another member can lead; 0 if
+    /// the member need not wait.
     stands_at: u64,
     /// The commit index at which this member last lost its quorum as a leader, and the number of times that
-    /// it had lost the quorum at this index before. Each further time doubles its wait before it stands
-    /// again.
+    /// it had lost the quorum at this index before. Each further time doubles the member's wait before it
+    /// stands again, so that another member gets its turn.
     gave_way: (Index, u32),
 }
 
@@ -277,7 +286,8 @@ impl Group {
             // Raft refuses its vote to a candidate as long as the member has heard from a leader within this
             // number of ticks.
             election_tick: ELECTION_TICKS as usize,
-            // Raft draws the election timeout at random from this range, which holds only one number.
+            // Raft draws the election timeout at random from this range. The range holds only one number, so
+            // that the rank decides.
             min_election_tick: timeout,
             max_election_tick: timeout + 1,
             heartbeat_tick: HEARTBEAT_TICKS as usize,
@@ -322,7 +332,7 @@ impl Group {
         }
         if restored.installed {
             let record = records::installed(group.options.group, applied);
-            // Raft did not create this batch and does not wait for it, so the batch has no number of Raft.
+            // Raft did not create this batch and does not wait for it, so the batch has the number 0.
             group.put_out(Batch {
                 records: vec![record],
                 ..Batch::default()
@@ -336,14 +346,14 @@ impl Group {
         group
     }
 
-    /// Returns whether this member leads the group.
+    /// Returns whether this member leads the group, and so may propose entries.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.raft.raft.state == StateRole::Leader
     }
 
-    /// Returns whether this member leads, has committed an entry of its own term, and the caller has taken
-    /// all committed entries of earlier terms. Only then does the caller know the current state.
+    /// Returns whether this member leads and the caller knows the current state: the leader has committed an
+    /// entry of its own term, and the caller has taken all committed entries of earlier terms.
     #[must_use]
     pub fn leads_settled(&self) -> bool {
         let before = |c: &Committed| c.term < self.term();
@@ -352,13 +362,13 @@ impl Group {
             && self.raft.raft.commit_to_current_term()
     }
 
-    /// Returns whether this member is the only one of its group.
+    /// Returns whether this member is the only one of its group, and so needs no other member to commit.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.options.voters.len() == 1
     }
 
-    /// Returns the number by which the node's log knows the group.
+    /// Returns the number of the group, by which the node's log tells the groups apart.
     #[must_use]
     pub const fn number(&self) -> GroupId {
         self.options.group
@@ -377,25 +387,28 @@ impl Group {
         self.proposed.len()
     }
 
-    /// Returns whether all records that the group wants to write are appended to the log and durable.
+    /// Returns whether the log has all records of the group durably, so that nothing of the group waits for
+    /// the disk.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.outgoing.is_empty() && self.undurable.is_empty()
     }
 
-    /// Returns the number of ticks of the member's clock since the start of the node.
+    /// Returns the number of ticks of the member's clock since the start of the node, for callers that
+    /// measure time by it.
     #[must_use]
     pub const fn ticks(&self) -> u64 {
         self.ticks
     }
 
-    /// Returns the batches of the group that the caller has not appended to the log yet, in order.
+    /// Returns the batches of the group that the caller has not appended to the log yet, in order, so that
+    /// the caller can reckon the room that they need.
     pub fn outgoing(&self) -> impl Iterator<Item = &Batch> {
         self.outgoing.iter()
     }
 
-    /// Divides these records of the group into batches as the group does, and returns the number of bytes
-    /// that each batch takes in the log.
+    /// Divides records of the group into batches as the group does, and returns the number of bytes that
+    /// each batch takes in the log. So the caller knows before a write whether the log has room.
     #[must_use]
     pub fn batches_of(&self, mut records: &[Record]) -> Vec<u64> {
         let mut batches = Vec::new();
@@ -408,7 +421,7 @@ impl Group {
         batches
     }
 
-    /// Returns the index of the last entry in this member's log, committed or not.
+    /// Returns the index of the last entry in this member's log, whether or not the entry is committed.
     #[must_use]
     pub fn last_index(&self) -> Index {
         Index::new(self.raft.raft.raft_log.last_index())
@@ -483,8 +496,8 @@ impl Group {
         self.outgoing.front()
     }
 
-    /// Notes that the log has accepted the next batch of the group: the batch's records are at the log
-    /// positions `positions`, and the batch ends at `end`.
+    /// Notes that the log has accepted the next batch of the group, so that the group knows where its
+    /// entries are: the records lie at the log positions `positions`, and the batch ends at `end`.
     pub fn handle_appended(&mut self, positions: &[Lsn], end: Lsn) {
         let batch = self.outgoing.pop_front();
         let batch = batch.expect("something was to be appended");
@@ -505,8 +518,8 @@ impl Group {
         self.undurable.push_back((end, batch.number, batch.since));
     }
 
-    /// Notes that the log is durable up to this position, and reports to Raft the batches that are durable
-    /// with it.
+    /// Notes that the log is durable up to this position, and reports to Raft the batches that have become
+    /// durable, so that Raft can commit their entries.
     pub fn handle_durable(&mut self, durable: Lsn) {
         self.place_renewed(durable);
         let count = self.undurable.partition_point(|&(end, ..)| end <= durable);
@@ -543,21 +556,23 @@ impl Group {
         Some(committed)
     }
 
-    /// Returns the bytes of the entry with its record at this log position, if the bytes are still in memory.
+    /// Returns the bytes of the entry with its record at this log position, if the bytes are still in
+    /// memory, to save a read of the log.
     #[must_use]
     pub fn cached(&self, lsn: Lsn) -> Option<&Bytes> {
         self.raft.store().at(lsn)
     }
 
-    /// Reports to Raft that all batches up to the one with Raft's number `number` are durable, and releases
-    /// the messages that waited for these batches.
+    /// Reports to Raft that all batches up to Raft's number `number` are durable, and releases the messages
+    /// that waited for them.
     fn persisted(&mut self, number: u64) {
         self.raft.on_persist_ready(number);
         self.outbox.release(number);
         self.finish_install();
     }
 
-    /// Takes all output of Raft, and distributes it to the batches, the outbox and the committed entries.
+    /// Takes all output of Raft, and distributes it: records into batches, messages into the outbox, and
+    /// committed entries into their queue.
     fn collect(&mut self) {
         while self.raft.has_ready() {
             let mut ready = self.raft.ready();
@@ -661,7 +676,7 @@ impl Group {
             self.divide(batch);
             return;
         }
-        // The batch has no record to write, so it counts as durable together with the batch that precedes it.
+        // The batch has no record to write, so Raft learns of it together with the batch before it.
         let number = batch.number;
         if let Some(last) = self.outgoing.back_mut() {
             last.number = number;
@@ -699,8 +714,8 @@ impl Group {
     }
 }
 
-/// Returns the place in `records` of the first record that does not fit into one append of `batch_bytes_max`
-/// bytes together with the records before it; `None` if all fit.
+/// Returns the place in `records` at which an append of at most `batch_bytes_max` bytes must end; `None` if
+/// all records fit into one append.
 fn over(records: &[Record], batch_bytes_max: u64) -> Option<usize> {
     let mut bytes = 0;
     records.iter().position(|record| {
@@ -709,8 +724,8 @@ fn over(records: &[Record], batch_bytes_max: u64) -> Option<usize> {
     })
 }
 
-/// The greatest number of bytes of committed entries that Raft hands to the member at once; the others follow
-/// in the next round.
+/// The greatest number of bytes of committed entries that Raft hands to the member at once; Raft hands over
+/// the others in the next round.
 const COMMITTED_BYTES_MAX: u64 = 8 << 20;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! The history of a group: the positions of its entries in the log, and the entries' terms. It is enough to
-//! find any entry by a short read, in bounded memory. Pure.
+//! The history of a group: the positions of its entries in the log, and the entries' terms. With the
+//! history, the store finds any entry by a short read, in bounded memory. The code is pure.
 //!
-//! The history keeps the position of one entry for each [`STRIDE_BYTES`] of log, and drops every second
-//! position once there are too many; a reader scans the log between two positions. It keeps terms as runs of
-//! entries. The history forgets the entries of a segment that the log releases: the leader gives the state to
-//! a follower that needs such entries.
+//! To save memory, the history keeps the position of one entry for each [`STRIDE_BYTES`] of log, and drops
+//! every second position once there are too many; a reader scans the log between two positions. The history
+//! keeps terms as runs of entries. The history forgets the entries of a segment that the log releases: the
+//! leader gives the state to a follower that needs such entries.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ const STRIDE_BYTES: u64 = 64 << 10;
 /// drops every second position.
 const POINTS_MAX: usize = 1 << 16;
 
-/// An entry of a group, by its index, and the position of its record in the log.
+/// An entry of a group and the position of its record in the log, at which a reader can begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
     /// The entry's index.
@@ -27,22 +27,23 @@ pub struct Point {
     pub lsn: Lsn,
 }
 
-/// A run of consecutive entries that have the same term.
+/// A run of consecutive entries with the same term: the history stores the term only once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     first: Index,
     term: Term,
 }
 
-/// The approximate positions of a group's entries in the log, and their terms.
+/// Knows the approximate positions of a group's entries in the log, and their terms, for reads of old
+/// entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// The id of the entry before the first entry of the history.
     before: EntryId,
     /// The index of the last entry that the history has.
     last: Index,
-    /// The entries with a known log position, by index; the positions grow, too. The first is the first entry
-    /// of the history.
+    /// The entries with a known log position, by index; the positions grow, too. The first of them is the
+    /// first entry of the history.
     points: VecDeque<Point>,
     /// The number of times that the history has dropped every second position, and so doubled the distance
     /// between them.
@@ -125,8 +126,8 @@ impl History {
         self.terms.get(run.checked_sub(1)?).map(|run| run.term)
     }
 
-    /// Returns the closest entry at this index or before it that has a known position in the log. A reader
-    /// that looks for the entry with this index begins there.
+    /// Returns the place in the log from which a reader must look for the entry with this index: the closest
+    /// entry at this index or before it with a known position.
     #[must_use]
     pub fn locate(&self, index: Index) -> Option<Point> {
         if index > self.last {

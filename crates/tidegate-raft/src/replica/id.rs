@@ -1,6 +1,6 @@
-//! The indices, terms and ids of Raft entries. Pure.
+//! The types of the indices, terms and ids of Raft entries, so that the compiler keeps these numbers apart.
 //!
-//! The crate `raft` and the codecs use plain numbers, and their callers convert these numbers.
+//! The crate `raft` and the codecs use plain numbers. Their callers convert these numbers.
 
 use std::fmt;
 
@@ -9,32 +9,32 @@ use std::fmt;
 pub struct Index(u64);
 
 impl Index {
-    /// The index that stands before the first entry of a group's log.
+    /// The index before the first entry of a group's log, for a log without entries.
     pub const ZERO: Self = Self(0);
 
-    /// Returns the index with this number.
+    /// Returns the index with this number, for callers that have a plain number.
     #[inline]
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Returns the index as a plain number.
+    /// Returns the index as a plain number, for the crate `raft` and for codecs.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Returns the index of the next entry.
+    /// Returns the index of the next entry in the group's log.
     #[inline]
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// Returns the index of the entry before this one. The caller must not ask for it at
-    /// [`ZERO`](Self::ZERO), which has no entry before it.
+    /// Returns the index of the entry before this one. The caller must not call this for
+    /// [`ZERO`](Self::ZERO), because no entry comes before it.
     #[inline]
     #[must_use]
     pub const fn previous(self) -> Self {
@@ -74,17 +74,17 @@ impl fmt::Display for Index {
 pub struct Term(u64);
 
 impl Term {
-    /// The term before the first election.
+    /// The term before the group's first election.
     pub const ZERO: Self = Self(0);
 
-    /// Returns the term with this number.
+    /// Returns the term with this number, for callers that have a plain number.
     #[inline]
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Returns the term as a plain number.
+    /// Returns the term as a plain number, for the crate `raft` and for codecs.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u64 {
@@ -108,10 +108,11 @@ pub struct EntryId {
 }
 
 impl EntryId {
-    /// The id that stands before the first entry of a group: index 0 and term 0.
+    /// The id before the first entry of a group, for a group without entries: index 0 and term 0.
     pub const ZERO: Self = Self::new(0, 0);
 
-    /// Creates an id from a plain index and term, such as the crate `raft`, a log record or a message has.
+    /// Creates an id from a plain index and term, such as those in the crate `raft`, a log record or a
+    /// message.
     #[inline]
     #[must_use]
     pub const fn new(index: u64, term: u64) -> Self {

@@ -1,5 +1,5 @@
-//! The replicated log of a group, pure: takes proposals, returns the records to write in their order, and
-//! returns the committed entries.
+//! Replicates the log of a group as a pure state machine: takes proposals, and returns the records to write,
+//! the messages to send and the committed entries.
 //!
 //! **[`Group::propose`] -> [`Group::poll_append`] -> the log -> [`Group::handle_appended`] ->
 //! [`Group::handle_durable`] -> [`Group::poll_committed`].** Between members: **[`Group::poll_message`] ->

@@ -1,5 +1,5 @@
-//! The outbox of a member: holds messages to other members back until the entries and votes that they promise
-//! are durable. Pure.
+//! The outbox of a member: holds messages to other members back until the entries and votes that they
+//! promise are durable, so that no crash breaks the promise. The code is pure.
 //!
 //! A leader may send its messages at once: each follower counts for the quorum by its own acknowledgement,
 //! and the leader counts once its own log is durable. The messages of other members promise a vote or
@@ -10,18 +10,19 @@ use std::collections::VecDeque;
 
 use raft::eraftpb::{Message, MessageType};
 
-/// A member's messages to other members: those that wait until a batch is durable, and those that the caller
-/// may send; see the [module](self).
+/// Keeps a member's messages to other members, some until a batch is durable, the others until the caller
+/// sends them; see the [module](self).
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// The messages that wait, with the number that Raft gave to the batch which must become durable first.
-    /// The numbers grow.
+    /// The messages held back, with Raft's number of the batch that must become durable first. The numbers
+    /// grow.
     held: VecDeque<(u64, Vec<Message>)>,
     sending: VecDeque<Message>,
 }
 
 impl Outbox {
-    /// Queues messages to other members that this member may send now.
+    /// Queues messages to other members that promise nothing undurable, so that this member may send them
+    /// now.
     pub(super) fn send(&mut self, messages: Vec<Message>) {
         self.sending.extend(messages);
     }
@@ -36,8 +37,8 @@ impl Outbox {
         }
     }
 
-    /// Returns whether the message answers a heartbeat, and the outbox already holds such an answer to the
-    /// same leader in the same term.
+    /// Returns whether the message is one answer too many: it answers a heartbeat, and the outbox already
+    /// holds an answer to this leader in this term.
     fn holds_beat(&self, message: &Message) -> bool {
         let beat = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
         let mut held = self.held.iter().flat_map(|(_, messages)| messages);
@@ -45,8 +46,8 @@ impl Outbox {
     }
 
     /// Releases the messages of all batches up to this number, because these batches are durable. If several
-    /// messages acknowledge entries to one leader in one term, the member sends only the message with the
-    /// highest index.
+    /// messages acknowledge entries to one leader in one term, keeps only the message with the highest
+    /// index, because it acknowledges all earlier entries, too.
     pub(super) fn release(&mut self, number: u64) {
         let count = self.held.partition_point(|&(of, _)| of <= number);
         let released = self.held.drain(..count).flat_map(|(_, messages)| messages);

@@ -1,4 +1,5 @@
-//! Defines the records that a group writes to the log: their kinds, and the meaning of their fields.
+//! Defines the records that a group writes to the log, from which a member continues after a restart: their
+//! kinds, and the meaning of their fields.
 //!
 //! | kind | index | term | payload |
 //! | --- | --- | --- | --- |
@@ -23,33 +24,36 @@ use tidegate_log::Record;
 
 use super::id::{EntryId, Index, Term};
 
-/// The kind of a record that holds an entry of the group's Raft log.
+/// The kind of a record that holds an entry of the group's Raft log, which the node replays at its start.
 pub const KIND_ENTRY: u8 = 1;
-/// The kind of a record that holds the member's term and vote.
+/// The kind of a record that holds the member's term and vote, so that it never votes twice in a term.
 pub const KIND_HARD_STATE: u8 = 2;
 /// The kind of a record that holds a message which the store has written again, so that the log can release
 /// the message's old segment.
 pub const KIND_RELOCATED: u8 = 3;
-/// The kind of a record that holds the index up to which the group's entries are committed.
+/// The kind of a record that holds the group's commit index, up to which a node may apply entries at its
+/// start.
 pub const KIND_COMMITTED: u8 = 4;
-/// The kind of a record which says that the member took over a state of another member.
+/// The kind of a record that notes the takeover of another member's state, so that no earlier entry counts.
 pub const KIND_INSTALLED: u8 = 5;
-/// The kind of a record that holds a message of a state which the member is taking over.
+/// The kind of a record that holds a message fetched from another member, for a state that this member is
+/// taking over.
 pub const KIND_FETCHED: u8 = 6;
 
-/// The highest kind of record that this program knows. Only a newer program writes a higher kind.
+/// The highest kind of record that this program knows. A node refuses a log with a higher kind, because only
+/// a newer program writes one.
 pub const KIND_LAST: u8 = KIND_FETCHED;
 
 /// Raft's hard state: the term and the vote, which a member must keep durably besides its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
-    /// The highest term that the member has known.
+    /// The highest term that the member has known. The member ignores messages of lower terms.
     pub term: Term,
     /// The id of the candidate for which the member voted in this term; 0 if it has not voted.
     pub vote: u64,
 }
 
-/// Returns the log record of a Raft entry.
+/// Returns the log record that makes a Raft entry durable.
 #[must_use]
 pub const fn entry(group: GroupId, id: EntryId, payload: Bytes) -> Record {
     Record {
@@ -61,7 +65,7 @@ pub const fn entry(group: GroupId, id: EntryId, payload: Bytes) -> Record {
     }
 }
 
-/// Returns the log record of a member's term and vote.
+/// Returns the log record that makes a member's term and vote durable.
 #[must_use]
 pub const fn hard_state(group: GroupId, state: HardState) -> Record {
     Record {
@@ -73,7 +77,7 @@ pub const fn hard_state(group: GroupId, state: HardState) -> Record {
     }
 }
 
-/// Returns the log record of a group's commit index.
+/// Returns the log record that notes a group's commit index, for the next start of the node.
 #[must_use]
 pub const fn committed(group: GroupId, index: Index) -> Record {
     Record {
@@ -85,7 +89,7 @@ pub const fn committed(group: GroupId, index: Index) -> Record {
     }
 }
 
-/// Returns the log record which says that the member took over a state with the last entry `state`.
+/// Returns the log record that notes the takeover of a state with the last entry `state`.
 #[must_use]
 pub const fn installed(group: GroupId, state: EntryId) -> Record {
     Record {

@@ -1,4 +1,5 @@
-//! Checks the messages of other members before Raft gets them. Pure.
+//! Checks the messages of other members before Raft gets them, so that a faulty or hostile node cannot harm
+//! this one.
 //!
 //! The crate `raft` trusts its peers, and ends the process on impossible messages. So this module checks each
 //! message of another member, and refuses with an error each message that a correct member never sends.
@@ -11,10 +12,11 @@ use raft::{RawNode, StateRole};
 use super::id::Index;
 use super::tail::Tail;
 
-/// The bound from which on a member refuses indices and terms in messages. No real log ever reaches it.
+/// The greatest index and term that a member accepts in a message. No real log ever reaches this number, and
+/// sums of such numbers cannot overflow.
 const NUMBER_MAX: u64 = 1 << 60;
 
-/// The reason why a member refuses the message of another member.
+/// The reason why a member refuses a message of another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
@@ -36,7 +38,7 @@ pub enum StepError {
         /// The id of the sender that the message names.
         from: u64,
     },
-    /// The message has a kind that members never send.
+    /// The message has a kind that correct members never send.
     #[error("a message of a kind that members do not send")]
     Kind,
     /// A leader counts on entries that this member does not have: this member has lost entries that it
@@ -57,7 +59,7 @@ pub enum StepError {
         /// A text that names the contradiction in the message.
         what: &'static str,
     },
-    /// Too many bytes of this group's entries wait to be written, so this member takes no more entries for
+    /// Too many bytes of this group's entries wait for the log, so this member takes no more entries for
     /// now. The leader sends the entries again.
     #[error(
         "too many bytes of entries wait to be written: the leader sends these entries again later"
@@ -65,7 +67,8 @@ pub enum StepError {
     Full,
 }
 
-/// Checks whether a correct member of the group may have sent this message to this member.
+/// Checks whether a correct member of the group may have sent this message to this member, before Raft gets
+/// the message.
 pub(super) fn check(
     raft: &RawNode<Tail>,
     voters: &[u64],
@@ -91,7 +94,8 @@ pub(super) fn check(
     if numbers.iter().any(|n| *n > NUMBER_MAX) {
         return impossible("a number beyond all bounds");
     }
-    // Raft would treat a message without a term as a message of this member itself, so the check refuses it.
+    // Raft would treat a message without a term as a message of this member itself, so the check refuses the
+    // message.
     if message.term == 0 {
         return impossible("no term");
     }

@@ -18,10 +18,11 @@ use super::history::{History, Point};
 use super::id::{EntryId, Index, Term};
 use super::records::HardState;
 
-/// The bytes of memory that each entry in the tail costs besides its own bytes.
+/// The bytes of memory that each entry in the tail costs besides its own bytes, so that many short entries
+/// count, too.
 const ENTRY_OVERHEAD: u64 = 64;
-/// The greatest number of requests of Raft for older entries that wait until the store has read these entries
-/// from the log. Raft repeats requests beyond this number.
+/// The greatest number of requests of Raft for older entries that wait until the store has read these
+/// entries from the log. The tail drops requests beyond this number, because Raft repeats them.
 const WAITING_MAX: usize = 16;
 
 struct Cached {
@@ -31,14 +32,14 @@ struct Cached {
     data: Bytes,
 }
 
-/// The newest entries of a group in memory, see the [module](self). Their indices are consecutive, their log
-/// positions grow, and entries without a log position come last.
+/// Keeps the newest entries of a group in memory, see the [module](self). Their indices are consecutive,
+/// their log positions grow, and entries without a log position come last.
 pub(super) struct Tail {
     entries: VecDeque<Cached>,
-    /// The id of the entry before the first entry in memory.
+    /// The id of the entry before the first entry in memory, which Raft needs to check what follows.
     before: EntryId,
     bytes: u64,
-    /// The positions and terms of the group's entries in the log.
+    /// The positions and terms of the group's entries in the log, for entries that are no longer in memory.
     history: History,
     /// The id of the last applied entry. This member can give another member the state as of this entry.
     applied: EntryId,
@@ -46,10 +47,11 @@ pub(super) struct Tail {
     hard_state: HardState,
     commit: Index,
     voters: Vec<u64>,
-    /// Raft's requests for entries that are only in the log, with the first index of each request. Each waits
-    /// until the store has read its entries.
+    /// Raft's requests for entries that are only in the log, with the first index of each request. A request
+    /// waits here until the store has read its entries.
     waiting: RefCell<Vec<(Index, GetEntriesContext)>>,
-    /// Consecutive entries that the store has read from the log for a request of Raft.
+    /// Consecutive entries that the store has read from the log for a request of Raft, until Raft has taken
+    /// them.
     fetched: Vec<Entry>,
 }
 
@@ -76,7 +78,7 @@ impl Tail {
     }
 
     /// Forgets all entries in memory, because the member has taken over a state that ends with the entry
-    /// `state`. The next entry must follow that one.
+    /// `state`. The next entry must follow the entry `state`.
     pub(super) fn reset(&mut self, state: EntryId) {
         self.entries.clear();
         self.bytes = 0;
@@ -84,7 +86,8 @@ impl Tail {
         self.history = History::after(state);
     }
 
-    /// Returns the index of the first entry that the tail has in memory.
+    /// Returns the index of the first entry that the tail has in memory. Earlier entries are only in the
+    /// log.
     fn first_cached(&self) -> Index {
         self.before.index.next()
     }
@@ -122,9 +125,9 @@ impl Tail {
         });
     }
 
-    /// Notes the position that the log has given to the record of this entry.
+    /// Notes the log position of this entry's record, by which a reader can find the entry later.
     pub(super) fn placed(&mut self, id: EntryId, lsn: Lsn) {
-        // If another entry has replaced this entry meanwhile, the position is of no use.
+        // If another entry has replaced this entry meanwhile, the tail ignores the position.
         if let Some(entry) = self.get_mut(id.index).filter(|e| e.id == id) {
             entry.lsn = Some(lsn);
             self.history.push(id, lsn);
@@ -195,8 +198,8 @@ impl Tail {
         waiting.iter().find_map(located)
     }
 
-    /// Takes out the requests of Raft that the tail can answer now: those for entries from this index on, and
-    /// those for entries that the log has released.
+    /// Takes out the requests of Raft that the tail can answer now: the requests for entries from this index
+    /// on, and the requests for entries that the log has released.
     pub(super) fn take_waiting(&mut self, low: Index) -> Vec<GetEntriesContext> {
         let first = self.first();
         let waiting = self.waiting.get_mut().drain(..);
@@ -236,8 +239,8 @@ impl Tail {
         found.ok_or(StorageError::Unavailable)
     }
 
-    /// Notes that the store cannot read the entries up to this index from the log. From then on they count as
-    /// released.
+    /// Notes that the store cannot read the entries up to this index from the log. From then on the tail
+    /// treats them as released, so that a follower gets the state instead.
     pub(super) fn lost(&mut self, index: Index) {
         self.history.forget_to(index);
     }
@@ -282,7 +285,8 @@ fn entry(id: EntryId, data: Bytes) -> Entry {
     entry
 }
 
-/// Returns the first of these entries, and as many further ones as fit into `max` bytes with it.
+/// Returns the first of these entries, and as many further entries as fit into `max` bytes together with it,
+/// to bound a message.
 fn limited(entries: impl Iterator<Item = Entry>, max: u64) -> Vec<Entry> {
     let (mut out, mut bytes) = (Vec::new(), 0);
     for entry in entries {

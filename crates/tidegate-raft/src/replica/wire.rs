@@ -1,4 +1,5 @@
-//! Encodes Raft's messages between members, with the fields that members use, in Tidegate's own format. Pure.
+//! Encodes and decodes Raft's messages between members, in Tidegate's own format. The format has only the
+//! fields that members use.
 //!
 //! ```text
 //! 0     4         5      6       7   8       12      16     24   32     40
@@ -20,7 +21,8 @@ use thiserror::Error;
 
 use super::group::ENTRY_BYTES_MAX;
 
-/// The version of the format of messages between members: the only one so far.
+/// The version of the format of messages between members, so that nodes of different versions notice it. So
+/// far only one version exists.
 const VERSION: u8 = 1;
 const HEADER: usize = 80;
 const ENTRY: usize = 12;
@@ -28,14 +30,15 @@ const REFUSED: u8 = 1;
 const FORCED: u8 = 2;
 /// The context in which the crate `raft` notes that the leader asked a member to stand for election.
 const FORCED_CONTEXT: &[u8] = b"CampaignTransfer";
-/// The greatest number of entries that one message between members may hold.
+/// The greatest number of entries that one message between members may hold, so that the receiver's work is
+/// bounded.
 pub const ENTRIES_MAX: usize = 1 << 16;
 /// The greatest number of bytes that a message between members may have: room for an entry of the greatest
 /// length, and a little more.
 pub const MESSAGE_BYTES_MAX: usize =
     HEADER + ENTRIES_MAX * ENTRY + ENTRY_BYTES_MAX as usize + (1 << 20);
 
-/// The kinds of messages between members, by their number on the wire.
+/// The kinds of messages between members: the place of a kind in this list is its number on the wire.
 const KINDS: [MessageType; 10] = [
     MessageType::MsgAppend,
     MessageType::MsgAppendResponse,
@@ -80,7 +83,7 @@ pub enum DecodeError {
         "a message of version {version}, this program reads {VERSION}: use the same version on all nodes"
     )]
     Version {
-        /// The version of the format that the message names.
+        /// The version of the format that the message names, which this program does not know.
         version: u8,
     },
     /// The checksum of the message is right, but its fields contradict each other: no member writes such a
@@ -92,8 +95,8 @@ pub enum DecodeError {
     },
 }
 
-/// Encodes a message as parts that the caller writes one after the other. The first part holds all fields;
-/// each further part is the payload of an entry.
+/// Encodes a message to another member as parts that the caller writes one after the other. The first part
+/// holds all fields; each further part is the payload of an entry.
 ///
 /// # Errors
 /// See [`EncodeError`].
@@ -148,7 +151,7 @@ pub fn encode(group: GroupId, message: &Message) -> Result<Vec<Bytes>, EncodeErr
 }
 
 /// Decodes a message, and returns it with the number of its group. The entries' bytes are slices of `bytes`,
-/// so they are not copied.
+/// to avoid a copy.
 ///
 /// # Errors
 /// See [`DecodeError`].

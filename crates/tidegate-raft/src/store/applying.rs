@@ -1,6 +1,6 @@
-//! Applies entries and relocations to the streams, and keeps the counts of live bytes: the number of bytes of
-//! messages that each segment of the log still holds. Pure. The running node and the replay at its start
-//! share this code.
+//! Applies entries and relocations to the streams, and keeps the counts of live bytes: the number of bytes
+//! of messages that each segment of the log still holds. The running node and the replay at its start share
+//! this pure code, so that both reach the same state.
 
 use tidegate_stream::stream::{Effect, EntryError, Outcome, Place, Streams};
 
@@ -37,8 +37,7 @@ pub fn relocate(streams: &mut Streams, moved: &Relocated, live: &mut Live) {
     }
 }
 
-/// The progress of a replay of the log at the start of a node: the entries applied so far, and the first
-/// failure.
+/// Replays the log at the start of a node: applies its entries to the streams, and keeps the first failure.
 #[derive(Debug, Default)]
 pub struct Replaying {
     entries: u64,
@@ -49,7 +48,7 @@ pub struct Replaying {
 
 impl Replaying {
     /// Applies a step of the replay to the streams: an entry or a relocation. After an entry that failed,
-    /// skips all further entries.
+    /// skips all further entries, because their state would be wrong.
     pub fn take(&mut self, streams: &mut Streams, due: &Due, live: &mut Live) {
         match due {
             Due::Entry(entry) if self.failed.is_none() => {
@@ -70,7 +69,8 @@ impl Replaying {
         }
     }
 
-    /// Returns the outcomes of the commands in the entry that the replay applied last.
+    /// Returns the outcomes of the commands in the entry that the replay applied last, for the caller's own
+    /// records.
     #[must_use]
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
@@ -78,8 +78,8 @@ impl Replaying {
 
     /// Ends the replay, and returns the number of entries that it applied.
     ///
-    /// # Errors
-    /// The streams could not apply an entry, so their state is wrong.
+    /// # Errors Returns the error if the streams could not apply an entry, because their state is wrong
+    /// then.
     pub fn finish(self) -> Result<u64, EntryError> {
         self.failed.map_or(Ok(self.entries), Err)
     }

@@ -1,6 +1,6 @@
-//! Takes over the state of another member if no member's log reaches back to this member's position. The
-//! store writes fetched messages to the log, and the state to a checkpoint. The log continues behind this
-//! checkpoint.
+//! Takes over the state of another member, because no member's log reaches back to this member's position.
+//! The store writes fetched messages to the log, and the state to a checkpoint. The log continues behind
+//! this checkpoint.
 //!
 //! **[`Store::poll_catch_up`] -> [`Store::begin_catch_up`] -> [`Store::append_fetched`],
 //! [`Store::poll_fetched`] -> [`Store::install`] -> [`Store::poll_installed`].** Committed messages never
@@ -35,12 +35,12 @@ const UNDURABLE_MAX: usize = 1 << 16;
 /// A message that this member has fetched from another member during a catch-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// The number of the stream to which the fetched message belongs.
+    /// The id of the stream to which the fetched message belongs.
     pub stream: StreamNumber,
     /// The number of the fetched message in its stream.
     pub seq: StreamSeq,
-    /// The message in the form of an entry that holds only this message, as the other member read it by
-    /// [`Store::read_alone`].
+    /// The message in the form of an entry that holds only this message, as [`Store::read_alone`] of the
+    /// other member returned it.
     pub entry: Bytes,
 }
 
@@ -54,8 +54,8 @@ pub enum InstallError {
         "this node has all entries up to that state, or has given up the takeover: ask if the state is still needed"
     )]
     Unneeded,
-    /// The store must first finish the write of another checkpoint or of records. The caller tries again
-    /// after the next wake-up.
+    /// The store must first finish writing another checkpoint or records. The caller tries again after the
+    /// next wake-up.
     #[error("the store is writing another checkpoint or records: try again at the next wake-up")]
     Busy,
 }
@@ -66,8 +66,8 @@ pub(super) struct CatchingUp {
     /// The position of the log's end at which the catch-up began; `None` without a catch-up. During a
     /// catch-up the store releases no segment.
     pub(super) begun: Option<Lsn>,
-    /// Set once the store has given up the catch-up, until the store has been able to release segments. Only
-    /// then may the catch-up start again.
+    /// Set while the store has given up the catch-up, to free space in the log. Once the store has released
+    /// segments, the catch-up may start again.
     pub(super) given_up: Option<GivenUp>,
     /// The fetched messages that the store has appended and that are not yet durable, each with the end of
     /// its batch.
@@ -94,13 +94,14 @@ impl CatchingUp {
         self.install.is_some()
     }
 
-    /// Returns whether the store has taken over a new state, and the event loop has not yet replaced the
-    /// group's streams by that state.
+    /// Returns whether the event loop must still replace the group's streams by the new state that the store
+    /// has taken over.
     pub(super) const fn is_installed(&self) -> bool {
         self.installed.is_some()
     }
 
-    /// Ends the catch-up, and drops the places of the fetched messages that no state includes yet.
+    /// Ends the catch-up, and drops the places of fetched messages, because no state includes these
+    /// messages.
     pub(super) fn forget(&mut self) {
         self.begun = None;
         self.undurable.clear();
@@ -139,7 +140,7 @@ impl Store {
         self.rests(at)
     }
 
-    /// Returns whether any group of the node catches up, so that the store must keep all segments.
+    /// Returns whether a group of the node catches up, so that the store must keep all segments.
     pub(super) fn holds(&self) -> bool {
         self.members.iter().any(Member::holds)
     }
@@ -162,8 +163,8 @@ impl Store {
             return;
         }
         if member.group.poll_catch_up().is_none() {
-            // The log of some member reaches back to this member's position after all, so this member does
-            // not need the fetched messages.
+            // The log of some member reaches back to this member's position after all, so this member drops
+            // the fetched messages.
             member.catching_up.forget();
             member.staged = Staged::default();
         }

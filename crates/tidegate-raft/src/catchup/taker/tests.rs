@@ -1,4 +1,4 @@
-//! Tests of a catch-up between a taker and a giver.
+//! Tests a catch-up between a taker and a giver, over a simulated network that loses messages.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::catchup::wire::{self, Frame};
 const CONFIG: &[u8] = br#"{"name":"S","subjects":["s.>"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":3,"duplicate_window":0}"#;
 const BEFORE: u64 = 1 << 32;
 
-/// A simulated node: its streams, and its log.
+/// A simulated node, as taker or giver: its streams and its log.
 struct Node {
     streams: Streams,
     log: BTreeMap<u64, Bytes>,
@@ -21,7 +21,7 @@ struct Node {
     staged: BTreeMap<StreamSeq, Place>,
     /// The node's checkpoint, and the index of the last entry in it.
     state: Option<(Index, Vec<u8>)>,
-    /// True if each read of a message succeeds only at the second attempt.
+    /// True if each read of a message succeeds only at the second attempt, as from a slow disk.
     slow: bool,
     read: Option<StreamSeq>,
 }

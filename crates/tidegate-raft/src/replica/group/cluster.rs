@@ -1,6 +1,7 @@
 //! Simulates three members with lost, late and duplicated messages, with slow or hanging disks, and with
 //! crashes. The simulation checks that every committed entry stays, is the same on all members, and is
-//! durable on a quorum before the leader applies it. A seed determines each run.
+//! durable on a quorum before the leader applies it. A seed determines each run, so that a failed run can be
+//! repeated.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -13,7 +14,7 @@ use crate::lab::Lab;
 use crate::replica::records::{KIND_COMMITTED, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED};
 use crate::replica::{History, wire};
 
-/// Draws pseudo-random numbers from a seed.
+/// Draws pseudo-random numbers from a seed, so that a run can be repeated.
 struct Dice(u64);
 
 impl Dice {
@@ -211,7 +212,7 @@ impl Node {
         }
     }
 
-    /// Reads the entries that lagging followers wait for from the member's log.
+    /// Reads from the member's log the entries that lagging followers wait for, in place of the store.
     fn read(&mut self) {
         let Some(group) = &mut self.group else { return };
         while let Some(lagging) = group.poll_lagging() {
@@ -249,7 +250,8 @@ struct Cluster {
     /// The id of the member that is cut off: it exchanges no messages with the others. `None` if all are
     /// connected.
     cut: Option<u64>,
-    /// The simulation loses or duplicates, at random, one message in this many; 0 turns this off.
+    /// The simulation loses or duplicates about one message in this many, at random; 0 stands for a sound
+    /// network.
     trouble: u64,
     leaders: HashMap<Term, u64>,
     /// All entries that any member has returned as committed.
@@ -324,7 +326,7 @@ impl Cluster {
         }
     }
 
-    /// Returns whether this entry is durable on a majority of the members.
+    /// Returns whether this entry is durable on a majority of the members, as every committed entry must be.
     fn is_safe(&self, EntryId { index, term }: EntryId) -> bool {
         let has = |node: &&Node| {
             let (_, entries, ..) = node.restored();
@@ -354,7 +356,7 @@ impl Cluster {
         self.agree(at);
     }
 
-    /// Checks that the member has applied the same entries as all other members.
+    /// Checks that the member has applied the same entries as all other members, as Raft guarantees.
     fn agree(&mut self, at: usize) {
         let node = &self.nodes[at];
         let last = self
@@ -411,7 +413,7 @@ impl Cluster {
         }
     }
 
-    /// Lets a member that needs a state fetch it from another member.
+    /// Lets a member that needs a state fetch the state from another member.
     fn catch_up(&mut self, at: usize) {
         let Some(wanted) = self.nodes[at].group.as_ref().and_then(Group::poll_catch_up) else {
             return;
@@ -450,7 +452,8 @@ impl Cluster {
         }
     }
 
-    /// Takes a new checkpoint of the member, and releases the log before the checkpoint that preceded it.
+    /// Takes a new checkpoint of the member, and releases the log before the previous checkpoint, as the
+    /// store does.
     fn release(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if node.installing.is_some() || node.group.is_none() {
@@ -585,7 +588,7 @@ impl Cluster {
         }
     }
 
-    /// Crashes a member. Some of its first batches that are not yet durable may become durable.
+    /// Crashes a member. Some of its first undurable batches may become durable, as on a real disk.
     fn crash(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if node.group.take().is_some() {

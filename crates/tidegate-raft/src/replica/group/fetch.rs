@@ -1,5 +1,5 @@
 //! Serves lagging followers with entries that are no longer in the leader's memory: the store reads the
-//! entries from the log, and then Raft asks for them again.
+//! entries from the log, and then the leader sends them.
 
 use bytes::Bytes;
 
@@ -13,8 +13,9 @@ pub struct Lagging {
     /// The index of the first entry that the follower needs. Raft wants about as many entries as fit into a
     /// message.
     pub index: Index,
-    /// The closest entry at or before `index` with a known log position, from which on the store reads the
-    /// log. Among records with the same index, the valid one has the term that [`Group::term_of`] returns.
+    /// The closest entry at or before `index` with a known log position. The store reads the log from there.
+    /// If several records have the same index, the term that [`Group::term_of`] returns tells which of them
+    /// is valid.
     pub near: Point,
 }
 
@@ -27,7 +28,8 @@ impl Group {
         Some(Lagging { index, near })
     }
 
-    /// Returns the term of the entry with this index; `None` if this member can no longer send the entry.
+    /// Returns the term of the entry with this index, by which the store knows the valid record; `None` if
+    /// this member can no longer send the entry.
     #[must_use]
     pub fn term_of(&self, index: Index) -> Option<Term> {
         let known = index > Index::ZERO && index <= self.last_index();
@@ -36,7 +38,7 @@ impl Group {
     }
 
     /// Takes the ids and the bytes of the entries that the caller has read from the log for a lagging
-    /// follower, from `index` on. Skips entries that are overwritten or not consecutive.
+    /// follower, from `index` on. Skips entries that later ones have replaced, or that are not consecutive.
     pub fn handle_read(&mut self, index: Index, entries: Vec<(EntryId, Bytes)>) {
         self.raft.mut_store().set_fetched(index, entries);
         for context in self.raft.mut_store().take_waiting(index) {

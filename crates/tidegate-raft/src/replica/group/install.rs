@@ -1,11 +1,11 @@
-//! Takes over the state of another member if no member's log reaches back to this member's position.
+//! Takes over the state of another member, because no member's log reaches back to this member's position.
 //!
 //! The leader's snapshot message only says that this member needs the state. The group keeps that request
 //! ([`CatchUp`]) while the node fetches the state and its messages; the group itself does not change
 //! meanwhile. Raft learns of the new state only once a checkpoint of this state is durable, and then the log
-//! records the takeover. From the start of the checkpoint's write until the log has the record of the
-//! takeover, this member does not stand for election and takes no entries: such entries would lie behind the
-//! checkpoint in the log and not belong to it.
+//! records the takeover. While the store writes the checkpoint, this member takes no entries: such entries
+//! would lie behind the checkpoint in the log although they do not continue its state. Until the record of
+//! the takeover is durable, this member does not stand for election.
 
 use raft::eraftpb::{Message, MessageType};
 use raft::{INVALID_ID, StateRole};
@@ -19,18 +19,18 @@ use crate::replica::tail;
 /// the member's position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatchUp {
-    /// The id of the leader, which has the state. Another member has it, too, once it has applied the entry
-    /// with this `index`.
+    /// The id of the leader, which has the state. Any other member that has applied the entry with this
+    /// `index` can give the state, too.
     pub from: u64,
-    /// The least index of the last entry in the state that this member fetches. A later state serves as well.
+    /// The index of the entry that the fetched state must include. A state with later entries serves as
+    /// well.
     pub index: Index,
-    /// The term of the entry that `index` names: the fetched state must include this entry.
+    /// The term of the entry that `index` names. Index and term together identify the entry.
     pub term: Term,
 }
 
 impl CatchUp {
-    /// Returns the id of the entry that the fetched state must include: it ends with this entry or a later
-    /// one.
+    /// Returns the id of the entry that the fetched state must include.
     #[must_use]
     pub const fn id(&self) -> EntryId {
         EntryId {
@@ -40,8 +40,8 @@ impl CatchUp {
     }
 }
 
-/// The error for a takeover of a state that the member does not need, or cannot begin: its own log has all
-/// entries up to the state, it leads, or another takeover is running.
+/// The error for a takeover of a state that the member does not need, or cannot begin: the member's own log
+/// has all entries up to the state, the member leads, or another takeover is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this member has the entries up to that state: apply them instead")]
 pub struct Unneeded;
@@ -71,8 +71,8 @@ impl Group {
     }
 
     /// Begins the takeover of a fetched state that ends with the entry `state`. The store then writes the
-    /// checkpoint of this state; at a later start, only log records behind the log's present end will count.
-    /// The caller must have appended all waiting batches.
+    /// checkpoint of this state. At a later start, the node replays only log records behind the log's
+    /// present end. The caller must have appended all waiting batches.
     ///
     /// # Errors
     /// The member does not need the state.
@@ -85,13 +85,14 @@ impl Group {
         Ok(())
     }
 
-    /// Ends a takeover of a state without effect, because the store could not write its checkpoint.
+    /// Ends a takeover of a state without effect, because the store could not write the state's checkpoint.
+    /// The member keeps its old state.
     pub const fn abort_install(&mut self) {
         self.installing = None;
     }
 
-    /// Completes the takeover of a state after the state's checkpoint has become durable. All entries up to
-    /// the state count as applied, and the member needs no earlier entry.
+    /// Completes the takeover of a state after the state's checkpoint has become durable. From then on all
+    /// entries up to the state count as applied, and Raft continues behind them.
     pub fn handle_installed(&mut self) {
         let Some(Installing::Writing(state)) = self.installing else {
             return;
@@ -122,7 +123,7 @@ impl Group {
         self.raft.mut_store().applied(state, 0);
     }
 
-    /// Returns whether this member is taking over a state of another member.
+    /// Returns whether this member is taking over a state of another member, and so cannot lead.
     #[must_use]
     pub const fn is_installing(&self) -> bool {
         self.installing.is_some()
@@ -156,8 +157,8 @@ impl Group {
             message.set_snapshot(tail::snapshot(state, &self.options.voters));
             return self.raft_step(message);
         }
-        // The node fetches the state outside of Raft. So Raft gets the message as a mere heartbeat of the
-        // leader.
+        // The node fetches the state outside of Raft. So the group passes the message to Raft as a mere
+        // heartbeat, which only shows that the leader is alive.
         let mut heartbeat = Message::default();
         heartbeat.set_msg_type(MessageType::MsgHeartbeat);
         (heartbeat.from, heartbeat.to) = (message.from, message.to);

@@ -15,27 +15,28 @@ const STALLED_TICKS: u64 = 2 * ELECTION_TICKS;
 /// network may have lost the message.
 const SNAPSHOT_TICKS: u64 = 2 * ELECTION_TICKS;
 /// The greatest number of times that a member doubles its wait before it stands for election again, after it
-/// has lost its quorum as a leader.
+/// has lost its quorum as a leader. So the wait stays bounded.
 const GAVE_WAY_MAX: u32 = 5;
 /// A bound in bytes on a group's entries that wait to be appended to the log. While more bytes wait, the
-/// member refuses further entries of a leader.
+/// member refuses further entries of a leader, to bound its memory.
 const OUTGOING_BYTES_MAX: u64 = 64 << 20;
 
 /// The role of a member of a Raft group in its present term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The member leads.
+    /// The member leads the group: it takes proposals and sends entries.
     Leader,
     /// The member follows a leader, or waits until a leader is elected.
     Follower,
-    /// The member stands for election.
+    /// The member stands for election, because it has not heard from a leader.
     Candidate,
 }
 
-/// A leader's view of another member's progress in the replication.
+/// A leader's view of another member's progress in the replication, for monitoring and for the choice of a
+/// new leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerProgress {
-    /// The id of the other member.
+    /// The id of the other member in the group.
     pub id: u64,
     /// The index of the last entry that the other member has made durable, as far as the leader knows.
     pub matched: Index,
@@ -52,7 +53,7 @@ pub struct PeerProgress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// This member does not lead.
+    /// This member does not lead its group, so it has no leadership to hand over.
     #[error("this node does not lead its group: ask the leader")]
     NotLeader,
     /// The member that should lead next is this member itself, or is no member of the group.
@@ -66,8 +67,7 @@ pub enum TransferError {
 impl Group {
     /// Handles a message of another member of the group.
     ///
-    /// # Errors
-    /// See [`StepError`]; a refused message has no effect.
+    /// # Errors See [`StepError`]; a refused message has no effect on the group.
     pub fn step(&mut self, message: Message) -> Result<(), StepError> {
         step::check(&self.raft, &self.options.voters, &message)?;
         let kind = message.get_msg_type();
@@ -96,15 +96,14 @@ impl Group {
         Ok(())
     }
 
-    /// Handles a leader's message without the message's entries, because the log has no room for their
-    /// `bytes` bytes.
+    /// Handles a leader's message without the entries in it, because the log has no room for their `bytes`
+    /// bytes.
     ///
     /// The member does not answer. So a leader loses its quorum if a majority cannot take its entries, and
     /// the group can elect a member without those entries. If the member took entries that it cannot write,
     /// they would block its votes.
     ///
-    /// # Errors
-    /// See [`StepError`]; a refused message has no effect.
+    /// # Errors See [`StepError`]; a refused message has no effect on the group.
     pub fn refuse(&mut self, message: Message, bytes: u64) -> Result<(), StepError> {
         step::check(&self.raft, &self.options.voters, &message)?;
         self.refused = Some((Term::new(message.term), bytes));
@@ -124,8 +123,7 @@ impl Group {
     /// Handles a message of another member as [`step`](Self::step) does, but does not answer a heartbeat, so
     /// that the leader does not count this member in its quorum.
     ///
-    /// # Errors
-    /// See [`StepError`]; a refused message has no effect.
+    /// # Errors See [`StepError`]; a refused message has no effect on the group.
     pub fn step_silently(&mut self, message: Message) -> Result<(), StepError> {
         self.silent = true;
         let stepped = self.step(message);
@@ -133,8 +131,8 @@ impl Group {
         stepped
     }
 
-    /// Returns the number of bytes in the log that the entries need which this member refused last. Returns
-    /// `None` if the leader of `term` did not send them.
+    /// Returns the number of bytes that the last refused entries need in the log, so that the caller can
+    /// make room. Returns `None` if the leader of `term` did not send them.
     #[must_use]
     pub fn refused_bytes(&self, term: Term) -> Option<u64> {
         self.refused
@@ -181,19 +179,20 @@ impl Group {
         Some((message.to, message))
     }
 
-    /// Returns the id of the group's leader, as far as this member knows.
+    /// Returns the id of the group's leader; `None` if this member knows no leader.
     #[must_use]
     pub fn leader(&self) -> Option<u64> {
         Some(self.raft.raft.leader_id).filter(|id| *id != 0)
     }
 
-    /// Returns the term that this member is in.
+    /// Returns Raft's term that this member is in: the number of the latest leadership or election that it
+    /// knows.
     #[must_use]
     pub fn term(&self) -> Term {
         Term::new(self.raft.raft.term)
     }
 
-    /// Returns this member's role in its term.
+    /// Returns this member's role in its present term: leader, follower or candidate.
     #[must_use]
     pub fn role(&self) -> Role {
         match self.raft.raft.state {
@@ -209,8 +208,8 @@ impl Group {
         &self.options.voters
     }
 
-    /// Returns this leader's view of the other members, in the order of their ids; nothing if this member
-    /// does not lead.
+    /// Returns this leader's view of the other members, in the order of their ids; an empty list if this
+    /// member does not lead.
     #[must_use]
     pub fn progress(&self) -> Vec<PeerProgress> {
         if !self.leads() {
@@ -232,8 +231,9 @@ impl Group {
         progress.collect()
     }
 
-    /// Hands the leadership over to member `to` as soon as `to` has all entries; until then this member takes
-    /// no proposals. If the transfer fails, this member continues to lead.
+    /// Hands the leadership over to member `to` as soon as `to` has all entries; until then this member
+    /// takes no proposals. An operator or a balancing node moves the leadership in this way. If the transfer
+    /// fails, this member continues to lead.
     ///
     /// # Errors
     /// See [`TransferError`].
@@ -249,24 +249,26 @@ impl Group {
         Ok(())
     }
 
-    /// Makes this member stand for election now, unless it leads already or could not serve as a leader.
+    /// Makes this member stand for election now, without waiting for its timeout, unless it leads already or
+    /// could not serve as a leader.
     pub fn campaign(&mut self) {
         if self.may_stand() && !self.leads() {
-            // Raft accepts the request of any member to stand for election, so the result does not matter.
+            // Raft accepts this request from any member, so the group ignores the result.
             let _ = self.raft.campaign();
             self.collect();
         }
     }
 
-    /// Reports to Raft that messages to member `to` do not arrive, for instance because the connection broke.
-    /// Raft then sends one message at a time until the member answers.
+    /// Reports to Raft that messages to member `to` do not arrive, for instance because the connection
+    /// broke. Raft then sends only one message at a time until the member answers, to save useless copies.
     pub fn report_unreachable(&mut self, to: u64) {
         self.raft.report_unreachable(to);
         self.collect();
     }
 
-    /// Reports to Raft that follower `to` has taken over the state that it needed (`installed`), or has given
-    /// the takeover up. The follower itself acknowledges the state later, too.
+    /// Reports to Raft that follower `to` has taken over the state that it needed (`installed`), or has
+    /// given the takeover up, so that the leader sends entries again. The follower itself acknowledges the
+    /// state later, too.
     pub fn report_snapshot(&mut self, to: u64, installed: bool) {
         let status = match installed {
             true => raft::SnapshotStatus::Finish,
@@ -276,8 +278,8 @@ impl Group {
         self.collect();
     }
 
-    /// Returns whether a batch has waited for more than `STALLED_TICKS` ticks to become durable, so that this
-    /// member's disk seems to hang.
+    /// Returns whether a batch has waited for more than `STALLED_TICKS` ticks to become durable, so that
+    /// this member must assume that its disk hangs.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         let appended = self.undurable.front().map(|(_, _, since)| *since);
@@ -292,7 +294,7 @@ impl Group {
     }
 
     /// Hands the leadership to the active follower with the most entries, because this member's disk hangs
-    /// and the follower's disk may work.
+    /// while the follower's disk may work.
     fn give_up_leading(&mut self) {
         let peers = self.progress();
         let active = peers.iter().filter(|p| p.active && !p.behind_the_log);
@@ -321,7 +323,7 @@ impl Group {
     }
 
     /// Makes the leader send entries again to a follower that has taken over a state, even if the leader has
-    /// meanwhile offered it a newer state.
+    /// meanwhile offered a newer state.
     fn look_after_snapshot(&mut self, peer: u64) {
         if !self.leads() {
             return;

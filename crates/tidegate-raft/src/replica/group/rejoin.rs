@@ -1,13 +1,13 @@
 //! Lets a member that lost its disk take part again under its former identity.
 //!
 //! The member has forgotten its votes and its acknowledgements. So it begins in a term that no member was in
-//! while the lost disk existed: one above the highest term of *all* other members. It counts its vote in that
-//! term as given. It neither votes nor leads before it has committed an entry of that term or a later one.
-//! The other members alone elected the leader that proposed this entry. The rejoining member follows no
-//! leader of an earlier term, and its higher term makes such a leader step down. So the new leader has every
-//! entry that was ever committed, and once the rejoining member has the new leader's entry, it has all these
-//! entries, too. The argument is that of the recovery in Liskov and Cowling, *Viewstamped Replication
-//! Revisited* (2012), section 4.3, put in Raft's terms.
+//! while the lost disk existed: one above the highest term of *all* other members. In that term the member
+//! counts its vote as given. The member neither votes nor leads before it has committed an entry of that
+//! term or a later one. The other members alone elected the leader that proposed this entry. The rejoining
+//! member follows no leader of an earlier term, and its higher term makes such a leader step down. So the
+//! new leader has every entry that was ever committed, and once the rejoining member has the new leader's
+//! entry, it has all these entries, too. The source is the recovery protocol in Liskov and Cowling,
+//! *Viewstamped Replication Revisited* (2012), section 4.3.
 
 use super::{Group, GroupOptions, Restored};
 use crate::replica::id::Term;
@@ -26,8 +26,8 @@ pub(super) fn begin(options: &GroupOptions, restored: &mut Restored) -> bool {
 }
 
 impl Group {
-    /// Returns whether this member durably has every entry that it may ever have acknowledged. Only a member
-    /// that lost its disk may lack such entries; until it has them, it neither votes nor leads.
+    /// Returns whether this member durably has every entry that it may ever have acknowledged. A member that
+    /// lost its disk may lack such entries. Until it has them, it neither votes nor leads.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let Some(since) = self.options.rejoined else {
@@ -41,8 +41,8 @@ impl Group {
             || log.term(settled).is_ok_and(|term| Term::new(term) >= since)
     }
 
-    /// Returns the latest term that this member has been in, for another member that lost its disk and asks
-    /// for it. Returns `None` if this member has lost its own disk.
+    /// Returns the latest term that this member has been in, for another member that lost its disk and must
+    /// begin in a higher term. Returns `None` if this member has lost its own disk.
     #[must_use]
     pub fn vouched_term(&self) -> Option<Term> {
         self.is_whole().then_some(self.term())

@@ -8,19 +8,19 @@ use crate::replica::id::{EntryId, Index};
 use crate::replica::records;
 
 /// A batch of entries that the group has written again: the position of the batch's end, and the id and the
-/// new position of each entry. Until the batch is durable, the old positions count.
+/// new position of each entry. The group keeps using the old positions until the batch is durable.
 pub(super) type Renewed = (Lsn, Vec<(EntryId, Lsn)>);
 
 impl Group {
-    /// Returns the index of the last committed entry that the caller has taken to apply.
+    /// Returns the index of the last committed entry that the caller has taken to apply, and that its state
+    /// thus includes.
     #[must_use]
     pub fn applied_index(&self) -> Index {
         self.raft.store().applied_index()
     }
 
-    /// Returns the log position of the first entry that the caller has not taken to apply, if the position is
-    /// known. All earlier records of the group hold applied entries, or entries that the group has written
-    /// again behind this position.
+    /// Returns the log position of the first entry that the caller has not taken to apply, if the position
+    /// is known. So the group needs no record before this position for entries that it has yet to apply.
     #[must_use]
     pub fn unapplied_from(&self) -> Option<Lsn> {
         let tail = self.raft.store();
@@ -28,7 +28,8 @@ impl Group {
         lsn
     }
 
-    /// Returns the number of bytes of all entries in memory that the caller has not taken to apply.
+    /// Returns the number of bytes of all entries that the caller has not taken to apply.
+    /// [`renew`](Self::renew) would write these bytes again.
     #[must_use]
     pub fn unapplied_bytes(&self) -> u64 {
         let tail = self.raft.store();
@@ -59,7 +60,7 @@ impl Group {
             return false;
         }
         // Raft has already learned that these entries are durable and does not wait for the copies, so the
-        // batch has no number of Raft.
+        // batch has the number 0.
         self.put_out(Batch {
             records,
             since: self.ticks,

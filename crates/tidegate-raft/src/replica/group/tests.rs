@@ -1,5 +1,5 @@
-//! Tests of a group with a simulated log that only assigns positions. They check which records the group
-//! writes, in which order, and at which time it returns an entry as committed.
+//! Tests a group with a simulated log that only assigns positions. The tests check which records the group
+//! writes, in which order, and when it returns an entry as committed.
 
 use std::collections::VecDeque;
 
@@ -337,7 +337,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 enum Op {
     Propose(usize),
     Accept,
-    /// This many batches become durable, and a part of the next.
+    /// The log makes this many batches durable, and a part of the next batch.
     Durable(usize),
     Poll,
 }
