@@ -21,19 +21,23 @@ const NUMBER_MAX: u64 = 1 << 60;
 #[non_exhaustive]
 pub enum StepError {
     /// The message belongs to a group that has no member on this node.
-    #[error("a message for group {group}, which this node has no part in")]
+    #[error("a message for group {group}, and this node is no member of that group")]
     WrongGroup {
         /// The number of the group to which the message belongs.
         group: GroupId,
     },
     /// The message names another member as its receiver.
-    #[error("a message for member {to:x}, which is not this one: check the routes")]
+    #[error(
+        "a message for member {to:x} has reached another member: check the routes in the nodes' configuration"
+    )]
     NotForThis {
         /// The id of the receiver that the message names.
         to: u64,
     },
     /// The sender that the message names is no other member of the group.
-    #[error("a message of {from:x}, which is no other member of the group: check the routes")]
+    #[error(
+        "a message names {from:x} as its sender, and that is no other member of the group: check the routes in the nodes' configuration"
+    )]
     Unknown {
         /// The id of the sender that the message names.
         from: u64,
@@ -92,15 +96,15 @@ pub(super) fn check(
         message.reject_hint,
     ];
     if numbers.iter().any(|n| *n > NUMBER_MAX) {
-        return impossible("a number beyond all bounds");
+        return impossible("it holds a number above 2^60, which no real log reaches");
     }
     // Raft would treat a message without a term as a message of this member itself, so the check refuses the
     // message.
     if message.term == 0 {
-        return impossible("no term");
+        return impossible("it names no term");
     }
     if message.request_snapshot != 0 {
-        return impossible("a snapshot was asked for");
+        return impossible("it asks for a snapshot, and members fetch states in another way");
     }
     let log = &raft.raft.raft_log;
     let current = message.term == raft.raft.term;
@@ -121,7 +125,7 @@ pub(super) fn check(
                 && !message.reject
                 && message.index > log.last_index() =>
         {
-            impossible("an acknowledgement of entries that were not sent")
+            impossible("it acknowledges entries that this leader has not sent")
         }
         MessageType::MsgSnapshot => {
             let of = message.get_snapshot().get_metadata();
@@ -134,14 +138,14 @@ pub(super) fn check(
                     .is_ok_and(|term| term != 0 && term != of.term);
             match (sound, contradicts) {
                 (true, false) => Ok(()),
-                (true, true) => impossible("a snapshot that contradicts a committed entry"),
-                (false, _) => impossible("a snapshot of nothing"),
+                (true, true) => impossible("its snapshot contradicts a committed entry"),
+                (false, _) => impossible("its snapshot names no entry"),
             }
         }
         MessageType::MsgRequestVoteResponse
             if current && state == StateRole::Candidate && log.persisted != log.last_index() =>
         {
-            impossible("a vote that was not asked for yet")
+            impossible("it votes before this member has asked for votes")
         }
         MessageType::MsgHeartbeat
         | MessageType::MsgAppendResponse
@@ -169,7 +173,7 @@ fn entries(message: &Message) -> Result<(), StepError> {
     match sound {
         true => Ok(()),
         false => Err(StepError::Impossible {
-            what: "entries that do not follow each other",
+            what: "its entries do not follow each other",
         }),
     }
 }

@@ -36,7 +36,7 @@ struct Cached {
 /// their log positions grow, and entries without a log position come last.
 pub(super) struct Tail {
     entries: VecDeque<Cached>,
-    /// The id of the entry before the first entry in memory, which Raft needs to check what follows.
+    /// The id of the entry before the first entry in memory, against which Raft checks the next entry.
     before: EntryId,
     bytes: u64,
     /// The positions and terms of the group's entries in the log, for entries that are no longer in memory.

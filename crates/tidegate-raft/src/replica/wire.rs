@@ -88,7 +88,7 @@ pub enum DecodeError {
     },
     /// The checksum of the message is right, but its fields contradict each other: no member writes such a
     /// message.
-    #[error("a message that means nothing: {what}")]
+    #[error("a message of another node has contradictory fields: {what}")]
     Meaningless {
         /// A text that names the contradiction in the message.
         what: &'static str,
@@ -166,9 +166,9 @@ pub fn decode(bytes: &Bytes) -> Result<(GroupId, Message), DecodeError> {
     }
     let meaningless = |what| DecodeError::Meaningless { what };
     let kind = KINDS.get(usize::from(kind));
-    let kind = *kind.ok_or_else(|| meaningless("an unknown kind"))?;
+    let kind = *kind.ok_or_else(|| meaningless("its kind is unknown"))?;
     if flags & !(REFUSED | FORCED) != 0 || head[7] != 0 {
-        return Err(meaningless("unknown flags"));
+        return Err(meaningless("its flags are unknown"));
     }
     let mut message = Message::default();
     message.set_msg_type(kind);
@@ -191,7 +191,7 @@ pub fn decode(bytes: &Bytes) -> Result<(GroupId, Message), DecodeError> {
     }
     let count = u32_at(head, 12) as usize;
     if count > 0 && kind != MessageType::MsgAppend {
-        return Err(meaningless("entries where there are none"));
+        return Err(meaningless("it has entries, but its kind has none"));
     }
     message.set_entries(entries(bytes, count, message.index)?.into());
     Ok((GroupId::new(u32_at(head, 8)), message))
@@ -200,7 +200,7 @@ pub fn decode(bytes: &Bytes) -> Result<(GroupId, Message), DecodeError> {
 fn entries(bytes: &Bytes, count: usize, mut index: u64) -> Result<Vec<Entry>, DecodeError> {
     let meaningless = |what| DecodeError::Meaningless { what };
     if count > ENTRIES_MAX {
-        return Err(meaningless("too many entries"));
+        return Err(meaningless("it has too many entries"));
     }
     let mut at = HEADER + count * ENTRY;
     let table = bytes.get(HEADER..at);
@@ -213,7 +213,7 @@ fn entries(bytes: &Bytes, count: usize, mut index: u64) -> Result<Vec<Entry>, De
         }
         index = index
             .checked_add(1)
-            .ok_or_else(|| meaningless("no such index"))?;
+            .ok_or_else(|| meaningless("the index of an entry is too high"))?;
         let mut entry = Entry::default();
         (entry.index, entry.term) = (index, u64_at(of, 0));
         entry.data = bytes.slice(at..end);
@@ -222,7 +222,7 @@ fn entries(bytes: &Bytes, count: usize, mut index: u64) -> Result<Vec<Entry>, De
     }
     match at == bytes.len() {
         true => Ok(entries),
-        false => Err(meaningless("bytes behind its end")),
+        false => Err(meaningless("it goes on behind its last entry")),
     }
 }
 

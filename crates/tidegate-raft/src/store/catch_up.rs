@@ -205,8 +205,8 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the next message of the catch-up that is durable in this member's log, in the order in which
-    /// the store appended the messages.
+    /// Returns the next message of the catch-up that has become durable in this member's log, so that the
+    /// new state can refer to its place. The messages come in the order in which the store appended them.
     pub fn poll_fetched(&mut self, at: GroupSlot) -> Option<Relocated> {
         let member = &mut self.members[at];
         let fetched = member.catching_up.fetched.pop_front()?;
@@ -214,8 +214,8 @@ impl Store {
         Some(fetched)
     }
 
-    /// Returns the messages that this member has fetched and that no state of its own includes yet, also
-    /// those of catch-ups that broke off.
+    /// Returns the messages that this member has fetched and that no state of its own includes yet, so that
+    /// a catch-up does not fetch them again. Messages of broken-off catch-ups count, too.
     #[must_use]
     pub fn apart(&self, at: GroupSlot) -> &Staged {
         &self.members[at].staged
@@ -223,7 +223,7 @@ impl Store {
 
     /// Appends copies of messages that are damaged in this member's log; the caller has fetched the copies
     /// from another member. Once the copies are durable, the store returns them as relocated messages. The
-    /// store refuses the copies while this node catches up.
+    /// store refuses the copies while this node catches up, because places must not change then.
     ///
     /// # Errors
     /// See [`WriteError`]; a refused call has changed nothing.
@@ -278,8 +278,8 @@ impl Store {
         Ok((appended, moved))
     }
 
-    /// Returns counts of live bytes for a new state that has no message yet: all segments of the log, each
-    /// with 0 bytes.
+    /// Returns counts of live bytes for a new state without messages: all segments of the log, each with 0
+    /// bytes. A catch-up adds the messages of the state.
     #[must_use]
     pub fn fresh_live(&self) -> Live {
         let mut live = Live::default();
@@ -305,7 +305,7 @@ impl Store {
         let rests = self.rests(at);
         let member = &mut self.members[at];
         if member.catching_up.begun.is_none() {
-            // The store gave up the catch-up, so it may have released some of the fetched messages.
+            // The store gave up the catch-up, so the log may have released some of the fetched messages.
             return Err(InstallError::Unneeded);
         }
         let busy = member.checkpoints.is_writing()
@@ -360,8 +360,8 @@ impl Store {
         }
     }
 
-    /// Handles the end of the write of a checkpoint. If it was the checkpoint of a new state, completes the
-    /// takeover of the state, or aborts it if the write failed.
+    /// Handles the end of the write of a checkpoint. If the checkpoint holds a new state, completes the
+    /// takeover of the state, or aborts the takeover if the write failed.
     pub(super) fn finish_install(&mut self, at: GroupSlot, written: bool) {
         let member = &mut self.members[at];
         let written_one = member.catching_up.install.take_if(|i| i.parts.is_none());

@@ -1,7 +1,8 @@
 //! Checks a closed data directory for everything that a start would refuse: the version file, the members'
 //! file, the checkpoints, and the records of the log behind them. Changes nothing.
 //!
-//! The check does not know the configuration. It takes the members of the groups from the members' file.
+//! A tool uses the check on a stopped node. The check does not know the configuration, so it takes the
+//! members of the groups from the members' file.
 
 use std::collections::BTreeMap;
 
@@ -20,45 +21,45 @@ use crate::replica::records::KIND_LAST;
 /// The name of the file that holds a node's identity in its cluster.
 pub const MEMBERS_FILE: &str = "members";
 
-/// A finished checkpoint file in a data directory.
+/// A finished checkpoint file in a data directory, for the report of a check.
 #[derive(Clone, Debug)]
 pub struct CheckpointFile {
-    /// The name of the file.
+    /// The name of the checkpoint's file in the data directory.
     pub name: String,
     /// The group to which the state in the checkpoint belongs.
     pub group: GroupId,
-    /// The length of the file in bytes.
+    /// The length of the checkpoint's file in bytes.
     pub bytes: u64,
     /// The header of the checkpoint, or the reason why the store cannot use the file.
     pub header: Result<Header, CheckpointError>,
 }
 
-/// The check of a data directory. Its owner passes the records of the log to [`note`](Self::note), in order,
-/// and then calls [`finish`](Self::finish).
+/// Checks a data directory for everything that a start would refuse. The caller passes the records of the
+/// log to [`note`](Self::note), in order, and then calls [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct Check {
     checkpoints: Vec<CheckpointFile>,
-    /// The reasons to refuse the directory that show without the log.
+    /// The reasons to refuse the directory that the check has found without reading the log.
     faults: Vec<OpenError>,
     /// The nodes of the cluster; `None` for a node that runs alone.
     members: Option<Members>,
     was_opened: bool,
     repaired: bool,
-    /// True if the newest repair was cut off.
+    /// True if the newest repair of the log did not run to its end.
     unfinished: bool,
     seen: BTreeMap<GroupId, Seen>,
-    /// The log position behind the last record that a repair gave up, or an earlier one inside the record.
+    /// The log position behind the last record that a repair gave up, or an earlier position inside the
+    /// record. A checkpoint that ends before it lacks the record.
     lost_to: Lsn,
     newer: Option<(u8, Lsn)>,
 }
 
 impl Check {
     /// Reads the files in `storage`, the directory beside the log. Leaves out the checkpoints named in
-    /// `without`, as if their files did not exist.
+    /// `without`, to check the directory as if their files did not exist.
     ///
-    /// # Errors
-    /// The operating system refuses to read the directory. All other reasons to refuse the directory are
-    /// results of the check.
+    /// # Errors Fails only if the operating system refuses to read the directory. All other reasons to
+    /// refuse the directory are results of the check.
     pub fn begin(storage: &dyn Storage, without: &[String]) -> Result<Self, OpenError> {
         let io = OpenError::io;
         let names = storage.list().map_err(io("listing the data directory"))?;
@@ -139,7 +140,7 @@ impl Check {
         Ok(())
     }
 
-    /// Returns the newest checkpoint of each group that the store can use.
+    /// Returns the newest usable checkpoint of each group, from which a start would continue.
     fn newest(&self) -> Vec<(GroupId, CheckpointFile)> {
         let mut newest: BTreeMap<GroupId, &CheckpointFile> = BTreeMap::new();
         for file in &self.checkpoints {
@@ -158,19 +159,20 @@ impl Check {
         owned.collect()
     }
 
-    /// Returns the finished checkpoints of all groups, in the order of their names.
+    /// Returns the finished checkpoints of all groups, in the order of their names, for the report.
     #[must_use]
     pub fn checkpoints(&self) -> &[CheckpointFile] {
         &self.checkpoints
     }
 
-    /// Returns whether the directory belongs to a node of a cluster that has formed.
+    /// Returns whether the directory belongs to a node of a formed cluster, so that other members may have
+    /// lost data.
     #[must_use]
     pub const fn is_clustered(&self) -> bool {
         self.members.is_some()
     }
 
-    /// Notes the next record of the log.
+    /// Takes the next record of the log into account. The caller calls this for all records, in order.
     pub fn note(&mut self, record: &RecordInfo) {
         if record.kind == KIND_LOST {
             self.lost_to = self.lost_to.max(record.lsn.after(1));
@@ -186,12 +188,14 @@ impl Check {
     }
 
     /// Returns all reasons that show why a start refuses the directory. `log` is the report about the log;
-    /// the check must have noted the records of this log. The result leaves out the damage in the report.
+    /// the check must have noted the records of this log. The result does not repeat the damage that the
+    /// report lists.
     #[must_use]
     pub fn finish(mut self, log: &Report) -> Vec<OpenError> {
         let mut faults = std::mem::take(&mut self.faults);
         if log.damage.is_some() {
-            // The records behind the damage are unknown, so the log cannot be compared with the checkpoints.
+            // The records behind the damage are unknown, so the check cannot compare the log with the
+            // checkpoints.
             return faults;
         }
         let is_gone = log.segments.is_empty() && log.spares == 0;
@@ -214,7 +218,8 @@ impl Check {
             }
         }
         if self.unfinished {
-            // A start removes the checkpoints that a cut repair has left behind the end of the log.
+            // A start removes checkpoints behind the end of the log that an interrupted repair has left, so
+            // they do not count.
             self.checkpoints
                 .retain(|c| c.header.as_ref().is_ok_and(|header| header.next <= end));
         }
@@ -236,7 +241,8 @@ impl Check {
         faults
     }
 
-    /// Returns whether this node is the only member of the group.
+    /// Returns whether this node is the only member of the group, so that no other member can count on lost
+    /// entries.
     fn is_alone(&self, group: GroupId) -> bool {
         self.members.as_ref().is_none_or(|members| {
             let all = groups(members.ids(), SHARDS_MAX);

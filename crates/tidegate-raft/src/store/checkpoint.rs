@@ -1,4 +1,5 @@
-//! The byte format of a checkpoint: the last applied entry, and the state after this entry. Pure.
+//! The byte format of a checkpoint, from which a node continues after a restart: the last applied entry, and
+//! the state after this entry.
 //!
 //! ```text
 //! 0       4     8         12  16      24     32          40     48     56      64
@@ -19,23 +20,26 @@ use crate::replica::{EntryId, Term};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"TgP1");
 const END_MAGIC: u32 = u32::from_le_bytes(*b"TgPE");
-/// The version of the format of a checkpoint: the only one so far.
+/// The version of the format of a checkpoint, so that an older program refuses a newer checkpoint. So far
+/// only one version exists.
 pub(super) const VERSION: u32 = 1;
 const HEADER: usize = 64;
 const SEGMENT: usize = 16;
 const END: usize = 16;
 
-/// The header of a checkpoint: all of its fields except the state of the streams.
+/// The header of a checkpoint: all fields that the store needs before it reads the state of the streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// The id of the last entry that the checkpoint's state includes.
     pub entry: EntryId,
-    /// The group's term and vote.
+    /// The member's term and vote at the time of the checkpoint. They count if the log has released their
+    /// records.
     pub hard_state: HardState,
-    /// The log position behind the last record that the checkpoint's state includes.
+    /// The log position behind the last record that the checkpoint's state includes. A replay continues
+    /// there.
     pub next: Lsn,
-    /// The segments of the log with live bytes of the group, in order: the position at which each begins, and
-    /// the number of its live bytes.
+    /// The segments of the log with messages that the group still holds, in order: the position at which
+    /// each begins, and the bytes of these messages.
     pub live: Vec<(u64, u64)>,
 }
 
@@ -51,13 +55,14 @@ pub enum CheckpointError {
         "the checkpoint has version {version}, this program reads up to {VERSION}: use the program that wrote it"
     )]
     Newer {
-        /// The version of the format that the checkpoint names.
+        /// The version of the format that the checkpoint names, which this program cannot read.
         version: u32,
     },
 }
 
-/// Encodes a checkpoint. The caller calls [`begin`](Self::begin) first, then [`part`](Self::part) for each
-/// part of the state in order, then [`end`](Self::end).
+/// Encodes a checkpoint part by part, so that a large state need not be in memory as a whole. The caller
+/// calls [`begin`](Self::begin) first, then [`part`](Self::part) for each part of the state in order, then
+/// [`end`](Self::end).
 #[derive(Clone, Copy, Debug)]
 pub struct Encoder {
     crc: u32,
@@ -65,7 +70,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Begins a checkpoint, and returns the bytes that come before the state.
+    /// Begins a checkpoint, and returns the bytes that the caller writes before the state.
     #[must_use]
     pub fn begin(header: &Header) -> (Self, Vec<u8>) {
         let mut out = Vec::with_capacity(HEADER + header.live.len() * SEGMENT);
@@ -102,7 +107,8 @@ impl Encoder {
         self.state_bytes += bytes.len() as u64;
     }
 
-    /// Ends the checkpoint, and returns the bytes behind the state: the state's length and the checksum.
+    /// Ends the checkpoint, and returns the bytes that the caller writes behind the state: the state's
+    /// length and the checksum.
     #[must_use]
     pub fn end(self) -> [u8; END] {
         let mut out = [0; END];
@@ -114,7 +120,7 @@ impl Encoder {
     }
 }
 
-/// Checks that no bit of a checkpoint has changed. Returns its header, and the bytes of its state.
+/// Checks that no bit of a checkpoint has changed, and returns its header and the bytes of its state.
 ///
 /// # Errors
 /// See [`CheckpointError`].

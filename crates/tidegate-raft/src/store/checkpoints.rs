@@ -1,9 +1,9 @@
-//! The checkpoints of a group in a data directory. The store keeps the last two, in case one of them is
-//! damaged. A thread writes the checkpoints, because the write of a large one takes seconds.
+//! Keeps the checkpoints of a group in a data directory: the last two, in case one of them is damaged. A
+//! thread writes the checkpoints, because the write of a large one takes seconds.
 //!
 //! The thread writes a checkpoint as `state-new`, or `state-<group>-new`, syncs it, renames it and syncs the
-//! directory; before that the checkpoint does not count at a start. If the disk is full, the thread deletes
-//! the reserve (`reserve`), then the older of the two checkpoints, never the newer.
+//! directory; a start ignores the unfinished file before that. If the disk is full, the thread deletes the
+//! reserve (`reserve`), then the older of the two checkpoints, never the newer.
 
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,16 +22,18 @@ use crate::replica::Index;
 const PREFIX: &str = "state-";
 const NEW: &str = "new";
 const RESERVE: &str = "reserve";
-/// The number of checkpoints that the store keeps of each group; it removes older ones.
+/// The number of checkpoints that the store keeps of each group, in case the newest is damaged. The store
+/// removes older ones.
 const KEPT: usize = 2;
-/// The approximate number of bytes that the checkpoint thread gathers before it writes them to the file.
+/// The approximate number of bytes that the checkpoint thread gathers before it writes them to the file, to
+/// save system calls.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// The encoded state of a group, in parts and in order. The checkpoint thread produces the parts while it
-/// writes them.
+/// The encoded state of a group, in parts and in order. The checkpoint thread makes the parts while it
+/// writes them, so that the event loop need not.
 pub type Parts = Box<dyn Iterator<Item = Vec<u8>> + Send>;
 
-/// A durable checkpoint of a group in the data directory.
+/// A durable checkpoint of a group in the data directory, from which a start can continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) index: Index,
@@ -46,7 +48,7 @@ pub(super) struct Kept {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Naming {
     pub(super) group: GroupId,
-    /// True if the group is the only one in the data directory.
+    /// True if the group is the only one in the data directory, so that file names need no group.
     pub(super) alone: bool,
 }
 
@@ -67,7 +69,7 @@ impl Naming {
         }
     }
 
-    /// Returns the name of the file that reserves disk space for the group's next checkpoint.
+    /// Returns the name of the reserve file: it keeps disk space for the group's next checkpoint.
     fn reserve(self) -> String {
         match self.alone {
             true => RESERVE.to_owned(),
@@ -92,11 +94,12 @@ pub(super) fn group_of(name: &str) -> Option<(GroupId, bool)> {
     let (group, parts) = match parts[..] {
         [group, ref rest @ ..] if !rest.is_empty() => {
             let id = GroupId::new(group.parse().ok()?);
-            // Other spellings of the number, such as 01, are no names of checkpoints.
+            // The store never writes other spellings of the number, such as 01, so these files are no
+            // checkpoints.
             (group == id.to_string()).then_some((id, rest))?
         }
-        // The first group may have been the only group of the directory in an earlier run, so names without a
-        // group belong to it.
+        // The first group may have been the only group of the directory in an earlier run, so file names
+        // without a group belong to the first group.
         ref one => (ALL, one),
     };
     match *parts {
@@ -107,12 +110,12 @@ pub(super) fn group_of(name: &str) -> Option<(GroupId, bool)> {
     }
 }
 
-/// The outcome of the write of a checkpoint: the group's checkpoints that exist afterwards, and the result of
-/// the write.
+/// The outcome of the write of a checkpoint, for the event loop: the group's checkpoints that exist
+/// afterwards, and the result of the write.
 type Outcome = (Vec<Kept>, io::Result<()>);
 type Done = Arc<Mutex<Option<Outcome>>>;
 
-/// A job of the checkpoint thread.
+/// A job that the event loop gives to the checkpoint thread, because it takes long.
 enum Job {
     Write {
         naming: Naming,
@@ -120,8 +123,8 @@ enum Job {
         parts: Parts,
         kept: Vec<Kept>,
     },
-    /// The thread gives the reserve file for the next checkpoint its length. The field is the length of the
-    /// last checkpoint in bytes.
+    /// The thread must give the reserve file its length, which depends on the last checkpoint. The field is
+    /// the length of that checkpoint in bytes.
     Reserve(u64),
 }
 
@@ -129,14 +132,13 @@ enum Job {
 /// one of the reserve.
 const JOBS_MAX: usize = 2;
 
-/// The checkpoints of a group and the thread that writes them; see the [module](self).
+/// Keeps the checkpoints of a group and runs the thread that writes them; see the [module](self).
 pub(super) struct Checkpoints {
     naming: Naming,
     /// The durable checkpoints of the group that exist, oldest first.
     kept: Vec<Kept>,
     writing: bool,
-    /// The header of the checkpoint that the store has begun and for which the caller has not handed in the
-    /// state yet.
+    /// The header of a begun checkpoint, until the caller hands in the state for it.
     begun: Option<Header>,
     done: Done,
     worker: Worker<Job>,
@@ -177,8 +179,8 @@ impl Checkpoints {
                     };
                     let written = write(&mut out, naming, &header, parts);
                     if written.is_err() {
-                        // If the write failed for lack of space, the disk may need the space of the
-                        // unfinished file. If the removal fails, the next start removes the file.
+                        // The thread deletes the unfinished file to free its space, because the disk may be
+                        // full. If the removal fails, the next start removes the file.
                         let _ = storage.remove(&naming.unfinished());
                     }
                     (out.kept, written)
@@ -203,7 +205,8 @@ impl Checkpoints {
         &self.kept
     }
 
-    /// Returns whether a checkpoint of the group is in progress, from `begin` to the end of the write.
+    /// Returns whether a checkpoint of the group is in progress, from `begin` to the end of the write, so
+    /// that no other may begin.
     pub(super) const fn is_writing(&self) -> bool {
         self.writing || self.begun.is_some()
     }
@@ -238,8 +241,8 @@ impl Checkpoints {
         self.writing = self.worker.ask(job);
     }
 
-    /// Makes the checkpoint thread give the reserve file the length that the next checkpoint may need.
-    /// Returns false if the file has this length already, or if such a job waits or runs.
+    /// Makes the checkpoint thread give the reserve file the length that the next checkpoint may need on a
+    /// full disk. Returns false if the file has this length already, or if such a job waits or runs.
     pub(super) fn keep_reserve(&self) -> bool {
         let last = self.kept.last().map_or(0, |k| k.bytes);
         let begins = self.reserve.begin(last);
@@ -249,7 +252,7 @@ impl Checkpoints {
         begins
     }
 
-    /// Returns the length in bytes of the reserve file, which holds disk space for the next checkpoint.
+    /// Returns the length of the reserve file in bytes, for the count of used disk space.
     pub(super) fn reserve_bytes(&self) -> u64 {
         self.reserve.bytes()
     }
@@ -261,7 +264,7 @@ impl Checkpoints {
         self.worker.step()
     }
 
-    /// Returns the outcome of the checkpoint write in progress, once the thread has finished it.
+    /// Returns the outcome of the checkpoint write in progress, once the thread has finished the write.
     pub(super) fn poll(&mut self) -> Option<io::Result<()>> {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         let (kept, written) = done.take()?;
@@ -271,14 +274,15 @@ impl Checkpoints {
         Some(written)
     }
 
-    /// Waits until the thread has finished the checkpoint in progress, and returns the outcome of that write.
+    /// Ends the thread after it has finished the checkpoint in progress, and returns the outcome of that
+    /// write.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.worker.end();
         self.poll().unwrap_or(Ok(()))
     }
 }
 
-/// Writes a checkpoint file durably, and removes the oldest checkpoints beyond [`KEPT`].
+/// Writes a checkpoint file durably, and removes the oldest checkpoints beyond [`KEPT`] to free their space.
 fn write(out: &mut Out<'_>, naming: Naming, header: &Header, parts: Parts) -> io::Result<()> {
     let unfinished = naming.unfinished();
     let new = out.freeing(|out| out.storage.create(&unfinished))?;
@@ -307,7 +311,7 @@ fn write(out: &mut Out<'_>, naming: Naming, header: &Header, parts: Parts) -> io
     Ok(())
 }
 
-/// The file to which the checkpoint thread writes the checkpoint in progress, with the bytes still to write.
+/// Writes the checkpoint in progress to its file, and frees disk space for it if the disk is full.
 struct Out<'a> {
     storage: &'a dyn Storage,
     reserve: &'a Reserve,
@@ -357,8 +361,9 @@ impl Out<'_> {
     }
 }
 
-/// Returns a group that has a finished checkpoint among these file names, and that `known` does not know. The
-/// log may have no record of this group any more, so only the file shows that the node was its member.
+/// Returns a group that has a finished checkpoint among these file names, and that `known` does not know, so
+/// that the opening can refuse the directory. The log may have no record of this group any more; then only
+/// the file shows that the node was its member.
 pub(super) fn stranger(names: &[String], known: impl Fn(GroupId) -> bool) -> Option<GroupId> {
     let mut finished = names.iter().filter_map(|name| match group_of(name)? {
         (group, true) => Some(group),
@@ -367,8 +372,8 @@ pub(super) fn stranger(names: &[String], known: impl Fn(GroupId) -> bool) -> Opt
     finished.find(|g| !known(*g))
 }
 
-/// Returns the group's intact checkpoints, oldest first. Removes a checkpoint file that a crash left
-/// unfinished.
+/// Returns the group's intact checkpoints, oldest first, at a start. Removes a checkpoint file that a crash
+/// left unfinished.
 pub(super) fn look(storage: &dyn Storage, naming: Naming) -> Result<Vec<Kept>, OpenError> {
     let io = OpenError::io;
     let names = storage.list().map_err(io("listing the data directory"))?;
@@ -419,7 +424,7 @@ pub(super) fn load(storage: &dyn Storage, kept: &Kept) -> Result<(Header, Bytes)
     }
 }
 
-/// Removes a checkpoint from the data directory, durably.
+/// Durably removes a checkpoint from the data directory, because its state no longer counts.
 pub(super) fn remove(storage: &dyn Storage, kept: &Kept) -> Result<(), OpenError> {
     let removed = storage.remove(&kept.file);
     let removed = removed.and_then(|()| storage.sync_names());
@@ -475,7 +480,7 @@ mod tests {
         assert_eq!(of(second).is_finished(&two), Some(true));
         assert_eq!(first(&of(ALL).unfinished()), Some(false));
         assert_eq!(of(second).is_finished(&of(ALL).unfinished()), None);
-        // The directory had only one group when the store wrote this file.
+        // The store writes this file name if the directory has only one group.
         let alone = Naming {
             alone: true,
             ..of(ALL)

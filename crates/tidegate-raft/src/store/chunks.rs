@@ -1,5 +1,6 @@
-//! A cache of stretches of the log: consecutive records that one read returned. Its size is bounded in bytes,
-//! and it evicts the least recently used stretch. Pure.
+//! A cache of stretches of the log, so that readers of old messages need fewer reads of the disk. A stretch
+//! is the consecutive records that one read returned. The cache has a bound in bytes, and evicts the least
+//! recently used stretch.
 //!
 //! The cache also decides how much a read takes: little for scattered reads, and twice as much each time a
 //! reader continues at the end of a stretch, up to a bound.
@@ -12,13 +13,14 @@ use tidegate_log::{Chunk, Lsn};
 
 /// The number of bytes of the log that the cache asks for in a read that does not continue a cached stretch.
 const READ_BYTES_MIN: usize = 16 << 10;
-/// The greatest number of bytes of the log that the cache asks for in one read.
+/// The greatest number of bytes of the log that the cache asks for in one read, however long a reader goes
+/// on.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// The greatest number of bytes of the log between the end of a stretch and a read that still counts as its
-/// continuation. A reader may skip records that belong to other readers.
+/// The greatest distance in bytes between the end of a stretch and a read that still counts as its
+/// continuation. A sequential reader may skip records of other streams.
 const ON_BYTES: u64 = 64 << 10;
 
-/// A stretch of the log that the caller must read and then insert into the cache.
+/// A request of the cache: the caller must read this stretch of the log and insert it into the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) from: Lsn,
@@ -29,7 +31,7 @@ pub(super) struct Wanted {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// The cache has the record, with this payload. If the reader has passed half of the stretch, the result
-    /// also names the next stretch, which the caller should read ahead.
+    /// also names the next stretch, so that the caller can read ahead.
     Here(Bytes, Option<Wanted>),
     /// The cache has the stretch of the log around this position, and no record begins at the position.
     NotThere,
@@ -40,19 +42,19 @@ pub(super) enum Found {
 struct Stretch {
     next: Lsn,
     /// The number of bytes that the cache asked the caller to read for this stretch. A read that continues
-    /// the stretch takes twice as many.
+    /// the stretch takes twice as many bytes.
     asked: usize,
     bytes: usize,
     records: Vec<(Lsn, Bytes)>,
     used: Cell<u64>,
 }
 
-/// The cache of stretches of the log; see the [module](self).
+/// Caches stretches of the log for readers of messages; see the [module](self).
 pub(super) struct Chunks {
     stretches: BTreeMap<Lsn, Stretch>,
     bytes: usize,
     bytes_max: usize,
-    /// The number of lookups and insertions since the cache was created, by which the cache tells the least
+    /// The number of lookups and insertions since the cache was created, by which the cache finds the least
     /// recently used stretch.
     now: Cell<u64>,
 }

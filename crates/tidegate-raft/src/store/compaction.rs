@@ -20,21 +20,23 @@ use super::room::Room;
 use super::{Fetch, Relocated, Store};
 use crate::replica::records;
 
-/// The number of bytes of messages that the compaction reads and appends in one turn of the event loop.
+/// The number of bytes of messages that the compaction reads and appends in one turn of the event loop, so
+/// that it does not delay clients.
 const TURN_BYTES: u64 = 256 << 10;
-/// The greatest number of copies of messages that the compaction has appended to the log and that are not yet
-/// durable.
+/// The greatest number of undurable copies of messages: the compaction has appended them to the log, and
+/// keeps them in memory until a sync covers them.
 const UNDURABLE_MAX: usize = 4096;
 
-/// A question to the streams of a group: which of their messages lie in this range of the log?
+/// A question of the store to the streams of a group: which of their messages lie in this range of the log?
+/// The compaction must copy these messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LyingIn {
-    /// The slot of the group that the store asks.
+    /// The slot of the group to which the question goes.
     pub at: GroupSlot,
     /// The range of log positions in which the records of the messages begin.
     pub lsns: Range<u64>,
     /// The stream and the number of the first message for which the question asks. The question covers all
-    /// messages from this one on.
+    /// messages from this message on.
     pub from: (StreamNumber, StreamSeq),
 }
 
@@ -42,16 +44,17 @@ pub struct LyingIn {
 #[derive(Default)]
 pub(super) struct Compaction {
     segment: Option<Range<Lsn>>,
-    /// The slot of the group that the compaction asks next, and the stream and message from which on it asks;
-    /// `None` once it knows all messages in the segment.
+    /// The slot of the group that the compaction asks next, and the stream and message at which the question
+    /// begins; `None` once the compaction knows all messages in the segment.
     from: Option<(GroupSlot, (StreamNumber, StreamSeq))>,
     /// The messages in the segment that the compaction still has to copy, each with the slot of its group.
     wanted: VecDeque<(GroupSlot, Resident)>,
     /// The copies that the compaction has appended and that are not yet durable, each with the end of its
     /// batch and the slot of its group.
     undurable: VecDeque<(Lsn, GroupSlot, Relocated)>,
-    /// The positions at which the segments begin that the store has begun to compact and not released. The
-    /// store does not compact these segments again before the next start of the node.
+    /// The segments that the store has begun to compact and not released, by the position at which each
+    /// begins. The store does not compact them again before the next start of the node, because a further
+    /// attempt would hardly succeed.
     given_up: BTreeSet<u64>,
 }
 
@@ -69,8 +72,8 @@ impl Compaction {
     }
 
     pub(super) fn begin(&mut self, segment: Range<Lsn>) {
-        // The store marks the segment at the beginning of its compaction, so that it never compacts the
-        // segment a second time.
+        // The store marks the segment as tried already now, so that it never compacts the segment a second
+        // time.
         self.given_up.insert(segment.start.get());
         self.segment = Some(segment);
         self.from = Some((GroupSlot::FIRST, (StreamNumber::NONE, StreamSeq::ZERO)));
@@ -103,14 +106,14 @@ impl Compaction {
         self.wanted.extend(lying.into_iter().map(|l| (at, l)));
     }
 
-    /// Notes that the store has appended copies of a group's messages, in a batch that ends at log position
-    /// `end`.
+    /// Notes copies of a group's messages that the store has appended in a batch with its end at log
+    /// position `end`, so that their streams learn the new places once the batch is durable.
     pub(super) fn handle_appended(&mut self, at: GroupSlot, end: Lsn, moved: Vec<Relocated>) {
         self.undurable
             .extend(moved.into_iter().map(|moved| (end, at, moved)));
     }
 
-    /// Returns whether all copies of this group's messages that the compaction appended are durable.
+    /// Returns whether all copies of this group's messages are durable, so that no place is about to change.
     pub(super) fn is_durable(&self, at: GroupSlot) -> bool {
         !self.undurable.iter().any(|(_, of, _)| *of == at)
     }
@@ -121,7 +124,8 @@ impl Compaction {
 }
 
 impl Store {
-    /// Hands the copies of messages that have become durable to their groups, as relocated messages.
+    /// Hands copies of messages that have become durable to their groups as relocated messages, so that the
+    /// streams learn the new places.
     pub(super) fn take_copies(&mut self, durable: Lsn) {
         let undurable = &mut self.compaction.undurable;
         let count = undurable.partition_point(|&(end, ..)| end <= durable);
@@ -130,8 +134,8 @@ impl Store {
         }
     }
 
-    /// Copies some messages of the segment that the store compacts to the end of the log. Returns whether the
-    /// compaction of the segment is complete.
+    /// Copies some messages of the segment under compaction to the end of the log, in one turn of the event
+    /// loop. Returns whether the compaction of the segment is complete.
     pub(super) fn relocate(&mut self) -> bool {
         if self.compaction.is_idle() || self.holds() {
             return false;
@@ -143,7 +147,8 @@ impl Store {
         let (mut taken, mut records) = (Vec::<(GroupSlot, Resident)>::new(), Vec::new());
         let mut bytes = batch_bytes(&[]);
         // The store writes waiting entries before copies of messages, because callers wait for the entries.
-        // On a full disk it makes the copies first, because they free the space for which the entries wait.
+        // On a full disk the store makes the copies first, because they free the space for which the entries
+        // wait.
         let first = !self.has_entries() || self.log.disk_full();
         while first
             && bytes < TURN_BYTES
@@ -166,8 +171,8 @@ impl Store {
                     taken.push((at, message));
                 }
                 Err(Fetch::Pending) => break,
-                // The stream has removed the message since it named the message for this segment, so no copy
-                // is needed.
+                // The stream has removed the message since it named the message for this segment, so the
+                // store needs no copy.
                 Err(Fetch::Gone) => {}
                 // The store cannot read the message, so it makes no copy. The log keeps the segment because
                 // of that message.

@@ -1,4 +1,4 @@
-//! The errors of opening a data directory, and of writing to it.
+//! The errors of the store: when it opens a data directory, and when it writes an entry.
 
 use std::io;
 
@@ -22,7 +22,7 @@ pub enum OpenError {
         super::VERSION
     )]
     Newer {
-        /// The version of the format that the data directory names.
+        /// The version of the format that the data directory names, which this program cannot read.
         version: u32,
     },
     /// A newer version of this program wrote one of the files in the directory.
@@ -31,7 +31,7 @@ pub enum OpenError {
          use the version that wrote it, or a later one"
     )]
     NewerFile {
-        /// The file's name.
+        /// The name of the file in the data directory.
         file: String,
         /// The version of the format that the file names.
         version: u32,
@@ -45,7 +45,7 @@ pub enum OpenError {
         crate::replica::records::KIND_LAST
     )]
     NewerRecord {
-        /// The kind of the record.
+        /// The number of the record's kind, which this program does not know.
         kind: u8,
         /// The log position of the record of unknown kind.
         at: Lsn,
@@ -56,7 +56,8 @@ pub enum OpenError {
         super::VERSION
     )]
     Version,
-    /// The members' file cannot be read. Only a check finds this error: the server itself reads the file.
+    /// The members' file cannot be read. Only a check of the directory returns this error, because at a
+    /// start the server itself reads the file.
     #[error(transparent)]
     Members(MembersError),
     /// The store cannot open the log.
@@ -79,15 +80,15 @@ pub enum OpenError {
     Io {
         /// The operation on the data directory that the operating system refused.
         doing: &'static str,
-        /// The system's error.
+        /// The error with which the operating system refused the operation.
         error: io::Error,
     },
 }
 
 impl OpenError {
-    /// Returns whether durable data of the directory is gone or unreadable. All other errors come from the
-    /// operating system, another process that holds the directory, a newer program or a changed
-    /// configuration.
+    /// Returns whether durable data of the directory is gone or unreadable, so that only a copy, a repair or
+    /// other members can help. All other errors come from the operating system, another process that holds
+    /// the directory, a newer program or a changed configuration.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         use tidegate_log::OpenError as Log;
@@ -100,20 +101,21 @@ impl OpenError {
         )
     }
 
-    /// The error of a log that ends before a checkpoint.
+    /// Returns the error for a log that ends before a checkpoint: durable records are lost.
     pub(super) fn ends_early(end: Lsn, checkpoint: Lsn) -> Self {
         Self::Damaged(format!(
             "the log ends at {end}, and the checkpoint covers it up to {checkpoint}"
         ))
     }
 
-    /// The error of a log that has lost its end. This node may have acknowledged the lost records to other
-    /// members, so it must not vote without them.
+    /// Returns the error for a log that has lost its end. This node may have acknowledged the lost records
+    /// to other members, so it must not vote without them.
     pub(super) fn shortened() -> Self {
         Self::Damaged("the last segment of the log has lost its end".to_owned())
     }
 
-    /// The error of a log that lacks records which this node may have acknowledged to other members.
+    /// Returns the error for a log that lacks records which this node may have acknowledged to other
+    /// members.
     pub(super) fn lacks_entries() -> Self {
         let text = "the log lacks entries that other members may count on, so this node must not go on with it";
         Self::Damaged(text.to_owned())
@@ -141,7 +143,8 @@ pub enum WriteError {
     TooLarge {
         /// The number of bytes that the refused entry would take in the log.
         bytes: u64,
-        /// The greatest number of bytes that an entry may take in the log.
+        /// The greatest number of bytes that an entry may take in the log. The caller must split the entry
+        /// to fit.
         most: u64,
     },
     /// Another member leads the group, so this member cannot propose the entry.

@@ -7,12 +7,12 @@ use tidegate_stream::stream::{AccountLimits, Streams};
 use super::{Store, checkpoint, checkpoints};
 use crate::replica::{EntryId, Index};
 
-/// A part of a checkpoint of this node, for another member that fetches it.
+/// A part of a checkpoint of this node, for another member that takes over the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The index of the last entry that the checkpoint's state includes.
     pub index: Index,
-    /// The length of the whole checkpoint in bytes.
+    /// The length of the whole checkpoint in bytes, by which the other member knows when it has all parts.
     pub total: u64,
     /// The bytes of this part: as many as the other member asked for, or fewer at the end of the checkpoint.
     pub bytes: Vec<u8>,
@@ -20,8 +20,8 @@ pub struct Part {
 
 impl Store {
     /// Reads `len` bytes, from `offset` on, of the checkpoint that ends with the entry `index`, or of the
-    /// newest checkpoint if `index` is [`Index::ZERO`]. Returns `None` if there is no such checkpoint or the
-    /// disk cannot read it.
+    /// newest checkpoint if `index` is [`Index::ZERO`], for another member. Returns `None` if this node has
+    /// no such checkpoint, or cannot read it from the disk.
     #[must_use]
     pub fn read_checkpoint(
         &self,
@@ -55,11 +55,11 @@ impl Store {
     }
 }
 
-/// Decodes a whole checkpoint that came from another member. Returns the last entry in the checkpoint's
-/// state, and the streams.
+/// Decodes a whole checkpoint that this member has fetched from another member. Returns the last entry in
+/// the checkpoint's state, and the streams.
 ///
-/// # Errors
-/// The bytes differ from those that the other member wrote. The text of the error is for people.
+/// # Errors Fails if the bytes differ from those that the other member wrote. The error is a text for
+/// operators.
 pub fn read_given(bytes: &[u8], limits: AccountLimits) -> Result<(EntryId, Streams), String> {
     let (header, state) = checkpoint::decode(bytes).map_err(|e| e.to_string())?;
     let streams = Streams::restore(state, limits).map_err(|e| e.to_string())?;

@@ -1,9 +1,10 @@
-//! The bound on the bytes of log that a catch-up may keep from release. Until the member has taken over a
-//! state, the store releases no segment, and fetched messages stay in the log across restarts. If the node is
-//! cut off, or the group has no leader, the catch-up does not progress, and the node's other groups would
-//! fill the disk. So the store bounds the bytes that other groups write after the beginning of the catch-up.
-//! Beyond the bound the store gives up the catch-up, writes a checkpoint of the present state so that it can
-//! release segments, and only then lets the catch-up start again.
+//! Bounds the bytes of log that a catch-up may keep from release, so that an endless catch-up cannot fill
+//! the disk. Until the member has taken over a state, the store releases no segment, and fetched messages
+//! stay in the log across restarts. If the node is cut off, or the group has no leader, the catch-up does
+//! not progress, and the node's other groups would fill the disk. So the store bounds the bytes that other
+//! groups write after the beginning of the catch-up. Beyond the bound the store gives up the catch-up,
+//! writes a checkpoint of the present state so that it can release segments, and only then lets the catch-up
+//! start again.
 
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::Lsn;
@@ -13,11 +14,12 @@ use super::staged::Staged;
 
 /// The bound on the bytes that other groups may write during a catch-up, as a multiple of a sum: the fetched
 /// bytes, and the bytes of log after which a checkpoint is due. The more the member has fetched, the more a
-/// restart of the catch-up costs. If other groups always write faster than this, the member never completes a
-/// state.
+/// restart of the catch-up costs. If other groups always write faster than this bound allows, the member
+/// never completes a state.
 const HELD_MAX: u64 = 8;
 
-/// The progress of the store after it has given up a catch-up.
+/// The steps that the store has done since it gave up a catch-up. The catch-up may start again after all of
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GivenUp {
     /// True once the code that fetches the state has learned that the store gave up the catch-up.
@@ -61,8 +63,8 @@ impl Store {
         self.review = true;
     }
 
-    /// Returns the number of bytes that other groups have written since the catch-up of this group began. A
-    /// catch-up that went on across a restart of the node counts from its first fetched message.
+    /// Returns the number of bytes that other groups have written since the catch-up of this group began.
+    /// After a restart of the node, the count begins at the first fetched message.
     fn held_bytes(&self, at: GroupSlot) -> u64 {
         let member = &self.members[at];
         let from = [member.catching_up.begun, member.staged.from()];
@@ -72,8 +74,8 @@ impl Store {
             .saturating_sub(member.staged.bytes())
     }
 
-    /// Returns whether a checkpoint of the group is due because the store gave up the group's catch-up:
-    /// without the checkpoint it cannot release segments.
+    /// Returns whether a checkpoint of the group is due because the store gave up the group's catch-up.
+    /// Without this checkpoint the store cannot release segments.
     pub(super) fn lets_go(&self, at: GroupSlot) -> bool {
         let given_up = self.members[at].catching_up.given_up;
         given_up.is_some_and(|g| !g.asked)

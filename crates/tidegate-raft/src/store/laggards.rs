@@ -1,4 +1,4 @@
-//! Reads entries from the log for lagging followers that need entries which the leader no longer has in
+//! Reads entries from the log for lagging followers, because the leader no longer has these entries in
 //! memory. The store reads one stretch of the log at a time.
 
 use bytes::Bytes;
@@ -13,21 +13,21 @@ use crate::replica::{EntryId, Index};
 /// few messages, and for the records before them.
 const STRETCH_BYTES: usize = 1 << 20;
 
-/// A search in the log for the next entry that a lagging follower of a group needs: the entry, and the
-/// position of the stretch in which the store looks for it.
+/// A search in the log for the next entry that a lagging follower of a group needs: the index of the entry,
+/// and the log position from which the store reads next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
     at: GroupSlot,
     index: Index,
     from: Lsn,
-    /// True once the reading thread has accepted the request for the stretch. The thread refuses a request
-    /// while its queue is full.
+    /// True once the reading thread has accepted the request for the stretch. While the thread's queue is
+    /// full, the store has to ask again.
     asked: bool,
 }
 
 impl Store {
-    /// Hands the entries that the store has read for a lagging follower to the follower's group, and asks the
-    /// reading thread for the next stretch of the log.
+    /// Hands the entries that the store has read for a lagging follower to the group, which sends them, and
+    /// asks the reading thread for the next stretch of the log.
     pub(super) fn serve_laggards(&mut self) {
         if let (Some(search), Some(outcome)) = (self.search, self.reading.take_records()) {
             self.search = self.take_stretch(search, outcome);
@@ -41,7 +41,7 @@ impl Store {
     }
 
     /// Returns a search for the entries that the next lagging follower needs, if a group has a lagging
-    /// follower. The groups take turns.
+    /// follower. The groups take turns, so that each of them progresses.
     fn next_search(&mut self) -> Option<Search> {
         let groups = self.members.len();
         let mut all = self.searched.around(groups);
@@ -84,8 +84,8 @@ impl Store {
         let (mut next, mut read) = (index, Vec::<(EntryId, Bytes)>::new());
         for (_, record) in chunk.records {
             let id = EntryId::new(record.index, record.term);
-            // An entry counts only with the term that is valid at its index: an entry that another one has
-            // replaced has another term.
+            // A record counts only if its term is valid at its index. A later leader's entry may have
+            // replaced the entry in the record.
             let counts = || group.term_of(next) == Some(id.term);
             let entry = record.group == group.number().get() && record.kind == KIND_ENTRY;
             if entry && id.index == next && counts() {

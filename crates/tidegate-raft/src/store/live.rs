@@ -1,4 +1,5 @@
-//! Counts the live bytes of each log segment: the bytes of messages that streams still hold. Pure.
+//! Counts the live bytes of each log segment: the bytes of messages that streams still hold. By these counts
+//! the store decides which segments to compact and to release.
 //!
 //! A message counts with the bytes that a copy of it would take in the log. So the store copies the messages
 //! of a segment forward only if that frees space, however small the messages are.
@@ -12,8 +13,8 @@ use tidegate_stream::stream::{Bulk, Place};
 /// an entry and a command, and padding.
 const RELOCATED_OVERHEAD: u64 = 32 + 16 + 16 + 8;
 
-/// The live bytes that one group has in each segment of the log: the bytes of its messages that streams still
-/// hold.
+/// Counts the live bytes that one group has in each segment of the log: the bytes of messages that the
+/// group's streams still hold.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
     /// The live bytes of each segment that the log has begun and not released, by the position at which the
@@ -39,7 +40,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Creates the counts of live bytes from those that a checkpoint holds.
+    /// Creates the counts of live bytes from the counts in a checkpoint, at a start of the node.
     pub(super) fn restored(segments: &[(u64, u64)]) -> Self {
         Self {
             segments: segments.iter().copied().collect(),
@@ -63,8 +64,8 @@ impl Live {
         self.segments.entry(base).or_default();
     }
 
-    /// Adds all segments that the counts `known` have, also the newest segment, which the log does not list
-    /// before it has a durable record.
+    /// Adds all segments that the counts `known` have, without live bytes. These include the newest segment,
+    /// which the log does not list before it has a durable record.
     pub(super) fn begin_as(&mut self, known: &Self) {
         known.segments.keys().for_each(|base| self.begin(*base));
     }
@@ -72,8 +73,8 @@ impl Live {
     /// Drops the count of the segment that began at this log position, because the log has released the
     /// segment.
     pub(super) fn forget(&mut self, base: u64) {
-        // Before the segment goes, its removed messages are subtracted. Later, they would be subtracted from
-        // the segment before it.
+        // The store subtracts all removed messages before it drops the segment. Later, it would subtract the
+        // segment's messages from the segment before.
         self.reclaim(usize::MAX);
         self.leave();
         self.segments.remove(&base);
@@ -95,14 +96,15 @@ impl Live {
         self.removed_bytes += weight;
     }
 
-    /// Takes messages that a stream removed together. The store subtracts them in parts, because one command
-    /// may purge a stream of millions of messages.
+    /// Takes messages that a stream removed together, to subtract them from the live bytes. The store
+    /// subtracts them in parts, because one command may purge a stream of millions of messages.
     pub fn removed_together(&mut self, messages: Bulk) {
         self.reclaiming.push_back(messages);
         self.reclaim(1);
     }
 
-    /// Subtracts at most `parts` parts, of 256 messages each, of the messages that streams removed together.
+    /// Subtracts at most `parts` parts, of 256 messages each, of the messages that streams removed together,
+    /// so that one turn of the event loop stays short.
     pub(super) fn reclaim(&mut self, parts: usize) {
         for _ in 0..parts {
             let Some(messages) = self.reclaiming.front_mut() else {
@@ -124,18 +126,21 @@ impl Live {
         }
     }
 
-    /// Returns the number of messages that the store has subtracted in parts since the last call.
+    /// Returns the number of messages that the store has subtracted in parts since the last call, for a
+    /// simulation's costs.
     #[cfg(feature = "sim")]
     pub(super) const fn take_reclaimed(&mut self) -> u64 {
         std::mem::replace(&mut self.reclaimed, 0)
     }
 
-    /// Returns whether the counts still include messages that streams have removed together.
+    /// Returns whether the counts still include messages that streams have removed together, and so are too
+    /// high.
     pub(super) fn is_reclaiming(&self) -> bool {
         !self.reclaiming.is_empty()
     }
 
-    /// Returns the group's live bytes in the segment that begins at this log position.
+    /// Returns the group's live bytes in the segment that begins at this log position; 0 means that the
+    /// group needs no message there.
     pub(super) fn of(&self, base: u64) -> u64 {
         match self.last.0.start == base && !self.last.0.is_empty() {
             true => self.last.1,

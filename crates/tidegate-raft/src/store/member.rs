@@ -1,5 +1,5 @@
 //! The store's data of one group: this node's membership in the group, the group's checkpoints, and the
-//! places of its messages in the log. All groups share the log.
+//! places of its messages in the log that all groups share.
 
 use std::collections::VecDeque;
 
@@ -20,23 +20,23 @@ pub(super) struct Member {
     pub(super) catching_up: CatchingUp,
     pub(super) staged: Staged,
     pub(super) live: Live,
-    /// The messages that the store has copied durably, with their new places, in the order of the log. The
-    /// event loop has not taken these yet.
+    /// The messages that the store has copied durably, with their new places, in the order of the log. They
+    /// wait until the event loop tells the streams.
     pub(super) relocated: VecDeque<Relocated>,
-    /// The last entry that the store returned to the event loop as due, so that the group's streams include
-    /// it.
+    /// The last entry that the store returned to the event loop. The group's streams include this entry.
     pub(super) applied: Applied,
     /// The log position up to which the checkpoint that the store began last covers the log, even if its
     /// write failed. The growth of the log from there decides when the next checkpoint is due.
     pub(super) tried: Lsn,
-    /// True if the write of the checkpoint that the store began last failed.
+    /// True if the write of the last checkpoint failed, mostly because the disk is full.
     pub(super) failed: bool,
-    /// The durable position of the log at which the store tries again to make the reserve for the next
-    /// checkpoint.
+    /// The position of the log at which the store tries again to make the reserve for the next checkpoint:
+    /// once the log is durable up to there.
     pub(super) keep_back_at: Lsn,
 }
 
-/// An entry that the store returned to the event loop as due, and the log position behind the entry's record.
+/// An entry that the event loop applies, and the log position behind the entry's record. A checkpoint of the
+/// state continues there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Applied {
     pub(super) entry: EntryId,
@@ -44,10 +44,10 @@ pub(super) struct Applied {
 }
 
 impl Member {
-    /// Returns the log position before which the group needs no record, because the caller has applied them
-    /// all. It is the position of the first entry that waits for its commit, or `durable`, the end of the
-    /// durable log, if no entry waits. Returns `None` while a record is not yet durable or a committed entry
-    /// not yet applied, and while the member takes over another state.
+    /// Returns the log position before which the group needs no record, because the caller has applied all
+    /// entries there. This is the position of the first uncommitted entry, or `durable`, the end of the
+    /// durable log, if all entries are committed. Returns `None` while a record is not yet durable or a
+    /// committed entry not yet applied, and while the member takes over another state.
     pub(super) fn settled_to(&self, durable: Lsn) -> Option<Lsn> {
         let on_its_way = !self.relocated.is_empty()
             || !self.group.is_durable()
@@ -62,10 +62,9 @@ impl Member {
         }
     }
 
-    /// Returns whether this member takes over another state, or has fetched messages with which it continues
-    /// as soon as a leader asks for the takeover again. The log must then keep its segments; the module
-    /// `holding` bounds the bytes that it keeps for this. A leader needs no other state, so its fetched
-    /// messages do not count.
+    /// Returns whether this member takes over another state, or keeps fetched messages for a takeover that a
+    /// leader will ask for again. The log must then keep its segments; the module `holding` bounds the kept
+    /// bytes. A leader needs no other state, so its fetched messages do not count.
     pub(super) fn is_between(&self) -> bool {
         self.holds() || (!self.staged.is_empty() && !self.group.leads())
     }

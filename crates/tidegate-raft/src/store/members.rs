@@ -1,5 +1,5 @@
-//! The store's contact with the other members of its groups: handles their messages, returns the messages for
-//! them, and hands all records to the log that the groups want to write.
+//! Connects the groups of the store with their other members: handles their messages, returns the messages
+//! for them, and hands the groups' records to the log.
 
 use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::slots::GroupSlot;
@@ -8,15 +8,16 @@ use super::Store;
 use super::room::Admission;
 use crate::replica::{Message, MessageType, PeerProgress, StepError, TransferError};
 
-/// The greatest number of messages of a group's leader that this member holds until the log has allocated its
-/// next segment.
+/// The greatest number of messages of a group's leader that this member holds until the log has allocated
+/// its next segment. The member refuses further ones, to bound its memory.
 const DELAYED_MAX: usize = 64;
 /// The greatest number of bytes of entries in the messages that this member holds until the log has allocated
 /// its next segment.
 const DELAYED_BYTES_MAX: u64 = 64 << 20;
 
 impl Store {
-    /// Returns the slot of the group with this number, if this node is a member of it.
+    /// Returns the slot of the group with this number, by which the store's methods know the group; `None`
+    /// if this node is no member of the group.
     #[must_use]
     pub fn at(&self, group: GroupId) -> Option<GroupSlot> {
         self.members.position(|m| m.group.number() == group)
@@ -41,7 +42,7 @@ impl Store {
                 delayed.push_back(message);
                 return Ok(());
             }
-            // The leader now sends entries from another index on, so the messages that wait are obsolete.
+            // The leader now sends entries from another index on, so the waiting messages are obsolete.
             delayed.clear();
         }
         self.take(at, message)
@@ -52,8 +53,8 @@ impl Store {
     pub(super) fn take_delayed(&mut self, at: GroupSlot) {
         while let Some(message) = self.members[at].delayed.pop_front() {
             let waited = self.members[at].delayed.len();
-            // An error needs no handling: this member then lacks the message's entries, and its next answer
-            // to the leader shows that.
+            // The member ignores an error: it then lacks the message's entries, and the leader sends them
+            // again.
             let _ = self.take(at, message);
             if self.members[at].delayed.len() > waited {
                 break;
@@ -92,7 +93,8 @@ impl Store {
         stepped
     }
 
-    /// Advances the clocks of this node's members in all groups by one tick.
+    /// Advances the clocks of this node's members in all groups by one tick, which may start heartbeats and
+    /// elections.
     pub fn tick(&mut self) {
         for member in &mut self.members {
             member.group.tick();
@@ -102,18 +104,19 @@ impl Store {
 
     /// Returns the next message that the caller must send, and the id of its receiver. The caller calls this
     /// function after each [`step`](Self::step), [`tick`](Self::tick), [`propose`](Self::propose) and
-    /// [`poll`](Self::poll), until it returns `None`. The caller drops messages that it cannot send.
+    /// [`poll`](Self::poll), until it returns `None`. The caller drops messages that it cannot send, because
+    /// Raft repeats them.
     pub fn poll_message(&mut self, at: GroupSlot) -> Option<(u64, Message)> {
         self.members[at].group.poll_message()
     }
 
-    /// Returns the number of the group that has this slot.
+    /// Returns the number of the group in this slot, by which other nodes and the log know the group.
     #[must_use]
     pub fn group_number(&self, at: GroupSlot) -> GroupId {
         self.members[at].group.number()
     }
 
-    /// Returns the id of the leader of the group in this slot, as far as this node knows.
+    /// Returns the id of the leader of the group in this slot; `None` if this node knows no leader.
     #[must_use]
     pub fn leader(&self, at: GroupSlot) -> Option<u64> {
         self.members[at].group.leader()
@@ -137,7 +140,8 @@ impl Store {
         begun
     }
 
-    /// Makes this node's member of the group stand for election now, if it could serve as a leader.
+    /// Makes this node's member of the group stand for election now, without waiting for its timeout, if it
+    /// could serve as a leader.
     pub fn campaign(&mut self, at: GroupSlot) {
         self.members[at].group.campaign();
         self.hand_over();
@@ -159,8 +163,8 @@ impl Store {
     }
 }
 
-/// Cuts a message of a leader in two: keeps the first `count` entries in the message, and returns a second
-/// message with the other entries. The message must have entries.
+/// Splits a message of a leader, if the log has room only for a part: keeps the first `count` entries in the
+/// message, and returns a second message with the other entries. The message must have entries.
 fn split(message: &mut Message, count: usize) -> Message {
     let mut entries = std::mem::take(&mut message.entries).into_vec();
     let mut rest = message.clone();

@@ -1,4 +1,4 @@
-//! Lists the messages that a repair of the log has lost, by stream.
+//! Lists the messages that a repair of the log has lost, by stream, for the operator's report.
 //!
 //! The streams know their messages from the newest checkpoint and from the entries that remain in the log. A
 //! known message is lost if its record is missing from the log. If no checkpoint includes a lost entry, the
@@ -32,16 +32,16 @@ pub struct Missing {
 /// The messages that one stream has lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingIn {
-    /// The stream's name.
+    /// The name of the stream that has lost messages.
     pub stream: String,
-    /// The number of lost messages.
+    /// The number of messages that the stream has lost.
     pub messages: u64,
     /// The numbers of the lost messages in the stream, as runs: the first and the last number of each.
     pub seqs: Vec<(StreamSeq, StreamSeq)>,
 }
 
-/// Returns the losses of the data directory `dir`; `lost` are the ranges of the log that a repair gave up.
-/// Opens the directory in the same way as the start of a node.
+/// Returns the losses of the repaired data directory `dir`, for the report of the repair; `lost` are the
+/// ranges of the log that the repair gave up. Opens the directory as the start of a node does.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -86,10 +86,9 @@ pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
     Ok(missing)
 }
 
-/// Returns the messages in the range `lost` of the log that a checkpoint's streams have.
+/// Returns the messages of a checkpoint's streams that lie in the range `lost` of the log, and so are lost.
 ///
-/// # Errors
-/// The file is not a checkpoint, or its state cannot be read.
+/// # Errors Fails if the bytes are no checkpoint, or if the checkpoint's state cannot be read.
 pub fn missing_from(checkpoint: &[u8], lost: &Range<Lsn>) -> Result<Vec<MissingIn>, OpenError> {
     let damaged = |error: &dyn std::fmt::Display| OpenError::Damaged(error.to_string());
     let (_, state) = checkpoint::decode(checkpoint).map_err(|e| damaged(&e))?;

@@ -1,12 +1,12 @@
 //! A node's durable store: the log, the checkpoints of its groups' states, and the rules by which the store
-//! releases log segments. The store drives the groups of the node, which share one log. Callers name a group
-//! by its slot: the group's place in [`Options::groups`].
+//! releases log segments. The store drives the groups of the node. Callers name a group by its slot: the
+//! group's place in [`Options::groups`].
 //!
 //! **[`Opening::begin`] -> [`Opening::replay`] -> [`Store`].** After the opening, one event loop owns the
 //! store. The loop proposes entries, calls [`Store::poll`] after each call of the waker, and calls
 //! [`Store::poll_due`] until it returns `None`. The log has a thread of its own, which writes and syncs
-//! batches, and decides which batches a sync covers. The store has a reading thread, a scrubbing thread and a
-//! thread for each group's checkpoints. These threads decide nothing.
+//! batches, and decides which batches a sync covers. The store has a reading thread, a scrubbing thread and
+//! a thread for each group's checkpoints. These threads only carry out jobs that the store gives them.
 //!
 //! ```text
 //! <data>/tidegate/lock             held while a process has the directory
@@ -86,11 +86,12 @@ use scrub::Scrub;
 #[cfg(feature = "lab")]
 use second_write::SecondWrite;
 
-/// The version of the data directory's format: the only one so far.
+/// The version of the data directory's format, so that an older program refuses a newer directory. So far
+/// only one version exists.
 const VERSION: u32 = 1;
 
-/// Wakes the event loop that owns the store. Other threads call this function when the loop has something to
-/// do. The function must not block.
+/// Wakes the event loop that owns the store. The store's threads call this function when they have a result
+/// for the loop. The function must not block.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// The next step that the event loop must carry out on the streams, in the order of the log.
@@ -103,18 +104,20 @@ pub enum Due {
     Relocated(Relocated),
 }
 
-/// A message that the store has copied to another place in the log.
+/// A message that the store has copied to another place in the log, so that its stream must note the new
+/// place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocated {
-    /// The number of the stream that holds the copied message.
+    /// The id of the stream that holds the copied message.
     pub stream: StreamNumber,
     /// The number of the copied message in its stream.
     pub seq: StreamSeq,
-    /// The place of the copy in the log.
+    /// The place of the copy in the log, at which readers find the message from now on.
     pub place: Place,
 }
 
-/// A node's log, and its members of all groups with their checkpoints; see the [module](self).
+/// Keeps a node's streams durable: drives the log, and the node's members of all groups with their
+/// checkpoints; see the [module](self).
 pub struct Store {
     members: PerGroup<Member>,
     /// The slot of the group that [`poll_due`](Self::poll_due) asks first for its next step, so that the
@@ -131,15 +134,14 @@ pub struct Store {
     /// The slot of the group at which the store begins its next search for a lagging follower, so that the
     /// groups take turns.
     searched: GroupSlot,
-    /// The second write of each message, which only measurements switch on (feature `lab`); `None` without
-    /// it.
+    /// Writes each message a second time, in measurements only (feature `lab`); `None` in a serving node.
     #[cfg(feature = "lab")]
     second_write: Option<SecondWrite>,
     compaction: Compaction,
     scrub: Scrub,
     /// The number of the log's segment to which the store appended its last batch.
     segment: u64,
-    /// The log position behind the last appended batch, at which the next batch begins.
+    /// The log position at the end of the last appended batch. The next batch begins there.
     end: Lsn,
     /// True if the store must review the segments, because an event may allow it to release or compact one.
     review: bool,
@@ -150,7 +152,8 @@ pub struct Store {
     looks_for_space: u32,
     options: Options,
     waker: Waker,
-    /// The data directory of the node. The process holds the directory's lock as long as this value lives.
+    /// The data directory of the node, beside the log. The process holds the directory's lock as long as
+    /// this value lives.
     storage: Arc<dyn Storage>,
 }
 
@@ -189,8 +192,8 @@ impl Store {
         Ok(proposed)
     }
 
-    /// Returns whether the group takes a proposal now. It always does, unless a measurement bounds the
-    /// entries in flight (feature `lab`).
+    /// Returns whether the group takes a proposal now. The answer is always true, unless a measurement
+    /// bounds the entries in flight (feature `lab`).
     #[must_use]
     pub fn may_propose(&self, at: GroupSlot) -> bool {
         let (group, lab) = (&self.members[at].group, self.options.lab);
@@ -220,8 +223,8 @@ impl Store {
         false
     }
 
-    /// Returns the term of the entry that the store is writing a second time, if the entry belongs to this
-    /// group; otherwise `None`.
+    /// Returns the term of the entry that the store is writing a second time in a measurement, if the entry
+    /// belongs to this group; otherwise `None`.
     #[cfg(feature = "lab")]
     fn writing_twice(&self, at: GroupSlot) -> Option<Term> {
         self.second_write.as_ref()?.writing(at)
@@ -236,10 +239,9 @@ impl Store {
     /// that they make due. The caller calls this function after each wake-up, and after [`step`](Self::step)
     /// and [`tick`](Self::tick).
     ///
-    /// # Errors
-    /// A write or a sync of the log failed: nothing more can become durable, and the process must end now.
-    /// All acknowledged entries are safe; [`Failure::durable`] is the position up to which the log is
-    /// durable.
+    /// # Errors Returns the failure if a write or a sync of the log failed: nothing more can become durable,
+    /// and the process must end now. All acknowledged entries are safe; [`Failure::durable`] is the position
+    /// up to which the log is durable.
     pub fn poll(&mut self) -> Result<(), Failure> {
         // The store reads the failure before the durable position, so that the groups still learn of all
         // records that became durable before the failure.
@@ -264,8 +266,8 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the next step that the event loop must carry out, and the slot of its group. Returns each step
-    /// of a group once, in order. With this call the event loop confirms that it has carried out the previous
+    /// Returns the next step that the event loop must carry out, and the slot of its group. Returns each
+    /// step of a group once, in order. A call confirms that the event loop has carried out the previous
     /// step.
     pub fn poll_due(&mut self) -> Option<(GroupSlot, Due)> {
         for _ in 0..self.members.len() {
@@ -308,13 +310,14 @@ impl Store {
         }
     }
 
-    /// Reads the message of the group at this place. The result is the bytes of the message, followed by the
-    /// rest of its entry.
+    /// Reads the message of the group at this place, for a consumer or a client. The result is the bytes of
+    /// the message, followed by the rest of its entry.
     pub fn read(&mut self, at: GroupSlot, place: Place) -> Fetch {
         within(self.read_entry(at, place.lsn), place)
     }
 
-    /// Returns the bytes of the message at this place if they are in memory, and starts no read of the log.
+    /// Returns the bytes of the message at this place if they are in memory. Starts no read of the log, for
+    /// callers without exclusive access.
     #[must_use]
     pub fn peek(&self, at: GroupSlot, place: Place) -> Peeked {
         let lsn = Lsn::new(place.lsn);
@@ -380,37 +383,40 @@ impl Store {
         self.second_write.as_ref().map_or(0, SecondWrite::syncs)
     }
 
-    /// Asks the log thread for the duty of writing the log, or withdraws the wish
-    /// ([`Appender::want_duty`]).
+    /// Asks the log thread for the duty of writing the log, so that the event loop can write and sync
+    /// itself, or withdraws the request ([`Appender::want_duty`]).
     pub fn want_duty(&self, wants: bool) {
         self.appender.want_duty(wants);
     }
 
-    /// Takes the duty of writing the log, if the log thread offers it ([`Appender::take_duty`]).
+    /// Takes the duty of writing the log for the event loop, if the log thread offers it
+    /// ([`Appender::take_duty`]).
     #[must_use]
     pub fn take_duty(&self) -> Option<Duty> {
         self.appender.take_duty()
     }
 
-    /// Returns the log position behind the last appended batch.
+    /// Returns the log position behind the last appended batch. Everything appended is durable once the log
+    /// is durable up to there.
     #[must_use]
     pub const fn appended(&self) -> Lsn {
         self.end
     }
 
-    /// Returns the number of the log's segment that holds the last appended batch.
+    /// Returns the number of the log's segment that holds the last appended batch, so that a caller notices
+    /// a new segment.
     #[must_use]
     pub const fn segment(&self) -> u64 {
         self.segment
     }
 
-    /// Returns the log of the store, so that the caller can look at it.
+    /// Returns the log of the store, for its counters and its durable position.
     #[must_use]
     pub const fn log(&self) -> &Log {
         &self.log
     }
 
-    /// Returns this node's member of the group in this slot, so that the caller can look at it.
+    /// Returns this node's member of the group in this slot, for its role, term and indices.
     #[must_use]
     pub fn group(&self, at: GroupSlot) -> &Group {
         &self.members[at].group
@@ -430,9 +436,8 @@ impl Store {
     /// Waits until all accepted records are durable and the checkpoints in progress are written, and ends the
     /// store's threads.
     ///
-    /// # Errors
-    /// A write or a sync of the log failed, now or before. A failed checkpoint is no error: the next start
-    /// replays more entries.
+    /// # Errors Returns the failure if a write or a sync of the log failed, now or before. A failed
+    /// checkpoint is no error, because the next start only replays more entries.
     pub fn close(self) -> Result<(), Failure> {
         drop((self.reading, self.scrub));
         for member in self.members {
@@ -445,8 +450,8 @@ impl Store {
         self.appender.close()
     }
 
-    /// Hands the groups' waiting batches to the log until the log has no more room. While the disk is full,
-    /// goes on with the other groups.
+    /// Hands the groups' waiting batches to the log until the log has no more room. If the disk has no space
+    /// for the batch of one group, goes on with the other groups.
     fn append_entries(&mut self) -> Result<(), WriteError> {
         for at in self.appending.around(self.members.len()) {
             while let Some(batch) = self.members[at].group.poll_append() {
@@ -456,9 +461,9 @@ impl Store {
                         .group
                         .handle_appended(&appended.records, appended.end),
                     Err(error @ AppendError::Failed(_)) => return Err(error.into()),
-                    // The disk has no space for the batch. It stays the first of its group, and the store
-                    // offers it to the log again in a later turn. The batch of another group may be smaller
-                    // or may free space.
+                    // The disk has no space for the batch. The batch stays the first of its group, and the
+                    // store offers it to the log again in a later turn. The batch of another group may be
+                    // smaller or may free space.
                     Err(AppendError::DiskFull) => break,
                     // The log has no room for the batch yet. The batch's group appends first the next time,
                     // so that the other groups cannot starve it.
@@ -473,7 +478,7 @@ impl Store {
     }
 
     /// Returns whether a group has a batch to append. The store writes such batches before copies of
-    /// messages, because callers wait for them.
+    /// messages, because callers wait for the batches.
     fn has_entries(&self) -> bool {
         self.members.iter().any(|m| m.group.poll_append().is_some())
     }

@@ -50,16 +50,17 @@ use crate::lab::Lab;
 use crate::replica::records::{KIND_ENTRY, KIND_FETCHED, KIND_LAST, KIND_RELOCATED};
 use crate::replica::{Committed, EntryId, Group, GroupOptions, Index, LoggedEntry, Restored, Term};
 
-/// The name of the file that holds the format version of a data directory. Each directory that the store has
-/// opened has this file.
+/// The name of the file that holds the format version of a data directory. The file also shows that the
+/// store has opened the directory before, so that the log must exist.
 pub const VERSION_FILE: &str = "version";
 const VERSION_NEW: &str = "version-new";
 /// The name of the file in which a repair lists the parts of the log that it has given up.
 pub const REPAIRED_FILE: &str = "repaired";
-/// The last line of that file once the repair has ended.
+/// The last line of the file [`REPAIRED_FILE`] once the repair has ended. Without this line, the repair was
+/// interrupted.
 const REPAIR_ENDED: &str = "the repair ended\n";
-/// The bounds on the batches that one sync covers, for the controller that decides about syncs: the same as
-/// the log's own default.
+/// The bounds on the batches that one sync covers, for the controller that decides about syncs. They equal
+/// the log's defaults.
 const SYNC_BOUNDS: Bounds = Bounds {
     items_min: 1,
     items_max: u64::MAX,
@@ -67,13 +68,13 @@ const SYNC_BOUNDS: Bounds = Bounds {
     age_max: Duration::from_secs(1),
     in_flight_max: None,
 };
-/// The divisor that gives the least length of a group's checkpoint reserve: the length of a segment, divided
-/// by this number.
+/// The divisor that gives the least length of a group's checkpoint reserve: the store divides the length of
+/// a segment by it.
 const KEPT_BACK_SHARE: u64 = 16;
-/// The number of bytes of the log that the replay reads at once.
+/// The number of bytes of the log that the replay reads at once, to save system calls.
 const REPLAY_BYTES: usize = 4 << 20;
 
-/// The options with which a store opens its data directory. Each has a default.
+/// The options with which a node opens the store in its data directory. Each has a default.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The id of this node in its groups; never 0. The id stays the same for the life of the data directory.
@@ -84,37 +85,41 @@ pub struct Options {
     /// The term from which on this node takes part again after it lost its disk; `None` if it did not lose
     /// the disk, or has every entry again that it may have acknowledged.
     pub rejoined: Option<Term>,
-    /// True if the node had a log in an earlier run. If the directory has no log now, that log was lost, and
+    /// True if the node had a log in an earlier run. If the directory has no log now, the log is lost, and
     /// the store does not open.
     pub begun: bool,
-    /// The length of a segment of the log, in bytes: whole pages of 4096 bytes.
+    /// The length of a segment of the log, in bytes: whole pages of 4096 bytes. The store frees disk space
+    /// by whole segments.
     pub segment_bytes: u64,
     /// The greatest number of bytes of entries that the leader of a group may have proposed and not applied
     /// yet.
     pub uncommitted_bytes_max: u64,
-    /// The greatest number of bytes of applied entries that each group keeps in memory.
+    /// The greatest number of bytes of applied entries that each group keeps in memory, for followers and
+    /// readers.
     pub tail_bytes_max: u64,
     /// The greatest number of bytes of log that the store keeps in its cache for readers of messages.
     pub read_bytes_max: usize,
-    /// The least number of bytes by which the log grows between two checkpoints of a group.
+    /// The least number of bytes by which the log grows between two checkpoints of a group. More frequent
+    /// checkpoints cost writes, and rarer ones a longer replay at a start.
     pub checkpoint_bytes_min: u64,
     /// The quota: the bytes of log and checkpoints beyond which the store refuses more messages; `None` sets
     /// no bound.
     pub max_file_store: Option<u64>,
     /// The seed of the salts of the log's segments; `None` draws the seed from the system. Only simulations
-    /// set it.
+    /// set the seed, so that each run writes the same bytes.
     pub seed: Option<u64>,
     /// The time in which the scrub reads the whole log once to look for damage; zero turns the scrub off.
     pub scrub_period: Duration,
     /// The number that chooses the segment of the log with which the scrub begins after a start of the node.
+    /// A new number for each start lets the scrub cover the whole log despite frequent restarts.
     pub scrub_seed: u64,
     /// True if the log delays a sync for callers that are about to return with the next record, where the
-    /// delay pays.
+    /// delay raises the throughput.
     pub anticipation: bool,
     /// The decision log in which the log's controller records its decisions about syncs; `None` for no
     /// record.
     pub decisions: Option<DecisionLog>,
-    /// The settings by which a measured node deviates from the product; none in a serving node.
+    /// The settings by which a measured node deviates from the product; a serving node has none.
     pub lab: Lab,
 }
 
@@ -144,26 +149,25 @@ impl Default for Options {
     }
 }
 
-/// A data directory that the store has examined. The opening has settled the end of the log and removed
-/// unfinished checkpoints, but replayed no entry yet.
+/// A data directory that the store has examined and not yet replayed. The opening has settled the end of the
+/// log, and removed unfinished checkpoints.
 pub struct Opening {
     opened: Opened,
-    /// The checkpoints and log records that the opening found for each group.
+    /// The checkpoints and log records that the opening found for each group, for the replay.
     found: PerGroup<Found>,
     options: Options,
     waker: Waker,
-    /// The choice of the thread that does the store's background work: threads of its own, or the caller in a
-    /// simulation.
+    /// The choice who does the store's background work: threads of the store, or the caller in a simulation.
     by: By,
     /// The storage of the data directory. The process holds the directory's lock as long as this value lives.
     storage: Arc<dyn Storage>,
 }
 
-/// The checkpoints and log records of one group that the opening found.
+/// The checkpoints and log records of one group that the opening found, from which the group continues.
 struct Found {
     of: GroupOf,
     seen: Seen,
-    /// The header of the group's newest checkpoint, and (`state`) the encoded state in that checkpoint.
+    /// The header of the group's newest checkpoint; `state` holds the encoded state in that checkpoint.
     header: Header,
     state: Option<Bytes>,
     naming: Naming,
@@ -187,8 +191,8 @@ impl Opening {
         Self::on(Arc::new(state), log, options, waker)
     }
 
-    /// Examines a data directory as [`begin`](Self::begin) does, in any two storages: `storage` for the
-    /// checkpoints, and `log` for the log.
+    /// Examines a data directory as [`begin`](Self::begin) does, in any two storages, for instance in
+    /// simulated ones: `storage` for the checkpoints, and `log` for the log.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -294,8 +298,8 @@ impl Opening {
                 newer = newer.or(Some((record.kind, record.lsn)));
             }
             if record.kind == KIND_LOST {
-                // A repair has put a placeholder here for a lost record. The record may have belonged to any
-                // group, so every group notes the loss.
+                // A repair has put a placeholder here for a lost record. The lost record may have belonged
+                // to any group, so every group notes the loss.
                 let end = record.lsn.after(1);
                 found.iter_mut().for_each(|f| f.seen.note_lost(end));
                 return;
@@ -315,7 +319,8 @@ impl Opening {
             return Err(OpenError::Stranger { group });
         }
         if !was_opened {
-            // The log exists now. The version file tells each later start that the log must exist.
+            // The log exists now, so the store writes the version file. From this file, each later start
+            // knows that the log must exist.
             write_version(&*storage)?;
         }
         if opened.recovery.shortened && found.iter().any(|f| f.of.members.len() > 1) {
@@ -325,8 +330,8 @@ impl Opening {
         let holes = segments
             .windows(2)
             .filter(|w| w[0].segment + 1 < w[1].segment);
-        // The store does not release segments in the order of their positions. So the log may still hold an
-        // entry, and lack the later entry that replaced it.
+        // The log may have a hole, because the store does not release segments in the order of their
+        // positions. So the log may still hold an entry, and lack the later entry that replaced it.
         for hole in holes {
             for found in &mut found {
                 found.seen.note_hole(hole[1].range.start);
@@ -339,7 +344,8 @@ impl Opening {
             found.follow(&*storage, opened.recovery.end, (repaired, unfinished))?;
         }
         if unfinished && let Err(error) = end_repair(&*storage) {
-            // The next start tries again. A full disk must not keep this start from making space.
+            // The start goes on without the note, because a full disk must not keep the store from making
+            // space. The next start tries again.
             tracing::warn!("{error}");
         }
         Ok(Self {
@@ -352,7 +358,8 @@ impl Opening {
         })
     }
 
-    /// Returns the report of the log's opening: the state in which it found the end of the log.
+    /// Returns the report of the log's opening, for the operator: the state in which the opening found the
+    /// end of the log.
     #[must_use]
     pub const fn recovery(&self) -> &Recovery {
         &self.opened.recovery
@@ -376,8 +383,8 @@ impl Opening {
         self.found[at].seen.missing()
     }
 
-    /// Returns, once, a group's encoded state from its newest checkpoint; `None` if the group has no
-    /// checkpoint, so that the replay covers the whole log.
+    /// Returns, once, a group's encoded state from its newest checkpoint, for the caller to decode before
+    /// the replay; `None` if the group has no checkpoint. The replay then covers the whole log.
     pub fn take_state(&mut self, at: GroupSlot) -> Option<Bytes> {
         self.found[at].state.take()
     }
@@ -386,8 +393,7 @@ impl Opening {
     /// in order for each group, and with the counts of live bytes in which `each` records stored and removed
     /// messages.
     ///
-    /// # Errors
-    /// The store cannot read a durable part of the log, or cannot start a thread.
+    /// # Errors Fails if the store cannot read a durable part of the log, or cannot start a thread.
     pub fn replay(
         mut self,
         each: impl FnMut(GroupSlot, Due, &mut Live),
@@ -451,7 +457,7 @@ impl Opening {
     }
 
     /// Replays the log as [`replay`](Self::replay) does, and then closes the log. Calls `each` in the same
-    /// way. Writes no record, and no member stands for election.
+    /// way. Writes no record and starts no member, so a tool can use it on the directory of any node.
     ///
     /// # Errors
     /// The same errors as those of [`replay`](Self::replay), and an error if the store cannot close the log.
@@ -501,14 +507,15 @@ impl Opening {
 }
 
 impl Found {
-    /// Loads the newest checkpoint of the group, and checks that the log has all entries behind it.
+    /// Loads the newest checkpoint of the group, and checks that the log has all entries behind the
+    /// checkpoint.
     fn follow(
         &mut self,
         storage: &dyn Storage,
         end: Lsn,
         (repaired, unfinished): (bool, bool),
     ) -> Result<(), OpenError> {
-        // A repair that was cut off may have given up the end of the log and kept the checkpoints behind it.
+        // An interrupted repair may have given up the end of the log and kept checkpoints behind that end.
         // The log assigns these positions again, so the opening removes such a checkpoint.
         while let Some(newest) = self.kept.pop_if(|k| unfinished && k.next > end) {
             checkpoints::remove(storage, &newest)?;
@@ -527,9 +534,10 @@ impl Found {
 /// The progress of a group during the replay of the log.
 struct Replayed {
     found: Found,
-    /// True if this node is the only member of the group.
+    /// True if this node is the only member of the group, so that every durable entry is committed.
     alone: bool,
-    /// The index up to which all entries of the group are committed.
+    /// The group's commit index, as the log and the checkpoint have it. The replay applies the entries up to
+    /// it.
     committed: Index,
     /// The last committed entry of the group that the replay has passed, with the log position behind its
     /// record.
@@ -594,7 +602,8 @@ impl Replayed {
         self.due(lsn, record)
     }
 
-    /// Builds this node's member of the group once the replay has read the whole log.
+    /// Builds this node's member of the group from the results of the replay, once the replay has read the
+    /// whole log.
     fn finish(
         mut self,
         options: &Options,
@@ -648,7 +657,8 @@ impl Replayed {
         })
     }
 
-    /// Returns whether the record is a valid entry of the group that the checkpoint's state does not include.
+    /// Returns whether the replay must handle the record as an entry: it is a valid entry of the group that
+    /// the checkpoint's state does not include.
     fn is_entry(&self, lsn: Lsn, record: &Record) -> bool {
         record.kind == KIND_ENTRY
             && Index::new(record.index) > self.found.header.entry.index
@@ -709,11 +719,10 @@ fn unreadable(error: ReadError) -> OpenError {
     }
 }
 
-/// Locks the data directory `dir`, which it creates if needed. The lock lasts as long as the returned value
-/// lives.
+/// Locks the data directory `dir`, so that no server can start in it, and creates the directory if needed.
+/// The lock lasts as long as the returned value lives.
 ///
-/// # Errors
-/// Another process holds the directory, or the operating system refuses an operation.
+/// # Errors Fails if another process holds the directory, or if the operating system refuses an operation.
 pub fn claim(dir: &Path) -> Result<Disk, OpenError> {
     let io = OpenError::io;
     let disk = Disk::open(dir.join("tidegate")).map_err(io("opening the data directory"))?;
@@ -729,7 +738,8 @@ pub(super) fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
     let text = read_file(storage, VERSION_FILE);
     let text = text.map_err(OpenError::io("reading the data directory's version"))?;
     let text = text.unwrap_or_default();
-    // A crash of an earlier release may have left the version file empty; the log has no records then.
+    // A crash of an earlier release may have left the version file empty. The log has no records then, so an
+    // empty file counts as none.
     if text.is_empty() {
         return Ok(false);
     }
@@ -743,7 +753,8 @@ pub(super) fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
     }
 }
 
-/// Returns whether the newest repair of the directory was cut off.
+/// Returns whether the newest repair of the directory was interrupted, so that checkpoints behind the log's
+/// end may remain.
 pub(super) fn has_unfinished_repair(storage: &dyn Storage) -> Result<bool, OpenError> {
     let Some(note) = open_note(storage)? else {
         return Ok(false);
@@ -762,8 +773,7 @@ pub(super) fn has_unfinished_repair(storage: &dyn Storage) -> Result<bool, OpenE
 
 /// Notes that the newest repair has ended, so that later starts keep all checkpoints.
 ///
-/// # Errors
-/// The operating system refuses to read or to write the note.
+/// # Errors Fails if the operating system refuses to read or to write the note.
 pub fn end_repair(storage: &dyn Storage) -> Result<(), OpenError> {
     let Some(note) = open_note(storage)? else {
         return Ok(());
@@ -783,7 +793,8 @@ fn open_note(storage: &dyn Storage) -> Result<Option<Arc<dyn StorageFile>>, Open
     }
 }
 
-/// Returns the content of a small file, at most 64 KiB of it; `None` if the directory has no such file.
+/// Returns the content of a small file of the directory, at most 64 KiB, so that a wrong file cannot fill
+/// the memory; `None` if the directory has no such file.
 pub(super) fn read_file(storage: &dyn Storage, name: &str) -> std::io::Result<Option<Vec<u8>>> {
     let file = match storage.open(name) {
         Ok(file) => file,
@@ -797,10 +808,9 @@ pub(super) fn read_file(storage: &dyn Storage, name: &str) -> std::io::Result<Op
     Ok(Some(text))
 }
 
-/// Writes the version file, durably.
+/// Durably writes the version file, which marks the directory as opened.
 ///
-/// # Errors
-/// The operating system refuses an operation.
+/// # Errors Fails if the operating system refuses an operation.
 pub fn write_version(storage: &dyn Storage) -> Result<(), OpenError> {
     let write = || {
         // The store writes a separate file and renames it, so that a crash cannot leave a version file that

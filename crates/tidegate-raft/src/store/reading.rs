@@ -1,8 +1,8 @@
 //! Reads entries of the log that are no longer in memory. A thread reads stretches of the log, so that a slow
 //! disk does not block the event loop.
 //!
-//! The number of outstanding reads is bounded; a caller that finds no room asks again after the next wake-up.
-//! The log's reader has checked the checksum of every record that this module returns.
+//! The number of outstanding reads is bounded; a caller that finds no room asks again after the next
+//! wake-up. This module returns only records with a right checksum, because the log's reader checks it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,8 +16,8 @@ use super::worker::{By, Worker};
 
 /// The greatest number of requests for stretches of the log that may wait for the reading thread.
 const ASKED_MAX: usize = 64;
-/// The greatest number of positions of failed reads that this module remembers. It remembers each until a
-/// caller asks for the record again.
+/// The greatest number of positions of failed reads that this module remembers. The module remembers a
+/// position until a caller asks for the record again.
 const FAILED_MAX: usize = 1024;
 
 /// The number of failed reads that the store logs one by one. Later it logs a failure only if the count of
@@ -28,10 +28,10 @@ const fn is_said(failure: u64) -> bool {
     failure <= SAID_MAX || failure.is_power_of_two()
 }
 
-/// The answer to a caller that asks for the bytes of a message.
+/// The answer of the store to a caller that asks for the bytes of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fetch {
-    /// The bytes of the message are read: from the message's place to the end of its entry.
+    /// The store has the bytes: from the message's place to the end of its entry.
     Ready(Bytes),
     /// The reading thread has not read the bytes yet: the caller asks again after the next wake-up.
     Pending,
@@ -53,7 +53,7 @@ pub struct Peeked {
     pub ask: bool,
 }
 
-/// A job for the reading thread.
+/// A job that the event loop gives to the reading thread.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     /// The reading thread reads a stretch of the log for the cache of messages.
@@ -65,7 +65,8 @@ enum Asked {
 type Outcome = Result<Chunk, ReadError>;
 type Done = Arc<Mutex<Vec<(Asked, Outcome)>>>;
 
-/// The reading thread with its requests, results and cache; see the [module](self).
+/// Reads stretches of the log on a thread, and keeps the requests, the results and a cache; see the
+/// [module](self).
 pub(super) struct Reading {
     chunks: Chunks,
     asked: BTreeMap<Lsn, usize>,
@@ -113,8 +114,8 @@ impl Reading {
         self.worker.step()
     }
 
-    /// Takes the results of the reading thread: puts the read bytes into the cache, and the failed reads into
-    /// their list.
+    /// Takes the results of the reading thread, so that the next caller finds them: puts read bytes into the
+    /// cache, and failed reads into their list.
     pub(super) fn poll(&mut self) {
         let done = std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
         for (asked, outcome) in done {
@@ -170,7 +171,7 @@ impl Reading {
     }
 
     /// Returns the payload of the record at `lsn` if it is in memory. Otherwise asks the thread to read the
-    /// record. Also asks the thread to read ahead for a sequential reader.
+    /// record. For a sequential reader, also asks the thread to read ahead.
     pub(super) fn read(&mut self, lsn: Lsn) -> Fetch {
         match self.chunks.find(lsn) {
             Found::Here(payload, ahead) => {
@@ -203,8 +204,8 @@ impl Reading {
     }
 
     /// Asks the thread for about `bytes` bytes of records from position `from` on, which
-    /// [`take_records`](Self::take_records) returns later. Returns whether there was room for the request.
-    /// Only one such request may be outstanding.
+    /// [`take_records`](Self::take_records) returns later. Returns whether the thread's queue had room for
+    /// the request. Only one such request may be outstanding.
     pub(super) fn ask_records(&self, from: Lsn, bytes: usize) -> bool {
         self.try_ask(Asked::Records(Wanted { from, bytes }))
     }

@@ -12,8 +12,9 @@ use super::upkeep::GROWTH;
 use super::{Space, Store};
 
 impl Store {
-    /// Writes a group's uncommitted entries to the log again, if the log has grown enough since the first of
-    /// them was written: by several times their bytes, and by the least growth for a checkpoint.
+    /// Writes a group's uncommitted entries to the log again, so that the log can release their old
+    /// segments. The store does so only if the log has grown enough since the first of them was written: by
+    /// several times their bytes, and by the least growth for a checkpoint.
     pub(super) fn renew(&mut self, at: GroupSlot) {
         let group = &self.members[at].group;
         let Some(from) = group.unapplied_from().filter(|_| !group.is_alone()) else {
@@ -24,8 +25,8 @@ impl Store {
             _ => self.options.segment_bytes,
         };
         let grown = self.log.durable().since(from);
-        // Mostly the log has grown too little since the group's first unapplied entry was written, so the
-        // store does not write the entries again.
+        // In the common case the log has grown too little since the group's first unapplied entry, so the
+        // store skips the further checks.
         if grown < least {
             return;
         }

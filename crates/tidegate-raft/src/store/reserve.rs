@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tidegate_log::{Storage, is_full};
 
-/// The factor between the last checkpoint's length and that of the reserve: the next checkpoint may be larger
-/// than the last one.
+/// The factor by which the reserve is longer than the last checkpoint, because the next checkpoint may be
+/// larger.
 const GROWTH: u64 = 2;
 
 /// The reserve file for a group's next checkpoint. The event loop, which decides about the reserve, and the
@@ -18,9 +18,10 @@ const GROWTH: u64 = 2;
 pub(super) struct Reserve {
     name: String,
     bytes_min: u64,
-    /// The length of the reserve file in bytes, as far as the process knows; 0 until the file is made.
+    /// The length of the reserve file in bytes, as far as the process knows; 0 before the thread has made
+    /// the file.
     bytes: AtomicU64,
-    /// True while the checkpoint thread makes the reserve file, or has still to do so.
+    /// True while a job to make the reserve file waits or runs, so that the event loop queues no second job.
     asked: AtomicBool,
 }
 
@@ -34,7 +35,8 @@ impl Reserve {
         })
     }
 
-    /// Returns the length that the reserve file should have, in bytes, after a checkpoint of `last` bytes.
+    /// Returns the length in bytes that the reserve file should have, given that the last checkpoint has
+    /// `last` bytes.
     fn wanted(&self, last: u64) -> u64 {
         self.bytes_min.max(GROWTH * last)
     }
@@ -44,7 +46,7 @@ impl Reserve {
     }
 
     /// Returns whether the caller must hand a job that calls [`make`](Self::make) to the checkpoint thread:
-    /// the reserve does not have the wanted length, and no such job waits or runs. If this returns `true`, it
+    /// the reserve does not have the wanted length, and no such job waits or runs. Before it returns `true`,
     /// also marks the job as waiting.
     pub(super) fn begin(&self, last: u64) -> bool {
         self.bytes() != self.wanted(last) && !self.asked.swap(true, Ordering::AcqRel)
@@ -78,8 +80,8 @@ impl Reserve {
         let made = file.reserve(bytes);
         self.bytes.store(bytes, Ordering::Release);
         if made.is_err() {
-            // The disk had no space for the whole reserve. The file gives back the bytes that it gained,
-            // which the log can use.
+            // The disk had no space for the whole reserve. So the thread gives the gained bytes back,
+            // because the log can use them.
             match had {
                 0 => storage.remove(&self.name)?,
                 had => file.reserve(had)?,

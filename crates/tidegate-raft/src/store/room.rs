@@ -1,9 +1,10 @@
-//! Decides which entries the log has room for. The store reserves the last part of the log's allocated
-//! segments for elections and for entries that free space, whether or not the disk is full.
+//! Decides which entries the log has room for. The store always reserves the last part of the log's
+//! allocated segments for elections and for entries that free space, so that a full disk does not block
+//! them.
 //!
 //! The store learns that a disk is full only when the log tries to allocate the segment behind the present
-//! one. So it takes an entry only if the allocated segments have room for the entry, for all waiting entries,
-//! and for the reserve. An entry taken without room would block the votes behind it.
+//! one. So the store takes an entry only if the allocated segments have room for the entry, for all waiting
+//! entries, and for the reserve. An accepted entry without room would block the votes behind it.
 
 use bytes::Bytes;
 use tidegate_cluster::groups::ALL;
@@ -15,11 +16,11 @@ use super::Store;
 use crate::replica::records::{self, HardState, KIND_ENTRY};
 use crate::replica::{EntryId, Index, Message, MessageType, Term};
 
-/// The divisor that gives the reserve: the store keeps the length of a segment, divided by this number, free
-/// for elections and for entries that free space.
+/// The divisor that gives the reserve: the store divides the length of a segment by it, and keeps that much
+/// free for elections and for entries that free space.
 const RESERVED_SHARE: u64 = 4;
-/// The divisor that gives this node's own part of the reserve: the length of the reserve, divided by this
-/// number. Entries that another node proposed as leader may not use this part, even if they free space.
+/// The divisor that gives this node's own part of the reserve: the store divides the length of the reserve
+/// by it. Entries that another node proposed as leader may not use this part, even if they free space.
 const LED_ELSEWHERE_SHARE: u64 = 2;
 /// An upper bound on the bytes of log that an entry takes in a batch of its own besides the entry's bytes.
 const ENTRY_OVERHEAD_BYTES: u64 = 256;
@@ -27,7 +28,7 @@ const ENTRY_OVERHEAD_BYTES: u64 = 256;
 /// The answer to the question whether the log has room for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// The log has room.
+    /// The log has room for the entry, and keeps the reserve free.
     Enough,
     /// The log has no room yet: it must first allocate the next segment, and is doing so.
     Later,
@@ -35,12 +36,12 @@ pub(super) enum Room {
     No,
 }
 
-/// The part of a leader's message that this member accepts, because its log has room for that part.
+/// The part of a leader's message that this member accepts, by the room in its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     /// The member accepts the whole message of the leader.
     All,
-    /// The member accepts only the first entries of the message, this many, because the log has no room for
+    /// The member accepts only this many of the message's first entries, because the log has no room for
     /// more.
     First(usize),
     /// The member accepts no entry of the message until its log has allocated the next segment.
@@ -65,7 +66,7 @@ impl Store {
     }
 
     /// Returns whether the log has room for batches of these lengths behind all waiting batches, so that
-    /// `kept` bytes stay free. If the log has no room yet, asks it to allocate the next segment.
+    /// `kept` bytes stay free. If the log has no room yet, makes it allocate the next segment.
     pub(super) fn look_for_room(&self, batches: &[u64], kept: u64) -> Room {
         let bytes: u64 = batches.iter().sum();
         let left = self.appender.room_left();
@@ -137,7 +138,8 @@ impl Store {
         }
     }
 
-    /// Counts for how many entries of a leader's message the log has room, exactly.
+    /// Counts exactly for how many entries of a leader's message the log has room, if the quick estimate
+    /// does not suffice.
     fn admit_entries(&self, at: GroupSlot, message: &Message, kept: u64) -> Admission {
         let entries = message.entries.iter();
         let records = entries.map(|e| {

@@ -4,8 +4,8 @@
 //! The scrub reads parts of sealed segments, one at a time, spaced so that it completes a round in
 //! [`Options::scrub_period`]; then it begins again. After a start the scrub begins at a segment that a seed
 //! picks, so that even a process with frequent restarts covers the whole log. A thread reads the parts. The
-//! scrub keeps the damaged ranges, up to a bound, until the event loop [takes](Store::poll_damaged) them. It
-//! drops ranges beyond the bound, which the next round finds again.
+//! scrub keeps the damaged ranges, up to a bound, until the event loop [takes](Store::poll_damaged) them.
+//! The scrub drops ranges beyond the bound, because the next round finds them again.
 //!
 //! [`Options::scrub_period`]: super::Options::scrub_period
 
@@ -21,18 +21,19 @@ use tidegate_log::{Checked, Lsn, ReadError, Reader, SegmentInfo};
 use super::worker::{By, Worker};
 use super::{Store, Waker};
 
-/// The number of bytes of log that the scrub reads at a time, as one part.
+/// The number of bytes of log that the scrub reads at a time, as one part: few, so that clients hardly wait
+/// for the disk.
 const PART_BYTES: usize = 1 << 20;
-/// The greatest number of damaged ranges that the scrub holds until the event loop takes them. It drops
-/// further ones.
+/// The greatest number of damaged ranges that the scrub holds until the event loop takes them. The scrub
+/// drops further ranges, because its next round finds them again.
 const FOUND_MAX: usize = 256;
-/// The time for which the scrub waits if the log has no sealed segment to read.
+/// The time for which the scrub waits before it looks again, if the log has no sealed segment to read.
 const IDLE: Duration = Duration::from_secs(1);
 
 type Outcome = Result<Checked, ReadError>;
 type Done = Arc<Mutex<Option<Outcome>>>;
 
-/// The counts of the scrub's work since the start of the process.
+/// The counts of the scrub's work since the start of the process, for monitoring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// The number of times since the start of the process that the scrub has reached the end of the log and
@@ -45,7 +46,7 @@ pub struct Scrubbed {
     pub damaged_bytes: u64,
 }
 
-/// The plan of the scrub: which part of the log it reads next, and at which time. Pure.
+/// Plans the scrub, as a pure state machine: which part of the log the scrub reads next, and at which time.
 #[derive(Debug)]
 struct Plan {
     period: Duration,
@@ -57,14 +58,14 @@ struct Plan {
     rounds: u64,
 }
 
-/// The scrub and its reading thread; see the [module](self).
+/// Runs the scrub with its reading thread; see the [module](self).
 pub(super) struct Scrub {
     plan: Plan,
     /// True while the scrub's thread reads a part of the log.
     reading: bool,
     found: VecDeque<Range<Lsn>>,
     /// The log position behind the last damaged range that the scrub has found since the start of the
-    /// process.
+    /// process. A start of the node must not have to read the log before it.
     damaged_to: Lsn,
     scrubbed: Scrubbed,
     done: Done,
@@ -123,8 +124,8 @@ impl Scrub {
                     }
                 }
             }
-            // The log released the segment before the scrub read the part. The next part comes from another
-            // segment.
+            // The log released the segment before the scrub read the part. The scrub takes the next part
+            // from another segment.
             Err(ReadError::Released) => {}
             Err(error) => {
                 tracing::warn!(
@@ -192,8 +193,8 @@ impl Store {
         }
     }
 
-    /// Returns the next damaged range of the log, each range once in a round. If a start of the node would
-    /// have to read the range, a checkpoint becomes due.
+    /// Returns the next damaged range of the log, so that the caller can mend its messages. Returns each
+    /// range once in a round. If a start of the node would have to read the range, a checkpoint becomes due.
     pub fn poll_damaged(&mut self) -> Option<Range<Lsn>> {
         self.scrub.found.pop_front()
     }
@@ -252,7 +253,7 @@ mod tests {
     fn all_sealed_segments_are_through_in_a_period_and_it_begins_again() {
         let mut open = segment(9, 9, 12);
         open.sealed = false;
-        // The log has released the segment between the first two.
+        // The log has released the segment between the first two, so the plan must skip a gap.
         let segments = [segment(1, 1, 3), segment(3, 5, 9), open];
         let (mut plan, mut now, mut read) = (plan(1), Time::ZERO, Vec::new());
         for _ in 0..8 {

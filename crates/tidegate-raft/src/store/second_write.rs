@@ -1,6 +1,6 @@
-//! Writes and syncs each message a second time before the message's entry is due, as nats-server's streams of
-//! several replicas did with `sync_interval: always` up to 2.14. Measurements use this module to find the
-//! cost of the second write; a serving node never does.
+//! Writes and syncs each message a second time before the message's entry is due, as nats-server's streams
+//! of several replicas did with `sync_interval: always` up to 2.14. Measurements use this module to find the
+//! cost of the second write; a serving node never uses it.
 //!
 //! This module owns the file of the second write, and the thread that writes this file, one entry at a time,
 //! in order. The store never reads the file, because the log holds the messages.
@@ -20,24 +20,24 @@ use super::slow::slowed;
 use super::worker::{By, Worker};
 use crate::replica::{Committed, Term};
 
-/// The name of the file in the data directory that the second write of messages goes to.
+/// The name of the file in the data directory to which the thread writes each message a second time.
 const FILE: &str = "second-write";
 /// The length of the file for second writes, in bytes, at which the thread starts again at the file's
 /// beginning.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The second write of each message, in a measurement; see the [module](self).
+/// Writes each message a second time on a thread, in a measurement; see the [module](self).
 pub(super) struct SecondWrite {
     worker: Worker<Bytes>,
-    /// The number of entries that the thread has finished since the start of the node, and (`syncs`) the
-    /// number of syncs that it has made for them.
+    /// The number of entries that the thread has finished since the start of the node. `syncs` is the number
+    /// of syncs for them.
     done: Arc<AtomicU64>,
     syncs: Arc<AtomicU64>,
     /// The number of entries that the store has handed to the thread of the second write since the start of
     /// the node.
     asked: u64,
     /// The entry that the store handed to the thread last, with the slot of its group; `None` once the store
-    /// has returned the entry as due.
+    /// has returned the entry to the event loop.
     writing: Option<(GroupSlot, Committed)>,
 }
 
@@ -98,7 +98,8 @@ impl SecondWrite {
         mine.map(|(_, entry)| entry.term)
     }
 
-    /// Returns the number of syncs that the second write has made since the start of the node.
+    /// Returns the number of syncs that the second write has made since the start of the node, for the table
+    /// of the measurement.
     pub(super) fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
     }
@@ -111,7 +112,7 @@ impl SecondWrite {
     }
 }
 
-/// The state of the thread that writes the file for second writes.
+/// Writes the file for second writes, on the thread.
 struct Pen {
     file: Arc<dyn StorageFile>,
     at: u64,

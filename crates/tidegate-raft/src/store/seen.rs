@@ -1,4 +1,5 @@
-//! Summarizes the records of a group in the log, while the store opens the log. Pure.
+//! Summarizes the records of a group in the log while the store opens the log, so that the replay knows
+//! which entries count.
 
 use std::ops::Range;
 
@@ -15,15 +16,16 @@ use crate::replica::{EntryId, History, Index, Point, Term};
 /// The summary of a group's records in the log; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// The group's number.
+    /// The number of the group: the summary ignores records of other groups.
     group: GroupId,
     hard_state: HardState,
-    /// The last entry of the group that the scan has found in the log.
+    /// The last entry of the group that the opening has found in the log so far.
     last: EntryId,
-    /// The highest commit index that the log records for the group. `follow` raises it to the last entry of
-    /// the checkpoint's state, if that entry is higher.
+    /// The highest commit index that the log records for the group. `follow` raises the index to the last
+    /// entry of the checkpoint's state, if that entry is higher.
     committed: Index,
-    /// The entries of the group that replaced earlier ones, with the log positions of their records.
+    /// The entries of the group that replaced earlier ones, with the log positions of their records, by
+    /// which the replay skips the replaced ones.
     overwritten: Vec<Point>,
     /// The gaps in the indices of the group's entries in the log: the missing indices, and the log position
     /// of the entry behind the gap.
@@ -31,18 +33,18 @@ pub(super) struct Seen {
     /// The indices of the group's entries that a repair gave up, so that neither a checkpoint nor the log has
     /// them.
     missing: Vec<Range<Index>>,
-    /// The log position at which the last record that a repair gave up (of any group) ended, or an earlier
-    /// position inside the record; and (`lost`) true if this position lies behind the checkpoint, so that the
+    /// The log position at which the last record that a repair gave up ended, of any group, or an earlier
+    /// position inside the record. `lost` is true if this position lies behind the checkpoint, so that the
     /// checkpoint lacks the record.
     lost_to: Lsn,
     lost: bool,
-    /// The positions and terms of the group's entries in the log.
+    /// The positions and terms of the group's entries in the log, for reads on behalf of lagging followers.
     history: History,
-    /// The log positions at which the group's checkpoints end, each with the last entry before it. The scan
-    /// fills in that entry once it finds an entry behind the position.
+    /// The log positions at which the group's checkpoints end, each with the last entry before it. The
+    /// summary fills in that entry when it meets an entry behind the position.
     ends: Vec<(Lsn, Option<EntryId>)>,
-    /// True if this member took over the checkpoint's state from another member, and the log does not record
-    /// that yet.
+    /// True if this member took over the checkpoint's state from another member, and the log has no record
+    /// of the takeover yet.
     installed: bool,
 }
 
@@ -50,8 +52,8 @@ impl Seen {
     /// Begins the summary of a group's records; `ends` are the log positions at which the group's checkpoints
     /// end.
     pub(super) fn new(group: GroupId, ends: impl Iterator<Item = Lsn>) -> Self {
-        // A replay of a group without a checkpoint begins at the beginning of the log. So the summary treats
-        // that position like the end of a checkpoint.
+        // The replay of a group without a checkpoint begins at the first position of the log. So the summary
+        // treats that position like the end of a checkpoint.
         let ends = ends.chain([Lsn::ZERO]);
         Self {
             group,
@@ -120,14 +122,14 @@ impl Seen {
         }
     }
 
-    /// Notes that the log lacks a part just before this position, in which entries of the group may have
-    /// stood.
+    /// Notes that the log lacks a part just before this position. Entries of the group may have stood there,
+    /// so the history forgets the earlier ones.
     pub(super) fn note_hole(&mut self, lsn: Lsn) {
         self.history.doubt(lsn);
     }
 
-    /// Notes that a repair gave up a record, of any group. `end` is the log position at which the record
-    /// ended, or an earlier position inside the record.
+    /// Notes that a repair gave up a record, which may have been an entry or a vote of this group. `end` is
+    /// the log position at which the record ended, or an earlier position inside the record.
     pub(super) fn note_lost(&mut self, end: Lsn) {
         self.lost_to = self.lost_to.max(end);
     }
@@ -168,13 +170,14 @@ impl Seen {
         Ok(())
     }
 
-    /// Returns the last commit index that the log or the checkpoint has for the group.
+    /// Returns the last commit index that the log or the checkpoint has for the group. The replay applies
+    /// the entries up to it.
     pub(super) const fn committed(&self) -> Index {
         self.committed
     }
 
-    /// Returns whether this member took over the checkpoint's state from another member, and the log does not
-    /// record that yet.
+    /// Returns whether the group must still record in the log that this member took over the checkpoint's
+    /// state from another member.
     pub(super) const fn installed(&self) -> bool {
         self.installed
     }
@@ -187,8 +190,8 @@ impl Seen {
         &self.missing
     }
 
-    /// Returns whether a repair gave up a record that may have been this group's entry or vote, and that no
-    /// checkpoint includes.
+    /// Returns whether this member may have lost an entry or a vote of the group, because a repair gave up a
+    /// record that no checkpoint includes.
     pub(super) const fn lost(&self) -> bool {
         self.lost
     }
@@ -197,13 +200,14 @@ impl Seen {
         self.hard_state
     }
 
-    /// Returns the last entry of the group that the log has or the checkpoint's state includes.
+    /// Returns the last entry of the group that the log has or the checkpoint's state includes. The group
+    /// continues behind it.
     pub(super) const fn last(&self) -> EntryId {
         self.last
     }
 
-    /// Returns whether the entry with this index at this log position still counts: no later record replaces
-    /// it.
+    /// Returns whether the entry with this index at this log position still counts for the replay: no later
+    /// record replaces the entry.
     pub(super) fn counts(&self, index: Index, lsn: Lsn) -> bool {
         let over = |point: &Point| point.lsn > lsn && point.index <= index;
         !self.overwritten.iter().any(over)

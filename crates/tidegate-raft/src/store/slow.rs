@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_log::{Storage, StorageFile};
 
-/// A storage on a simulated slow disk; see the [module](self).
+/// A storage with slower syncs; see the [module](self).
 pub(super) struct Slow<S> {
     inner: S,
     delay: Duration,

@@ -1,6 +1,6 @@
-//! Messages that this member fetched from another member and that none of its own states includes yet: they
-//! lie in its log, and belong to a state that is not complete. A catch-up that broke off, even by a restart,
-//! uses them again. Pure.
+//! Keeps the places of messages that this member fetched from another member for a state that is not
+//! complete yet. The messages lie in this member's log. If the catch-up breaks off, even by a restart, the
+//! next catch-up uses them again.
 //!
 //! A message takes sixteen bytes of memory here. The store drops all these messages when it writes a
 //! checkpoint: from then on the log may release their segments.
@@ -14,8 +14,7 @@ use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Place};
 
 use super::Relocated;
 
-/// The messages that this member has fetched and that no state of its own includes yet, each with its place
-/// in the log.
+/// Knows the fetched messages that no state of this member includes yet, each with its place in the log.
 #[derive(Debug, Default)]
 pub struct Staged {
     /// The number of each fetched message, and the position of its record in the log, by stream, in the order
@@ -23,7 +22,7 @@ pub struct Staged {
     streams: BTreeMap<StreamNumber, Vec<(StreamSeq, u64)>>,
     /// The log position before which none of the fetched messages lies; `None` without fetched messages.
     from: Option<Lsn>,
-    /// The number of bytes of log that the fetched messages take.
+    /// The number of bytes of log that the fetched messages take: the cost of fetching them again.
     bytes: u64,
 }
 
@@ -33,7 +32,8 @@ impl Staged {
         let (seq, lsn) = (message.seq, message.place.lsn);
         self.note(Lsn::new(lsn), 0);
         let messages = self.streams.entry(message.stream).or_default();
-        // Messages arrive mostly in the order of their numbers, so the insertion is mostly at the end.
+        // Messages arrive mostly in the order of their numbers, so the insertion is mostly at the end, and
+        // cheap.
         let after = messages.partition_point(|(at, _)| *at < seq);
         match messages.get_mut(after) {
             Some(known) if known.0 == seq => known.1 = lsn,

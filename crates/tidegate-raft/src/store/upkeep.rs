@@ -2,8 +2,8 @@
 //! which segments the store compacts, and whether there is space for more messages.
 //!
 //! The store releases a segment once no message in it is needed and it ends before the older of the two kept
-//! checkpoints, so that a start can use either checkpoint. If there is no space, a segment needs to end only
-//! before the newer checkpoint.
+//! checkpoints, so that a start can use either checkpoint. If the disk is full or the quota is reached, a
+//! segment needs to end only before the newer checkpoint.
 
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::{Lsn, SegmentInfo, compaction_candidate};
@@ -25,16 +25,16 @@ const RECLAIMED_AT_ONCE: usize = 64;
 /// share, the copies would cost too many writes for the space that they free.
 const LIVE_SHARE_MAX: f64 = 0.25;
 /// The factor that decides when a checkpoint is due: once the log has grown by this many times the last
-/// checkpoint's bytes.
+/// checkpoint's bytes. So the writes of checkpoints stay a fixed share of all writes.
 pub(super) const GROWTH: u64 = 4;
 /// The growth of the log, in bytes, after which the store tries again to give a checkpoint's reserve its
 /// wanted length.
 const KEEP_BACK_STEP_BYTES: u64 = 1 << 20;
-/// The store looks for space on a full disk twice a second. After this many looks it retries a failed
+/// The number of looks for space on a full disk, two in a second, after which the store retries a failed
 /// checkpoint. Retries are rarer than looks, because a large checkpoint takes seconds to write.
 const LOOKS_PER_CHECKPOINT: u32 = 8;
 /// The growth of the log, in bytes, after which the store compares the bytes of its files with the quota. So
-/// the files may exceed the quota by this much.
+/// the files may exceed the quota by this many bytes.
 const QUOTA_STEP_BYTES: u64 = 1 << 20;
 
 /// The answer of the store to the question whether it has space for more messages.
@@ -52,7 +52,7 @@ pub enum Space {
 }
 
 impl Store {
-    /// Returns whether the store has space for more messages. If it has none, the caller calls
+    /// Returns whether the store has space for more messages. If not, the caller must call
     /// [`ask_for_space`](Self::ask_for_space) to make the store look for space again.
     #[must_use]
     pub fn space(&self) -> Space {
@@ -72,7 +72,7 @@ impl Store {
     }
 
     /// Retries the operations that a full disk refused: the allocation of a segment and, less often, the
-    /// write of a checkpoint. The caller calls this twice a second while there is no space.
+    /// write of a checkpoint. The caller calls this function twice a second while the store lacks space.
     pub fn ask_for_space(&mut self) {
         self.log.ask_for_space();
         self.looks_for_space = self.looks_for_space.wrapping_add(1);
@@ -87,8 +87,8 @@ impl Store {
         }
     }
 
-    /// Returns the bytes that the store's files take: the log's segments, the checkpoints, and the reserves
-    /// for the next checkpoints.
+    /// Returns the bytes that the store's files take, for the quota: the log's segments, the checkpoints,
+    /// and the reserves for the next checkpoints.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         let of = |m: &Member| {
@@ -133,9 +133,9 @@ impl Store {
         self.members.iter().any(busy)
     }
 
-    /// Returns the log position before which the log holds no record that the group's state lacks. If the
-    /// group has applied all its entries, this is the end of the durable log, so that the group does not keep
-    /// other groups' records from release.
+    /// Returns the log position at which a checkpoint of the present state would end: the log holds no
+    /// record before it that the group's state lacks. If the group has applied all its entries, this is the
+    /// end of the durable log, so that the group does not keep other groups' records from release.
     pub(super) fn covered(&self, at: GroupSlot) -> Lsn {
         let member = &self.members[at];
         // A position that was covered once stays covered, even if entries have arrived since that are not due
@@ -180,6 +180,7 @@ impl Store {
     }
 
     /// Returns the live bytes that all groups together have in the segment that begins at this log position.
+    /// With 0, the store may release the segment.
     fn live_of(&self, base: u64) -> u64 {
         self.members.iter().map(|m| m.live.of(base)).sum()
     }
@@ -209,7 +210,7 @@ impl Store {
     }
 
     /// Makes the checkpoint thread write the checkpoint that [`begin_checkpoint`](Self::begin_checkpoint)
-    /// began. `parts` are the group's state of that moment; the thread iterates over them.
+    /// began. `parts` are the group's state of that moment. The thread encodes them while it writes.
     pub fn checkpoint(&mut self, at: GroupSlot, parts: Parts) {
         self.members[at].checkpoints.write_begun(parts);
     }
@@ -230,7 +231,7 @@ impl Store {
             || member.catching_up.is_installed()
     }
 
-    /// Returns the total length in bytes of the newest checkpoint of each group.
+    /// Returns the total length in bytes of the newest checkpoint of each group, for monitoring.
     #[must_use]
     pub fn checkpoint_bytes(&self) -> u64 {
         let newest = self.members.iter().map(|m| m.checkpoints.kept().last());
@@ -253,7 +254,8 @@ impl Store {
         (self.waker)();
     }
 
-    /// Does one turn of the upkeep: checkpoints, compaction, releases, reserves and quota.
+    /// Does one turn of the upkeep, so that the log does not grow forever: checkpoints, compaction,
+    /// releases, reserves and quota.
     pub(super) fn keep_up(&mut self) {
         for at in self.members.slots() {
             match self.members[at].checkpoints.poll() {

@@ -1,5 +1,5 @@
-//! Runs slow jobs outside of the event loop, one after the other: on a thread or, in a simulation, in calls
-//! of [`Worker::step`].
+//! Runs slow jobs of the store, one after the other, on a thread, so that the event loop does not wait for
+//! them. In a simulation, calls of [`Worker::step`] run the jobs.
 
 use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -15,7 +15,7 @@ pub(super) enum By {
     Caller,
 }
 
-/// A worker, which runs jobs one after the other; see the [module](self).
+/// Runs jobs one after the other outside of the event loop; see the [module](self).
 pub(super) struct Worker<J> {
     /// The sender of the worker's queue of jobs; `None` once the worker must end.
     ask: Option<SyncSender<J>>,
@@ -27,7 +27,8 @@ pub(super) struct Worker<J> {
 }
 
 impl<J: Send + 'static> Worker<J> {
-    /// Starts a worker that calls `work` for each job. At most `waiting_max` jobs may wait in its queue.
+    /// Starts a worker that calls `work` for each job. At most `waiting_max` jobs may wait in the worker's
+    /// queue.
     pub(super) fn start(
         by: By,
         name: &str,
@@ -55,8 +56,8 @@ impl<J: Send + 'static> Worker<J> {
         Ok(worker)
     }
 
-    /// Queues a job, and returns whether the queue had room for it. After a job has panicked, the queue never
-    /// has room again; the panic hook has printed the panic.
+    /// Queues a job, and returns whether the queue had room for it. After a job has panicked, the function
+    /// always returns false; the panic hook has printed the panic.
     pub(super) fn ask(&self, job: J) -> bool {
         let asked = self.ask.as_ref().map(|ask| ask.try_send(job).is_ok());
         asked == Some(true)
@@ -71,7 +72,7 @@ impl<J: Send + 'static> Worker<J> {
 }
 
 impl<J> Worker<J> {
-    /// Waits until the worker has done all queued jobs, and ends its thread.
+    /// Waits until the worker has done all queued jobs, and ends the worker's thread.
     pub(super) fn end(&mut self) {
         self.ask = None;
         if let Some(thread) = self.thread.take() {
