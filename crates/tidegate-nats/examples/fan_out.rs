@@ -1,5 +1,6 @@
-//! Shows the parser, the list of subscriptions and the writer of messages together, without a socket: reads
-//! the operations of three clients, and prints the bytes that a server would write to each client.
+//! Shows how a server uses the parser, the list of subscriptions and the writer of messages together,
+//! without a socket. The example reads the operations of three clients, and prints the bytes that a server
+//! would write to each client.
 //!
 //! `cargo run -p tidegate-nats --example fan_out`
 

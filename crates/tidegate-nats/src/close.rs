@@ -1,9 +1,9 @@
-//! The reasons why the server's connections to clients end, and the texts of these reasons in `-ERR` and in
-//! logs.
+//! The reasons why connections of clients end, and the texts with which the server tells them to clients
+//! (`-ERR`), logs and monitoring.
 
 use super::op::text;
 
-/// The reason why a client's connection ended.
+/// The reason why a client's connection ended, for the client, the log and monitoring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum CloseReason {
@@ -35,9 +35,9 @@ pub enum CloseReason {
     /// The client does not read its messages: its socket accepted no bytes for longer than the write
     /// deadline.
     SlowDeadline,
-    /// Reading from the client's socket, or writing to it, failed.
+    /// The server could not read from the client's socket or write to it.
     Io,
-    /// The server stops.
+    /// The server stops, and closes all connections.
     Shutdown,
     /// The server reloaded its configuration, which no longer admits the client's credentials.
     AuthenticationExpired,
@@ -58,7 +58,7 @@ impl CloseReason {
             Self::AuthenticationTimeout => "Authentication Timeout",
             Self::Protocol => "Bad Client Protocol",
             Self::Tls => "TLS Handshake Failure",
-            // nats-server has one text for two reasons: too many connections, and too many new TLS
+            // nats-server uses one text for two reasons: too many connections, and too many new TLS
             // connections in a second.
             Self::MaxConnections | Self::Throttled => "Maximum Connections Exceeded",
             Self::Stale => "Stale Connection",
@@ -71,13 +71,15 @@ impl CloseReason {
         }
     }
 
-    /// Returns whether the connection ended because the client did not read fast enough.
+    /// Returns whether the connection ended because the client did not read fast enough, for the count of
+    /// slow consumers.
     #[must_use]
     pub const fn is_slow_consumer(self) -> bool {
         matches!(self, Self::SlowPending | Self::SlowDeadline)
     }
 
-    /// Returns whether the connection ended because the client presented no valid credentials.
+    /// Returns whether the connection ended because the client presented no valid credentials, for the count
+    /// of failed logins.
     #[must_use]
     pub const fn is_failed_login(self) -> bool {
         matches!(
@@ -86,8 +88,8 @@ impl CloseReason {
         )
     }
 
-    /// Returns the text of the `-ERR` that the server sends before it closes the connection; `None` if it
-    /// closes the connection without an `-ERR`.
+    /// Returns the text of the `-ERR` that the server sends before it closes the connection; `None` if the
+    /// server closes the connection without an `-ERR`.
     pub(super) const fn text(self) -> Option<&'static str> {
         match self {
             Self::ParseError => Some(text::UNKNOWN_OPERATION),

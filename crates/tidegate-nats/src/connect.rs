@@ -5,42 +5,43 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::outbox::Outbox;
 
-/// The content of INFO: the facts that a server tells its clients about itself. Optional fields that are
-/// false or unknown are left out of the JSON, as clients expect.
+/// The content of INFO: the facts that a server tells its clients about itself. The JSON leaves out optional
+/// fields that are false or unknown, as clients expect.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Info {
-    /// The server's id, which no other server process has.
+    /// The server's id, by which clients tell servers apart: each server process has another id.
     pub server_id: String,
-    /// The server's name, for people to read.
+    /// The server's name, for logs and people.
     pub server_name: String,
     /// The protocol version that the server claims, as x.y.z. Clients enable features by this version.
     pub version: String,
     /// The level of the client protocol that the server speaks. At level 1 a client may turn echo off, and
     /// the server may send INFO at any time.
     pub proto: u8,
-    /// Free text, where nats-server names its version of Go. Older clients refuse an INFO without this field.
+    /// Free text; nats-server names its version of Go here. Older clients refuse an INFO without this field.
     pub go: String,
-    /// The host that the server listens on.
+    /// The host on which the server listens for clients.
     pub host: String,
-    /// The port that the server listens on.
+    /// The port on which the server listens for clients.
     pub port: u16,
-    /// True if the server accepts messages with headers.
+    /// True if the server accepts messages with headers, so that clients may send `HPUB`.
     pub headers: bool,
     /// The greatest number of bytes that the headers and the payload of one message may take together.
     pub max_payload: usize,
     /// True if the server serves streams.
     #[serde(skip_serializing_if = "is_false")]
+    /// True if the server serves streams, so that clients may use the JetStream API.
     pub jetstream: bool,
     /// The level of the JetStream API that the server offers; `None` if the server serves no streams. Clients
     /// also enable features by this level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_lvl: Option<u32>,
-    /// The JetStream domain of the server; `None` if it has none.
+    /// The JetStream domain of the server, which clients put into API subjects; `None` without a domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// The number of the connection over which the server sends this INFO to the client.
+    /// The number of the client's connection, by which monitoring knows the client.
     pub client_id: u64,
-    /// The client's address as the server sees it.
+    /// The client's IP address as the server sees it, so that the client knows how it is reached.
     pub client_ip: String,
     /// True if the client must present credentials.
     #[serde(skip_serializing_if = "is_false")]
@@ -54,7 +55,7 @@ pub struct Info {
     /// True if the client may begin a TLS handshake after this INFO.
     #[serde(skip_serializing_if = "is_false")]
     pub tls_available: bool,
-    /// The name of the cluster to which the server belongs; `None` for a server that is alone.
+    /// The name of the cluster to which the server belongs; `None` for a server without a cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// The client addresses of the cluster's servers, to which a client may reconnect.
@@ -67,24 +68,25 @@ pub struct Info {
     /// PING; false in the INFO with which a connection starts.
     #[serde(skip_serializing_if = "is_false")]
     pub connect_info: bool,
-    /// The name of the client's account; the server only tells clients of the system account.
+    /// The name of the client's account; `None` unless the client belongs to the system account.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_account: Option<String>,
-    /// True if the client belongs to the system account.
+    /// True if the client belongs to the system account, so that it may watch and control the servers.
     #[serde(skip_serializing_if = "is_false")]
     pub acc_is_sys: bool,
 }
 
-// The parameter is a reference, because serde calls this function with a reference to the field.
+// The parameter is a reference, because serde calls this function with a reference.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 const fn is_false(value: &bool) -> bool {
     !*value
 }
 
 impl Info {
-    /// Appends the INFO line to the client's outbox.
+    /// Appends the INFO line to the client's outbox, for the next write to the client.
     pub fn write(&self, out: &mut Outbox) {
-        // The serialisation never fails, because strings, numbers and booleans always have a JSON form.
+        // The serialisation never fails, because strings, numbers and booleans always have a JSON form. So
+        // the default does not occur.
         let json = serde_json::to_vec(self).unwrap_or_default();
         out.append(&[b"INFO ", &json, b"\r\n"]);
     }
@@ -98,7 +100,7 @@ pub struct Connect {
     /// True if the server must answer `+OK` to each operation that succeeds.
     #[serde(deserialize_with = "true_if_null")]
     pub verbose: bool,
-    /// True if the server must check that the subjects of published messages are well formed.
+    /// True if the server must check that the subjects of the client's messages are well formed.
     #[serde(deserialize_with = "true_if_null")]
     pub pedantic: bool,
     /// True if the server delivers the client's own messages to the client's matching subscriptions.
@@ -113,20 +115,20 @@ pub struct Connect {
     /// The client's protocol level, 0 or 1. A client of level 1 accepts INFO at any time.
     #[serde(deserialize_with = "default_if_null")]
     pub protocol: i64,
-    /// The client's name, for people to read.
+    /// The client's name, for monitoring and logs.
     #[serde(deserialize_with = "default_if_null")]
     pub name: String,
-    /// The programming language of the client's library.
+    /// The programming language of the client's library, for monitoring.
     #[serde(deserialize_with = "default_if_null")]
     pub lang: String,
-    /// The version of the client's library.
+    /// The version of the client's library, for monitoring.
     #[serde(deserialize_with = "default_if_null")]
     pub version: String,
-    /// The name of the user that the client logs in as.
+    /// The name of the user as which the client logs in; `None` if the client names no user.
     pub user: Option<String>,
-    /// The password of the user that the client logs in as.
+    /// The password of the user as which the client logs in; `None` if the client sent none.
     pub pass: Option<String>,
-    /// The token that the client presents in place of a user and a password.
+    /// The token that the client presents in place of a user and a password; `None` if the client sent none.
     pub auth_token: Option<String>,
 }
 
@@ -141,7 +143,7 @@ fn default_if_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
 }
 
 impl std::fmt::Debug for Connect {
-    /// Leaves the password and the token out, since this text may reach a log.
+    /// Writes the client's facts without the password and the token, because the text may reach a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connect")
             .field("name", &self.name)

@@ -1,12 +1,13 @@
 //! Reads a message's header block: `NATS/1.0␍␊`, lines `Name: value␍␊`, and an empty line.
 //!
 //! The header block may hold any bytes. The server reads only the headers that concern streams and tracing,
-//! and stores and delivers the block unchanged. It ignores a line without a colon.
+//! and stores and delivers the block unchanged. A line without a colon is no header, and the reader skips
+//! it.
 
 use memchr::memchr;
 
-/// Returns the value of the first header with exactly this name, in the same case; `None` if the block has no
-/// such header. Trims blanks around the value.
+/// Returns the value of the first header with exactly this name, in the same case; `None` if the block has
+/// no such header. Trims blanks around the value, because clients may write them.
 #[must_use]
 pub fn get<'a>(block: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     lines(block).find_map(|(_, n, value)| (n == name).then_some(value))
@@ -42,7 +43,8 @@ pub fn trace_of(block: &[u8]) -> Option<TraceRequest<'_>> {
 const TRACE_TO: &[u8] = b"Nats-Trace-Dest";
 const TRACE_ONLY: &[u8] = b"Nats-Trace-Only";
 
-/// Returns `block` without the headers of this name; `None` if the block has no such header.
+/// Returns a copy of `block` without the headers of this name, before the server delivers the message;
+/// `None` if the block has no such header.
 #[must_use]
 pub fn without(block: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     get(block, name)?;
@@ -58,10 +60,11 @@ pub fn without(block: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     Some(left)
 }
 
-/// Iterates over the headers of `block`. Each item is the range of the header's line in `block`, the header's
-/// name, and its value.
+/// Iterates over the headers of `block`. Each item is the range of the header's line in `block`, so that a
+/// caller can cut the line out, the header's name, and its value.
 pub fn lines(block: &[u8]) -> impl Iterator<Item = (std::ops::Range<usize>, &[u8], &[u8])> {
-    // The first line holds the protocol's version and an optional status, but no header.
+    // The iterator begins behind the first line, because that line holds the protocol's version and an
+    // optional status, but no header.
     let mut at = memchr(b'\n', block).map_or(block.len(), |i| i + 1);
     std::iter::from_fn(move || {
         loop {

@@ -1,5 +1,5 @@
-//! The NATS client protocol, as pure code: the caller passes bytes and times in, and gets operations and
-//! bytes out. This crate opens no socket and reads no clock.
+//! The NATS client protocol, as pure code for servers: the caller passes bytes and times in, and gets
+//! operations and bytes out. This crate opens no socket and reads no clock, so tests can simulate both.
 //!
 //! [`parse`] reads a client's operations from a buffer, [`op`] writes a server's operations into one,
 //! [`headers`] reads header blocks, [`subject`] holds the rules of subjects and patterns, [`transform`] maps

@@ -1,8 +1,8 @@
 //! Writes the server's operations (MSG, HMSG, -ERR) into an [`Outbox`]: the counterpart of [`super::parse`].
 //!
 //! The server prepares a message for many receivers once ([`Delivery`]). The copies differ only in the sid,
-//! the receiver's name for its subscription, so a copy costs four appends and no formatting. Outboxes with a
-//! backlog share one copy of the payload.
+//! the receiver's name for its subscription. So a copy needs no formatting, only appends. Outboxes with a
+//! backlog share one copy of the payload, to save memory.
 
 use bytes::Bytes;
 
@@ -29,12 +29,14 @@ pub mod text {
     pub const INVALID_PUBLISH_SUBJECT: &str = "Invalid Publish Subject";
 }
 
-/// Appends the error line `-ERR '<text>'` to the client's outbox.
+/// Appends the error line `-ERR '<text>'` to the client's outbox, to tell the client why the server refuses
+/// an operation.
 pub fn err(out: &mut Outbox, text: &str) {
     out.append(&[b"-ERR '", text.as_bytes(), b"'\r\n"]);
 }
 
-/// Appends the error `-ERR 'Permissions Violation for Publish to "<subject>"'` to the client's outbox.
+/// Appends the error `-ERR 'Permissions Violation for Publish to "<subject>"'` to the outbox of a client
+/// that may not publish to the subject.
 pub fn publish_violation(out: &mut Outbox, subject: &[u8]) {
     out.append(&[
         b"-ERR 'Permissions Violation for Publish to \"",
@@ -44,7 +46,7 @@ pub fn publish_violation(out: &mut Outbox, subject: &[u8]) {
 }
 
 /// Appends `-ERR 'Permissions Violation for Subscription to "<subject>" [using queue "<queue>"]'` to the
-/// client's outbox.
+/// outbox of a client that may not subscribe to the subject.
 pub fn subscription_violation(out: &mut Outbox, subject: &[u8], queue: Option<&[u8]>) {
     let start: &[u8] = b"-ERR 'Permissions Violation for Subscription to \"";
     match queue {
@@ -53,8 +55,9 @@ pub fn subscription_violation(out: &mut Outbox, subject: &[u8], queue: Option<&[
     }
 }
 
-/// Appends the status message 503 for a request on `subject` that no subscription matches. The message has
-/// headers and no payload; it goes to the requester's subscription `sid` on `reply`.
+/// Appends the status message 503 for a request on `subject` that no subscription matches. The message goes
+/// to the requester's subscription `sid` on `reply`, so that the requester need not wait for its timeout.
+/// The message has headers and no payload.
 pub fn no_responders(out: &mut Outbox, reply: &[u8], sid: &[u8], subject: &[u8]) {
     let head: &[u8] = b"NATS/1.0 503\r\nNats-Subject: ";
     let mut digits = Digits::default();
@@ -80,8 +83,9 @@ pub fn no_responders(out: &mut Outbox, reply: &[u8], sid: &[u8], subject: &[u8])
 /// keeps an entry for a shared copy, and the entry takes more memory than a copy of a smaller payload.
 const SHARED_BYTES_MIN: usize = 128;
 
-/// A message prepared for its receivers. A `Delivery` keeps its buffers from one message to the next, so that
-/// a message costs no allocation.
+/// Writes one message to its receivers: the server prepares the message once, and writes it for each
+/// receiver. A `Delivery` keeps its buffers from one message to the next, so that a message costs no
+/// allocation.
 #[derive(Debug, Default)]
 pub struct Delivery {
     /// The start of the operation: `MSG <subject> ` or `HMSG <subject> `
@@ -95,8 +99,8 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Prepares `message` for its receivers. If `with_headers` is false, leaves the headers out, for clients
-    /// that cannot read headers.
+    /// Prepares `message` for its receivers: formats the parts of the operation that are equal for all of
+    /// them. If `with_headers` is false, leaves the headers out, for clients that cannot read headers.
     pub fn prepare(&mut self, message: &Publish<'_>, with_headers: bool) {
         let headers = message.headers.filter(|_| with_headers);
         self.shared = None;
@@ -122,16 +126,16 @@ impl Delivery {
         self.tail.extend_from_slice(b"\r\n");
     }
 
-    /// Appends the prepared message for the subscription `sid` to `out`. `headers` must be empty if the
-    /// caller prepared the message without headers.
+    /// Appends the prepared message for the subscription `sid` to the receiver's outbox `out`. `headers`
+    /// must be empty if the caller prepared the message without headers.
     #[inline]
     pub fn write(&self, out: &mut Outbox, sid: &[u8], headers: &[u8], payload: &[u8]) {
         out.append(&[&self.head, sid, &self.tail, headers, payload, b"\r\n"]);
     }
 
     /// Appends the prepared message like [`write`](Self::write). If the message has `several` receivers and
-    /// is not small, and at least [`CHUNK_BYTES`] already wait in `out`, appends a reference to one copy that
-    /// the receivers' outboxes share, in place of a copy of its own.
+    /// is not small, and at least [`CHUNK_BYTES`] already wait in `out`, appends only a reference to one
+    /// copy that the receivers' outboxes share, because slow receivers would otherwise take much memory.
     #[inline]
     pub fn write_copy(
         &mut self,
@@ -158,7 +162,7 @@ impl Delivery {
 struct Digits([u8; 20]);
 
 impl Digits {
-    /// Writes `n` at the end of the array, and returns the index of its first digit.
+    /// Writes the digits of `n` at the end of the array, and returns the index of the first digit.
     const fn write(&mut self, mut n: u64) -> usize {
         let mut at = self.0.len();
         loop {

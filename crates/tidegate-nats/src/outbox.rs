@@ -1,10 +1,10 @@
-//! The bytes that wait to be written to one connection: the session appends bytes at the end, and vectored
-//! writes take them from the front.
+//! Keeps the bytes that wait to be written to one connection: the session appends bytes at the end, and
+//! vectored writes take them from the front.
 //!
-//! An outbox keeps its bytes in chunks. With chunks a large backlog does not move when it grows, and frees
-//! its memory chunk by chunk when it shrinks. An empty outbox holds no chunk, so that an idle connection
-//! costs none. The caller that writes the outbox to a socket keeps emptied chunks in a [`Pool`] for reuse.
-//! The node, not the outbox, bounds the backlog (`max_pending`), because the node must decide about a client
+//! An outbox keeps its bytes in chunks. So a growing outbox does not move its bytes, and a shrinking outbox
+//! frees its memory chunk by chunk. An empty outbox has no chunk, so that an idle connection takes little
+//! memory. The caller that writes the outbox to a socket keeps emptied chunks in a [`Pool`] for reuse. The
+//! node, not the outbox, bounds the backlog (`max_pending`), because the node must decide about a client
 //! that exceeds the bound.
 //!
 //! Outboxes can share the payload of one message: a chunk then holds a reference to the payload, and the
@@ -16,23 +16,25 @@ use std::iter;
 
 use bytes::{Buf, Bytes};
 
-/// The capacity of a chunk, in bytes. A larger message gets a chunk of its own size.
+/// The capacity of a chunk, in bytes. For a larger message, the outbox allocates a chunk of the message's
+/// size.
 pub const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The greatest number of emptied chunks that a pool keeps for reuse; together they take 16 MiB.
+/// The greatest number of emptied chunks that a pool keeps for reuse. The bound limits their memory to 16
+/// MiB.
 const POOL_LEN_MAX: usize = 256;
 
-/// The bytes that wait to be written to one socket, in order.
+/// Keeps the bytes that wait to be written to one socket, in order.
 #[derive(Debug, Default)]
 pub struct Outbox {
     chunks: VecDeque<Chunk>,
-    /// The number of the first chunk's `own` bytes that are already written to the socket.
+    /// The number of the first chunk's `own` bytes that the caller has already written to the socket.
     taken: usize,
     bytes: usize,
     spare: Option<Vec<u8>>,
 }
 
-/// A part of an outbox: bytes of this outbox alone, with payloads between them that other outboxes share.
+/// A part of an outbox: bytes of this outbox alone, and between them payloads that several outboxes share.
 #[derive(Debug, Default)]
 struct Chunk {
     own: Vec<u8>,
@@ -42,7 +44,7 @@ struct Chunk {
 
 impl Chunk {
     /// Iterates over the waiting bytes of the chunk in slices, without the first `taken` of its `own` bytes,
-    /// which are already written.
+    /// because the caller has written these.
     fn slices(&self, taken: usize) -> impl Iterator<Item = &[u8]> {
         let starts = iter::once(taken).chain(self.shared.iter().map(|(at, _)| *at));
         let ends = self.shared.iter().map(|(at, _)| *at);
@@ -56,7 +58,7 @@ impl Chunk {
 }
 
 impl Outbox {
-    /// Appends `parts` one after the other, all of them to the same chunk.
+    /// Appends `parts` one after the other, all of them to the same chunk, so that a write needs few slices.
     #[inline]
     pub fn append(&mut self, parts: &[&[u8]]) {
         let len: usize = parts.iter().map(|p| p.len()).sum();
@@ -92,13 +94,13 @@ impl Outbox {
         }
     }
 
-    /// Returns the number of bytes that wait in the outbox.
+    /// Returns the number of bytes that wait in the outbox, which the node compares with its bound.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Returns whether no bytes wait in the outbox.
+    /// Returns whether no bytes wait in the outbox, so that there is nothing to write.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
@@ -111,13 +113,13 @@ impl Outbox {
         self.spare.is_none() && self.chunks.is_empty()
     }
 
-    /// Gives the outbox an empty chunk, which the outbox uses when it next needs one. `None` removes the
-    /// spare chunk.
+    /// Gives the outbox a spare chunk from the pool, so that its next append allocates none. `None` removes
+    /// the spare chunk.
     pub fn give_chunk(&mut self, chunk: Option<Vec<u8>>) {
         self.spare = chunk;
     }
 
-    /// Iterates over the waiting bytes in slices, from first to last.
+    /// Iterates over the waiting bytes in slices, from first to last, for a vectored write.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let taken = self.taken;
         self.chunks
@@ -158,7 +160,7 @@ impl Outbox {
         }
     }
 
-    /// Drops all waiting bytes, and puts the chunks into `pool`.
+    /// Drops all waiting bytes of a closed connection, and puts the chunks into `pool` for reuse.
     pub fn clear(&mut self, pool: &mut Pool) {
         self.take(self.bytes, pool);
     }
@@ -182,12 +184,12 @@ impl Outbox {
     }
 }
 
-/// Emptied chunks that the outbox of any connection may reuse.
+/// Keeps emptied chunks that the outbox of any connection may reuse, to save allocations.
 #[derive(Debug, Default)]
 pub struct Pool(Vec<Vec<u8>>);
 
 impl Pool {
-    /// Takes an empty chunk out of the pool; `None` if the pool has none.
+    /// Takes an empty chunk out of the pool, for an outbox; `None` if the pool has none.
     pub fn get(&mut self) -> Option<Vec<u8>> {
         self.0.pop()
     }

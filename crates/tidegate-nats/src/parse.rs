@@ -1,18 +1,18 @@
-//! Parses the bytes of a client one operation after the other, without allocation: an operation borrows from
-//! the read buffer.
+//! Parses the bytes of a client into operations, one after the other. The parser allocates nothing, because
+//! an operation borrows from the read buffer.
 //!
-//! This module knows the grammar (verbs, arguments, sizes, line ends) and the two limits that can be checked
-//! before a payload has arrived. The session checks subjects, JSON and the order of operations. The caller
-//! keeps the bytes that the parser did not consume, and calls again with more bytes behind them;
-//! [`Parser::need`] says how many bytes the next call needs to make progress.
+//! This module knows the grammar (verbs, arguments, sizes, line ends), and checks two limits before it
+//! accepts a payload. The session checks subjects, JSON and the order of operations. The caller keeps the
+//! bytes that the parser did not consume, and calls again with more bytes behind them; [`Parser::need`] says
+//! how many bytes the next call needs to make progress.
 
 use memchr::memchr;
 
 /// The length of the longest verb and the blank behind it, in bytes. A control line may be longer than the
-/// limit on its arguments by this much.
+/// limit by this many bytes, because the limit does not count the verb.
 const VERB_BYTES_MAX: usize = 8;
 
-/// The limits on the operations that a client sends.
+/// The limits on the operations that a client sends, which bound the server's read buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseLimits {
     /// The greatest length in bytes of a control line, without its verb.
@@ -30,7 +30,7 @@ pub enum Op<'a> {
     Publish(Publish<'a>),
     /// `SUB subject [queue] sid`: the client subscribes to a pattern.
     Subscribe {
-        /// The pattern to which the client subscribes.
+        /// The pattern of the subjects to which the client subscribes.
         subject: &'a [u8],
         /// The queue group that the client joins; `None` if the operation names none.
         queue: Option<&'a [u8]>,
@@ -50,21 +50,22 @@ pub enum Op<'a> {
     Pong,
 }
 
-/// A message as a client publishes it.
+/// A message that a client publishes, in slices of the read buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publish<'a> {
-    /// The message's subject.
+    /// The subject to which the client publishes the message.
     pub subject: &'a [u8],
     /// The subject to which receivers may answer; `None` if the client expects no answer.
     pub reply: Option<&'a [u8]>,
     /// The complete header block of an `HPUB`; `None` for a `PUB`.
     pub headers: Option<&'a [u8]>,
-    /// The message's payload.
+    /// The message's payload, which the server does not interpret.
     pub payload: &'a [u8],
 }
 
 impl<'a> Publish<'a> {
-    /// Returns the number of bytes of the message's header block and payload together.
+    /// Returns the number of bytes of the message's header block and payload together, which limits and
+    /// counters use.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.header_block().len() + self.payload.len()
@@ -81,7 +82,7 @@ impl<'a> Publish<'a> {
 }
 
 /// The reason why the parser cannot parse the rest of a client's input. The caller then closes the
-/// connection.
+/// connection, because the next operation cannot be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {
@@ -96,22 +97,22 @@ pub enum ParseError {
     Payload,
 }
 
-/// The parser of one connection's input. It remembers how many bytes the next operation needs.
+/// Parses one connection's input. The parser remembers how many bytes the next operation needs, so that it
+/// does not parse an incomplete operation again and again.
 #[derive(Clone, Debug, Default)]
 pub struct Parser {
     need: usize,
 }
 
 impl Parser {
-    /// Returns the next operation at the front of `buf` and the number of its bytes, or `None` until more
-    /// bytes arrive.
+    /// Returns the next operation at the front of `buf` and the number of its bytes, or `None` if `buf` does
+    /// not hold a whole operation yet.
     ///
     /// The caller must pass a `buf` that starts where the last operation ended. While the parser returns
     /// `None`, the caller may only append to `buf`.
     ///
-    /// # Errors
-    /// The input violates the protocol or exceeds `limits`. The parser cannot parse the connection's input
-    /// further.
+    /// # Errors See [`ParseError`]: the input violates the protocol or exceeds `limits`. The parser cannot
+    /// go on with this connection's input.
     pub fn next<'a>(
         &mut self,
         buf: &'a [u8],
@@ -138,7 +139,8 @@ impl Parser {
         self.line(buf, line, end + 1, limits)
     }
 
-    /// Returns the number of bytes that the buffer must hold before [`Parser::next`] can return an operation.
+    /// Returns the number of bytes that the buffer must hold before [`Parser::next`] can return an
+    /// operation, so that the caller makes room for them.
     #[must_use]
     pub const fn need(&self) -> usize {
         self.need
@@ -257,7 +259,7 @@ const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// Splits a control line into the verb and the text behind the blank after the verb.
+/// Splits a control line into the verb and the arguments: the text behind the blank after the verb.
 fn split_verb(line: &[u8]) -> (&[u8], &[u8]) {
     let head = &line[..line.len().min(VERB_BYTES_MAX)];
     match head.iter().position(|b| is_blank(*b)) {
@@ -266,7 +268,8 @@ fn split_verb(line: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Splits the arguments of a control line at blanks. Returns up to four arguments and their number.
+/// Splits the arguments of a control line at blanks. Returns at most four arguments and their number; no
+/// operation has more.
 fn split_args(args: &[u8]) -> Result<([&[u8]; 4], usize), ParseError> {
     let mut out: [&[u8]; 4] = [&[]; 4];
     let mut len = 0;

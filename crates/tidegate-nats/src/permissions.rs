@@ -1,5 +1,5 @@
-//! The permissions of a user: allow and deny lists of patterns for publishing and subscribing, and the right
-//! to answer requests.
+//! Decides what a user may do: by allow and deny lists of patterns for publishing and subscribing, and by
+//! the right to answer requests.
 //!
 //! This module applies the rules; the configuration provides the lists. Without an allow list a user may use
 //! each subject that no deny pattern matches.
@@ -11,8 +11,8 @@ use tidegate::Time;
 
 use super::subject::{contains, has_wildcard, overlaps};
 
-/// The greatest number of reply subjects to which one client may answer at the same time. Beyond this number
-/// the server drops the reply subject that expires first.
+/// The greatest number of reply subjects to which one client may answer at the same time, which bounds the
+/// memory for them. Beyond this number the server drops the reply subject that expires first.
 const RESPONSES_LEN_MAX: usize = 4096;
 
 /// The allowed and the denied patterns of a user, for publishing or for subscribing.
@@ -24,8 +24,8 @@ pub struct Rules {
     pub deny: Vec<Pattern>,
 }
 
-/// A pattern in a user's allow list or deny list. In a list for subscribing, the pattern may also name queue
-/// groups, with a pattern for their names.
+/// A pattern in a user's allow list or deny list. In a list for subscribing, the rule may also have a
+/// pattern for the names of queue groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// The pattern of the subjects that the rule concerns.
@@ -45,7 +45,8 @@ impl Pattern {
     }
 }
 
-/// The limits on the messages with which a client answers a request: their number and their time.
+/// The limits within which a client may answer a request without a publish rule: the number of answers and
+/// their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseRule {
     /// The greatest number of messages that a client may send to one reply subject; `None` allows any number.
@@ -54,7 +55,7 @@ pub struct ResponseRule {
     pub expires: Option<Duration>,
 }
 
-/// The permissions of a user.
+/// The permissions of a user, which the session checks for each message and subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
     /// The rules for the subjects to which the user may publish.
@@ -67,7 +68,7 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// Returns whether the user's publish rules allow the literal `subject`.
+    /// Returns whether the user's publish rules allow messages to the literal `subject`.
     #[must_use]
     pub fn may_publish(&self, subject: &[u8]) -> bool {
         let rules = &self.publish;
@@ -111,7 +112,7 @@ impl Permissions {
     }
 }
 
-/// The reply subjects to which one client may still publish its answers.
+/// Keeps the reply subjects to which one client may still publish its answers.
 #[derive(Debug, Default)]
 pub struct Responses(HashMap<Box<[u8]>, Response>);
 
@@ -122,8 +123,8 @@ struct Response {
 }
 
 impl Responses {
-    /// Records that the server delivered a message with the reply subject `reply` to the client, which may
-    /// now answer within `rule`.
+    /// Allows the client to answer to the reply subject `reply` within the limits of `rule`, because the
+    /// server has delivered a request with this reply subject to the client.
     pub fn allow(&mut self, now: Time, reply: &[u8], rule: ResponseRule) {
         if self.0.len() >= RESPONSES_LEN_MAX {
             self.0.retain(|_, r| r.until > now);

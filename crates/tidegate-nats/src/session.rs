@@ -1,12 +1,13 @@
-//! The state of one client connection: bytes in, [`Action`]s and an [`Outbox`] out.
+//! The state machine of one client connection: takes the client's bytes, and returns [`Action`]s for the
+//! node and an [`Outbox`] for the client.
 //!
-//! A session enforces the order of operations (greeting, CONNECT, credentials, then all other operations). It
-//! owns the options that the client chose, the client's permissions, the connection's deadlines, and the
-//! bytes that wait to be written to the client. Effects on other connections belong to the node: the session
-//! returns subscriptions and messages as actions, and the node carries them out.
+//! A session enforces the order of operations (greeting, CONNECT, credentials, then all other operations).
+//! The session owns the options that the client chose, the client's permissions, the connection's deadlines,
+//! and the bytes that wait to be written to the client. Effects on other connections belong to the node: the
+//! session returns subscriptions and messages as actions, and the node carries them out.
 //!
 //! The node calls [`Session::next`] until it returns [`Action::More`], and then reads more bytes. After each
-//! event the node calls [`Session::deadline`].
+//! event the node calls [`Session::deadline`], to arm its timer.
 
 // `core::net` rather than `std::net`, because an address is plain data and this crate uses no sockets.
 use core::net::SocketAddr;
@@ -27,7 +28,7 @@ use super::sublist::SubKey;
 use super::system;
 use crate::collections::ByteMap;
 
-/// The time that a client has to read the last bytes of a closing connection.
+/// The time that a client has to read the last bytes of a closing connection, such as an `-ERR`.
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// The action that one operation of a client requires of the node.
@@ -40,7 +41,7 @@ pub enum Action<'a> {
     /// The client sent its first PING, which ends its greeting, and the session put the PONG into the outbox.
     /// The node may send a further INFO from now on.
     Greeted,
-    /// The node delivers this message to the subscriptions that match its subject.
+    /// The client published this message: the node delivers it to the subscriptions that match its subject.
     Publish(Publish<'a>),
     /// The node adds a subscription for the client, then calls [`Session::ok`].
     Subscribe {
@@ -48,13 +49,13 @@ pub enum Action<'a> {
         subject: &'a [u8],
         /// The queue group that the client joins with its subscription; `None` if it joins none.
         queue: Option<&'a [u8]>,
-        /// The name (sid) that the client gives its new subscription.
+        /// The name (sid) that the client gives its new subscription. Deliveries carry this name.
         sid: &'a [u8],
     },
     /// The node ends a subscription of the client after `max` messages in total, or now if `max` is 0, and
     /// then calls [`Session::ok`].
     Unsubscribe {
-        /// The name (sid) that the client gave the subscription.
+        /// The name (sid) by which the client knows the subscription.
         sid: &'a [u8],
         /// The total number of messages after which the subscription ends; 0 ends it now.
         max: u64,
@@ -75,7 +76,7 @@ pub enum Action<'a> {
 enum Phase {
     /// The session waits for the end of the TLS handshake.
     Securing,
-    /// The session accepts only CONNECT, because the client must first present credentials.
+    /// The session accepts only CONNECT, because the client must first present its credentials.
     Connecting,
     /// The session waits for the node's check of the client's password.
     Verifying,
@@ -83,47 +84,48 @@ enum Phase {
     Closing,
 }
 
-/// The messages and bytes of one connection: `in` from the client to the server, `out` from the server to the
-/// client.
+/// The counts of messages and bytes of one connection, for monitoring: `in` from the client to the server,
+/// `out` from the server to the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// The number of messages that the client published.
+    /// The number of messages that the client has published.
     pub in_msgs: u64,
-    /// The bytes that the client published, in headers and payloads.
+    /// The number of bytes that the client has published, in headers and payloads.
     pub in_bytes: u64,
-    /// The number of messages delivered to the client.
+    /// The number of messages that the server has delivered to the client.
     pub out_msgs: u64,
-    /// The bytes delivered to the client, in headers and payloads.
+    /// The number of bytes that the server has delivered to the client, in headers and payloads.
     pub out_bytes: u64,
 }
 
-/// The state of one client connection.
+/// The state of one client connection; see the [module](self).
 #[derive(Debug)]
 pub struct Session {
-    /// The connection's number, which no other connection of this process has.
+    /// The connection's number, by which monitoring and logs know it. No other connection of this process
+    /// has the number.
     pub cid: u64,
-    /// The client's address.
+    /// The client's address, for monitoring and logs.
     pub address: SocketAddr,
     /// The time at which the server accepted the connection.
     pub since: Time,
-    /// The time at which bytes last arrived from the client.
+    /// The time at which bytes last arrived from the client. The next PING depends on it.
     pub active: Time,
     /// The options and facts that the client stated in its CONNECT.
     pub options: Connect,
-    /// The numbers of messages and bytes that the connection has carried so far.
+    /// The numbers of messages and bytes that the connection has carried so far, for monitoring.
     pub traffic: Traffic,
     /// The bytes that wait to be written to the client.
     pub out: Outbox,
     /// The client's subscriptions, by the names (sids) that the client gave them.
     pub subs: ByteMap<SubKey>,
-    /// True if TLS protects the connection.
+    /// True if TLS protects the connection, for monitoring.
     pub secured: bool,
     /// True once the server has admitted the client by its CONNECT.
     pub admitted: bool,
     user: Option<Arc<User>>,
-    /// True from the admission of the client by its CONNECT until the node has asked for it.
+    /// True from the admission of the client by its CONNECT until the node has learned of the admission.
     newly_admitted: bool,
-    /// The user that the client becomes if the password that the node is checking is right.
+    /// The user that the client becomes if the node finds that the password is right.
     claimed: Option<Arc<User>>,
     responses: Responses,
     parser: Parser,
@@ -136,8 +138,8 @@ pub struct Session {
     /// The rest of the client's time for the TLS handshake, while the handshake waits in the server's queue
     /// and the client's time stands still.
     left: Duration,
-    /// The time since which the socket has accepted none of the bytes that wait in the outbox; `None` unless
-    /// bytes wait that it did not accept.
+    /// The time since which the socket has accepted none of the bytes that wait in the outbox; `None` if no
+    /// bytes wait for the socket. The write deadline counts from it.
     blocked: Option<Time>,
     /// The time until which the server reads nothing from the client, because the client publishes faster
     /// than a receiver of its messages reads; `None` while the server reads.
@@ -212,8 +214,8 @@ impl Session {
         }
     }
 
-    /// Handles the next operation in `input`. Returns the action that the operation requires of the node, and
-    /// the number of bytes that the operation took.
+    /// Handles the next operation of the client in `input`. Returns the action that the operation requires
+    /// of the node, and the number of bytes that the operation took.
     #[inline]
     pub fn next<'a>(
         &mut self,
@@ -251,7 +253,8 @@ impl Session {
         }
     }
 
-    /// Returns the number of input bytes that [`Session::next`] needs to make progress.
+    /// Returns the number of input bytes that [`Session::next`] needs to make progress, so that the node
+    /// makes room for them.
     #[must_use]
     pub const fn need(&self) -> usize {
         self.parser.need()
@@ -273,14 +276,14 @@ impl Session {
         }
     }
 
-    /// Records that bytes arrived from the client at `now`.
+    /// Records that bytes arrived from the client at `now`, so that the session need not send a PING soon.
     pub const fn handle_activity(&mut self, now: Time) {
         self.active = now;
         self.pings_out = 0;
     }
 
     /// Records a write of outbox bytes to the socket. `progress` says whether the socket accepted any of
-    /// them.
+    /// them; a socket that accepts none for too long ends the connection.
     pub fn handle_written(&mut self, now: Time, progress: bool) {
         if self.out.is_empty() {
             self.blocked = None;
@@ -327,19 +330,20 @@ impl Session {
         at
     }
 
-    /// Returns whether the server may read from the client now.
+    /// Returns whether the server may read from the client now: not during a pause, a check of the password
+    /// or a close.
     #[must_use]
     pub fn reads(&self) -> bool {
         self.paused.is_none() && !matches!(self.phase, Phase::Verifying | Phase::Closing)
     }
 
-    /// Returns whether the client waits for the check of its password.
+    /// Returns whether the node is still checking the client's password.
     #[must_use]
     pub fn is_verifying(&self) -> bool {
         self.phase == Phase::Verifying
     }
 
-    /// Returns whether the connection is closing, and only waits until its last bytes are written.
+    /// Returns whether the connection is closing, so that only the last bytes are still to be written.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.phase == Phase::Closing
@@ -356,7 +360,7 @@ impl Session {
         self.paused = Some(until);
     }
 
-    /// Resumes reading from the client.
+    /// Ends a pause, so that the server reads from the client again.
     pub const fn resume(&mut self) {
         self.paused = None;
     }
@@ -372,7 +376,8 @@ impl Session {
         self.paused = None;
     }
 
-    /// Writes `+OK`, if the client asked for such answers in its CONNECT.
+    /// Writes `+OK` to the outbox after a successful operation, if the client asked for such answers in its
+    /// CONNECT.
     pub fn ok(&mut self) {
         if self.options.verbose {
             self.out.append(&[b"+OK\r\n"]);
@@ -399,13 +404,14 @@ impl Session {
         self.user.as_ref().map(|u| u.name.as_str())
     }
 
-    /// Returns whether the server has admitted the client by its CONNECT since the last call.
+    /// Returns whether the server has admitted the client by its CONNECT since the last call, so that the
+    /// node reports each login once.
     #[inline]
     pub fn take_newly_admitted(&mut self) -> bool {
         std::mem::take(&mut self.newly_admitted)
     }
 
-    /// Returns the account of the client.
+    /// Returns the account of the client, which decides which messages can reach the client.
     #[must_use]
     pub fn account(&self) -> Account {
         self.user.as_ref().map_or(Account::Global, |u| u.account)
@@ -528,7 +534,8 @@ impl Session {
         if message.headers.is_some() && !self.options.headers {
             return Action::Close(CloseReason::ParseError);
         }
-        // A client cannot name a subject of the other account, for a message or for its answers.
+        // The session refuses subjects in the inner form of the system account, so that no client can reach
+        // that account by its subjects.
         let apart =
             system::is_inner(message.subject) || message.reply.is_some_and(system::is_inner);
         if apart || self.options.pedantic && !subject::is_literal(message.subject) {

@@ -1,4 +1,5 @@
-//! The settings of client sessions: limits, times, and the credentials that admit a client.
+//! The settings of client sessions: limits, times, and the credentials that admit a client. The module also
+//! checks credentials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,14 +8,14 @@ use tidegate::Time;
 
 use super::permissions::Permissions;
 
-/// The settings that all client sessions obey.
+/// The settings that all client sessions of a server obey.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionSettings {
     /// The greatest number of subscriptions that one connection may have; 0 allows any number.
     pub max_subscriptions: usize,
     /// The greatest number of bytes that the headers and the payload of one message may take together.
     pub max_payload: usize,
-    /// True if clients may use headers.
+    /// True if clients may send messages with headers.
     pub headers: bool,
     /// The greatest length in bytes of a control line, without its verb.
     pub max_control_line: usize,
@@ -30,7 +31,7 @@ pub struct SessionSettings {
     pub auth_timeout: Duration,
     /// The token that admits a client; `None` if the configuration has none.
     pub token: Option<Secret>,
-    /// The users that may log in.
+    /// The users as which clients may log in.
     pub users: Vec<Arc<User>>,
     /// The name of the user that a client without credentials becomes; `None` refuses such clients.
     pub no_auth_user: Option<String>,
@@ -54,7 +55,7 @@ impl Default for SessionSettings {
     }
 }
 
-/// A password or token as the configuration gives it.
+/// A password or token as the configuration gives it: as plain text or as a hash.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
     /// A password or token in plain text.
@@ -80,8 +81,8 @@ impl Secret {
 }
 
 impl Secret {
-    /// Returns whether the secret has the prefix of a bcrypt hash and not its form, so that no password
-    /// matches it.
+    /// Returns whether the secret has the prefix of a bcrypt hash, but not the form of one, so that no
+    /// password can match it.
     #[must_use]
     pub fn is_malformed(&self) -> bool {
         let Self::Bcrypt(hash) = self else {
@@ -98,7 +99,7 @@ impl Secret {
         !good
     }
 
-    /// Returns whether the secret is empty, so that it keeps no client out.
+    /// Returns whether the secret is empty. An empty secret keeps no client out, so the server refuses it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Plain(text) if text.is_empty())
@@ -114,23 +115,24 @@ impl std::fmt::Debug for Secret {
 /// The account of a user: messages of one account never reach the clients of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Account {
-    /// The account of all clients that have no other, `$G`. The streams belong to it.
+    /// The account `$G` of all clients without another account. The streams belong to this account.
     #[default]
     Global,
     /// The system account, `$SYS`: its clients watch and control the servers.
     System,
 }
 
-/// A user that may log in.
+/// A user as which clients may log in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The name with which the user logs in; empty for the user that stands for all clients with the token.
+    /// The name that a client gives to log in as this user; empty for the user that stands for all clients
+    /// with the token.
     pub name: String,
-    /// The user's password, or the token.
+    /// The password that a client must give to log in as this user, or the token.
     pub secret: Secret,
-    /// The permissions of the user; `None` allows every subject.
+    /// The permissions of clients with this user; `None` allows every subject.
     pub permissions: Option<Permissions>,
-    /// The account of the user.
+    /// The account to which clients with this user belong.
     pub account: Account,
 }
 
@@ -145,8 +147,8 @@ impl User {
         }
     }
 
-    /// Returns whether the user stands for all clients with the token. Users with a name of their own never
-    /// have an empty one.
+    /// Returns whether the user stands for all clients with the token. The configuration refuses other users
+    /// with an empty name.
     const fn is_of_token(&self) -> bool {
         self.name.is_empty()
     }
@@ -174,12 +176,10 @@ pub enum Credentials {
 }
 
 impl SessionSettings {
-    /// Checks the token, the user names and the passwords. Refuses an empty text, which would keep no client
-    /// out or let no client in, and a malformed bcrypt hash, which no password matches.
+    /// Checks the token, the user names and the passwords. Refuses empty texts, because they would keep no
+    /// client out or let no client in. Refuses malformed bcrypt hashes, because no password matches them.
     ///
-    /// # Errors
-    /// A name, a password or a token is empty, or a password or token has the prefix of a bcrypt hash and is
-    /// none.
+    /// # Errors See [`CredentialsError`]: a text is empty, or begins like a bcrypt hash without being one.
     pub fn check_credentials(&self) -> Result<(), CredentialsError> {
         if self.token.as_ref().is_some_and(Secret::is_empty) {
             return Err(CredentialsError::Token);
@@ -205,15 +205,16 @@ impl SessionSettings {
         self.token.is_some() || !self.users.is_empty()
     }
 
-    /// Returns whether the server admits a client without credentials as a client without a user: the
-    /// configuration has no token and no users but those of the system account.
+    /// Returns whether the server admits a client without credentials as a client without a user, because
+    /// the configuration has no token, and users only in the system account.
     #[must_use]
     pub fn is_open(&self) -> bool {
         let system = |user: &Arc<User>| user.account == Account::System;
         self.token.is_none() && self.users.iter().all(system)
     }
 
-    /// Checks the credentials that a client sent: a user's name and password, or a token.
+    /// Checks the credentials that a client sent, a user's name and password or a token, to decide whether
+    /// to admit the client.
     #[must_use]
     pub fn check(
         &self,
@@ -241,8 +242,8 @@ impl SessionSettings {
         }
     }
 
-    /// Returns the user in these settings for a client that logged in as `old` under earlier settings; `None`
-    /// if these settings no longer admit the client.
+    /// Returns the user in these reloaded settings for a client that logged in as `old` under earlier
+    /// settings; `None` if the new settings no longer admit the client.
     #[must_use]
     pub fn admits_still(&self, old: &User) -> Option<Arc<User>> {
         if old.is_of_token() {
@@ -257,7 +258,7 @@ impl SessionSettings {
 
     /// Returns the time at which the server sends a PING to a connection that was silent since `since`.
     /// Rounds the time up to a multiple of a 64th of the ping interval, so that the timers of many
-    /// connections expire together.
+    /// connections expire together, which saves wake-ups.
     #[must_use]
     pub fn ping_due(&self, since: Time) -> Time {
         let grid = tidegate::nanos(self.ping_interval / 64).max(1);
@@ -266,7 +267,7 @@ impl SessionSettings {
     }
 }
 
-/// The reason why the server refuses to start with, or to load, a configured credential.
+/// The reason why the server refuses the credentials in its configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
@@ -285,12 +286,12 @@ pub enum CredentialsError {
         "the password of the user `{0}` is empty, so it is no credential: give one (--pass, TIDEGATE_PASS, authorization.password), or leave the user out"
     )]
     Password(String),
-    /// The token begins like a bcrypt hash and is none.
+    /// The token begins like a bcrypt hash without being one, so no client could match it.
     #[error(
         "the token begins like a bcrypt hash, and is none: give `$2a$`, a cost from 04 to 31, `$` and 53 letters or digits, or a token with another beginning (--auth, TIDEGATE_AUTH, authorization.token)"
     )]
     TokenHash,
-    /// The password of this user begins like a bcrypt hash and is none.
+    /// The password of this user begins like a bcrypt hash without being one, so no client could match it.
     #[error(
         "the password of the user `{0}` begins like a bcrypt hash, and is none: give `$2a$`, a cost from 04 to 31, `$` and 53 letters or digits, or a password with another beginning (--pass, TIDEGATE_PASS, authorization.password)"
     )]

@@ -1,12 +1,12 @@
-//! Subjects and patterns: the rules for well-formed ones, and the relations between patterns and subjects.
+//! Subjects and patterns of subjects: decides which are well formed, and which subjects a pattern matches.
 //!
 //! Dots separate tokens, and no token may be empty. In a pattern the token `*` matches one token, and `>` as
 //! the last token matches one or more. A token that contains `*` or `>` beside other bytes is literal.
 
 use super::system::MARK;
 
-/// Returns whether each token of `subject` has at least one byte, and none contains white space, a zero
-/// byte or the byte that marks the system account inside the server.
+/// Returns whether `subject` is well formed, as a subject or a pattern: each token has at least one byte,
+/// and none contains white space, a zero byte or the byte that marks the system account inside the server.
 #[must_use]
 pub fn is_valid(subject: &[u8]) -> bool {
     let blank = |b: &u8| matches!(*b, b' ' | b'\t' | b'\r' | b'\n' | b'\x0c' | 0 | MARK);
@@ -28,10 +28,12 @@ pub fn is_pattern(pattern: &[u8]) -> bool {
     is_valid(pattern) && tokens(pattern).all(|t| !std::mem::replace(&mut seen, closing(t)))
 }
 
-/// Returns whether a token of `subject` is a wildcard, `*` or `>`.
+/// Returns whether a token of `subject` is a wildcard, `*` or `>`, so that it is a pattern for several
+/// subjects.
 #[must_use]
 pub fn has_wildcard(subject: &[u8]) -> bool {
-    // A search for the bytes `*` and `>` is cheap, and most subjects contain neither, so it comes first.
+    // The function first searches for the bytes `*` and `>`, because this is cheap and most subjects contain
+    // neither.
     memchr::memchr2(b'*', b'>', subject).is_some()
         && tokens(subject).any(|t| t == b"*" || t == b">")
 }
@@ -41,12 +43,13 @@ pub fn tokens(subject: &[u8]) -> impl Iterator<Item = &[u8]> {
     subject.split(|b| *b == b'.')
 }
 
-/// Returns whether `outer` matches every subject that `inner` matches. If `inner` is a literal subject,
-/// returns whether `outer` matches `inner`.
+/// Returns whether the pattern `outer` matches every subject that `inner` matches. If `inner` is a literal
+/// subject, returns whether `outer` matches this subject.
 #[must_use]
 pub fn contains(outer: &[u8], inner: &[u8]) -> bool {
-    // A node compares a million subjects with a pattern, so this is one loop over the bytes. `o` and `i` are
-    // the places in the two texts; both are at the beginning of a token at the top of the loop.
+    // The function is one fast loop over the bytes, because a node may compare a million subjects with a
+    // pattern. `o` and `i` are the places in the two texts. At the top of the loop, both are at the
+    // beginning of a token.
     let (mut o, mut i) = (0, 0);
     let is_end = |text: &[u8], at: usize| text.get(at).is_none_or(|b| *b == b'.');
     loop {
@@ -78,7 +81,7 @@ pub fn contains(outer: &[u8], inner: &[u8]) -> bool {
     }
 }
 
-/// Returns whether at least one subject matches both patterns.
+/// Returns whether at least one subject matches both patterns, so that two streams or rules would share it.
 #[must_use]
 pub fn overlaps(a: &[u8], b: &[u8]) -> bool {
     let (mut a, mut b) = (tokens(a), tokens(b));
@@ -158,7 +161,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// The loop over bytes and the rules for tokens agree on any two texts.
+        /// Checks that the loop over bytes and a simple comparison of tokens agree on any two texts.
         #[test]
         fn containing_as_tokens_do(outer in "[ab*>.]{0,7}", inner in "[ab*>.]{0,7}") {
             let by_tokens = || {

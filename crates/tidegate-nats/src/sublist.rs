@@ -6,10 +6,11 @@
 //! number of other subscriptions. Finding costs a hash and a comparison if the cache knows the subject,
 //! otherwise a walk over the trie nodes that can match.
 //!
-//! The cache is direct-mapped: the hash of a subject chooses one slot, and the next subject in the slot
-//! reuses the slot's memory, so that finding allocates nothing even if no subject occurs twice. A change of a
-//! literal subscription invalidates the subject's own slot. A change of a subscription with a wildcard
-//! invalidates all slots, since it may concern any subject.
+//! The cache is direct-mapped: the hash of a subject chooses one cell, and a cell keeps the matching
+//! subscriptions of one subject. The next subject of a cell reuses the cell's memory, so that finding
+//! allocates nothing even if no subject occurs twice. A change of a literal subscription invalidates the
+//! cell of its subject. A change of a subscription with a wildcard invalidates all cells, because it may
+//! concern any subject.
 
 use std::hash::BuildHasher;
 
@@ -23,17 +24,17 @@ use super::system::is_inner;
 /// so they should be small and dense.
 pub type SubKey = u32;
 
-/// The number of slots of a cache: each holds the result for one subject.
+/// The number of cells of a cache: each cell keeps the matching subscriptions of one subject.
 const CACHE_LEN: usize = 4096;
-/// The greatest length of a subject in the cache, in bytes. This bound and [`CACHED_KEYS_MAX`], the greatest
-/// number of keys in a cached result, limit the memory of the cache.
+/// The greatest length of a subject in the cache, in bytes. This bound limits the memory of the cache,
+/// together with [`CACHED_KEYS_MAX`], the greatest number of subscriptions in a cell.
 const CACHED_SUBJECT_BYTES_MAX: usize = 256;
 const CACHED_KEYS_MAX: usize = 1024;
 
 const NONE: u32 = u32::MAX;
 const ROOT: u32 = 0;
 
-/// The subscriptions that match one subject.
+/// The subscriptions that match one subject, to which the server delivers a message of this subject.
 #[derive(Clone, Debug, Default)]
 pub struct Matches {
     /// The subscriptions outside of queue groups: each receives a copy of the message.
@@ -46,14 +47,14 @@ pub struct Matches {
 /// The result of a lookup that the sublist lends to the caller during a delivery: see [`Sublist::lend`].
 #[derive(Debug)]
 pub struct Lent {
-    /// The cache slot that the result comes from; `None` if the result is not cached.
+    /// The cell of the cache from which the result comes; `None` if the result is not cached.
     slot: Option<usize>,
     /// The subscriptions that match the looked-up subject.
     pub matches: Matches,
 }
 
-/// The ends of one queue group's subscriptions in the lists of [`Matches`]. Each list holds the subscriptions
-/// of all queue groups one group after the other, so a group begins where the group before it ends.
+/// The ends of one queue group's subscriptions in the lists of [`Matches`]. Each list holds the
+/// subscriptions of one queue group after the other, so a group begins where the previous one ends.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     many: u32,
@@ -61,14 +62,14 @@ struct Ends {
     firsts: u32,
 }
 
-/// A queue group of the subscriptions that match one subject: one member of the group receives a copy. If
-/// several patterns match, the group may have members under each of them.
+/// The subscriptions of one queue group that match a subject. The server delivers a message to one member of
+/// the group. If several patterns match the subject, the group may have members under each of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Members<'a> {
     /// The subscriptions that each stand for several members of the queue group, such as the subscription of
     /// another node (see [`Sublist::insert_many`]).
     pub many: &'a [SubKey],
-    /// The subscriptions that are each one member of the queue group.
+    /// The subscriptions that each stand for one member of the queue group.
     pub single: &'a [SubKey],
     /// The first subscription in `single` of each matching pattern under which the group has single members.
     /// The caller finds these patterns by these subscriptions.
@@ -76,7 +77,8 @@ pub struct Members<'a> {
 }
 
 impl Matches {
-    /// Iterates over the queue groups with subscriptions that match the subject.
+    /// Iterates over the queue groups with subscriptions that match the subject, each of which gets one copy
+    /// of a message.
     pub fn groups(&self) -> impl Iterator<Item = Members<'_>> {
         (0..self.ends.len()).map(|at| self.group(at))
     }
@@ -125,8 +127,8 @@ impl Matches {
         self.ends.clear();
     }
 
-    /// Adds the queue groups that a walk has found in the trie. Groups of the same name at several patterns
-    /// form one group.
+    /// Adds the queue groups that a walk has found in the trie. Queue groups with equal names under several
+    /// patterns form one group, because the name alone identifies a group.
     fn add_groups(&mut self, nodes: &ChunkedSlab<TrieNode>, found: &mut [GroupPlace]) {
         let at = |place: &GroupPlace| &nodes[place.node as usize].groups[place.group as usize];
         let several = found.first().map(|f| f.node) != found.last().map(|f| f.node);
@@ -153,31 +155,33 @@ impl Matches {
     }
 }
 
-/// The counts of a sublist, which monitoring shows.
+/// The counts of a sublist, for monitoring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SublistStats {
     /// The number of current subscriptions.
     pub len: usize,
-    /// The number of subscriptions ever added.
+    /// The number of subscriptions that the sublist has ever added.
     pub inserts: u64,
-    /// The number of subscriptions ever removed.
+    /// The number of subscriptions that the sublist has ever removed.
     pub removes: u64,
-    /// The number of lookups of subjects.
+    /// The number of lookups of subjects so far, one for each delivery of a message.
     pub lookups: u64,
-    /// The number of lookups that the cache answered.
+    /// The number of lookups that the cache has answered so far.
     pub hits: u64,
 }
 
-/// The subscriptions of one server, by pattern.
+/// Keeps the subscriptions of one server by pattern, and finds those that match a subject; see the
+/// [module](self).
 #[derive(Debug)]
 pub struct Sublist {
     nodes: ChunkedSlab<TrieNode>,
-    /// The place of each subscription in the trie, indexed by the subscription's key.
+    /// The place of each subscription in the trie, by the subscription's key, so that a removal needs no
+    /// search.
     places: Vec<Place>,
     hasher: RandomState,
     cache: Vec<Slot>,
-    /// The number of changes so far to subscriptions with wildcards. A cache slot with a smaller number is
-    /// invalid, because the sublist filled the slot before the last such change.
+    /// The number of changes so far to subscriptions with wildcards. A cell with a smaller number is
+    /// invalid, because the sublist filled the cell before the last such change.
     generation: u64,
     /// The result of the last lookup that the cache could not hold, because the subject was too long or too
     /// many subscriptions matched.
@@ -241,7 +245,7 @@ impl TrieNode {
         }
     }
 
-    /// Returns the trie node's child for a literal token.
+    /// Returns the trie node's child for a literal token; `None` if no pattern continues with the token.
     #[inline]
     fn literal(&self, token: &[u8]) -> Option<u32> {
         self.children.as_ref()?.get(token).copied()
@@ -263,20 +267,21 @@ struct Group {
 }
 
 impl Group {
-    /// Returns the keys that stand for several members of the queue group, and those that stand for one.
+    /// Returns the keys that stand for several members of the queue group, and then the keys that stand for
+    /// one.
     fn parts(&self) -> (&[SubKey], &[SubKey]) {
         self.members.split_at(self.many as usize)
     }
 }
 
-/// The place of a queue group in the trie: the trie node, and the group's index in it.
+/// The place of a queue group in the trie: the trie node, and the group's index in that node.
 #[derive(Clone, Copy, Debug)]
 struct GroupPlace {
     node: u32,
     group: u32,
 }
 
-/// The buffers of a walk over the trie for one subject.
+/// Walks over the trie for one subject, with buffers that the sublist keeps from one walk to the next.
 #[derive(Debug, Default)]
 struct Walk {
     /// The branches still to walk, each as a trie node and an index into the subject.
@@ -329,14 +334,15 @@ impl Sublist {
         }
     }
 
-    /// Adds the subscription `key` to the well-formed `pattern`, in the queue group `queue` if there is one.
-    /// The sublist must not have the key already.
+    /// Adds the subscription `key` to the well-formed `pattern`, in the queue group `queue`; `None` adds it
+    /// outside of queue groups. The sublist must not have the key already.
     pub fn insert(&mut self, pattern: &[u8], queue: Option<&[u8]>, key: SubKey) {
         self.add(pattern, queue, key);
     }
 
     /// Adds a subscription like [`insert`](Self::insert). In a queue group the key stands for several
-    /// members; the caller knows their number. [`Members`] lists such keys apart from single members.
+    /// members, such as those on another node; the caller knows their number. [`Members`] lists such keys
+    /// apart from single members.
     pub fn insert_many(&mut self, pattern: &[u8], queue: Option<&[u8]>, key: SubKey) {
         let Place { node, group, at } = self.add(pattern, queue, key);
         if group == NONE {
@@ -409,9 +415,9 @@ impl Sublist {
         } else {
             let group = &mut node.groups[place.group as usize];
             if place.at < group.many {
-                // In `members` the keys that stand for several members come first, and this key is one of
-                // them. So the key swaps places with the last of them, and then leaves from there like the
-                // key of a single member.
+                // In `members` the keys that stand for several members come first, and this key is among
+                // them. So the sublist swaps the key with the last of these keys, and then removes it like
+                // the key of a single member.
                 group.many -= 1;
                 group.members.swap(place.at as usize, group.many as usize);
                 self.places[group.members[place.at as usize] as usize].at = place.at;
@@ -438,8 +444,8 @@ impl Sublist {
         self.stats.removes += 1;
     }
 
-    /// Returns the subscriptions that match `subject`. Treats a wildcard in `subject` as a literal token. No
-    /// subscription matches a subject with an empty token.
+    /// Returns the subscriptions that match `subject`, for the delivery of a message. Treats a wildcard in
+    /// `subject` as a literal token. No subscription matches a subject with an empty token.
     #[inline]
     pub fn matches(&mut self, subject: &[u8]) -> &Matches {
         match self.look_up(subject) {
@@ -463,7 +469,7 @@ impl Sublist {
         Lent { slot, matches }
     }
 
-    /// Takes back a result that [`lend`](Self::lend) lent.
+    /// Takes back a result that [`lend`](Self::lend) lent, so that the cache has the result again.
     #[inline]
     pub fn put_back(&mut self, Lent { slot, matches }: Lent) {
         match slot {
@@ -473,7 +479,7 @@ impl Sublist {
     }
 
     /// Leaves a result that [`lend`](Self::lend) lent to the caller for good, and invalidates the result's
-    /// cache slot.
+    /// cell of the cache.
     pub fn keep(&mut self, Lent { slot, matches }: Lent) -> Matches {
         if let Some(at) = slot {
             self.cache[at].generation = 0;
@@ -481,8 +487,8 @@ impl Sublist {
         matches
     }
 
-    /// Finds the subscriptions that match `subject`. Returns the cache slot that holds them; `None` if
-    /// `scratch` holds them.
+    /// Finds the subscriptions that match `subject`, in the cache or in the trie. Returns the cell of the
+    /// cache that holds them; `None` if `scratch` holds them.
     #[inline]
     fn look_up(&mut self, subject: &[u8]) -> Option<usize> {
         self.stats.lookups += 1;
@@ -508,8 +514,8 @@ impl Sublist {
         Some(at)
     }
 
-    /// Returns the subscriptions that match `subject`, without a change to the cache or the counts. Puts a
-    /// result that is not cached into `scratch`.
+    /// Returns the subscriptions that match `subject`, without a change to the cache or the counts, for
+    /// callers that only look. Puts a result that is not cached into `scratch`.
     #[must_use]
     pub fn find<'a>(&'a self, subject: &[u8], scratch: &'a mut Matches) -> &'a Matches {
         if subject.len() <= CACHED_SUBJECT_BYTES_MAX {
@@ -522,8 +528,8 @@ impl Sublist {
         scratch
     }
 
-    /// Returns one of the subscriptions outside of queue groups that match this subject; `None` if there is
-    /// none.
+    /// Returns one of the subscriptions outside of queue groups that match this subject, for a caller that
+    /// needs to know only whether one exists; `None` if none exists.
     #[must_use]
     pub fn first_wanting(&self, subject: &[u8]) -> Option<SubKey> {
         let mut found = Matches::default();
@@ -556,7 +562,8 @@ impl Sublist {
         child
     }
 
-    /// Removes the trie node `at` if it is empty, and then each ancestor that this leaves empty.
+    /// Removes the trie node `at` if it is empty, and then each ancestor that becomes empty, to free their
+    /// memory.
     fn prune(&mut self, mut at: u32) {
         while at != ROOT {
             if !self.nodes[at as usize].is_empty() {
@@ -576,9 +583,9 @@ impl Default for Sublist {
 }
 
 impl Walk {
-    /// Walks the trie for `subject` and puts the matching subscriptions into `out`. The branches still to
-    /// walk are on a stack of the walk's own, so that a subject of thousands of tokens cannot overflow the
-    /// thread's stack.
+    /// Walks the trie for `subject` and puts the matching subscriptions into `out`. The walk keeps a stack
+    /// of its own with the branches still to walk, so that a subject of thousands of tokens cannot overflow
+    /// the thread's stack.
     fn run(&mut self, nodes: &ChunkedSlab<TrieNode>, out: &mut Matches, subject: &[u8]) {
         self.branches.clear();
         self.groups.clear();
@@ -586,7 +593,8 @@ impl Walk {
         if tokens(subject).any(<[u8]>::is_empty) {
             return;
         }
-        // A wildcard of another account does not match the first token of the system account's subjects.
+        // A wildcard must not match the first token of the system account's inner subjects, so that no
+        // client of another account receives their messages.
         let apart = is_inner(subject);
         let mut next = Some((ROOT, 0));
         while let Some((at, from)) = next {
@@ -605,7 +613,7 @@ impl Walk {
             let after = from + token.len() + 1;
             let any = (wild && node.any != NONE).then_some((node.any, after));
             // A subject may contain a token that looks like a wildcard, because the session checks subjects
-            // only if the client asks for that. The lookup of a literal child does not find such a token.
+            // only if the client asks for that. The lookup finds no literal child for such a token.
             let literal = node.literal(token).map(|n| (n, after));
             next = match (literal, any) {
                 (Some(literal), Some(any)) => {
@@ -718,8 +726,8 @@ mod tests {
                         }
                     }
                     Act::Find(subject) => {
-                        // The lookup treats a wildcard in a subject as a plain token: only a pattern with a
-                        // wildcard at the same place matches it.
+                        // The model replaces a wildcard in the subject by a plain token, because only a
+                        // pattern with a wildcard at that place matches it.
                         let literal = subject.replace('*', "\u{1}");
                         let mut plain = Vec::new();
                         let mut groups = std::collections::BTreeMap::<_, Vec<SubKey>>::new();

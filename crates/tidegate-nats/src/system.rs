@@ -1,4 +1,5 @@
-//! The subjects of the system account, as the server keeps them beside those of other clients.
+//! Keeps the subjects of the system account apart from the subjects of other clients, by a token in front of
+//! them.
 //!
 //! The server has two accounts: messages of one never reach the clients of the other. Inside the server each
 //! subject and pattern of the system account begins with a token of its own. No client can name this token,
@@ -6,12 +7,13 @@
 //! ([`Sublist`](super::sublist::Sublist)). So one list of subscriptions serves both accounts. Clients see
 //! subjects without the token.
 
-/// The byte of the first token of a subject in the system account.
+/// The only byte of the first token of a subject in the system account, inside the server. Subjects of
+/// clients never contain this byte.
 pub const MARK: u8 = 1;
-/// The beginning of every subject and pattern in the system account, inside the server.
+/// The first token, with its dot, of every subject and pattern in the system account, inside the server.
 pub const PREFIX: &[u8] = &[MARK, b'.'];
 
-/// Returns the form that a subject or pattern of the system account has inside the server.
+/// Returns the inner form of a subject or pattern of the system account, in which the server keeps it.
 #[must_use]
 pub fn inner(subject: &[u8]) -> Vec<u8> {
     [PREFIX, subject].concat()
@@ -24,7 +26,7 @@ pub fn is_inner(subject: &[u8]) -> bool {
     subject.starts_with(PREFIX)
 }
 
-/// Returns the subject or pattern as clients see it.
+/// Returns the subject or pattern as clients see it: without the token of the system account.
 #[inline]
 #[must_use]
 pub fn outer(subject: &[u8]) -> &[u8] {

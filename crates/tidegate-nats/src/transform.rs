@@ -1,13 +1,15 @@
-//! Subject transforms: a source pattern, and a destination that a message's subject gets if the pattern
-//! matches it. Streams use them for the subjects that they store, and for those that they republish to.
+//! Subject transforms: rules by which streams replace the subjects of messages that they store or republish.
+//! A transform has a source, which is a pattern, and a destination, which describes the new subject of each
+//! message with a matching subject.
 //!
-//! A destination is a subject with mapping functions among its tokens. The module `function` reads them. `n`
-//! is the number of a wildcard `*` of the source, from 1; 0 is the first token of the subject.
+//! A destination is a subject with mapping functions among its tokens. The module `function` reads these
+//! functions. `n` is the number of a wildcard `*` of the source, from 1; 0 stands for the first token of the
+//! subject.
 //!
 //! - `$n`, `{{wildcard(n)}}`: the token that the wildcard matches.
 //! - `{{partition(count, n, ...)}}`: the FNV-1a hash of these tokens modulo `count`; without `n`, the hash of
 //!   the whole subject.
-//! - `{{random(count)}}`: a number below `count`, which a number of the caller determines.
+//! - `{{random(count)}}`: a number below `count`, computed from a random number that the caller passes in.
 //! - `{{split(n, delimiter)}}`: the parts of the token between the delimiters.
 //! - `{{splitfromleft(n, at)}}`, `{{splitfromright(n, at)}}`: the token in two parts; the left or the right
 //!   part has `at` bytes.
@@ -16,10 +18,10 @@
 //! - `{{left(n, bytes)}}`, `{{right(n, bytes)}}`: the first or the last bytes of the token.
 //!
 //! If the source ends with `>`, so does the destination, and the tokens that the source's `>` matches follow
-//! there. Cuts count bytes, as nats-server's do. They leave a token whole that is not longer than the cut.
+//! there. Cuts count bytes, as nats-server's do, and leave a token whole if it is not longer than the cut.
 //!
-//! A transform reads no random source: the caller draws the number. A replicated state machine cannot draw
-//! one while it applies an entry, so the node that proposes the entry applies the transform.
+//! A transform reads no random source: the caller draws the number. The node that proposes an entry applies
+//! the transform, because all members must apply equal entries.
 
 mod function;
 #[cfg(test)]
@@ -29,14 +31,16 @@ use crate::subject;
 use function::Function;
 use thiserror::Error;
 
-/// The longest destination, and the longest subject that a transform makes, in bytes.
+/// The greatest length in bytes of a destination, and of a subject that a transform makes. The bound keeps a
+/// transform from blowing up subjects.
 pub const TRANSFORMED_BYTES_MAX: usize = 16 << 10;
 
-/// Why a source and a destination are no transform. The texts are nats-server's where it has one.
+/// The reason why a source and a destination form no transform, for the client that configures a stream. The
+/// texts are those of nats-server, as far as nats-server has one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TransformError {
-    /// The source is no pattern, the destination has a wildcard `*`, or only one of them ends with `>`.
+    /// The source is no pattern, the destination has a wildcard `*`, or only one of the two ends with `>`.
     #[error("invalid subject")]
     Subject,
     /// The destination has an empty token, a token behind `>`, or white space outside a function.
@@ -47,10 +51,10 @@ pub enum TransformError {
     TooLong {
         /// The length of the destination in bytes.
         bytes: usize,
-        /// [`TRANSFORMED_BYTES_MAX`].
+        /// The greatest length that the server accepts: [`TRANSFORMED_BYTES_MAX`].
         max: usize,
     },
-    /// A token in double braces is none of the functions.
+    /// A token in double braces names no function that the server knows.
     #[error("invalid mapping destination: unknown function in {0}")]
     UnknownFunction(String),
     /// A function names a wildcard that the source does not have.
@@ -69,7 +73,7 @@ pub enum TransformError {
     InvalidArgument(String),
 }
 
-/// Returns the part of an error's text that names the token, if there is one.
+/// Returns the part of an error's text that names the wrong token; empty without a token.
 fn of(token: &str) -> String {
     if token.is_empty() {
         return String::new();
@@ -77,19 +81,22 @@ fn of(token: &str) -> String {
     format!(" in {token}")
 }
 
-/// A compiled transform.
+/// A compiled transform, which a stream applies to the subjects of its messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transform {
     /// The pattern of the subjects that the transform changes.
     source: Vec<u8>,
-    /// One function a token of the destination. Empty leaves the subject as it is.
+    /// The functions that make the new subject, one for each token of the destination. An empty list leaves
+    /// the subject as it is.
     functions: Vec<Function>,
-    /// The number of the source's tokens before its `>`. The subject's tokens behind these follow at the end.
+    /// The number of the source's tokens before its `>`; `None` without a `>`. The subject's tokens behind
+    /// these follow at the end of the new subject.
     rest_from: Option<usize>,
 }
 
 impl Transform {
-    /// Compiles a transform. An empty source is `>`. An empty destination changes no subject.
+    /// Compiles a transform from the texts of a stream's configuration. An empty source stands for `>`. An
+    /// empty destination changes no subject.
     pub fn compile(source: &str, destination: &str) -> Result<Self, TransformError> {
         let source = if source.is_empty() { ">" } else { source };
         if !subject::is_pattern(source.as_bytes()) {
@@ -126,7 +133,8 @@ impl Transform {
         Ok(this)
     }
 
-    /// Returns whether the source matches `subject`.
+    /// Returns whether the source matches `subject`, so that the transform applies to messages of this
+    /// subject.
     #[must_use]
     pub fn matches(&self, subject: &[u8]) -> bool {
         subject::contains(&self.source, subject)
@@ -140,8 +148,8 @@ impl Transform {
         self.functions.iter().any(is_random)
     }
 
-    /// Returns the subject that replaces `subject`. All random tokens come from `random`, a number that the
-    /// caller draws for each message.
+    /// Returns the subject that replaces `subject`. Computes all random tokens from `random`, a number that
+    /// the caller draws for each message.
     ///
     /// Returns `None` if the source does not match the subject, and if the result is no literal subject of at
     /// most [`TRANSFORMED_BYTES_MAX`] bytes: a function may cut a token into an empty one or into a wildcard.
@@ -175,8 +183,8 @@ impl Transform {
     }
 }
 
-/// Checks the tokens of a destination one by one: none is empty or follows `>`, and only functions have white
-/// space.
+/// Checks each token of a destination: no token may be empty or follow `>`, and only functions may have
+/// white space.
 fn check_destination(destination: &str) -> Result<(), TransformError> {
     if destination.len() > TRANSFORMED_BYTES_MAX {
         return Err(TransformError::TooLong {

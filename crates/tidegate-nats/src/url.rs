@@ -1,7 +1,8 @@
-//! The credentials in a URL, where `%` and two hexadecimal digits stand for a byte: `p%40ss` is `p@ss`.
-//! Source: RFC 3986, section 2.1, as Go's `net/url` reads it for nats.go and nats-server.
+//! Decodes the credentials in a URL, in which `%` and two hexadecimal digits stand for a byte: `p%40ss` is
+//! `p@ss`. Source: RFC 3986, section 2.1, as Go's `net/url` reads it for nats.go and nats-server.
 
-/// The reason why the credentials in a URL cannot be read. The texts do not reveal the credentials.
+/// The reason why a program cannot decode the credentials in a URL. The texts do not reveal the credentials,
+/// because they may reach a log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EscapeError {
@@ -15,7 +16,7 @@ pub enum EscapeError {
     Text,
 }
 
-/// Decodes the user, the password or the token of a URL.
+/// Decodes the user, the password or the token of a URL, for a program that connects to the URL.
 ///
 /// ```
 /// use tidegate_nats::url::unescape;

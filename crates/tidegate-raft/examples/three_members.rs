@@ -1,5 +1,5 @@
-//! Three members of a group in one process: they elect a leader, which commits an entry as soon as two disks
-//! have it.
+//! Three members of a group in one process: shows how they elect a leader, and how the leader commits an
+//! entry as soon as two disks have it.
 //!
 //! `cargo run -p tidegate-raft --example three_members`
 
@@ -29,7 +29,7 @@ impl Member {
         Self(Group::open(options, Restored::default()), 0)
     }
 
-    /// Acts as a log that writes and syncs at once all records that the group hands out.
+    /// Acts as the log of the member: writes and syncs all records that the group hands out, at once.
     fn sync(&mut self) {
         let Self(group, end) = self;
         while let Some(batch) = group.poll_append() {
@@ -54,7 +54,7 @@ fn settle(members: &mut [Member]) {
             members[from].sync();
             while let Some((to, message)) = members[from].0.poll_message() {
                 let to = usize::try_from(to).expect("an id of 1 to 3") - 1;
-                // A member ignores a message that is out of date.
+                // A member refuses an outdated message, and the example ignores that.
                 let _ = members[to].0.step(message);
                 moved = true;
             }

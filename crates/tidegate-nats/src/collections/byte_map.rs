@@ -1,4 +1,5 @@
-//! A map from short byte strings, such as tokens of subjects and ids of subscriptions, to values.
+//! A map from short byte strings, such as tokens of subjects and ids of subscriptions, to values. No
+//! insertion takes long, even in a large map.
 
 use std::hash::BuildHasher;
 
@@ -6,9 +7,9 @@ use foldhash::fast::RandomState;
 
 use super::table::{self, Table};
 
-/// A map from byte strings to values. Each operation takes constant time on average; see [`Table`]. The seed
-/// of the hash function is random for each process, so that clients, who choose the keys, cannot choose many
-/// keys with the same hash.
+/// A map from byte strings to values. Each operation takes constant time on average; see [`Table`]. Clients
+/// choose the keys. So each process draws a random seed for the hash function, and a client cannot choose
+/// many keys with the same hash.
 #[derive(Clone, Debug)]
 pub struct ByteMap<V> {
     items: Table<(Box<[u8]>, V)>,
@@ -16,7 +17,7 @@ pub struct ByteMap<V> {
 }
 
 impl<V> ByteMap<V> {
-    /// Returns the number of keys.
+    /// Returns the number of keys in the map.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.items.len()
@@ -44,7 +45,7 @@ impl<V> ByteMap<V> {
         self.get(key).is_some()
     }
 
-    /// Sets the value of a key. Returns the key's old value, if it had one.
+    /// Sets the value of a key. Returns the key's old value; `None` if the map did not have the key.
     pub fn insert(&mut self, key: Box<[u8]>, value: V) -> Option<V> {
         let before = self.remove(&key);
         let hasher = &self.hasher;
@@ -54,7 +55,7 @@ impl<V> ByteMap<V> {
         before
     }
 
-    /// Removes a key from the map. Returns the value that the key had.
+    /// Removes a key from the map. Returns the key's value; `None` if the map did not have the key.
     pub fn remove(&mut self, key: &[u8]) -> Option<V> {
         let hash = self.hasher.hash_one(key);
         let removed = self.items.remove(hash, |(k, _)| **k == *key);

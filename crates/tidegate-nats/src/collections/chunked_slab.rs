@@ -1,18 +1,21 @@
-//! A collection that gives each item a small integer key, and keeps the items in chunks. After the removal of
-//! an item its key goes to a later item, and chunks with low keys fill first, so that the keys stay small.
+//! A collection that gives each item a small integer key, and keeps the items in chunks, so that it grows
+//! without copying them. The slab gives the key of a removed item to a later item, and fills chunks with low
+//! keys first, so that the keys stay small.
 
 use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 
-/// The number of places in a chunk. Each place has one key and holds at most one item.
+/// The number of places in a chunk. Each place has one key and holds at most one item. A chunk is small
+/// enough to allocate quickly.
 const CHUNK_LEN: usize = if cfg!(test) { 4 } else { 1024 };
 
-/// A collection that gives each item a small integer key. Adding and removing an item take time logarithmic
-/// in the number of chunks, all other operations constant time.
+/// A collection that gives each item a small integer key, by which the caller finds the item in an array.
+/// Adding and removing an item take time logarithmic in the number of chunks, all other operations constant
+/// time.
 #[derive(Clone, Debug)]
 pub struct ChunkedSlab<T> {
     chunks: Vec<Chunk<T>>,
-    /// The indices of the chunks that have a free key.
+    /// The indices of the chunks that have a free key, so that an insertion finds the lowest of them.
     open: BTreeSet<usize>,
     len: usize,
 }
@@ -22,7 +25,7 @@ struct Chunk<T> {
     /// The items of the chunk by their places in it, up to the last place ever used; `None` at a place
     /// without an item. A chunk without items has an empty list, which takes no memory.
     items: Vec<Option<T>>,
-    /// The free places in `items`. The chunk gives them to the next items.
+    /// The free places in `items`, which the slab gives to the next items.
     free: Vec<u16>,
 }
 
@@ -104,7 +107,7 @@ impl<T> ChunkedSlab<T> {
         self.len -= 1;
         chunk.free.push(place as u16);
         if chunk.free.len() == chunk.items.len() {
-            // A chunk without items gives its memory back.
+            // The slab frees the memory of a chunk without items.
             (chunk.items, chunk.free) = (Vec::new(), Vec::new());
         }
         self.open.insert(at);
@@ -112,7 +115,7 @@ impl<T> ChunkedSlab<T> {
     }
 }
 
-/// The text of the panic if a caller uses a key that no item has.
+/// The text of the panic if a caller uses a key without an item, which is a bug of the caller.
 const MISSING: &str = "no item has this key";
 
 impl<T> Default for ChunkedSlab<T> {
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Compares a slab with an ordinary map from keys to items after each operation.
+        /// Compares a slab with an ordinary map from keys to items after each random operation.
         #[test]
         fn as_a_map(acts in prop::collection::vec(prop::option::of(any::<prop::sample::Index>()), 0..200)) {
             let (mut slab, mut model) = (ChunkedSlab::new(), BTreeMap::new());

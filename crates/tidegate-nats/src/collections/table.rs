@@ -1,15 +1,15 @@
 //! A hash table that grows a part at a time, so that no single insertion takes long.
 //!
-//! An ordinary hash table rehashes all its items when it grows; for ten million subjects that takes a second,
-//! in which the server answers no client. Bits of the hash divide this table into parts of at most
-//! [`PART_MAX`] items, and a full part splits in two. The algorithm is extendible hashing (Fagin, Nievergelt,
-//! Pippenger and Strong, 1979). All operations take constant time on average, and an insertion rehashes at
-//! most [`PART_MAX`] items.
+//! An ordinary hash table rehashes all its items when it grows; for ten million subjects that takes a
+//! second, in which the server answers no client. Bits of the hash divide this table into parts of at most
+//! [`PART_MAX`] items, and the table splits a full part in two. The algorithm is extendible hashing (Fagin,
+//! Nievergelt, Pippenger and Strong, 1979). All operations take constant time on average, and an insertion
+//! rehashes at most [`PART_MAX`] items.
 
 use hashbrown::{HashTable, hash_table};
 
-/// The greatest number of items that a part of the table holds before it splits. A part exceeds this number
-/// only if no further bit of the hash can split it.
+/// The greatest number of items in a part before the table splits the part. A part exceeds this number only
+/// if no further bit of the hash can split it.
 const PART_MAX: usize = if cfg!(test) { 8 } else { 512 };
 /// The lowest of the hash bits that choose an item's part of the table. The hash table inside a part uses
 /// lower bits and the highest bits, so that an item's place inside a part does not depend on the choice of
@@ -19,8 +19,8 @@ const FIRST_BIT: u32 = 24;
 /// parts.
 const DEPTH_MAX: u32 = 20;
 
-/// A set of items that the caller finds by their hash. A full part of the table splits in two. An insertion
-/// rehashes at most 512 items; each operation takes constant time on average.
+/// A set of items that the caller finds by their hash. The table splits a full part in two, so that an
+/// insertion rehashes at most 512 items. Each operation takes constant time on average.
 #[derive(Clone, Debug)]
 pub struct Table<T> {
     parts: Vec<Part<T>>,
@@ -33,7 +33,8 @@ pub struct Table<T> {
 #[derive(Clone, Debug)]
 struct Part<T> {
     items: HashTable<T>,
-    /// The number of hash bits, from the lowest that chooses a part, in which all items of the part agree.
+    /// The number of hash bits in which all items of the part agree, counted from the lowest bit that
+    /// chooses a part.
     depth: u32,
 }
 
@@ -84,14 +85,14 @@ impl<T> Table<T> {
         let (item, _) = items.find_entry(hash, is).ok()?.remove();
         self.len -= 1;
         if items.is_empty() {
-            // A part without items gives its memory back.
+            // The table frees the memory of a part without items.
             *items = HashTable::new();
         }
         Some(item)
     }
 
     /// Adds an item that the table does not have yet. `hash_of` must return the hash of an item; the table
-    /// calls it for the items of a part that it splits.
+    /// calls `hash_of` when it splits a part, to divide the part's items.
     pub fn insert(&mut self, hash: u64, item: T, hash_of: impl Fn(&T) -> u64) {
         if self.parts.is_empty() {
             self.parts.push(Part {
@@ -109,7 +110,7 @@ impl<T> Table<T> {
         self.len += 1;
     }
 
-    /// Returns the memory that the table takes, in bytes.
+    /// Returns the memory that the table takes, in bytes, for tests and measurements.
     #[must_use]
     pub fn allocation_size(&self) -> usize {
         let items: usize = self.parts.iter().map(|p| p.items.allocation_size()).sum();
@@ -170,8 +171,8 @@ impl<T> IntoIterator for Table<T> {
     }
 }
 
-/// An iterator over the items of a [`Table`] that takes them out of the table. It frees the memory of each
-/// part once it has returned the part's items.
+/// An iterator over the items of a [`Table`] that takes them out of the table. The iterator frees the memory
+/// of each part once it has returned the part's items, so that the end of a large table takes no long pause.
 #[derive(Debug)]
 pub struct IntoIter<T> {
     parts: std::vec::IntoIter<Part<T>>,
@@ -199,7 +200,7 @@ impl<T> Iterator for IntoIter<T> {
 
 impl<T> ExactSizeIterator for IntoIter<T> {}
 
-/// Returns the bits of a hash that choose a part, with the lowest of them as bit 0.
+/// Returns the bits of a hash that choose a part, as a number: the lowest of these bits is bit 0.
 const fn bits(hash: u64) -> usize {
     ((hash >> FIRST_BIT) & ((1 << DEPTH_MAX) - 1)) as usize
 }

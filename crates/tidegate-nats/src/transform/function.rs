@@ -1,42 +1,46 @@
-//! The mapping functions of a transform's destination: their texts, and the tokens that they give.
+//! The mapping functions of a transform's destination: parses their texts, and writes the tokens that they
+//! make from a subject.
 
 use super::TransformError;
 
-/// A token of a destination.
+/// A token of a destination: a function that makes a part of the new subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Function {
-    /// The token itself.
+    /// The function writes this token unchanged.
     Literal(Vec<u8>),
-    /// A token of the subject. Tokens are positions in the subject, here and below.
+    /// The function writes the token of the subject at this position. Here and below, tokens are given by
+    /// their positions in the subject.
     Wildcard(usize),
-    /// The hash of the tokens modulo `count`; without tokens, of the subject.
+    /// The function writes the hash of the tokens modulo `count`, so that equal tokens get equal numbers.
+    /// Without tokens, it hashes the whole subject.
     Partition { count: u32, tokens: Vec<usize> },
-    /// A number below `count`.
+    /// The function writes a random number below `count`.
     Random { count: u32 },
-    /// The parts of a token between delimiters.
+    /// The function splits a token at the delimiters, and writes the parts as tokens of their own.
     Split { token: usize, delimiter: Vec<u8> },
-    /// A token, cut at `bytes` in this way. Numbers below 1 leave the token whole.
+    /// The function cuts a token at `bytes` in the way `cut`, and writes the parts as tokens. Numbers below
+    /// 1 leave the token whole.
     Cut { cut: Cut, token: usize, bytes: i32 },
 }
 
-/// A way to cut a token.
+/// A way in which a function cuts a token of the subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// Into the first bytes and the others.
+    /// The function splits the token into its first bytes and the rest.
     SplitFromLeft,
-    /// Into the last bytes and the others.
+    /// The function splits the token into its last bytes and the rest before them.
     SplitFromRight,
-    /// Into parts of equal length, and what remains behind them.
+    /// The function cuts the token into parts of equal length from the left; the last part may be shorter.
     SliceFromLeft,
-    /// Into parts of equal length, and what remains before them.
+    /// The function cuts the token into parts of equal length from the right; the first part may be shorter.
     SliceFromRight,
-    /// Only the first bytes.
+    /// The function keeps only the first bytes of the token.
     Left,
-    /// Only the last bytes.
+    /// The function keeps only the last bytes of the token.
     Right,
 }
 
-/// The names of the cuts. A letter that is large here may be large or small in a destination.
+/// The names of the cuts in a destination. A destination may write each capital letter also as a small one.
 const CUTS: [(&str, Cut); 6] = [
     ("SplitFromLeft", Cut::SplitFromLeft),
     ("SplitFromRight", Cut::SplitFromRight),
@@ -46,15 +50,15 @@ const CUTS: [(&str, Cut); 6] = [
     ("Right", Cut::Right),
 ];
 
-/// The part of a transform's source that functions refer to.
+/// The facts about a transform's source that the parser of functions needs.
 pub(super) struct Source<'a> {
-    /// The positions of the tokens `*`.
+    /// The positions of the tokens `*` in the source, which functions name by their number.
     pub(super) wildcards: &'a [usize],
-    /// True if the source has no wildcard at all.
+    /// True if the source has no wildcard, so that functions cannot name one.
     pub(super) is_literal: bool,
 }
 
-/// The white space that may surround names and arguments.
+/// The characters that count as white space around the names and arguments of functions.
 const SPACES: [char; 5] = [' ', '\t', '\n', '\x0c', '\r'];
 
 /// Returns whether a token of a destination is in double braces, so that it must be a function.
@@ -63,7 +67,7 @@ pub(super) fn is_function(token: &str) -> bool {
 }
 
 impl Function {
-    /// Reads one token of a destination. A token that looks like no function is a literal one.
+    /// Parses one token of a destination. A token without the form of a function is a literal token.
     pub(super) fn parse(token: &str, source: &Source<'_>) -> Result<Self, TransformError> {
         let text = || token.to_owned();
         let wildcard = |n: i64| {
@@ -116,7 +120,8 @@ impl Function {
         }
         if is_named(name, "Partition") {
             let numbers: Vec<_> = (1..args.len()).map(number).collect::<Result<_, _>>()?;
-            // A source without wildcards has one subject, so nats-server hashes it whole.
+            // A source without wildcards matches only one subject, so the function hashes the whole subject,
+            // as nats-server does.
             let tokens = match source.is_literal {
                 true => Vec::new(),
                 false => numbers
@@ -151,8 +156,8 @@ impl Function {
         Ok(Self::Cut { cut, token, bytes })
     }
 
-    /// Writes the tokens that this function gives for a subject, of which `tokens` are the tokens. A random
-    /// function takes the number `random`, and `at`, its place in the destination.
+    /// Writes the tokens that this function makes from the subject `subject` with the tokens `tokens`. A
+    /// random function uses the number `random`, and `at`, the function's place in the destination.
     pub(super) fn write(
         &self,
         subject: &[u8],
@@ -188,7 +193,8 @@ impl Function {
 }
 
 impl Cut {
-    /// Writes the parts of a token that is longer than `bytes`, which is not 0.
+    /// Writes the parts into which this cut divides the token. The token must be longer than `bytes`, and
+    /// `bytes` not 0.
     fn write(self, token: &[u8], bytes: usize, out: &mut Vec<u8>) {
         let len = token.len();
         let (head, tail) = match self {
@@ -208,8 +214,8 @@ impl Cut {
     }
 }
 
-/// Returns the name of a function and its arguments: `{{ name ( a, b ) }}`. White space before an argument is
-/// not part of it.
+/// Splits the text of a function, `{{ name ( a, b ) }}`, into its name and its arguments. Removes white
+/// space before an argument.
 fn call(token: &str) -> Option<(&str, Vec<&str>)> {
     let inner = token.strip_prefix("{{")?.strip_suffix("}}")?;
     let (name, args) = inner.trim_matches(SPACES).split_once('(')?;
@@ -220,14 +226,15 @@ fn call(token: &str) -> Option<(&str, Vec<&str>)> {
     Some((name.trim_end_matches(SPACES), args))
 }
 
-/// Returns whether `name` is the name `full` of a function. A large letter of `full` may be small in `name`.
+/// Returns whether a destination's text `name` is the name `full` of a function. `name` may have small
+/// letters in place of the capital letters of `full`.
 fn is_named(name: &str, full: &str) -> bool {
     let same = |(a, b): (u8, u8)| a == b || (b.is_ascii_uppercase() && a.to_ascii_uppercase() == b);
     name.len() == full.len() && name.bytes().zip(full.bytes()).all(same)
 }
 
-/// Writes the parts of a token between the delimiters, and leaves out empty parts. If the delimiter is empty,
-/// each character is a part.
+/// Writes the parts of a token between the delimiters as tokens, and leaves out empty parts, because a
+/// subject has no empty tokens. If the delimiter is empty, each character is a part.
 fn split(token: &[u8], delimiter: &[u8], out: &mut Vec<u8>) {
     let mut parts = Vec::new();
     if delimiter.is_empty() {
@@ -251,7 +258,7 @@ fn split(token: &[u8], delimiter: &[u8], out: &mut Vec<u8>) {
     join(parts.into_iter().filter(|part| !part.is_empty()), out);
 }
 
-/// Writes tokens with dots between them.
+/// Writes these tokens with dots between them, as in a subject.
 fn join<'a>(tokens: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
     for (at, token) in tokens.enumerate() {
         if at > 0 {
@@ -265,14 +272,15 @@ fn write_number(number: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(number.to_string().as_bytes());
 }
 
-/// Returns the FNV-1a hash of these texts in a row, in 32 bits.
+/// Returns the 32-bit FNV-1a hash of these texts in a row. nats-server uses this hash, so both servers give
+/// equal partitions.
 fn fnv1a<'a>(texts: impl Iterator<Item = &'a [u8]>) -> u32 {
     let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     texts.flatten().fold(0x811c_9dc5, step)
 }
 
-/// Returns a number that the caller's number and a place determine (SplitMix64), so that the random tokens of
-/// a destination differ.
+/// Mixes the caller's number with a place in the destination (SplitMix64), so that the random tokens of a
+/// destination differ.
 fn mix(random: u64, at: u64) -> u64 {
     let z = random.wrapping_add((at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! Tests of subject transforms: the examples that NATS documents, and properties of any transform.
+//! Tests subject transforms: the examples that NATS documents, and properties of any transform.
 
 use super::*;
 
@@ -88,7 +88,7 @@ fn the_functions_map_as_documented() {
     }
 }
 
-/// The tokens of a partition are hashed in a row, without dots between them.
+/// Checks that a partition hashes its tokens in a row, without dots between them, as nats-server does.
 #[test]
 fn partitions_hash_their_tokens_in_a_row() {
     let both = apply("*.*", "{{partition(1000000,1,2)}}", "foo.bar");
@@ -109,7 +109,8 @@ fn subjects_that_the_source_does_not_match_stay() {
     }
 }
 
-/// A token of delimiters gives an empty token, and a cut may leave a wildcard.
+/// Checks that a transform refuses a result that is no subject: a token of delimiters gives an empty token,
+/// and a cut may leave a wildcard.
 #[test]
 fn results_that_are_no_subjects_are_refused() {
     assert_eq!(apply("*", "a.{{split(1,-)}}", "--"), None);
@@ -211,14 +212,15 @@ fn malformed_transforms_are_refused() {
         );
         assert_eq!(refusal("foo.*", &destination), expected);
     }
-    // Functions of tokens need a source with wildcards.
+    // A function of a token needs a source with wildcards.
     assert!(refusal("foo", "bar.{{wildcard(1)}}").contains("out of range"));
     assert!(refusal("foo.>", "bar.$1.>").contains("out of range"));
     assert!(refusal("foo", &"a".repeat(TRANSFORMED_BYTES_MAX + 1)).contains("expected at most"));
 }
 
 proptest::proptest! {
-    /// No text makes the code panic, and each result is a literal subject of bounded length.
+    /// Checks that no text makes the code panic, and that each result is a literal subject of bounded
+    /// length.
     #[test]
     fn results_are_literal_subjects(
         source in "([ab*]\\.){0,3}[ab*>]",
@@ -235,7 +237,7 @@ proptest::proptest! {
         }
     }
 
-    /// Compiling and applying any texts does not panic.
+    /// Checks that no text makes the compiler or a compiled transform panic.
     #[test]
     fn any_text_is_safe(source in ".{0,20}", destination in ".{0,40}", subject in ".{0,20}") {
         if let Ok(transform) = Transform::compile(&source, &destination) {
