@@ -1,5 +1,5 @@
-//! Lets two nodes greet each other in memory: each node proves to the other that it knows the cluster's
-//! secret. The first node then refuses a third node, which has another secret.
+//! Shows the greeting of two nodes in memory: each node proves to the other that it knows the cluster's
+//! secret. The first node then refuses a third node with another secret.
 //!
 //! `cargo run -p tidegate-cluster --example greeting`
 
@@ -26,7 +26,8 @@ fn node(id: u64, secret: &str) -> Roster {
     Roster::new(me, 2, None)
 }
 
-/// Gives `bytes` to the channel of the node `roster`, and returns the name of the peer if the greeting ends.
+/// Gives the received `bytes` to the channel of the node `roster`, and returns the name of the peer once the
+/// greeting is over.
 fn hear(
     channel: &mut Channel,
     roster: &Roster,
@@ -46,7 +47,7 @@ fn hear(
 
 fn greet(dialer: &Roster, listener: &Roster) -> Result<(), ChannelError> {
     let limit = Duration::from_secs(10);
-    // A driver draws the nonces from the system's random source.
+    // A server draws the nonces from the system's random source; fixed ones serve here.
     let mut near = Channel::dial(Time::ZERO, Kind::Route, [1; 32], limit, None, dialer);
     let mut far = Channel::answer(Time::ZERO, [2; 32], limit, None);
     let (mut sent, mut answered) = (0, 0);

@@ -1,8 +1,8 @@
-//! The state of one connection to or from a peer: the greeting, then frames, and the deadlines after which
-//! the connection is dead.
+//! The state machine of one connection to or from a peer: handles the greeting, then frames, and knows the
+//! deadlines after which the connection counts as dead.
 //!
 //! [`Channel::out`] holds only the frames of the greeting and the pongs. The frames that a node sends as the
-//! dialer after the greeting wait in a separate outbox, which the node owns.
+//! dialer after the greeting wait in a separate outbox of the node.
 
 use std::time::Duration;
 
@@ -15,21 +15,24 @@ use super::proof::{Binding, Side};
 use super::refusal::Refusal;
 use super::wire::{FRAME_BYTES_MAX, Frame, GREETING_BYTES_MAX, Read, WireError, read};
 
-/// The interval at which the dialer sends pings and the dialled node sends pongs. The dialled node does not
-/// wait for a ping, since it may have a lot to read before it reaches the ping.
+/// The interval at which the dialer sends pings and the dialled node sends pongs, so that each sees that the
+/// other is alive. The dialled node does not wait for a ping, because it may have a lot to read before it
+/// reaches the ping.
 pub const PING_EVERY: Duration = Duration::from_secs(3);
-/// The time without a byte from the peer after which a node closes an open channel.
+/// The time without a byte from the peer after which a node closes an open channel, because the peer or the
+/// network must have failed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// The time that a greeting may take, from the dial or from the end of the TLS handshake on.
 const GREETING_MAX: Duration = Duration::from_secs(5);
-/// The dialled node queues another pong only while fewer bytes than this wait for the dialer. If more bytes
-/// wait, the dialer does not read, and further pongs would only fill the outbox.
+/// The number of waiting bytes from which on the dialled node queues no further pong: the dialer does not
+/// read then, and pongs would only fill the outbox.
 const PONGS_BYTES_MAX: usize = 1024;
-/// The first bytes of a TLS connection: the type of a handshake record and the major version. A greeting's
-/// frame never has a length with these two bytes and a third byte other than 0.
+/// The first bytes of a TLS connection: the type of a handshake record and the major version. By these bytes
+/// a node tells TLS from a greeting: the length of a greeting's frame never begins with them and a third
+/// byte other than 0.
 const TLS_BEGINS: [u8; 2] = [0x16, 3];
 
-/// The reason why a channel to or from a peer is over.
+/// The reason why a channel to or from a peer is over, for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
@@ -45,7 +48,7 @@ pub enum ChannelError {
         "the peer sent a frame that does not belong on this channel: run the same version of tidegate on all nodes"
     )]
     Order,
-    /// The peer sent no byte for longer than `SILENCE_MAX`.
+    /// The peer sent no byte for longer than `SILENCE_MAX`, so this node counts it as gone.
     #[error("the peer sent nothing for {} seconds", SILENCE_MAX.as_secs())]
     Silent,
     /// The peer did not complete the TLS handshake in the allowed time.
@@ -60,7 +63,8 @@ pub enum ChannelError {
 }
 
 impl ChannelError {
-    /// Returns the refusal, if a refusal by either node ended the channel.
+    /// Returns the refusal, if a refusal by either node ended the channel; the node then waits longer before
+    /// it dials again.
     #[must_use]
     pub const fn refusal(&self) -> Option<&Refusal> {
         match self {
@@ -70,20 +74,21 @@ impl ChannelError {
     }
 }
 
-/// The result of handling received bytes, which tells the owner of the channel what to do next.
+/// The result of handling received bytes: the next step of the node that owns the channel.
 #[derive(Debug)]
 pub enum Effect<'a> {
     /// The channel needs more bytes: it continues once the input holds this number of bytes.
     Need(usize),
-    /// The channel handled the frame itself, so the owner has no work.
+    /// The channel handled the frame itself, so the node has nothing to do.
     Done,
     /// The greeting is over and the channel is open. The field is the peer's introduction.
     Open(Introduction),
-    /// The dialer sent this frame, which the owner must handle.
+    /// The dialer sent this frame, and the node must handle it.
     Frame(Frame<'a>),
 }
 
-/// Returns whether these first three bytes of a connection begin a TLS handshake.
+/// Returns whether these first three bytes of a connection begin a TLS handshake, so that a node without TLS
+/// can refuse it.
 #[must_use]
 pub fn begins_tls(first: [u8; 3]) -> bool {
     first[..2] == TLS_BEGINS && first[2] != 0
@@ -113,8 +118,9 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Creates the channel of a connection that this node dialled. `nonce` is random, and no other greeting
-    /// uses it. `handshake` is the time allowed for a TLS handshake, if the channel uses TLS.
+    /// Creates the channel of a connection that this node dialled. `nonce` is a random number for the
+    /// proofs, and no other greeting uses it. `handshake` is the time allowed for a TLS handshake, if the
+    /// channel uses TLS.
     #[must_use]
     pub fn dial(
         now: Time,
@@ -129,8 +135,9 @@ impl Channel {
         Self::new(now, greeting, out, write_deadline, handshake)
     }
 
-    /// Creates the channel of a connection that this node accepted. `nonce` is random, and no other greeting
-    /// uses it. `handshake` is the time allowed for a TLS handshake, if the channel uses TLS.
+    /// Creates the channel of a connection that this node accepted. `nonce` is a random number for the
+    /// proofs, and no other greeting uses it. `handshake` is the time allowed for a TLS handshake, if the
+    /// channel uses TLS.
     #[must_use]
     pub fn answer(
         now: Time,
@@ -161,7 +168,7 @@ impl Channel {
     }
 
     /// Records that the TLS handshake is over, and starts the time for the greeting. `binding` binds the
-    /// greeting to this TLS session.
+    /// proofs of the greeting to this TLS session.
     pub fn handle_secured(&mut self, now: Time, binding: Binding) {
         (self.since, self.handshake) = (now, None);
         if let State::Greeting(greeting) = &mut self.state {
@@ -169,12 +176,12 @@ impl Channel {
         }
     }
 
-    /// Handles the next frame of `input`. Returns the result of the frame and the number of bytes that the
-    /// channel used.
+    /// Handles the next received frame in `input`. Returns the result of the frame and the number of bytes
+    /// that the channel used.
     ///
     /// # Errors
     ///
-    /// The channel is over. The frames in [`Channel::out`] tell the peer the reason.
+    /// See [`ChannelError`]: the channel is over. The frames in [`Channel::out`] tell the peer the reason.
     pub fn next<'a>(
         &mut self,
         now: Time,
@@ -237,16 +244,16 @@ impl Channel {
         }
     }
 
-    /// Records that the peer is alive: a part of a frame arrived, or bytes wait which the node does not read
-    /// for now.
+    /// Records that the peer is alive, because a part of a frame arrived, or because bytes wait in the
+    /// socket that the node does not read for now.
     pub const fn handle_activity(&mut self, now: Time) {
         if matches!(self.state, State::Open(..)) {
             self.heard = now;
         }
     }
 
-    /// Queues a pong, unless too many bytes wait for the peer. The caller must call this only on a channel
-    /// that the peer dialled.
+    /// Queues a pong for the dialer, to show that this node is alive, unless too many bytes wait. The caller
+    /// must call this only on a channel that the peer dialled.
     pub fn pong(&mut self) {
         if self.out.len() < PONGS_BYTES_MAX {
             Frame::Pong.write(&mut self.out);
@@ -254,7 +261,7 @@ impl Channel {
     }
 
     /// Records a write to the socket. `progress` says whether the socket accepted any bytes, `waits` whether
-    /// bytes still wait.
+    /// bytes still wait. The write deadline counts from the last progress.
     pub fn handle_written(&mut self, now: Time, progress: bool, waits: bool) {
         if !waits {
             self.blocked = None;
@@ -351,7 +358,7 @@ mod tests {
         let mut told = Outbox::default();
         Refusal::OnlyTls.write(&mut told);
         assert_eq!(channel.out.to_vec(), told.to_vec());
-        // With 0 as the third byte, the three bytes are the length of a frame.
+        // With 0 as the third byte, the three bytes begin the length of a frame.
         assert!(!begins_tls([0x16, 3, 0]));
     }
 }

@@ -1,6 +1,7 @@
-//! Decides once which nodes are the members of a cluster. A route is the configured address of a node. This
-//! node fixes the members once it has reached a node over every route, and every node that it reached reports
-//! the same members. From then on a route only names an address to dial.
+//! Decides once which nodes are the members of a cluster, because its Raft groups need a fixed set. A route
+//! is the configured address of a node. This node fixes the members once it has reached a node over every
+//! route, and every node that it reached reports the same members. From then on routes no longer decide
+//! about members.
 //!
 //! A node that has fixed the members keeps reporting them, so that a node that was stopped at that time can
 //! still fix them. Two nodes never fix different members: a node fixes a set only after each node of that set
@@ -11,13 +12,15 @@ use std::collections::BTreeMap;
 use super::members::{Member, Members};
 use super::rejoin::{Rejoin, Rejoined};
 
-/// The progress of a node towards the decision which nodes are the members of its cluster.
+/// Decides which nodes are the members of a node's cluster, from the reports of its peers; see the
+/// [module](self).
 #[derive(Clone, Debug)]
 pub struct Formation {
     me: Member,
     /// The member to which each route led; `None` before this node has reached a node over the route.
     routes: Vec<Option<Member>>,
-    /// The set of members that each connected peer reports, by the peer's id.
+    /// The set of members that each connected peer reports, by the peer's id. The node compares them with
+    /// its own set.
     told: BTreeMap<u64, Members>,
     formed: Option<Members>,
     /// The progress of a node that lost its disk and asks for its former place among the members; `None` for
@@ -27,7 +30,7 @@ pub struct Formation {
 
 impl Formation {
     /// Creates the state of the node `me`, which has `routes` routes. `formed` are the members that the node
-    /// has fixed before; `None` if it has fixed none.
+    /// has fixed in an earlier run; `None` if it has fixed none.
     #[must_use]
     pub fn new(me: Member, routes: usize, formed: Option<Members>) -> Self {
         Self {
@@ -44,20 +47,22 @@ impl Formation {
         self.rejoin = Some(Rejoin::new(&self.me.name));
     }
 
-    /// Returns whether this node lost its disk and asks the members for its former place.
+    /// Returns whether this node lost its disk and asks the members for its former place, so that it must
+    /// not act as a member yet.
     #[must_use]
     pub const fn rejoins(&self) -> bool {
         self.rejoin.is_some()
     }
 
-    /// Records that a route led to this member, which may be this node itself.
+    /// Records that a route led to this member. The member may be this node itself.
     pub fn handle_met(&mut self, route: usize, member: Member) {
         if let Some(met) = self.routes.get_mut(route) {
             *met = Some(member);
         }
     }
 
-    /// Records the set of members that the peer with this id reports.
+    /// Records the set of members that the peer with this id reports, for the comparison with this node's
+    /// set.
     pub fn handle_told(&mut self, id: u64, members: Members) {
         if let Some(rejoin) = &mut self.rejoin {
             return rejoin.handle_told(id, members);
@@ -89,7 +94,8 @@ impl Formation {
         self.rejoin = None;
     }
 
-    /// Forgets the members that a peer reported, because the peer is disconnected.
+    /// Forgets the members that a peer reported, because the peer is disconnected and may come back with
+    /// other ones.
     pub fn handle_gone(&mut self, id: u64) {
         self.told.remove(&id);
     }
@@ -140,7 +146,7 @@ impl Formation {
         self.formed = Some(members);
     }
 
-    /// Returns the members of the cluster; `None` until this node has fixed them.
+    /// Returns the fixed members of the cluster; `None` until this node has fixed them.
     #[must_use]
     pub const fn formed(&self) -> Option<&Members> {
         self.formed.as_ref()
@@ -168,7 +174,7 @@ impl Formation {
             .collect()
     }
 
-    /// Explains to the operator why the members are not fixed yet; `None` once the members are fixed.
+    /// Explains to the operator why this node has not fixed the members yet; `None` once it has.
     #[must_use]
     pub fn waiting_for(&self) -> Option<String> {
         if self.formed.is_some() {
@@ -285,7 +291,7 @@ mod tests {
         a.handle_told(member(1).id, all);
         assert_eq!(a.due(), None);
         assert!(a.waiting_for().unwrap().contains("--routes"));
-        // A node with fixed members also names the members that no route leads to.
+        // A node with fixed members also names the members to which no route leads.
         let members = Members::new((0..3).map(member).collect()).unwrap();
         let mut c = Formation::new(member(0), 2, Some(members));
         c.handle_met(0, member(0));
@@ -312,7 +318,7 @@ mod tests {
         seed.handle_met(0, member(0));
         assert_eq!(seed.due(), None);
         assert!(seed.waiting_for().unwrap().contains("--routes"));
-        // A cluster that was formed with one member continues.
+        // A node with an earlier fixed set of one member goes on with this set.
         let alone = Members::new(vec![member(0)]);
         assert!(Formation::new(member(0), 1, alone).waiting_for().is_none());
     }

@@ -2,8 +2,8 @@
 //! prove that they know the cluster's secret.
 //!
 //! This module owns the order of the four frames and the content of both introductions. The caller decides
-//! whether it welcomes a node: first by facts that any stranger may learn ([`Judge::suits`]), then, after the
-//! peer has proved that it knows the secret, by its identity ([`Judge::admits`]).
+//! whether it welcomes a peer: before the peer's proof only by facts that any stranger may learn
+//! ([`Judge::suits`]), and after the proof by the peer's identity ([`Judge::admits`]).
 
 use tidegate_nats::outbox::Outbox;
 
@@ -17,26 +17,27 @@ const MAGIC: &[u8; 8] = b"tidepeer";
 const STREAMS: u8 = 1;
 const REJOINS: u8 = 2;
 const URL_BYTES_MAX: usize = 512;
-/// The most bytes that the tags of a node may have together, with a byte between two of them.
+/// The greatest number of bytes that the tags of a node may have together, with a byte between two of them,
+/// so that an introduction fits into a greeting's frame.
 pub const TAGS_BYTES_MAX: usize = 2048;
 
-/// The facts about itself that a node sends in a greeting.
+/// The facts about itself that a node sends in a greeting, by which the peer decides whether to welcome it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Introduction {
     /// The version of the protocol between nodes that the node speaks.
     pub version: u16,
-    /// True if the introduction opens a Raft channel, false if it opens a channel for routes; both nodes of a
-    /// channel state the same kind.
+    /// True if the introduction opens a Raft channel, false if it opens a channel for routes. Both nodes of
+    /// a channel must state the same kind.
     pub raft: bool,
-    /// True if the node serves streams.
+    /// True if the node serves streams; all nodes of a cluster do, or none.
     pub streams: bool,
     /// True if the node lost its disk, and asks the members for its former place.
     pub rejoins: bool,
     /// The number of Raft groups that consist of all nodes of the cluster, as the node's configuration sets
-    /// it.
+    /// it. It must be equal on all nodes.
     pub shards: u8,
-    /// The node's id: a random number, kept in the data directory; a node without a directory draws it at
-    /// each start.
+    /// The node's id: a random number in the data directory, by which peers know the node after a restart. A
+    /// node without a directory draws an id at each start.
     pub id: u64,
     /// A random number that the node's process draws at each start. By it a peer distinguishes two processes
     /// with the same id, such as a node before and after a restart.
@@ -44,15 +45,16 @@ pub struct Introduction {
     /// The digest of the members that the node knows, by which two nodes notice that their members differ; 0
     /// before the node has fixed the members.
     pub digest: u64,
-    /// The name of the node's cluster.
+    /// The name of the node's cluster; nodes of other clusters refuse the node.
     pub cluster: String,
-    /// The node's name.
+    /// The node's name, which differs from the names of all other nodes of the cluster.
     pub name: String,
-    /// The address to which the node's clients connect, as `host:port`. As `:port` it has no host, and the
-    /// peer takes the address at which it sees the node. If the text is empty, the node advertises no
+    /// The address to which the node's clients connect, as `host:port`. In the form `:port` without a host,
+    /// the peer adds the address at which it sees the node. If the text is empty, the node advertises no
     /// address.
     pub client_url: String,
-    /// The tags that the operator gives the node, in lower case. No tag has a comma.
+    /// The tags that the operator gives the node, for the placement of streams, in lower case. No tag has a
+    /// comma.
     pub tags: Vec<String>,
 }
 
@@ -77,7 +79,8 @@ impl Introduction {
             out.extend_from_slice(&n.to_le_bytes());
         }
         out.extend_from_slice(nonce);
-        // A node without tags writes none, as versions without tags do.
+        // A node without tags writes no field for them, as versions without tags do, so that both understand
+        // each other.
         let tags = Some(self.tags.join(",")).filter(|tags| !tags.is_empty());
         for text in [&self.cluster, &self.name, &self.client_url]
             .into_iter()
@@ -89,7 +92,8 @@ impl Introduction {
         out
     }
 
-    /// Decodes an introduction. Ignores bytes after the known fields, which belong to a later version.
+    /// Decodes an introduction. Ignores bytes after the known fields, because a later version may have added
+    /// them.
     fn decode(body: &[u8], judge: &dyn Judge) -> Result<Self, GreetingError> {
         let mut f = Fields(body);
         if f.array() != Ok(MAGIC) {
@@ -148,8 +152,8 @@ impl Introduction {
 }
 
 impl Introduction {
-    /// Returns the node's name from an introduction. `f` begins just behind the version. Every version of the
-    /// protocol keeps the name at this place, so that a refusal can name the node.
+    /// Returns the node's name from an introduction. `f` begins just behind the version. Every version of
+    /// the protocol keeps the name at this place, so that a refusal of another version can name the node.
     fn name_in_any_version(mut f: Fields<'_>) -> Option<String> {
         // The function skips the fields before the name: the kind of channel, flags, shards; id, life,
         // digest; the nonce; then the cluster's name.
@@ -159,25 +163,25 @@ impl Introduction {
     }
 }
 
-/// Decides whether this node welcomes a peer that greets it.
+/// Decides whether this node welcomes a peer during a greeting.
 pub trait Judge {
-    /// Returns this node's introduction for a channel of this kind.
+    /// Returns this node's introduction for a channel of this kind, which the greeting sends to the peer.
     fn introduction(&self, kind: Kind) -> Introduction;
-    /// Returns the cluster's secret.
+    /// Returns the cluster's secret, with which the greeting makes and checks proofs.
     fn secret(&self) -> &Secret;
     /// Checks whether a node with this introduction could belong to this node's cluster. The node has not
     /// proved yet that it knows the secret.
     ///
     /// # Errors
     ///
-    /// The node cannot belong to this cluster.
+    /// Returns the refusal if the node cannot belong to this cluster.
     fn suits(&self, theirs: &Introduction) -> Result<(), Refusal>;
     /// Checks whether this node welcomes a peer that has proved that it knows the secret. `side` is the side
     /// of this node.
     ///
     /// # Errors
     ///
-    /// This node does not welcome the peer now.
+    /// Returns the refusal if this node does not welcome the peer now.
     fn admits(&self, side: Side, theirs: &Introduction) -> Result<(), Refusal>;
 }
 
@@ -203,7 +207,8 @@ impl From<Cut> for GreetingError {
 enum State {
     /// The dialled node waits for the dialer's introduction.
     Hello,
-    /// The dialer waits for the dialled node's introduction. The field is the dialer's introduction.
+    /// The dialer waits for the dialled node's introduction. The field is the dialer's introduction, which
+    /// the proofs cover.
     Challenge(Vec<u8>),
     /// The dialled node waits for the dialer's proof over both introductions. The fields are the dialer's and
     /// the dialled node's introduction.
@@ -214,7 +219,7 @@ enum State {
     Over,
 }
 
-/// The state of a greeting on one side of a channel.
+/// The state machine of a greeting on one side of a channel; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Greeting {
     state: State,
@@ -223,14 +228,14 @@ pub struct Greeting {
     nonce: [u8; 32],
     /// The TLS session in which the greeting takes place; `None` without TLS.
     binding: Option<Binding>,
-    /// True if the greeting must take place in a TLS session.
+    /// True if the greeting must take place in a TLS session, because the configuration requires TLS.
     wants_tls: bool,
     theirs: Option<Introduction>,
 }
 
 impl Greeting {
-    /// Starts the greeting as the dialer, and writes the introduction into `out`. `nonce` is random, and no
-    /// other greeting uses it.
+    /// Starts the greeting as the dialer, and writes this node's introduction into `out`. `nonce` is random,
+    /// and no other greeting uses it.
     #[must_use]
     pub fn dial(kind: Kind, nonce: [u8; 32], judge: &dyn Judge, out: &mut Outbox) -> Self {
         let hello = judge.introduction(kind).encode(&nonce);
@@ -266,7 +271,7 @@ impl Greeting {
         self.binding = Some(binding);
     }
 
-    /// Returns whether this node is the dialer or the dialled node.
+    /// Returns this node's side of the channel: the dialer or the dialled node.
     #[must_use]
     pub const fn side(&self) -> Side {
         self.side
@@ -277,7 +282,8 @@ impl Greeting {
     ///
     /// # Errors
     ///
-    /// The greeting failed. The caller sends the frames in `out`, then closes the channel.
+    /// See [`GreetingError`]: the greeting failed. The caller sends the frames in `out`, then closes the
+    /// channel.
     pub fn handle(
         &mut self,
         frame: &Frame<'_>,
@@ -481,8 +487,8 @@ mod tests {
         };
         assert_eq!(of_c, Some(Err(cluster.clone().into())));
         assert_eq!(of_a, Some(Err(theirs(&cluster).into())));
-        // The dialer refuses the dialled node, which has already admitted the dialer, and tells it the
-        // reason.
+        // The dialled node has already admitted the dialer. The dialer refuses the dialled node and tells it
+        // the reason.
         let mut d = node("n4", 4, "s");
         d.welcome = Err(Refusal::TooMany);
         let (of_d, of_a) = greet(&d, &a);
@@ -495,7 +501,7 @@ mod tests {
         let (a, b) = (node("n1", 1, "s"), node("n2", 2, "s"));
         let (of_a, of_b) = greet_in(&a, &b, true, [Some([7; 32]), Some([7; 32])]);
         assert!(matches!((of_a, of_b), (Some(Ok(_)), Some(Ok(_)))));
-        // A man in the middle has a different session with each side.
+        // A man in the middle has a different TLS session with each side, so the proofs do not match.
         let secret = Refusal::Secret("tide".into());
         let (_, of_b) = greet_in(&a, &b, true, [Some([7; 32]), Some([8; 32])]);
         assert_eq!(of_b, Some(Err(secret.into())));
@@ -523,7 +529,7 @@ mod tests {
             code: refusal.code(),
             text: refusal.to_string(),
         };
-        // Both nodes report the same line, no matter which of the two refuses the other.
+        // Both nodes must report the same line, no matter which of the two refuses the other.
         let (of_b, of_a) = greet(&b, &a);
         assert_eq!(of_a, Some(Err(refusal.clone().into())));
         assert_eq!(of_b, Some(Err(theirs.clone().into())));

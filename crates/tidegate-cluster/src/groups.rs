@@ -1,5 +1,5 @@
-//! Computes the Raft groups of nodes that keep streams: groups of all nodes, a group of each node alone, and,
-//! in clusters of more than three nodes, sets of three nodes. This module does no I/O.
+//! Computes the Raft groups that keep the streams of a cluster: groups of all nodes, a group of each node
+//! alone, and, in clusters of more than three nodes, groups of three nodes. This module does no I/O.
 //!
 //! Every node computes the groups from the members of the cluster, so all nodes know the same groups without
 //! sending any list of groups. All groups of a node share its log.
@@ -8,20 +8,21 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The number of a Raft group, the same on every node, in every log and on the wire.
+/// The number of a Raft group, by which all nodes, logs and messages name the group.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GroupId(u32);
 
 impl GroupId {
-    /// Creates the id of a group from a number that the caller read from the log or from a message.
+    /// Creates the id of a group from a plain number, which the caller has read from the log or from a
+    /// message.
     #[inline]
     #[must_use]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// Returns the group's number.
+    /// Returns the group's number as a plain number, for a log record or a message.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u32 {
@@ -43,27 +44,28 @@ impl fmt::Debug for GroupId {
     }
 }
 
-/// The Raft group of all nodes that keeps streams and also the directory: the list of all streams with their
-/// home groups.
+/// The first Raft group of all nodes. Besides streams, it keeps the directory: the list of all streams with
+/// their home groups.
 pub const ALL: GroupId = GroupId(1);
 /// The number of the first group that consists of one node. Further groups of all nodes have numbers between
 /// [`ALL`] and this number.
 const ALONE: u32 = 0x1000;
 const TRIPLES: u32 = 0x2000;
-/// The greatest number of Raft groups that may consist of all nodes of a cluster.
+/// The greatest number of Raft groups that may consist of all nodes of a cluster, which bounds the work of a
+/// node.
 pub const SHARDS_MAX: u32 = 64;
 
-/// A Raft group of nodes that keep streams, with its members.
+/// A Raft group of a cluster with its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupOf {
-    /// The group's number, the same on every node and in every log.
+    /// The group's number, by which all nodes know the group.
     pub number: GroupId,
     /// The ids of the group's members, in ascending order.
     pub members: Vec<u64>,
 }
 
-/// Returns all groups among the nodes with these ids, [`ALL`] first. `shards` of the groups consist of all
-/// nodes.
+/// Returns all groups among the nodes with these ids, [`ALL`] first, so that every node computes an equal
+/// list. `shards` of the groups consist of all nodes.
 #[must_use]
 pub fn groups(mut ids: Vec<u64>, shards: u32) -> Vec<GroupOf> {
     ids.sort_unstable();

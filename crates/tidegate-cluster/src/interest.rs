@@ -1,10 +1,10 @@
 //! Collects the patterns to which a node's clients subscribe, so that the node can announce them to its
-//! peers: each pair of a pattern and a queue group once, however many clients subscribe to it.
+//! peers: each pair of a pattern and a queue group once, regardless of the number of subscribed clients.
 //!
-//! A node tells its peers the number of its clients that are members of each queue group, so that each member
-//! gets its share of messages, no matter at which node a client publishes them. [`Wanted`] collects the
-//! changes of that number, and the node sends only the last number. Each pattern gets an id that is never
-//! used again, so that a message on its way to a queue group that has ended cannot reach another group.
+//! A node tells its peers the number of its clients that are members of each queue group, so that each
+//! member gets its share of messages, no matter at which node a client publishes them. [`Wanted`] collects
+//! the changes of that number, and the node sends only the last number. The node never uses the id of a
+//! pattern again, so that a message on its way to an ended queue group cannot reach another group.
 //! [`Wanted`] remembers an ended group for a while, so that the node can pass such a message on.
 
 use std::collections::VecDeque;
@@ -14,19 +14,22 @@ use hashbrown::HashMap;
 
 use super::wire::InterestId;
 
-/// The greatest number of ended queue groups that a node remembers.
+/// The greatest number of ended queue groups that a node remembers for messages on their way to them. The
+/// bound limits the memory.
 const ENDED_MAX: usize = 1024;
 
-/// The patterns to which a node's clients subscribe, with the number of subscriptions to each pattern.
+/// Knows the patterns to which a node's clients subscribe, with the number of subscriptions to each pattern;
+/// see the [module](self).
 #[derive(Debug, Default)]
 pub struct Wanted {
     all: HashMap<Box<[u8]>, Want, RandomState>,
-    /// The last id that the node gave to a pattern.
+    /// The last id that the node gave to a pattern. The next new pattern gets the next higher id.
     last: InterestId,
     /// The keys of queue groups with a number of members that the node has not yet announced to its peers.
     /// Some of these groups may have ended since.
     changed: Vec<Box<[u8]>>,
-    /// The queue groups that ended most recently, the newest at the end.
+    /// The queue groups that ended most recently, the newest at the end, so that the node can pass on late
+    /// messages to them.
     ended: VecDeque<(InterestId, Box<[u8]>)>,
     /// The buffer in which a lookup builds the key of a pattern, kept so that no lookup allocates.
     key: Vec<u8>,
@@ -44,9 +47,10 @@ struct Want {
 /// A pattern in the form in which the node announces it to its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InterestUpdate<'a> {
-    /// The id that the node gave to the pattern.
+    /// The id that the node gave to the pattern, by which later frames name the pattern.
     pub id: InterestId,
-    /// The number of subscriptions of the node's clients to this pattern.
+    /// The number of subscriptions of the node's clients to this pattern, by which peers share out messages
+    /// to a queue group.
     pub members: u32,
     /// The pattern to which the clients subscribe.
     pub pattern: &'a [u8],
@@ -54,12 +58,13 @@ pub struct InterestUpdate<'a> {
     pub queue: Option<&'a [u8]>,
 }
 
-/// The byte between a pattern and a queue group in a key. Neither of the two can contain this byte.
+/// The byte between a pattern and a queue group in a key. Patterns and names of queue groups cannot contain
+/// this byte.
 const BETWEEN: u8 = b' ';
 
 impl Wanted {
     /// Adds a subscription of a client. Returns the pattern's id, and whether this is the first subscription
-    /// to the pattern.
+    /// to the pattern, so that the node must announce the pattern.
     pub fn add(&mut self, pattern: &[u8], queue: Option<&[u8]>) -> (InterestId, bool) {
         self.look_for(pattern, queue);
         if let Some(want) = self.all.get_mut(&self.key[..]) {
@@ -78,8 +83,8 @@ impl Wanted {
         (self.last, true)
     }
 
-    /// Removes a subscription of a client. Returns the pattern's id, if this was the last subscription to the
-    /// pattern.
+    /// Removes a subscription of a client. Returns the pattern's id if this was the last subscription to the
+    /// pattern, so that the node must announce the end.
     pub fn remove(&mut self, pattern: &[u8], queue: Option<&[u8]>) -> Option<InterestId> {
         self.look_for(pattern, queue);
         let want = self.all.get_mut(&self.key[..])?;
@@ -98,7 +103,8 @@ impl Wanted {
         Some(want.id)
     }
 
-    /// Iterates over all patterns that have a subscription now.
+    /// Iterates over all patterns that have a subscription now, for the announcement to a newly connected
+    /// peer.
     pub fn iter(&self) -> impl Iterator<Item = InterestUpdate<'_>> {
         self.all.iter().map(|(key, want)| told(key, want))
     }
@@ -114,8 +120,8 @@ impl Wanted {
     /// since the last call.
     pub fn take_changed(&mut self, mut tell: impl FnMut(InterestUpdate<'_>)) {
         for key in std::mem::take(&mut self.changed) {
-            // A queue group that ended after the change needs no update. A queue group that ended and started
-            // again may be in the list twice; its mark `changed` makes the node report it at most once.
+            // An ended queue group needs no update. A queue group that ended and started again may be in the
+            // list twice; its mark `changed` makes the node report the group at most once.
             if let Some(want) = self.all.get_mut(&key)
                 && std::mem::take(&mut want.changed)
             {
@@ -124,8 +130,8 @@ impl Wanted {
         }
     }
 
-    /// Returns the pattern and the name of the ended queue group with this id; `None` if the node no longer
-    /// remembers the group.
+    /// Returns the pattern and the name of the ended queue group with this id, so that the node can pass a
+    /// late message on; `None` if the node no longer remembers the group.
     #[must_use]
     pub fn ended(&self, id: InterestId) -> Option<(&[u8], &[u8])> {
         let mut newest_first = self.ended.iter().rev();
@@ -134,7 +140,7 @@ impl Wanted {
         queue.map(|queue| (pattern, queue))
     }
 
-    /// Returns the number of different patterns with a subscription.
+    /// Returns the number of different patterns with a subscription, for monitoring.
     #[must_use]
     pub fn len(&self) -> usize {
         self.all.len()
@@ -146,7 +152,8 @@ impl Wanted {
         self.all.is_empty()
     }
 
-    /// Notes that the queue group in `key` gained or lost a member.
+    /// Notes that the queue group in `key` gained or lost a member, so that the node tells its peers the new
+    /// number.
     fn note_change(&mut self, queue: Option<&[u8]>) {
         if queue.is_some()
             && let Some(want) = self.all.get_mut(&self.key[..])

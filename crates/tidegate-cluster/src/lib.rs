@@ -1,5 +1,5 @@
-//! Joins several servers to one cluster: holds the members, the greeting between two nodes, the frames
-//! between nodes, and the subjects that each node wants from its peers. The crate does no I/O: in
+//! Joins several servers to one cluster: decides about the members, greets other nodes, encodes the frames
+//! between nodes, and collects the subjects that each node wants from its peers. The crate does no I/O: in
 //! tidegate-server, `event_loop` owns the sockets, and reads and writes the members' file; `sessions` routes
 //! the messages.
 //!
@@ -43,14 +43,16 @@ pub mod roster;
 pub mod slots;
 pub mod wire;
 
-/// The version of the protocol between nodes, which both nodes of a channel must speak.
+/// The version of the protocol between nodes. Both nodes of a channel must speak this version.
 pub const VERSION: u16 = 5;
-/// The greatest number of nodes that a cluster may have besides this node.
+/// The greatest number of nodes that a cluster may have besides this node, so that a set of peers fits into
+/// 32 bits.
 pub const PEERS_MAX: usize = 31;
-/// The greatest length of the name of a cluster or a node, in bytes.
+/// The greatest length of the name of a cluster or a node, in bytes, so that names fit into a greeting.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// The use of a channel between two nodes: each channel carries one kind of traffic.
+/// The use of a channel between two nodes. Each channel carries one kind of traffic, so that large Raft
+/// messages do not delay messages of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// The channel carries subscriptions and messages of clients.

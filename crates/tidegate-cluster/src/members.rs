@@ -1,6 +1,6 @@
-//! The members' file in the data directory: it records this node's identity from its first start on, and the
-//! other nodes once the cluster was formed. This module owns the file's text; `event_loop` reads and writes
-//! the file.
+//! The members of a cluster, and the members' file in the data directory. From this file, a restarted node
+//! knows its own identity and, once the cluster has formed, the other nodes. This module owns the file's
+//! text; `event_loop` reads and writes the file.
 //!
 //! ```text
 //! tidegate members 2
@@ -14,37 +14,37 @@
 //! ```
 //!
 //! The line `rejoined` stays in the file until a node that lost its disk has fetched the state of all its
-//! groups again; its number is the term from which the node takes part again. The node writes `log begun`
+//! groups again; its number is the term from which on the node takes part again. The node writes `log begun`
 //! before the first promise that the log has to keep: if the file has the line and the directory has no log,
-//! then the log was lost. Files of version 1 are the same without the line `log begun`.
+//! the log is lost. Files of version 1 lack the line `log begun`.
 
 use super::wire::{Cut, Fields};
 use super::{NAME_BYTES_MAX, PEERS_MAX};
 
-/// The first line of a members' file.
+/// The first line of a members' file, by which a node recognizes the format.
 const TITLE: &str = "tidegate members 2";
 /// The first line of a members' file in the older format, which does not say whether the log has begun.
 const TITLE_1: &str = "tidegate members 1";
-/// The line of a members' file that says that the log has begun.
+/// The line of a members' file which records that the log has begun, so that its loss does not go unnoticed.
 const LOG_BEGUN: &str = "log begun";
 
-/// A node of the cluster.
+/// A node of the cluster, by its name and its id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
-    /// The node's name.
+    /// The node's name, which the operator gives; no other member has it.
     pub name: String,
     /// The node's id: a random number that the node draws when it creates its data directory. The id is never
     /// 0.
     pub id: u64,
 }
 
-/// The nodes of a cluster, in the order of their names. No name and no id occurs twice.
+/// The set of nodes of a cluster, in the order of their names. No name and no id occurs twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members(Vec<Member>);
 
 impl Members {
     /// Returns these nodes as members; `None` if they cannot be members of one cluster, because two of them
-    /// have the same name or id, a name or an id is not allowed, or there are too many of them.
+    /// have the same name or id, a name or an id is not allowed, or the nodes are too many.
     #[must_use]
     pub fn new(mut all: Vec<Member>) -> Option<Self> {
         all.sort();
@@ -67,7 +67,7 @@ impl Members {
         self.0.len()
     }
 
-    /// Returns whether the set of members is empty.
+    /// Returns whether the set has no members.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -96,7 +96,8 @@ impl Members {
     }
 
     /// Returns the digest of the members: a number, never 0, that is the same on all nodes with the same
-    /// members of the same cluster, and differs for other members. Two nodes compare it in their greeting.
+    /// members of the same cluster, and differs for other members. Two nodes compare their digests in the
+    /// greeting.
     #[must_use]
     pub fn digest(&self, cluster: &str) -> u64 {
         let mut text = cluster.as_bytes().to_vec();
@@ -113,7 +114,7 @@ impl Members {
         names.join(", ")
     }
 
-    /// Appends the members in the form that a node sends to its peers.
+    /// Appends the members to `to` in the form in which a node sends them to its peers.
     pub fn encode(&self, to: &mut Vec<u8>) {
         for member in &self.0 {
             to.extend_from_slice(&member.id.to_le_bytes());
@@ -140,23 +141,24 @@ fn member(f: &mut Fields<'_>) -> Result<Member, Cut> {
     Ok(Member { name, id })
 }
 
-/// Returns whether a cluster or a node can have this name: it is not empty, has no blanks or control
-/// characters, and at most [`NAME_BYTES_MAX`] bytes.
+/// Returns whether a cluster or a node can have this name, because log lines and files quote names: the name
+/// is not empty, has no blanks or control characters, and at most [`NAME_BYTES_MAX`] bytes.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let odd = |c: char| c.is_whitespace() || c.is_control();
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains(odd)
 }
 
-/// The content of the members' file, the file in the data directory that describes the cluster.
+/// The content of the members' file: a node's identity and its cluster, as the node knew them last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MembersFile {
-    /// The name of the cluster.
+    /// The name of the cluster to which the node belongs.
     pub cluster: String,
     /// This node's name and id.
     pub me: Member,
-    /// The term from which this node takes part again, after it lost its disk; see [`rejoin`](super::rejoin).
-    /// `None` if the node never lost its disk, or has fetched the state of all its groups since.
+    /// The term from which on this node takes part again after it lost its disk; see
+    /// [`rejoin`](super::rejoin). `None` if the node never lost its disk, or has fetched the state of all
+    /// its groups since.
     pub rejoined: Option<u64>,
     /// True if the node has a log, and may have promised other nodes that records of this log are durable.
     pub log_begun: bool,
@@ -164,7 +166,8 @@ pub struct MembersFile {
     pub members: Option<Members>,
 }
 
-/// The reason why a node cannot use the members' file. The node must then not use the data directory.
+/// The reason why a node refuses the members' file, and with it the data directory, because it may belong to
+/// another node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MembersError {
@@ -193,15 +196,15 @@ pub enum MembersError {
         "the data directory belongs to the node `{theirs}`, not `{ours}`: use this node's directory, or the name it had"
     )]
     Name {
-        /// The node's name in the data directory.
+        /// The name of the node to which the data directory belongs.
         theirs: String,
-        /// The node's name in the configuration.
+        /// The name of this node in its configuration.
         ours: String,
     },
 }
 
 impl MembersFile {
-    /// Returns the text of the members' file, with its checksum.
+    /// Returns the text of the members' file with its checksum, for the caller to write.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = format!(
@@ -226,7 +229,7 @@ impl MembersFile {
     ///
     /// # Errors
     ///
-    /// The members' file is damaged, or has another version.
+    /// See [`MembersError`]: the members' file is damaged, or has another version.
     pub fn decode(bytes: &[u8]) -> Result<Self, MembersError> {
         let text = std::str::from_utf8(bytes).map_err(|_| MembersError::Damaged)?;
         let title = text.lines().next().unwrap_or_default();
@@ -274,11 +277,12 @@ impl MembersFile {
         })
     }
 
-    /// Checks that the data directory belongs to this node of this cluster.
+    /// Checks that the data directory belongs to this node of this cluster, so that no node starts with the
+    /// data of another.
     ///
     /// # Errors
     ///
-    /// The data directory belongs to another cluster or another node.
+    /// See [`MembersError`]: the data directory belongs to another cluster or another node.
     pub fn check(&self, cluster: &str, name: &str) -> Result<(), MembersError> {
         if self.cluster != cluster {
             return Err(MembersError::Cluster {

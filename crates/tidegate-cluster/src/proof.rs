@@ -1,15 +1,15 @@
 //! Proves to both ends of a channel that the other end knows the cluster's secret, without sending the
-//! secret. A proof is the HMAC-SHA256 (RFC 2104) of both introductions, of which each contains a nonce of its
-//! sender.
+//! secret. A proof is the HMAC-SHA256 (RFC 2104) of both introductions. Each introduction contains a nonce
+//! of its sender, so that an old proof does not count again.
 //!
-//! The dialled node sends its proof second, so that a stranger that only dials gets no proof from which it
-//! could guess the secret. A proof covers the greeting only: only TLS, if it is configured, protects the
-//! frames after the greeting. Inside TLS a proof also covers the session ([`Binding`]), so that a man in the
-//! middle who speaks TLS with both ends cannot use the proof.
+//! The dialled node sends its proof second, so that a dialing stranger gets no proof against which it could
+//! test guesses of the secret. A proof covers the greeting only. The frames after the greeting have no
+//! protection without TLS. Inside TLS a proof also covers the session ([`Binding`]), so that a man in the
+//! middle with a TLS session to each end cannot use the proof.
 
 use ring::hmac;
 
-/// The greatest length of a cluster's secret, in bytes.
+/// The greatest length of a cluster's secret, in bytes. The configuration refuses longer ones.
 pub const SECRET_BYTES_MAX: usize = 1024;
 
 /// The side of a channel that sends a proof. A proof covers its side, so that no node can answer with a copy
@@ -34,12 +34,13 @@ impl Side {
 }
 
 /// Bytes that only the two ends of one TLS session know: keying material exported from the session (RFC 8446,
-/// 7.5).
+/// section 7.5). A proof covers these bytes, so that it holds only in this session.
 pub type Binding = [u8; 32];
 /// The label under which a TLS session exports the [`Binding`].
 pub const BINDING_LABEL: &[u8] = b"EXPORTER-tidegate-peer";
 
-/// The cluster's secret, as a key of HMAC. A cluster without a secret uses the empty text.
+/// The cluster's secret, as a key of HMAC, with which nodes make and check proofs. A cluster without a
+/// secret uses the empty text.
 #[derive(Clone)]
 pub struct Secret(hmac::Key);
 
@@ -50,8 +51,8 @@ impl Secret {
         Self(hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes()))
     }
 
-    /// Returns the proof of one side over both introductions and, inside TLS, over the TLS session of the
-    /// greeting.
+    /// Returns the proof that one side knows the secret. The proof covers both introductions and, inside
+    /// TLS, the TLS session.
     #[must_use]
     pub fn prove(
         &self,
@@ -81,7 +82,7 @@ impl Secret {
     }
 }
 
-/// Hides the secret, since the text may reach a log.
+/// Hides the secret in debug output, because the text may reach a log.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("(secret)")
@@ -89,7 +90,7 @@ impl std::fmt::Debug for Secret {
 }
 
 /// Returns the bytes that a proof covers. The length of the dialer's introduction separates the parts. The
-/// label differs by side, and between proofs inside and outside TLS.
+/// label differs by side, and between proofs inside and outside TLS, so that no proof can stand for another.
 fn covered(side: Side, hello: &[u8], challenge: &[u8], binding: Option<&Binding>) -> Vec<u8> {
     let len = (hello.len() as u64).to_le_bytes();
     let bound = binding.map_or(&[][..], |b| b);

@@ -1,6 +1,6 @@
-//! Decides when a node dials its routes, the configured addresses of its peers: at once, and after each
-//! failure following a pause that doubles up to a bound. Each pause varies a little, so that nodes that lost
-//! each other do not dial at the same moments.
+//! Decides when a node dials its routes, the configured addresses of its peers: at the start at once, and
+//! after each failure following a pause. The pause doubles up to a bound, so that an unreachable peer costs
+//! little. Each pause varies a little, so that two nodes do not always dial at the same moment.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ enum Dial {
     Off,
 }
 
-/// The state of the dials of all routes: for each route and kind of channel, the next dial or the open
-/// channel.
+/// Plans the dials of all routes: knows for each route and kind of channel the time of the next dial, or
+/// that the channel is open.
 #[derive(Clone, Debug)]
 pub struct Redial {
     routes: Vec<[Dial; 2]>,
@@ -33,7 +33,7 @@ pub struct Redial {
 
 impl Redial {
     /// Creates the state of `routes` routes with channels of these kinds. The node must dial each of these
-    /// channels now. The pauses between two dials of a route double up to `longest`; then each pause becomes
+    /// channels now. The pauses between two dials of a route double up to `longest`; each pause then becomes
     /// up to a quarter longer or shorter, by chance.
     #[must_use]
     pub fn new(now: Time, routes: usize, kinds: &[Kind], longest: Duration, seed: u64) -> Self {
@@ -74,7 +74,7 @@ impl Redial {
         self.routes.iter().flatten().filter_map(due).min()
     }
 
-    /// Records that the channel of this kind to the route's peer is open.
+    /// Records that the channel of this kind to the route's peer is open, so that the node need not dial it.
     pub fn handle_up(&mut self, route: usize, kind: Kind) {
         self.routes[route][kind.index()] = Dial::Up;
     }
@@ -99,8 +99,8 @@ impl Redial {
         self.routes[route][kind.index()] = Dial::Due(now + pause, failures.saturating_add(1));
     }
 
-    /// Ends the pause of a route, so that the node dials it at once. The node does so when a peer has dialled
-    /// it, because the peer is then reachable.
+    /// Ends the pause of a route, so that the node dials the route at once. The node calls this when the
+    /// route's peer has dialled it, because the peer is then reachable.
     pub fn hurry(&mut self, now: Time, route: usize) {
         for dial in &mut self.routes[route] {
             if let Dial::Due(at, _) = dial {
@@ -115,7 +115,8 @@ impl Redial {
         self.routes[route] = [Dial::Off; 2];
     }
 
-    /// Returns whether the channel of this kind to the route's peer is open.
+    /// Returns whether the channel of this kind to the route's peer is open, so that the node can send to
+    /// the peer.
     #[must_use]
     pub fn is_up(&self, route: usize, kind: Kind) -> bool {
         self.routes[route][kind.index()] == Dial::Up
@@ -152,8 +153,7 @@ mod tests {
         assert_eq!(redial.poll(Time::from_nanos(2)), Some((0, Kind::Route)));
         redial.handle_up(0, Kind::Route);
         assert!(redial.is_up(0, Kind::Route) && redial.deadline().is_none());
-        // After a channel that was open, the pause is the shortest one; after a refusal it is the longest
-        // one.
+        // After the end of an open channel the pause is the shortest one, after a refusal the longest one.
         redial.handle_down(now, 0, Kind::Route, false);
         assert!(redial.deadline().unwrap() - now < Duration::from_millis(63));
         now = redial.deadline().unwrap();

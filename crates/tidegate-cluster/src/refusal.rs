@@ -1,5 +1,5 @@
-//! The reasons why a node refuses another node. Each reason is one line of text, the same on the node that
-//! refuses and on the refused node.
+//! The reasons why a node refuses another node. Each reason is one line of text for the logs of both nodes,
+//! so that the operator finds the cause on either.
 
 use super::VERSION;
 use super::wire::Frame;
@@ -15,11 +15,11 @@ pub enum Refusal {
         env!("CARGO_PKG_VERSION")
     )]
     Version {
-        /// The peer's name in backquotes, or a substitute if the name cannot be read.
+        /// The peer's name in backquotes, or a substitute if the introduction has no readable name.
         theirs: String,
         /// The version of the protocol that the peer speaks.
         version: u16,
-        /// This node's name.
+        /// The name of this node, which refuses the peer.
         ours: String,
     },
     /// The peer belongs to a cluster with another name.
@@ -62,17 +62,17 @@ pub enum Refusal {
         "`{name}` comes with another data directory: the cluster knows it by {known:016x}, not by {came:016x}; give it back the directory it had, or say --rejoin there if that is lost"
     )]
     OtherDirectory {
-        /// The peer's name.
+        /// The name of the refused peer.
         name: String,
         /// The id that the members' file has for the peer's name.
         known: u64,
-        /// The id that the peer stated.
+        /// The id that the peer stated in its introduction.
         came: u64,
     },
     /// The cluster has fixed its members, and the peer is none of them.
     #[error("`{name}` is not a member of the cluster: its members are {members}")]
     NotAMember {
-        /// The peer's name.
+        /// The name of the refused peer.
         name: String,
         /// The names of all members of the cluster.
         members: String,
@@ -96,7 +96,7 @@ pub enum Refusal {
         "`{name}` has {theirs} groups of all nodes and this node {ours}: give all nodes of a cluster the same cluster.shards"
     )]
     Shards {
-        /// The peer's name.
+        /// The name of the refused peer.
         name: String,
         /// The number of groups of all nodes on the peer.
         theirs: u8,
@@ -131,7 +131,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the number of the refusal on the wire.
+    /// Returns the number of the refusal on the wire, by which the peer's program knows the reason.
     #[must_use]
     pub const fn code(&self) -> u16 {
         match self {
@@ -156,7 +156,8 @@ impl Refusal {
         }
     }
 
-    /// Returns whether the refusal says that the peer is this node itself.
+    /// Returns whether the refusal says that the peer is this node itself, so that the node stops dialling
+    /// the route.
     #[must_use]
     pub const fn is_myself(&self) -> bool {
         self.code() == MYSELF
@@ -184,7 +185,7 @@ impl Refusal {
     }
 
     /// Creates the refusal [`Refusal::Theirs`] from the number and the text of the peer's frame. The text
-    /// goes into log lines, so control characters become blanks.
+    /// goes into log lines, so blanks replace control characters.
     pub(super) fn theirs(code: u16, text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(text).replace(char::is_control, " ");
         Self::Theirs { code, text }
@@ -193,5 +194,6 @@ impl Refusal {
 
 const MYSELF: u16 = 4;
 const TWICE: u16 = 13;
-/// The number of [`Refusal::Running`] on the wire.
+/// The number of [`Refusal::Running`] on the wire, by which a refused node knows that the cause usually ends
+/// by itself.
 const RUNNING: u16 = 17;

@@ -1,6 +1,6 @@
-//! Gives a node that lost its disk its former place among the members, once its operator asks for that. This
-//! module collects the reports of the other members that the node needs. `Group::is_whole` in tidegate-server
-//! decides in which decisions of a Raft group the node may take part at first.
+//! Gives a node that lost its disk its former place among the members, if the operator asks for that. This
+//! module collects the reports of the other members that the node needs. `Group::is_whole` in tidegate-raft
+//! decides from when on the node may vote and lead in a Raft group again.
 //!
 //! The node starts with an empty directory and a new id, says that it rejoins, and the members admit it as a
 //! guest. Each member then reports the set of members, and the latest term that it has been in. The node
@@ -14,16 +14,16 @@ use super::members::Members;
 /// The former place of a node that lost its disk, and the term from which the node has the place again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejoined {
-    /// All members of the cluster, with this node.
+    /// All members of the cluster, including this node.
     pub members: Members,
-    /// The id that this node had before it lost its disk.
+    /// The id that this node had before it lost its disk, under which it takes part again.
     pub id: u64,
     /// The first term in which the node takes part again: no member was in this term while the lost disk
     /// existed.
     pub term: u64,
 }
 
-/// The progress of a node that asks for its former place, see the [module](self).
+/// Collects the reports of the members for a node that asks for its former place; see the [module](self).
 #[derive(Clone, Debug, Default)]
 pub struct Rejoin {
     name: String,
@@ -42,13 +42,13 @@ impl Rejoin {
         }
     }
 
-    /// Records the set of members that the node with this id reports.
+    /// Records the set of members that the node with this id reports; all reports must agree.
     pub fn handle_told(&mut self, id: u64, members: Members) {
         self.told.insert(id, members);
     }
 
-    /// Records that the node `id` has been in no later term than `term`. In later terms this node cannot have
-    /// voted before it lost its disk.
+    /// Records that the node `id` has been in no later term than `term`. This node begins in a term above
+    /// those of all members, because it cannot have voted in such a term before it lost its disk.
     pub fn handle_vouched(&mut self, id: u64, term: u64) {
         let known = self.vouched.entry(id).or_default();
         *known = term.max(*known);
@@ -78,11 +78,15 @@ impl Rejoin {
     #[must_use]
     pub fn waiting_for(&self) -> String {
         let Some(members) = self.told.values().next() else {
-            return "no member of the cluster was met yet".into();
+            return "this node waits to rejoin the cluster: no member of the cluster was met yet"
+                .into();
         };
         if members.id_of(&self.name).is_none() {
             let names = members.names();
-            return format!("`{}` is no member: its members are {names}", self.name);
+            return format!(
+                "`{}` is no member of the cluster: the members are {names}",
+                self.name
+            );
         }
         if self.told.values().any(|told| told != members) {
             return "the nodes know different members: their routes lead to two clusters".into();
@@ -92,7 +96,7 @@ impl Rejoin {
         let silent = others.filter(|m| silent(m.id)).map(|m| m.name.as_str());
         let silent: Vec<&str> = silent.collect();
         format!(
-            "all other members have to be there and to have everything; missing: {}",
+            "this node waits until every other member is connected and has all entries of its groups; missing: {}",
             silent.join(", ")
         )
     }

@@ -1,9 +1,9 @@
-//! The peers of this node: the channels that connect each of them, the rules that admit a peer, and the check
-//! that keeps the node from logging the same line about a peer again and again.
+//! Keeps the peers of this node: knows the channels that connect each peer, decides which peers to admit,
+//! and keeps the node from logging a line about a peer again and again.
 //!
 //! Each peer has a slot, the number under which the rest of the node knows the peer. The peer keeps its slot
-//! for as long as the process lives. [`Formation`] knows the members. Without streams there are no members,
-//! and the node admits every peer that knows the secret and has a name of its own.
+//! for as long as the process lives. [`Formation`] knows the members. A cluster without streams has no
+//! members: the node then admits every peer that knows the secret and has a name of its own.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -19,41 +19,42 @@ use super::refusal::Refusal;
 use super::rejoin::Rejoined;
 use super::{Kind, PEERS_MAX, VERSION};
 
-/// The time for which the node does not log the same line about its peers again.
+/// The time for which the node does not repeat a log line about its peers, because a failing peer dials
+/// often.
 const NEWS: Duration = Duration::from_secs(60);
 const LINES_MAX: usize = 64;
 
-/// The facts that this node states about itself to its peers.
+/// The facts that this node states about itself to its peers in greetings.
 #[derive(Clone, Debug)]
 pub struct Me {
-    /// The name of this node's cluster.
+    /// The name of this node's cluster; peers of other clusters are refused.
     pub cluster: String,
-    /// The node's name.
+    /// This node's name, by which peers and operators know it.
     pub name: String,
-    /// The node's id.
+    /// This node's id, a random number by which peers know it after a restart.
     pub id: u64,
     /// A random number that this node's process draws at its start, see [`Introduction::life`].
     pub life: u64,
-    /// True if the node serves streams.
+    /// True if this node serves streams; all nodes of a cluster do, or none.
     pub streams: bool,
     /// The number of Raft groups that consist of all nodes of the cluster, as this node's configuration sets
     /// it.
     pub shards: u8,
     /// The address to which this node's clients connect, see [`Introduction::client_url`].
     pub client_url: String,
-    /// The tags that the operator gives the node, see [`Introduction::tags`].
+    /// The tags that the operator gives this node, for the placement of streams; see [`Introduction::tags`].
     pub tags: Vec<String>,
-    /// The secret that all nodes of the cluster know.
+    /// The secret that all nodes of the cluster know, with which they prove that they belong to it.
     pub secret: Secret,
 }
 
-/// The number of a peer's place among a node's peers. The number means nothing to other nodes, so a node
-/// never sends it.
+/// The number under which this node keeps a peer. Other nodes number their peers in another way, so a node
+/// never sends this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerSlot(u32);
 
 impl PeerSlot {
-    /// Returns the slot that has `index` slots before it.
+    /// Returns the slot with the number `index`, for the place of a peer in a list.
     #[inline]
     #[must_use]
     pub const fn new(index: usize) -> Self {
@@ -61,62 +62,66 @@ impl PeerSlot {
         Self(index as u32)
     }
 
-    /// Returns the number of slots before this slot.
+    /// Returns the number of the slot, as an index into a list of peers.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Returns the bit that stands for this slot in a set of slots.
+    /// Returns the bit that stands for this slot in a set of peers, which a node keeps in 32 bits.
     #[inline]
     #[must_use]
     pub const fn bit(self) -> u32 {
         1 << self.0
     }
 
-    /// Returns the first `len` slots of peers, in order.
+    /// Returns the slots of the first `len` peers, in order.
     pub fn all(len: usize) -> impl Iterator<Item = Self> {
         (0..len).map(Self::new)
     }
 }
 
-/// A peer that is connected to this node, or was connected earlier.
+/// A peer that is connected to this node, or was connected earlier, as its introduction describes it.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// The peer's name.
+    /// The peer's name, by which this node recognizes the peer after a restart.
     pub name: String,
-    /// The peer's id.
+    /// The peer's id, by which Raft groups and this node's slots know the peer.
     pub id: u64,
     life: u64,
-    /// The address from which the peer last had a channel with this node.
+    /// The address of the peer's last channel with this node, for logs and for clients.
     pub address: SocketAddr,
-    /// The address to which the peer's clients connect.
+    /// The address to which the peer's clients connect, which this node tells its own clients.
     pub client_url: String,
-    /// The tags that the operator gives the peer.
+    /// The tags that the operator gives the peer, for the placement of streams.
     pub tags: Vec<String>,
     /// True if the peer lost its disk, and asks the members for its former place.
     pub rejoins: bool,
-    /// True for each kind of channel that the peer dialled and that is open.
+    /// For each kind of channel, true while a channel that the peer dialled is open: this node receives
+    /// frames on it.
     heard: [bool; 2],
-    /// True for each kind of channel that this node dialled and that is open.
+    /// For each kind of channel, true while a channel that this node dialled is open: this node sends frames
+    /// on it.
     told: [bool; 2],
 }
 
 impl Peer {
-    /// Returns whether any channel to or from the peer is open.
+    /// Returns whether any channel to or from the peer is open, so that no other peer may take its place.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.heard.iter().chain(&self.told).any(|up| *up)
     }
 
-    /// Returns whether this node can send to the peer on a channel of this kind, which this node dialled.
+    /// Returns whether this node can send frames of this kind to the peer, because a channel that this node
+    /// dialled is open.
     #[must_use]
     pub const fn is_told(&self, kind: Kind) -> bool {
         self.told[kind.index()]
     }
 
-    /// Returns whether this node can receive from the peer on a channel of this kind, which the peer dialled.
+    /// Returns whether this node can receive frames of this kind from the peer, because a channel that the
+    /// peer dialled is open.
     #[must_use]
     pub const fn is_heard(&self, kind: Kind) -> bool {
         self.heard[kind.index()]
@@ -130,13 +135,14 @@ impl Peer {
     }
 }
 
-/// The peers of this node, see the [module](self).
+/// Keeps the peers of this node and decides which peers to admit; see the [module](self).
 #[derive(Debug)]
 pub struct Roster {
     me: Me,
     formation: Formation,
     peers: Vec<Peer>,
-    /// The lines about peers that the node logged within the last minute, with their times.
+    /// The lines about peers that the node has logged within the last minute, with their times, so that it
+    /// does not repeat them.
     lines: VecDeque<(Time, String)>,
 }
 
@@ -157,7 +163,7 @@ impl Roster {
         }
     }
 
-    /// Returns the facts that this node states about itself.
+    /// Returns the facts that this node states about itself in greetings.
     #[must_use]
     pub const fn me(&self) -> &Me {
         &self.me
@@ -170,33 +176,34 @@ impl Roster {
         self.formation.handle_rejoined(rejoined);
     }
 
-    /// Returns the peers in the order of their slots.
+    /// Returns the peers in the order of their slots, connected ones and earlier ones.
     #[must_use]
     pub fn peers(&self) -> &[Peer] {
         &self.peers
     }
 
-    /// Returns the slot of the peer with this id; `None` if no peer has the id.
+    /// Returns the slot of the peer with this id, for a caller that has only the id; `None` if no peer has
+    /// the id.
     #[must_use]
     pub fn slot_of(&self, id: u64) -> Option<PeerSlot> {
         let slot = self.peers.iter().position(|p| p.id == id);
         slot.map(PeerSlot::new)
     }
 
-    /// Returns the progress of this node in fixing the members of the cluster.
+    /// Returns the state machine with which this node fixes the members of the cluster, to look at it.
     #[must_use]
     pub const fn formation(&self) -> &Formation {
         &self.formation
     }
 
-    /// Returns the progress of this node in fixing the members, mutable, so that the caller can record
-    /// events.
+    /// Returns the state machine with which this node fixes the members, mutable, so that the caller can
+    /// report events.
     pub const fn formation_mut(&mut self) -> &mut Formation {
         &mut self.formation
     }
 
-    /// Records that a channel to or from a peer is open, which [`Judge::admits`] accepted just before.
-    /// Returns the slot of the peer.
+    /// Records that a channel to or from a peer is open, after [`Judge::admits`] has accepted it. Returns
+    /// the slot of the peer, by which the node knows the peer from now on.
     pub fn handle_open(
         &mut self,
         side: Side,
@@ -243,7 +250,8 @@ impl Roster {
         PeerSlot::new(slot)
     }
 
-    /// Records that a channel to or from a peer is over.
+    /// Records that a channel to or from a peer is over. Once the peer can report nothing any more, forgets
+    /// the members that it reported.
     pub fn handle_over(&mut self, slot: PeerSlot, side: Side, kind: Kind) {
         let peer = &mut self.peers[slot.index()];
         *peer.channel(side, kind) = false;
@@ -253,13 +261,15 @@ impl Roster {
         }
     }
 
-    /// Returns the tags of this node and of each peer that has been connected, with the nodes' ids.
+    /// Returns the tags of this node and of each peer that has been connected, with the nodes' ids, for the
+    /// placement of streams.
     pub fn tags(&self) -> impl Iterator<Item = (u64, &[String])> {
         let me = (self.me.id, &*self.me.tags);
         std::iter::once(me).chain(self.peers.iter().map(|peer| (peer.id, &*peer.tags)))
     }
 
-    /// Returns the addresses to which the clients of connected peers connect, in ascending order.
+    /// Returns the addresses to which the clients of connected peers connect, in ascending order, so that
+    /// this node's clients can reconnect there.
     #[must_use]
     pub fn client_urls(&self) -> Vec<String> {
         let connected = self.peers.iter().filter(|p| p.is_connected());
@@ -270,8 +280,8 @@ impl Roster {
         urls
     }
 
-    /// Returns whether the node should log a line about a peer: only if it did not log the same line within
-    /// the last minute.
+    /// Returns whether the node should log a line about a peer: not if it has logged this line within the
+    /// last minute.
     pub fn is_news(&mut self, now: Time, line: &str) -> bool {
         while let Some((said, _)) = self.lines.front()
             && (*said + NEWS <= now || self.lines.len() >= LINES_MAX)
@@ -285,7 +295,8 @@ impl Roster {
         news
     }
 
-    /// Checks that the peer can be the member that it claims to be.
+    /// Checks that the peer can be the member that it claims to be, by its name, its id and the members that
+    /// it knows.
     fn check_member(&self, theirs: &Introduction) -> Result<(), Refusal> {
         let Some(members) = self.formation.formed() else {
             return Ok(());
@@ -298,7 +309,8 @@ impl Roster {
                 });
             }
             // The peer lost its disk, so the node admits it as a guest under a new id. While the member of
-            // that name is connected, a later check refuses the guest, because the name is taken.
+            // that name is connected, a later check refuses the guest, because two servers must not have one
+            // name.
             Some(known) if known != theirs.id && theirs.rejoins => {}
             Some(known) if known != theirs.id => {
                 return Err(Refusal::OtherDirectory {
@@ -383,8 +395,8 @@ impl Judge for Roster {
             return Err(Refusal::NameTaken(name, peer.address.ip().to_string()));
         }
         // The node keeps the process that connected first: of two processes on copies of a data directory,
-        // only the first has the promises that it has made since then. If that process has ended, its channel
-        // closes in a moment, and the node then admits the next process.
+        // only the first has the promises that it has made since then. If the first process has ended, its
+        // channel closes in a moment, and the node then admits the next process.
         if peer.life != theirs.life && peer.is_connected() {
             let name = theirs.name.clone();
             return Err(Refusal::Running(name, peer.address.ip().to_string()));
@@ -522,7 +534,7 @@ mod tests {
         roster.admits(Side::Dialled, &guest).unwrap();
         assert!(why(with("n9", 2, 0)).contains("not a member"));
         assert!(why(with("n3", 3, 5)).contains("different members"));
-        // A node that restarts keeps its id and draws a new random number for its process.
+        // A restarted node keeps its id and draws a new random number for its process.
         let (old, new) = (
             with("n2", 2, 0),
             Introduction {
@@ -533,7 +545,8 @@ mod tests {
         roster.handle_open(Side::Dialled, &old, at());
         let taken = roster.admits(Side::Dialled, &guest).unwrap_err();
         assert!(taken.to_string().contains("already connected"), "{taken}");
-        // While the earlier process is connected, the new process may run on a copy of the data directory.
+        // While the earlier process is connected, the node must refuse the new one, because it may run on a
+        // copy of the data directory.
         for side in [Side::Dialled, Side::Dialer] {
             let running = roster.admits(side, &new).unwrap_err().to_string();
             assert!(

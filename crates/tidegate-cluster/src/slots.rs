@@ -1,47 +1,48 @@
-//! The slots of a node's Raft groups: a slot is the place of a group in the node's store and among the node's
-//! streams. This module does no I/O.
+//! The slots of a node's Raft groups: the numbers under which the node keeps each group, in its store and
+//! among its streams.
 
 use std::ops::{Index, IndexMut};
 
-/// The number of a Raft group's place among the groups of a node: in the node's store, and among the node's
-/// streams. The number means nothing to other nodes, so a node never sends it.
+/// The number under which a node keeps a Raft group, in its store and among its streams. Other nodes may
+/// have other groups, so a node never sends this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupSlot(usize);
 
 impl GroupSlot {
-    /// The slot of the first group on every node.
+    /// The slot of the first group of a node, from which a loop over all groups starts.
     pub const FIRST: Self = Self(0);
     /// The slot of the group that keeps the directory of streams. [`groups`](crate::groups::groups) puts
     /// [`ALL`](crate::groups::ALL) first. A node without a cluster has only this slot.
     pub const DIRECTORY: Self = Self::FIRST;
 
-    /// Returns the slot that has `index` slots before it.
+    /// Returns the slot with the number `index`, for the place of a group in a list.
     #[inline]
     #[must_use]
     pub const fn new(index: usize) -> Self {
         Self(index)
     }
 
-    /// Returns the number of slots before this slot.
+    /// Returns the number of the slot, as an index into a list of groups.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
         self.0
     }
 
-    /// Returns the first `len` slots of groups, in order.
+    /// Returns the slots of `len` groups, in order, for a loop over all of them.
     #[inline]
     pub fn all(len: usize) -> impl DoubleEndedIterator<Item = Self> {
         (0..len).map(Self)
     }
 
-    /// Returns `len` slots in order, from this slot to the last, and then from the first to this slot.
+    /// Returns the slots of all `len` groups once, beginning with this slot and going round behind the last,
+    /// so that groups can take turns.
     #[inline]
     pub fn around(self, len: usize) -> impl Iterator<Item = Self> {
         (0..len).map(move |n| Self((self.0 + n) % len))
     }
 
-    /// Returns the slot behind this slot, if it is among the first `len` slots.
+    /// Returns the slot behind this slot among the slots of `len` groups; `None` behind the last.
     #[inline]
     #[must_use]
     pub const fn next(self, len: usize) -> Option<Self> {
@@ -51,7 +52,8 @@ impl GroupSlot {
         }
     }
 
-    /// Returns the slot behind this slot among `len` slots; behind the last slot follows the first.
+    /// Returns the slot behind this slot among the slots of `len` groups, and the first slot behind the
+    /// last, so that groups can take turns.
     #[inline]
     #[must_use]
     pub const fn next_around(self, len: usize) -> Self {
@@ -62,12 +64,13 @@ impl GroupSlot {
     }
 }
 
-/// A table with a value for each group of a node, by the group's slot.
+/// A table with a value for each group of a node, by the group's slot, so that no other number can serve as
+/// an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerGroup<T>(Vec<T>);
 
 impl<T> PerGroup<T> {
-    /// Creates a table without groups.
+    /// Creates an empty table, to which the caller adds the value of each group.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
@@ -78,7 +81,7 @@ impl<T> PerGroup<T> {
         self.0.push(value);
     }
 
-    /// Returns the number of groups that have a value.
+    /// Returns the number of groups in the table.
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -99,7 +102,7 @@ impl<T> PerGroup<T> {
         self.0.get(slot.0)
     }
 
-    /// Returns the value of the group in this slot, mutable, if the table has such a group.
+    /// Returns the value of the group in this slot, to change it, if the table has such a group.
     #[inline]
     #[must_use]
     pub fn get_mut(&mut self, slot: GroupSlot) -> Option<&mut T> {
@@ -118,7 +121,7 @@ impl<T> PerGroup<T> {
         self.0.iter()
     }
 
-    /// Returns the groups' values, mutable, in the order of the slots.
+    /// Returns the groups' values, to change them, in the order of the slots.
     #[inline]
     pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
         self.0.iter_mut()
@@ -130,7 +133,8 @@ impl<T> PerGroup<T> {
         self.slots().zip(&self.0)
     }
 
-    /// Returns the slot of the first group with a value that meets the condition.
+    /// Returns the slot of the first group with a value that meets the condition; `None` if no group has
+    /// such a value.
     #[inline]
     #[must_use]
     pub fn position(&self, meets: impl FnMut(&T) -> bool) -> Option<GroupSlot> {

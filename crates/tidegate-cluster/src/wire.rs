@@ -1,4 +1,5 @@
-//! The bytes between nodes: frames, written into an [`Outbox`] and decoded in place.
+//! Encodes and decodes the bytes between nodes: frames, which the node writes into an [`Outbox`] and decodes
+//! in place.
 //!
 //! ```text
 //! u32  bytes of kind and body          all numbers little-endian
@@ -19,15 +20,16 @@ use tidegate_nats::{subject, system};
 
 use super::interest::InterestUpdate;
 
-/// The greatest number of nodes that pass a message on, one after the other. A node passes a message on if
-/// the message's receivers on this node had just unsubscribed.
+/// The greatest number of nodes that pass a message on, one after the other, so that no message circles
+/// forever. A node passes a message on if the message's receivers on this node have just unsubscribed.
 pub const PASSED_MAX: u8 = 8;
 
 /// The greatest number of bytes of kind and body of a frame: room for the largest message, with its subjects.
 pub const FRAME_BYTES_MAX: usize = 72 * 1024 * 1024;
-/// The greatest number of bytes of kind and body of a frame before the greeting is over.
+/// The greatest number of bytes of kind and body of a frame before the greeting is over, so that a stranger
+/// cannot fill a node's memory.
 pub const GREETING_BYTES_MAX: usize = 4096;
-/// The greatest number of bytes of the text in a `Refused` frame.
+/// The greatest number of bytes of the text in a `Refused` frame, so that the frame fits into a greeting.
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// The bytes that a frame has besides its body: length, kind and checksum.
@@ -56,11 +58,11 @@ const TO: u8 = 8;
 const ASKS: u8 = 16;
 const HANDED: u8 = 32;
 
-/// The id of a pattern to which a peer's clients subscribe. The peer chooses the id, and never uses it twice
-/// on a channel.
+/// The id of a pattern to which a peer's clients subscribe, by which frames name the pattern. The peer
+/// chooses the id, and never uses it twice on a channel.
 pub type InterestId = u64;
 
-/// One frame from a node to a peer.
+/// One frame from a node to a peer: the unit in which nodes exchange data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// The first frame of a greeting: the dialer's introduction.
@@ -83,53 +85,60 @@ pub enum Frame<'a> {
     Ping,
     /// The dialled node sends this frame at intervals to show that it is alive.
     Pong,
-    /// The members of the cluster as the sender knows them.
+    /// The sender reports the members of the cluster as it knows them, so that the nodes can agree on them.
     Members(&'a [u8]),
-    /// Tells a node that lost its disk that the sender has been in no later term than `term`.
+    /// The sender tells a node that lost its disk that it has been in no later term than `term`, so that the
+    /// node begins in a higher term.
     Vouch {
-        /// The latest term that the sender has been in.
+        /// The latest term of Raft that the sender has been in.
         term: u64,
     },
-    /// Clients of the sender subscribe to a pattern from now on.
+    /// Clients of the sender subscribe to a pattern from now on, so that the receiver must send matching
+    /// messages.
     Interest(InterestUpdate<'a>),
-    /// No client of the sender subscribes to the pattern any more.
+    /// No client of the sender subscribes to the pattern any more, so that the receiver stops sending
+    /// messages for it.
     InterestEnd {
         /// The id that the sender gave the pattern in [`Frame::Interest`].
         id: InterestId,
     },
-    /// The number of members that a queue group has among the sender's clients has changed.
+    /// The number of members of a queue group among the sender's clients has changed, so that the receiver
+    /// shares out messages by the new number.
     InterestMembers {
         /// The id that the sender gave the queue group's pattern in [`Frame::Interest`].
         id: InterestId,
         /// The new number of the queue group's members at the sender.
         members: u32,
     },
-    /// A message for subscriptions of the receiver's clients, or for its streams.
+    /// The sender passes on a message for subscriptions of the receiver's clients, or for the receiver's
+    /// streams.
     Message(Routed<'a>),
-    /// A message for a Raft group. This module does not look into the message.
+    /// The sender's member of a Raft group sends a message to the receiver's member. This module does not
+    /// look into the message.
     Raft {
-        /// The number of the Raft group.
+        /// The number of the Raft group to which the payload belongs.
         group: GroupId,
         /// The bytes of the Raft message.
         payload: &'a [u8],
     },
-    /// A request of a node that fetches the state of a Raft group, or the answer to such a request. This
-    /// module does not look into either.
+    /// The sender asks for a part of the state of a Raft group in a catch-up, or answers such a request.
+    /// This module does not look into either.
     Fetch {
-        /// The number of the Raft group.
+        /// The number of the Raft group to which the payload belongs.
         group: GroupId,
-        /// The bytes of the fetch's request or answer.
+        /// The bytes of the request or the answer, in the form of the catch-up protocol.
         payload: &'a [u8],
     },
 }
 
-/// A message on its way to one peer, with the subscriptions that are to receive it.
+/// A message on its way to one peer, with the subscriptions at the peer that must receive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Routed<'a> {
     /// True if each subscription of the peer's clients that matches outside of queue groups gets a copy of
     /// the message.
     pub plain: bool,
-    /// The queue groups of which one member each gets a copy: ids of 8 bytes, see [`ids`].
+    /// The ids of the queue groups at the peer that get a copy, for one member each: 8 bytes an id, see
+    /// [`ids`].
     pub groups: &'a [u8],
     /// True if the peer must send the publisher a *no responders* status in case it has no receiver for the
     /// message. The publisher wants that status, and no other node can send it: the message goes only to this
@@ -139,35 +148,37 @@ pub struct Routed<'a> {
     /// True if the message is for streams alone: the sender hands it to the node that serves the stream named
     /// in the message, or that leads the directory.
     pub handed: bool,
-    /// The number of nodes that have passed the message on, after the node at which a client published it.
+    /// The number of nodes that have passed the message on since a client published it. A node drops the
+    /// message beyond [`PASSED_MAX`].
     pub passed: u8,
     /// The subject against which the peer matches subscriptions; `None` if that is the message's subject.
     pub to: Option<&'a [u8]>,
-    /// The message that a client published.
+    /// The message as a client published it.
     pub message: Publish<'a>,
 }
 
 impl<'a> Routed<'a> {
-    /// Returns the subject against which the peer matches subscriptions.
+    /// Returns the subject against which the peer matches subscriptions: `to`, or the message's subject.
     #[must_use]
     pub fn matched_by(&self) -> &'a [u8] {
         self.to.unwrap_or(self.message.subject)
     }
 
-    /// Returns whether a member of the queue group with this id is to receive the message.
+    /// Returns whether a member of the queue group with this id must receive the message.
     #[must_use]
     pub fn serves(&self, group: InterestId) -> bool {
         ids(self.groups).any(|id| id == group)
     }
 }
 
-/// Iterates over the ids of queue groups in `bytes`, where each id takes 8 bytes ([`Routed::groups`]).
+/// Iterates over the ids of queue groups in `bytes`, which a message carries with 8 bytes an id
+/// ([`Routed::groups`]).
 pub fn ids(bytes: &[u8]) -> impl Iterator<Item = InterestId> {
     let (all, _) = bytes.as_chunks::<8>();
     all.iter().map(|id| u64::from_le_bytes(*id))
 }
 
-/// The reason why received bytes are not a frame of this protocol version.
+/// The reason why this node cannot read a peer's bytes as a frame. The node then closes the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -190,21 +201,21 @@ pub enum WireError {
     Body(u8),
 }
 
-/// The result of [`read`]: a frame, or the need for more bytes.
+/// The result of [`read`], after which the caller handles a frame or reads more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read<'a> {
-    /// A complete frame, and the number of bytes that it takes in the input.
+    /// A complete frame, and the number of bytes that the frame takes in the input.
     Frame(Frame<'a>, usize),
     /// A part of a frame: the reader can go on once the input holds this number of bytes.
     Need(usize),
 }
 
-/// Reads the frame at the start of `input`, of at most `max` bytes of kind and body.
+/// Decodes the frame at the start of a peer's bytes `input`. Refuses more than `max` bytes of kind and body.
 ///
 /// # Errors
 ///
-/// The bytes cannot begin a frame. The function returns the error as soon as that is certain, before the
-/// whole frame has arrived.
+/// See [`WireError`]: the bytes cannot begin a frame. The function returns the error as soon as that is
+/// certain, before the whole frame has arrived.
 pub fn read(input: &[u8], max: usize) -> Result<Read<'_>, WireError> {
     let Some(len) = input.first_chunk() else {
         return Ok(Read::Need(4));
@@ -348,7 +359,7 @@ impl Frame<'_> {
 pub struct Envelope(Vec<u8>);
 
 impl Envelope {
-    /// Appends the frame of a message to the outbox of the channel to the peer.
+    /// Appends a message as a frame to the outbox of the channel to the peer.
     pub fn write(&mut self, out: &mut Outbox, routed: &Routed<'_>) {
         let message = &routed.message;
         let flag = |on: bool, flag| if on { flag } else { 0 };
@@ -381,7 +392,8 @@ impl Envelope {
     }
 }
 
-/// Appends a [`Frame::Raft`]. The payload of the frame is the concatenation of the parts in `payload`.
+/// Appends a [`Frame::Raft`] with the parts in `payload` as its payload, one after the other, so that the
+/// caller need not join them.
 pub fn put_raft(out: &mut Outbox, group: GroupId, payload: &[Bytes]) {
     let bytes = 1 + 4 + payload.iter().map(Bytes::len).sum::<usize>();
     debug_assert!(bytes <= FRAME_BYTES_MAX, "nothing that large is sent");
@@ -398,7 +410,7 @@ pub fn put_raft(out: &mut Outbox, group: GroupId, payload: &[Bytes]) {
     out.append(&[&sum.to_le_bytes()]);
 }
 
-/// Appends a frame of this kind. The body of the frame is the concatenation of `parts`.
+/// Appends a frame of this kind with `parts` as its body, one after the other.
 fn put(out: &mut Outbox, kind: u8, parts: &[&[u8]]) {
     let bytes: usize = 1 + parts.iter().map(|p| p.len()).sum::<usize>();
     debug_assert!(bytes <= FRAME_BYTES_MAX, "nothing that large is sent");
@@ -419,11 +431,11 @@ fn len(text: &[u8]) -> [u8; 4] {
     (text.len() as u32).to_le_bytes()
 }
 
-/// The error that a frame's body ends before the field that [`Fields`] should take from it.
+/// The error if a frame's body ends before a field that the decoder needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut;
 
-/// Takes fields from the front of a frame's body.
+/// Takes fields from the front of a frame's body, one after the other, for the decoder.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -589,8 +601,8 @@ mod tests {
     }
 
     proptest! {
-        /// Reads frames with arbitrary kinds and bodies. A frame that the reader accepts is the same after it
-        /// is written and read again.
+        /// Reads frames with arbitrary kinds and bodies. If the reader accepts a frame, the frame must stay
+        /// the same when it is written and read again.
         #[test]
         fn any_body(kind in any::<u8>(), body in prop::collection::vec(any::<u8>(), 0..80)) {
             let mut out = Outbox::default();

@@ -212,7 +212,9 @@ impl Options {
         let knee = Knee::new(Objective::Lean, self.bounds()).and_then(Knee::in_bytes);
         match knee {
             Ok(knee) => Ok(Box::new(knee.anticipating())),
-            Err(_) => Err(OpenError::Options("sync_bytes_max must be bounded")),
+            Err(_) => Err(OpenError::Options(
+                "sync_bytes_max is too large: give a smaller number of bytes",
+            )),
         }
     }
 }
