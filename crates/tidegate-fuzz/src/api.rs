@@ -1,6 +1,6 @@
-//! A fuzz target for the parser of JetStream API requests. It gives the parser any subject, headers and body.
-//! The parser must return a request, or refuse it with a well-formed answer. The configuration in a parsed
-//! request must stay the same when it is written as JSON and read again.
+//! A fuzz target for the parser of JetStream API requests. The target gives the parser any subject, headers
+//! and body. The parser must return a request, or refuse it with a well-formed answer. The configuration in
+//! a parsed request must stay the same when the target writes it as JSON and reads it again.
 
 use tidegate_stream::api::{Refusal, Request, answer, strip};
 use tidegate_stream::schema::config::{ConsumerConfig, StreamConfig};

@@ -1,6 +1,7 @@
-//! A fuzz target for the reader of backups, which clients send. It gives the reader any bytes: as compressed
-//! data, or behind a first byte with the lowest bit set as plain data, which it puts into chunks with right
-//! checksums. The reader must return items or an error, and the numbers of the messages must rise.
+//! A fuzz target for the reader of backups, because clients send backups. The target gives the reader any
+//! bytes as compressed data. If the lowest bit of the first byte is set, the target puts the bytes into
+//! chunks with right checksums, so that the fuzzer gets past the decompression. The reader must return items
+//! or an error, and the numbers of the messages must rise.
 
 use tidegate_stream::backup::{Item, Reader, Step};
 
@@ -20,7 +21,8 @@ pub fn run(bytes: &[u8]) {
     let mut steps = 0_usize;
     while let Ok(step) = reader.step() {
         steps += 1;
-        // A chunk of S2 of a few bytes may hold megabytes, and each step decompresses 32 KiB.
+        // A chunk of a few bytes may decompress to megabytes, 32 KiB in each step, so the bound on steps is
+        // generous.
         assert!(
             steps < 10_000 + 300 * input.len(),
             "the reader makes no progress"
@@ -40,7 +42,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Puts plain bytes into the chunks of compressed data.
+/// Puts plain bytes into uncompressed chunks of the compression format S2, with right checksums.
 fn chunks(plain: &[u8]) -> Vec<u8> {
     let mut out = b"\xff\x06\x00\x00S2sTwO".to_vec();
     for part in plain.chunks(1 << 16) {

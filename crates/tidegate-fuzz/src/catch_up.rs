@@ -1,6 +1,6 @@
 //! A fuzz target for the decoder of the questions and answers by which a node fetches the state of another
-//! node. It gives the decoder any bytes. The decoder must return an error, or a message that encodes to the
-//! same bytes.
+//! node. The target gives the decoder any bytes. The decoder must return an error, or a question or answer
+//! that encodes to these bytes.
 
 use bytes::Bytes;
 use tidegate_raft::catchup::wire::{self, Answer, Frame, MessagesEncoder, encode_state};

@@ -1,6 +1,6 @@
-//! A fuzz target for the decoder of checkpoints. It gives the decoder any bytes, for which the decoder must
-//! return a checkpoint or an error. It also encodes a checkpoint and flips one of its bits; the decoder must
-//! refuse the changed bytes.
+//! A fuzz target for the decoder of checkpoints. The target gives the decoder any bytes, for which the
+//! decoder must return a checkpoint or an error. The target also encodes a checkpoint and flips one of its
+//! bits; the decoder must refuse the changed bytes.
 
 use tidegate_log::Lsn;
 use tidegate_raft::replica::records::HardState;

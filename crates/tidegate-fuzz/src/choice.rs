@@ -1,5 +1,5 @@
-//! A fuzz target for the parser of controllers' names. It gives the parser any text. The parser must refuse
-//! the text with a message, or return a choice from which a controller can be built.
+//! A fuzz target for the parser of controllers' names. The target gives the parser any text. The parser must
+//! refuse the text with a message, or return a choice from which a controller can be built.
 
 use tidegate::controller::{Bounds, Choice};
 

@@ -1,6 +1,7 @@
-//! A fuzz target for the code that reads the bytes of another node, cut at any place. A decoded frame must
-//! encode to the same frame. A channel must end with an error or continue, wherever the bytes are cut. It
-//! must accept no frame from a peer that has not proved in the greeting that it knows the secret.
+//! A fuzz target for the code that reads the bytes of another node. The target cuts the bytes at any place.
+//! A decoded frame must encode to the same frame. A channel must end with an error or continue, wherever the
+//! target cuts the bytes. The channel must accept no frame from a peer that has not proved in the greeting
+//! that it knows the secret.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ fn roster() -> Roster {
 }
 
 /// Feeds `input` to a channel in pieces of `piece` bytes. Returns the number of bytes that the channel has
-/// used, true if it has failed, and its output.
+/// used, whether it has failed, and its output, so that the target can compare two ways of cutting.
 fn hear(input: &[u8], piece: usize) -> (usize, bool, Vec<u8>) {
     let (now, roster) = (Time::from_nanos(1), roster());
     let mut channel = Channel::answer(now, [7; 32], Duration::from_secs(1), None);

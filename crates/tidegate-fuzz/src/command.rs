@@ -1,10 +1,11 @@
-//! A fuzz target for the encoder of Redis commands. It encodes a command with any arguments. The decoder must
-//! read the same arguments from it, so that no argument can pass for another part of the command.
+//! A fuzz target for the encoder of Redis commands. The target encodes a command with any arguments. The
+//! decoder must read the same arguments from the bytes, so that no argument can pass for another part of the
+//! command.
 
 use tidegate_redis::{Value, cmd, decode};
 
-/// Runs the fuzz target on one input: the arguments, each behind its length in one byte. Panics if the tested
-/// code breaks a promise.
+/// Runs the fuzz target on one input: the arguments of a command, each behind its length in one byte. Panics
+/// if the tested code breaks a promise.
 pub fn run(data: &[u8]) {
     let (mut args, mut rest) = (Vec::new(), data);
     while let Some((&len, tail)) = rest.split_first() {

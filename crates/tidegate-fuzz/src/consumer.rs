@@ -1,5 +1,6 @@
-//! A fuzz target for consumers. It gives a consumer any bytes as its state, and any input of receivers: pull
-//! requests, acknowledgements and their subjects. The consumer must not panic, and must keep its invariants.
+//! A fuzz target for consumers. The target gives a consumer any bytes as its state, and any input of
+//! receivers: pull requests, acknowledgements and their subjects. The consumer must not panic, and must keep
+//! its invariants.
 
 use tidegate_stream::consumer::{
     AckNumbers, AckSubject, Advisory, Consumer, ConsumerSeq, Delivery, Fetch, Identity, Lasts,
@@ -81,7 +82,7 @@ pub fn run(input: &[u8]) {
         max_ack_pending: 5,
         ..ConsumerConfig::default()
     };
-    // Both kinds of deltas; the first byte of the input decides.
+    // The first byte of the input chooses one of the two kinds of deltas, so that the fuzzer tests both.
     let record = match input.first() {
         Some(b) if b % 2 == 1 => Record::Settled,
         _ => Record::State,
@@ -92,8 +93,8 @@ pub fn run(input: &[u8]) {
         record,
     };
     if state.delivered().stream_seq > LAST {
-        // The target's stream has ten messages, so no consumer of it can have delivered a later sequence. The
-        // target replaces a state that says so.
+        // The target's stream has ten messages, so no consumer of the stream can have delivered a later
+        // sequence. The target replaces such an impossible state by a new one.
         state = State::starting_at(StreamSeq::FIRST);
     }
     let mut consumer = Consumer::new(1, identity, &config, &state, &mut Ten);

@@ -1,5 +1,5 @@
-//! A fuzz target for the engine's controllers. It gives a controller any events in any order. Each decision
-//! must stay within the controller's bounds.
+//! A fuzz target for the engine's controllers. The target gives a controller any events in any order. Each
+//! decision must stay within the controller's bounds.
 
 use tidegate::Time;
 use tidegate::controller::{BatchId, Bounds, Choice, Event, Load, Objective, Reason};

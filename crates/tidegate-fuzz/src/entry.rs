@@ -1,5 +1,5 @@
-//! A fuzz target for the decoder of entries. It gives the decoder any bytes. The decoder must return the
-//! commands in the entry, or an error. Decoded commands must encode to the same bytes.
+//! A fuzz target for the decoder of entries. The target gives the decoder any bytes. The decoder must return
+//! the commands in the entry, or an error. Decoded commands must encode to the same bytes.
 
 use tidegate_stream::stream::{Command, Encoder, Entry};
 

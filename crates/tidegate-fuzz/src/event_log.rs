@@ -1,5 +1,6 @@
-//! A fuzz target for the reader of a controller's event log. It gives the reader any text. The reader must
-//! refuse the text, or return a log that is the same after it is written and read again.
+//! A fuzz target for the reader of a controller's event log. The target gives the reader any text. The
+//! reader must refuse the text, or return a log that stays the same when the target writes it and reads it
+//! again.
 
 use tidegate::controller::{read_log, write_log};
 

@@ -1,7 +1,7 @@
 //! A fuzz target for the publishing of message batches: atomic ones, and fast ones with flow
-//! acknowledgements. It sends any messages, and lets the stream decide any number of them at a time.
-//! Acknowledgements must name only decided messages and never go back. No state may remain after the stream
-//! is gone.
+//! acknowledgements. The target sends any messages, and lets the stream decide any number of them at a time.
+//! Acknowledgements must name only decided messages and never go back. After the end of the stream, no state
+//! of a batch may remain.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;

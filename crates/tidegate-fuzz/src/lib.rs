@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets. Each is a function of an input, and panics if the code that it tests
-//! breaks a promise.
+//! The bodies of the fuzz targets, for the programs of the fuzzer and for the test `replay`. Each target is
+//! a function of an input, and panics if the tested code breaks a promise.
 //!
 //! The directory `fuzz` of the repository has a libFuzzer program for each target, which `make fuzz` runs,
 //! and a corpus of inputs for each. The test `replay` runs the targets on their corpora with any toolchain.
@@ -27,11 +27,11 @@ pub mod resp;
 pub mod streams;
 pub mod transform;
 
-/// A target: a function that panics on an input that breaks a promise.
+/// A fuzz target: a function that runs the tested code on an input, and panics if the code breaks a promise.
 pub type Target = fn(&[u8]);
 
-/// All targets, each with the name of its libFuzzer program, which is also the name of its directory in
-/// `fuzz/corpus`.
+/// All fuzz targets, for the test `replay`. The name of a target is also the name of its libFuzzer program,
+/// and of its directory in `fuzz/corpus`.
 pub const TARGETS: &[(&str, Target)] = &[
     ("api", api::run),
     ("backup", backup::run),

@@ -1,6 +1,6 @@
-//! A fuzz target for the codecs of the link. It gives them any bytes as frames, replies or handshakes. The
-//! scan for frames, which guesses the sizes of frames, must find the same frames with any guess. Decoded
-//! values must encode to the same bytes.
+//! A fuzz target for the codecs of the link. The target gives the codecs any bytes as frames, replies or
+//! handshakes. The scan for frames guesses the sizes of frames, and must find the same frames with any
+//! guess. Decoded values must encode to the same bytes.
 
 use tidegate_link::Seq;
 use tidegate_link::frame::{Layout, REPLY_BYTES, Reply};
@@ -14,9 +14,9 @@ pub fn run(bytes: &[u8]) {
         if let Some(unit) = bytes.first_chunk::<REPLY_BYTES>() {
             match Reply::decode(layout, unit) {
                 Reply::Unknown(_) => {}
-                // A bye, the reply with which the server ends a connection, has a code of 16 bits. The
-                // decoder maps each larger code to the same value, which therefore does not encode to the
-                // same bytes.
+                // The server ends a connection with a bye, a reply with a code of 16 bits. The decoder maps
+                // all larger codes to one value, so these do not encode to the same bytes, and the target
+                // skips them.
                 Reply::Bye(_) if unit[2..8] != [0; 6] => {}
                 reply => assert_eq!(reply.encode(), *unit),
             }
@@ -48,8 +48,8 @@ pub fn run(bytes: &[u8]) {
     );
 }
 
-/// Checks that the scan, which guesses the sizes of frames, finds the same frames as a walk from frame to
-/// frame.
+/// Checks that the scan finds the same frames as a walk from frame to frame, although the scan guesses the
+/// sizes of frames.
 fn frames(layout: Layout, bytes: &[u8]) {
     let max = 300;
     let (mut at, mut count) = (0, 0);

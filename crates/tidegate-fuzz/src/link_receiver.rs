@@ -1,6 +1,6 @@
-//! A fuzz target for the link's receiver, the server's half. It sends the receiver any bytes as those of a
-//! client. The receiver must hand out the client's messages once and in order, or end with an error, and must
-//! stay within its bounds.
+//! A fuzz target for the link's receiver, the server's half. The target sends the receiver any bytes, as a
+//! client could. The receiver must hand out the client's messages once and in order, or end with an error,
+//! and must stay within its bounds.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub fn run(input: &[u8]) {
     let (mut now, mut buf, mut ended) = (0u64, Vec::new(), false);
     let mut acked = r.acked();
     let mut unit = Vec::new();
-    // Each step of the input gives the number of bytes that arrive, and a further event.
+    // Each step of the input tells the target how many bytes arrive, and which event follows.
     while let Some((&[len, what], rest)) = input.split_first_chunk::<2>() {
         let part = &rest[..rest.len().min(len as usize)];
         input = &rest[part.len()..];

@@ -1,6 +1,6 @@
-//! A fuzz target for the link's sender, the client's half. It answers the sender with any bytes as those of a
-//! server. The sender must keep unacknowledged messages, accept no impossible answer, and stay within its
-//! bounds.
+//! A fuzz target for the link's sender, the client's half. The target answers the sender with any bytes, as
+//! a server could. The sender must keep unacknowledged messages, accept no impossible answer, and stay
+//! within its bounds.
 
 use std::time::Duration;
 

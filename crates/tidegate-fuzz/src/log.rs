@@ -1,6 +1,6 @@
-//! A fuzz target for the log's handling of damaged files. It changes the files of a log at any place. The
-//! inspection, the repair and the opening must return a result, and the log must read no record that was
-//! never written.
+//! A fuzz target for the log's handling of damaged files. The target changes the files of a log at any
+//! place. The inspection, the repair and the opening must return a result, and the log must return no record
+//! that the target never wrote.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,7 +8,8 @@ use tidegate_log::{Append, Log, Options, Record, SimDisk, Storage, inspect, repa
 
 const LEN: usize = 200;
 
-/// Returns a simulated disk with a small closed log of two segments, without damage.
+/// Returns a simulated disk with a small closed log of two segments, without damage, which the target then
+/// changes.
 fn sound() -> &'static SimDisk {
     static DISK: OnceLock<SimDisk> = OnceLock::new();
     DISK.get_or_init(|| {

@@ -1,5 +1,6 @@
-//! A fuzz target for the code that reads the bytes of NATS clients, cut at any place. The node must keep its
-//! invariants, and must answer with the same bytes wherever the input is cut.
+//! A fuzz target for the code that reads the bytes of NATS clients. The target cuts the bytes at any place.
+//! The node must keep its invariants, and must answer with the same bytes wherever the target cuts the
+//! input.
 
 use tidegate::Time;
 use tidegate::controller::Load;
@@ -10,7 +11,7 @@ use tidegate_server::config::Settings;
 
 const ANY: Load = Load::new(u64::MAX, u64::MAX);
 
-/// Returns the bytes that the node sends to two clients if the first one sends `input`, cut after every
+/// Returns the bytes that the node sends to two clients if the first client sends `input`, cut after every
 /// `piece` bytes.
 fn talk(input: &[u8], piece: usize) -> [Vec<u8>; 2] {
     let settings = Settings {
@@ -36,8 +37,8 @@ fn talk(input: &[u8], piece: usize) -> [Vec<u8>; 2] {
     let mut held = Vec::new();
     for part in input.chunks(piece.max(1)) {
         held.extend_from_slice(part);
-        // The node stops after a bounded amount of work, so that its driver can look at the time; the target
-        // then calls it again.
+        // The node stops after a bounded amount of work, so that its driver can look at the time. The target
+        // then calls the node again.
         let mut more = true;
         while more && node.contains(keys[0]) {
             let received = node.handle_received(now, keys[0], &held, ANY);

@@ -1,5 +1,5 @@
-//! A fuzz target for the parsers of configuration files. It gives them any text. They must return settings or
-//! an error, and must neither hang nor overflow the stack.
+//! A fuzz target for the parsers of configuration files. The target gives the parsers any text. They must
+//! return settings or an error, and must neither hang nor overflow the stack.
 
 use std::path::PathBuf;
 

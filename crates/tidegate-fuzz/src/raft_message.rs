@@ -1,6 +1,6 @@
-//! A fuzz target for the decoder of Raft messages between members. It gives the decoder any bytes. The
-//! decoder must return a message or an error, and a decoded message must encode to the same bytes. No message
-//! may end the process of the receiving member.
+//! A fuzz target for the decoder of Raft messages between members. The target gives the decoder any bytes.
+//! The decoder must return a message or an error, and a decoded message must encode to the same bytes. No
+//! message may end the process of the receiving member.
 
 use bytes::Bytes;
 use tidegate_cluster::groups::ALL;
@@ -15,8 +15,8 @@ pub fn run(data: &[u8]) {
         assert_eq!(again.concat(), data);
     }
     // The target also hands the input to a member of a group, as a sequence of messages. In front of each
-    // message stand its length and a byte that says which other steps the member takes. The target gives each
-    // message a valid checksum.
+    // message stand its length and a byte that chooses the other steps of the member. The target gives each
+    // message a valid checksum, so that the fuzzer gets past the decoder's check.
     let options = GroupOptions {
         group: ALL,
         id: 1,

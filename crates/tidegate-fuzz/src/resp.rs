@@ -1,5 +1,5 @@
-//! A fuzz target for the decoder of Redis replies. It gives the decoder any bytes. The decoder must return
-//! replies or an error, and must read a reply without nested values as the crate redis-protocol does.
+//! A fuzz target for the decoder of Redis replies. The target gives the decoder any bytes. The decoder must
+//! return replies or an error, and must read a reply without nested values as the crate redis-protocol does.
 
 use redis_protocol::resp3::decode::complete::decode;
 use redis_protocol::resp3::types::OwnedFrame;

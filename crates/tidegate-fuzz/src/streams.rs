@@ -1,6 +1,6 @@
-//! A fuzz target for the streams' state machine. It applies entries with any commands. Each command must get
-//! an outcome or an error, and the streams must keep their invariants. A snapshot of the streams must restore
-//! the same streams.
+//! A fuzz target for the streams' state machine. The target applies entries with any commands. Each command
+//! must get an outcome or an error, and the streams must keep their invariants. A snapshot of the streams
+//! must restore the same streams.
 
 use tidegate_cluster::groups::GroupId;
 use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
@@ -8,8 +8,8 @@ use tidegate_stream::stream::{AccountLimits, Encoder, Kind, Placement, Streams, 
 
 /// Runs the fuzz target on one input. Panics if the tested code breaks a promise.
 pub fn run(bytes: &[u8]) {
-    // The target first restores the streams from the input as a snapshot, which must return an error and not
-    // panic if the input is none.
+    // The target first restores streams from the input as if it were a snapshot. If it is no snapshot, the
+    // restore must return an error and not panic.
     let _ = Streams::restore(bytes, AccountLimits::NONE);
     let mut streams = Streams::new(AccountLimits::NONE);
     let (mut out, mut effects) = (Vec::new(), Vec::new());
@@ -19,8 +19,8 @@ pub fn run(bytes: &[u8]) {
     let create =
         tidegate_stream::stream::Command::new(Kind::CreateStream, StreamNumber::NONE, b"", config);
     encoder.command(&create).expect("it fits");
-    // The target also creates a stream of which the directory only knows that another group keeps it, and a
-    // stream that belongs to another directory.
+    // The target also creates a stream that another group keeps, so that the directory only has its entry,
+    // and a stream that belongs to another directory.
     for (kept, config) in [
         (
             Placement::Elsewhere {
@@ -42,7 +42,8 @@ pub fn run(bytes: &[u8]) {
         );
         encoder.command(&create).expect("it fits");
     }
-    // Streams 4 and 5 keep messages for their consumers.
+    // Streams 4 and 5 keep messages only for their consumers, so that the input can test both kinds of
+    // retention.
     for config in [
         br#"{"name":"Q","subjects":["q.>"],"retention":"workqueue"}"#,
         &br#"{"name":"I","subjects":["i.>"],"retention":"interest"}"#[..],
@@ -52,7 +53,7 @@ pub fn run(bytes: &[u8]) {
             tidegate_stream::stream::Command::new(Kind::CreateRetaining, none, b"", config);
         encoder.command(&create).expect("it fits");
     }
-    // Stream 6 is a mirror, and stream 7 has sources.
+    // Stream 6 is a mirror, and stream 7 has sources, so that the input can test streams with origins.
     for config in [
         br#"{"name":"M","mirror":{"name":"ORIGIN","filter_subject":"origin.*"}}"#,
         &br#"{"name":"F","sources":[{"name":"ORIGIN"},{"name":"OTHER","opt_start_seq":5}]}"#[..],

@@ -1,5 +1,6 @@
-//! A fuzz target for subject transforms. Its input is a source, a destination and a subject, with zero bytes
-//! between them. If they compile, the result must be a literal subject of bounded length, or none.
+//! A fuzz target for subject transforms. The input is a source, a destination and a subject, with zero bytes
+//! between them. If source and destination compile, the transform must return a literal subject of bounded
+//! length, or none.
 
 use tidegate_nats::subject;
 use tidegate_nats::transform::{TRANSFORMED_BYTES_MAX, Transform};

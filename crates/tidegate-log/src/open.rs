@@ -121,7 +121,11 @@ impl Parts {
         let io = OpenError::io;
         options.check()?;
         let boundary = Boundary::new(options.take_controller()?, options.bounds());
-        let boundary = boundary.map_err(|_| OpenError::Options("the log's controller does not work within the bounds on syncs: give another one, or another sync_bytes_max"))?;
+        let boundary = boundary.map_err(|_| {
+            OpenError::Options(
+                "the controller refuses sync_bytes_max: give another number of bytes",
+            )
+        })?;
         if !storage.lock().map_err(io("locking the log's directory"))? {
             return Err(OpenError::InUse);
         }

@@ -1,4 +1,5 @@
-//! Finds the external tools that tests need, and counts the tests that end early because a tool is missing.
+//! Finds the external tools that tests need, and notes the tests that end early because a tool is missing,
+//! so that `make test` can count them.
 //!
 //! The harness of Rust's tests cannot ignore a test while the test runs, so a test without its tool would
 //! pass silently. [`missing`] makes such a test fail if `TIDEGATE_TESTS=all`, as in `.ci/run`. Otherwise the
@@ -11,8 +12,7 @@ use std::process::Command;
 
 /// Reports that the running test needs a missing tool. `tool` names the tool and the way to install it.
 ///
-/// # Panics
-/// If `TIDEGATE_TESTS` is `all`: then a test without its tool must fail.
+/// # Panics Panics if `TIDEGATE_TESTS` is `all`, because a test without its tool must fail then.
 pub fn missing(tool: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
@@ -31,7 +31,7 @@ pub fn missing(tool: &str) {
     }
 }
 
-/// Returns the path of the repository's root directory.
+/// Returns the path of the repository's root directory, where tests find tools and fixtures.
 #[must_use]
 pub fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -68,8 +68,8 @@ pub fn python_with_nats() -> Option<PathBuf> {
     found
 }
 
-/// Compiles and runs the code examples of the repository's documents as doc tests. They are in this crate
-/// because it is never published: a published package cannot contain files from outside of its crate.
+/// Compiles and runs the code examples of the repository's documents as doc tests. The doc tests are in this
+/// crate because it is never published: a published package cannot contain files from outside of its crate.
 #[cfg(doctest)]
 mod docs {
     #[doc = include_str!("../../../docs/engine.md")]

@@ -1,7 +1,7 @@
-//! Runs each fuzz target on the inputs in its corpus, `fuzz/corpus/TARGET`, and on its seeds. This test needs
-//! no fuzzer.
+//! Runs each fuzz target on the inputs in its corpus, `fuzz/corpus/TARGET`, and on its seeds, to find
+//! regressions without a fuzzer.
 //!
-//! The seeds are valid inputs that the encoders make or that golden fixtures hold. `SEEDS=write cargo test -p
+//! The seeds are valid inputs, made by encoders or taken from golden fixtures. `SEEDS=write cargo test -p
 //! tidegate-fuzz --test replay` writes the seeds into the corpus.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
@@ -26,7 +26,8 @@ fn corpus(target: &str) -> PathBuf {
     root().join("fuzz/corpus").join(target)
 }
 
-/// Runs a target on an input, and names the input if the target panics.
+/// Runs a target on an input, and names the input if the target panics, so that a developer can repeat the
+/// run.
 fn replay(name: &str, run: Target, input: &str, bytes: &[u8]) {
     let ran = catch_unwind(AssertUnwindSafe(|| run(bytes)));
     assert!(ran.is_ok(), "the target {name} panics on {input}");

@@ -1,4 +1,4 @@
-//! The seeds of each fuzz target: valid inputs, with their names.
+//! The seeds of each fuzz target: valid inputs, with their names, from which the fuzzer starts.
 
 use std::fs;
 
@@ -54,13 +54,13 @@ pub(crate) fn of(target: &str) -> Vec<Seed> {
     }
 }
 
-/// Names each input by this word and its number in the list.
+/// Makes seeds from these inputs: names each input by this word and its number in the list.
 fn numbered(word: &str, inputs: impl Iterator<Item = Vec<u8>>) -> Vec<Seed> {
     let name = |(n, bytes)| (format!("{word}-{n:02}"), bytes);
     inputs.enumerate().map(name).collect()
 }
 
-/// Replaces each `|` with a zero byte, which divides the parts of an input.
+/// Replaces each `|` with a zero byte, because zero bytes divide the parts of an input.
 fn nul(text: &str) -> Vec<u8> {
     text.replace('|', "\0").into_bytes()
 }
@@ -73,7 +73,8 @@ fn sections(fixture: &str) -> Vec<(String, Vec<u8>)> {
     let text = fs::read_to_string(path).unwrap();
     let names = text.lines().filter_map(|line| line.strip_prefix('['));
     let bytes: Vec<_> = hex::read(&text).iter().map(hex::Section::bytes).collect();
-    // Lines before the first section header form a section without a name, which this skips.
+    // Lines before the first section header form a section without a name, and the function skips that
+    // section.
     let skipped = bytes.len() - names.clone().count();
     names
         .map(str::to_owned)
@@ -86,8 +87,8 @@ fn golden(fixture: &str) -> Vec<Seed> {
     numbered("golden", bytes)
 }
 
-/// Returns the seeds of `cluster_wire`: golden frames and greetings, which the target cuts into pieces of 7
-/// bytes, and a list of the members.
+/// Returns the seeds of `cluster_wire`: golden frames and greetings, with a first byte that makes the target
+/// cut them into pieces of 7 bytes, and a list of the members.
 fn cluster_wire() -> Vec<Seed> {
     let mut all = Vec::new();
     for name in ["frames", "greeting"] {
@@ -124,7 +125,8 @@ fn consumer() -> Vec<Seed> {
         let state = State::starting_at(StreamSeq::new(start));
         all.push((format!("state-{start}"), state.encode()));
     }
-    // One of six delivered messages is pending and one is given up; then the last one to look at again.
+    // In this state, one of six delivered messages is pending and the consumer has given up another one. The
+    // last eight bytes end the range of messages at which the stream must look again.
     let mut retaining = vec![0; 8];
     retaining.extend([2, 6, 6, 2, 2, 1, 4, 1, 4, 0, 1, 0, 0, 1, 3, 1]);
     retaining.extend(9_u64.to_le_bytes());
@@ -246,7 +248,7 @@ fn streams() -> Vec<Seed> {
         let state = sections(&format!("state/v3/{group}.hex"));
         all.push((format!("snapshot-{group}"), state[0].1.clone()));
     }
-    // The target has the two streams of these entries under other numbers.
+    // The target has the two streams of these entries under other numbers, so the seeds use those.
     for (name, version, ahead) in [("retaining", 4, 3), ("origins", 5, 5)] {
         let state = sections(&format!("state/v{version}/1.hex"));
         all.push((format!("snapshot-{name}"), state[0].1.clone()));
@@ -255,7 +257,7 @@ fn streams() -> Vec<Seed> {
     all
 }
 
-/// Returns the golden entries of this name for streams with numbers that are higher by `ahead`.
+/// Returns the golden entries of this name with the numbers of their streams raised by `ahead`.
 fn renumbered(name: &str, ahead: u8) -> Vec<u8> {
     let mut input = Vec::new();
     for (_, mut entry) in sections(&format!("entries/v1/{name}.hex")) {
@@ -325,8 +327,9 @@ const CONSUMER: &[&str] = &[
     "$JS.ACK.hub.hash.S.C.1.2.3.1767225601000000000.5.random",
 ];
 
-/// In each part, the first byte sets the time and the decided messages. A first byte that 3 divides (`0`,
-/// `3`) says that the rest of the part is a header block; otherwise the rest is a reply subject.
+/// The seeds of `ingest`. In each part, the first byte sets the time and the number of decided messages. A
+/// first byte that 3 divides (`0`, `3`) says that the rest of the part is a header block; otherwise the rest
+/// is a reply subject.
 const INGEST: &[&str] = &[
     "0NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 1\r\n\r\n|3NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 2\r\nNats-Batch-Commit: 1\r\n\r\n",
     "0NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 1\r\n\r\n|0NATS/1.0\r\nNats-Batch-Id: b\r\nNats-Batch-Sequence: 1\r\n\r\n|0NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 3\r\n\r\n",
@@ -358,7 +361,7 @@ const RESP: &[&str] = &[
     "!9\r\nERR wrong\r\n|1\r\n+ttl\r\n:3\r\n+value\r\n",
 ];
 
-/// A source, a destination and a subject each.
+/// The seeds of `transform`: a source, a destination and a subject each.
 const TRANSFORMS: &[&str] = &[
     "|prefix.>|foo.bar",
     "foo.*.bar.*.baz|req.$2.{{wildcard(1)}}|foo.A.bar.B.baz",
@@ -369,7 +372,8 @@ const TRANSFORMS: &[&str] = &[
     "*|{{split(1,-)}}.{{split(1,)}}|-abc-def--ghi-",
     "*|{{left(1,2)}}.{{Right(1,3)}}.{{random(6)}}|abc*",
 ];
-/// The seeds of backups: those of real nats-servers, compressed, and a short one in plain bytes.
+/// Returns the seeds of `backup`: compressed backups of real nats-servers, and a short backup in plain
+/// bytes.
 fn backup() -> Vec<Seed> {
     let folder = root().join("crates/tidegate-stream/src/backup/tests");
     let real = ["nats-server-2.12.s2", "nats-server-2.15.s2"].map(|name| {

@@ -70,7 +70,7 @@ pub(crate) fn codec() -> Vec<Seed> {
 /// time in between.
 pub(crate) fn receiver() -> Vec<Seed> {
     let mut all = Vec::new();
-    // The kinds of receivers that the target knows, without their lowest bit: plain, with a session, with
+    // The target knows these kinds of receivers, without their lowest bit: plain, with a session, with
     // checksums.
     for (kind, (name, layout)) in [0, 2, 4].into_iter().zip(LAYOUTS) {
         for when_done in [0, 1] {
