@@ -22,7 +22,8 @@ pub const PING_EVERY: Duration = Duration::from_secs(3);
 /// The time without a byte from the peer after which a node closes an open channel, because the peer or the
 /// network must have failed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// The time that a greeting may take, from the dial or from the end of the TLS handshake on.
+/// The time that a greeting may take, from the dial or from the end of the TLS handshake on, so that a
+/// silent stranger does not hold a connection.
 const GREETING_MAX: Duration = Duration::from_secs(5);
 /// The number of waiting bytes from which on the dialled node queues no further pong: the dialer does not
 /// read then, and pongs would only fill the outbox.
@@ -39,7 +40,8 @@ pub enum ChannelError {
     /// The greeting between the two nodes failed, so the channel was never open.
     #[error(transparent)]
     Greeting(#[from] GreetingError),
-    /// The bytes that this node received from the peer are not a frame.
+    /// The bytes that this node received from the peer are not a frame, so this node cannot find the next
+    /// frame.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The peer sent a frame at the wrong time, or a frame that this kind of channel does not carry: for
@@ -51,10 +53,11 @@ pub enum ChannelError {
     /// The peer sent no byte for longer than `SILENCE_MAX`, so this node counts it as gone.
     #[error("the peer sent nothing for {} seconds", SILENCE_MAX.as_secs())]
     Silent,
-    /// The peer did not complete the TLS handshake in the allowed time.
+    /// The peer did not complete the TLS handshake in the allowed time, so this node gives the connection
+    /// up.
     #[error("the peer completed no TLS handshake within {0:?}")]
     Handshake(Duration),
-    /// The peer did not complete the greeting within `GREETING_MAX`.
+    /// The peer did not complete the greeting within `GREETING_MAX`, so this node gives the connection up.
     #[error("the peer completed no greeting within {} seconds", GREETING_MAX.as_secs())]
     Late,
     /// The peer read no bytes for the write deadline, although bytes waited for it.
@@ -100,7 +103,7 @@ enum State {
     Open(Side, Kind),
 }
 
-/// The state of one connection to or from a peer, see the [module](self).
+/// The state machine of one connection to or from a peer; see the [module](self).
 #[derive(Debug)]
 pub struct Channel {
     state: State,
@@ -288,7 +291,8 @@ impl Channel {
         deaf.map_or(dead, |deaf| dead.min(deaf))
     }
 
-    /// Returns the reason why the channel is over at `now`; `None` if the channel goes on.
+    /// Returns the reason if a deadline of the channel has passed at `now`, so that the node must close the
+    /// channel; `None` if the channel goes on.
     #[must_use]
     pub fn overdue(&self, now: Time) -> Option<ChannelError> {
         if now < self.deadline() {

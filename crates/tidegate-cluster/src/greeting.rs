@@ -24,14 +24,16 @@ pub const TAGS_BYTES_MAX: usize = 2048;
 /// The facts about itself that a node sends in a greeting, by which the peer decides whether to welcome it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Introduction {
-    /// The version of the protocol between nodes that the node speaks.
+    /// The version of the protocol between nodes that the node speaks. A peer of another version refuses the
+    /// node.
     pub version: u16,
     /// True if the introduction opens a Raft channel, false if it opens a channel for routes. Both nodes of
     /// a channel must state the same kind.
     pub raft: bool,
     /// True if the node serves streams; all nodes of a cluster do, or none.
     pub streams: bool,
-    /// True if the node lost its disk, and asks the members for its former place.
+    /// True if the node lost its disk, and asks the members for its former place, so that they admit it
+    /// under a new id.
     pub rejoins: bool,
     /// The number of Raft groups that consist of all nodes of the cluster, as the node's configuration sets
     /// it. It must be equal on all nodes.
@@ -59,7 +61,7 @@ pub struct Introduction {
 }
 
 impl Introduction {
-    /// Returns the kind of channel that this introduction opens.
+    /// Returns the kind of channel that this introduction opens, and so the frames that the channel carries.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self.raft {
@@ -185,7 +187,7 @@ pub trait Judge {
     fn admits(&self, side: Side, theirs: &Introduction) -> Result<(), Refusal>;
 }
 
-/// The reason why a greeting between two nodes failed.
+/// The reason why a greeting between two nodes failed, for the logs of both.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GreetingError {
@@ -226,7 +228,7 @@ pub struct Greeting {
     side: Side,
     kind: Kind,
     nonce: [u8; 32],
-    /// The TLS session in which the greeting takes place; `None` without TLS.
+    /// The TLS session in which the greeting takes place, which the proofs cover; `None` without TLS.
     binding: Option<Binding>,
     /// True if the greeting must take place in a TLS session, because the configuration requires TLS.
     wants_tls: bool,

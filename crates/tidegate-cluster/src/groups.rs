@@ -55,12 +55,12 @@ const TRIPLES: u32 = 0x2000;
 /// node.
 pub const SHARDS_MAX: u32 = 64;
 
-/// A Raft group of a cluster with its members.
+/// A Raft group of a cluster with its members, as every node computes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupOf {
     /// The group's number, by which all nodes know the group.
     pub number: GroupId,
-    /// The ids of the group's members, in ascending order.
+    /// The ids of the nodes that are members of the group, in ascending order.
     pub members: Vec<u64>,
 }
 

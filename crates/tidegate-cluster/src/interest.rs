@@ -44,7 +44,7 @@ struct Want {
     changed: bool,
 }
 
-/// A pattern in the form in which the node announces it to its peers.
+/// A pattern in the form in which the node announces it to its peers, so that they send matching messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InterestUpdate<'a> {
     /// The id that the node gave to the pattern, by which later frames name the pattern.
@@ -52,7 +52,7 @@ pub struct InterestUpdate<'a> {
     /// The number of subscriptions of the node's clients to this pattern, by which peers share out messages
     /// to a queue group.
     pub members: u32,
-    /// The pattern to which the clients subscribe.
+    /// The pattern to which clients of the node subscribe.
     pub pattern: &'a [u8],
     /// The queue group of these subscriptions; `None` for subscriptions outside of queue groups.
     pub queue: Option<&'a [u8]>,

@@ -55,14 +55,14 @@ pub const NAME_BYTES_MAX: usize = 128;
 /// messages do not delay messages of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// The channel carries subscriptions and messages of clients.
+    /// The channel carries subscriptions and messages of clients, and the reports about members.
     Route,
     /// The channel carries the messages of Raft groups, and the data that nodes fetch while they catch up.
     Raft,
 }
 
 impl Kind {
-    /// Both kinds of channels between nodes.
+    /// Both kinds of channels between nodes, for a loop over them.
     pub const ALL: [Self; 2] = [Self::Route, Self::Raft];
 
     /// Returns the index of this kind of channel in a table of both kinds.

@@ -56,12 +56,12 @@ impl Members {
         (names_differ && ids_differ && sound).then_some(Self(all))
     }
 
-    /// Iterates over the members in the order of their names.
+    /// Iterates over the members in the order of their names, which is equal on all nodes.
     pub fn iter(&self) -> impl Iterator<Item = &Member> {
         self.0.iter()
     }
 
-    /// Returns the number of members of the cluster.
+    /// Returns the number of members of the cluster, this node included.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
@@ -181,17 +181,17 @@ pub enum MembersError {
         "the file `members` begins with `{0}`, expected `{TITLE}`: use the version of tidegate that wrote it, or a later one"
     )]
     Version(String),
-    /// The data directory belongs to a node of another cluster.
+    /// The data directory belongs to a node of another cluster, so this node must not use it.
     #[error(
         "the data directory belongs to cluster `{theirs}`, not `{ours}`: use the directory of this cluster's node"
     )]
     Cluster {
         /// The name of the cluster to which the data directory belongs.
         theirs: String,
-        /// The name of the configured cluster.
+        /// The name of the cluster in this node's configuration.
         ours: String,
     },
-    /// The data directory belongs to another node of this cluster.
+    /// The data directory belongs to another node of this cluster, so this node must not use it.
     #[error(
         "the data directory belongs to the node `{theirs}`, not `{ours}`: use this node's directory, or the name it had"
     )]

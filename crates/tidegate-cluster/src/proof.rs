@@ -16,9 +16,9 @@ pub const SECRET_BYTES_MAX: usize = 1024;
 /// of the peer's proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The node that dialled the channel.
+    /// The node that dialled the channel, and sends its proof first.
     Dialer,
-    /// The node that the dialer reached.
+    /// The node that the dialer reached. It sends its proof second.
     Dialled,
 }
 
@@ -36,7 +36,7 @@ impl Side {
 /// Bytes that only the two ends of one TLS session know: keying material exported from the session (RFC 8446,
 /// section 7.5). A proof covers these bytes, so that it holds only in this session.
 pub type Binding = [u8; 32];
-/// The label under which a TLS session exports the [`Binding`].
+/// The label under which a TLS session exports the [`Binding`], so that both ends export equal bytes.
 pub const BINDING_LABEL: &[u8] = b"EXPORTER-tidegate-peer";
 
 /// The cluster's secret, as a key of HMAC, with which nodes make and check proofs. A cluster without a
@@ -45,7 +45,7 @@ pub const BINDING_LABEL: &[u8] = b"EXPORTER-tidegate-peer";
 pub struct Secret(hmac::Key);
 
 impl Secret {
-    /// Creates the secret from the text in the configuration.
+    /// Creates the secret from the text in the configuration, which must be equal on all nodes.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes()))

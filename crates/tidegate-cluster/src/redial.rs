@@ -8,7 +8,8 @@ use tidegate::Time;
 
 use super::Kind;
 
-/// The pause between the first failed dial of a route and the next dial.
+/// The pause between the first failed dial of a route and the next dial: short, because the peer may just be
+/// starting.
 const FIRST: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +95,8 @@ impl Redial {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        // The pause varies from three quarters to five quarters of its length.
+        // The pause varies from three quarters to five quarters of its length, so that two nodes do not dial
+        // in step.
         let pause = pause * 3 / 4 + pause / 2 * (self.random >> 56) as u32 / 256;
         self.routes[route][kind.index()] = Dial::Due(now + pause, failures.saturating_add(1));
     }

@@ -4,11 +4,12 @@
 use super::VERSION;
 use super::wire::Frame;
 
-/// The reason why a node refuses to open a channel with another node.
+/// The reason why a node refuses to open a channel with another node, for the logs of both.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The peer speaks another version of the protocol between nodes.
+    /// The peer speaks another version of the protocol between nodes, so the two could misread each other's
+    /// frames.
     #[error(
         "{theirs} speaks version {version} of the protocol between nodes, `{ours}` (tidegate {}) version {VERSION}: \
          run the same version of tidegate on all nodes of a cluster, and stop them all to change it",
@@ -69,7 +70,8 @@ pub enum Refusal {
         /// The id that the peer stated in its introduction.
         came: u64,
     },
-    /// The cluster has fixed its members, and the peer is none of them.
+    /// The cluster has fixed its members, and the peer is none of them, so it cannot take part in their Raft
+    /// groups.
     #[error("`{name}` is not a member of the cluster: its members are {members}")]
     NotAMember {
         /// The name of the refused peer.

@@ -33,7 +33,7 @@ pub struct Rejoin {
 }
 
 impl Rejoin {
-    /// Creates the state of the node with this name, which lost its disk.
+    /// Creates the state of the node with this name, which lost its disk and knows only its name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {

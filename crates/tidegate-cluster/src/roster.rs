@@ -27,7 +27,7 @@ const LINES_MAX: usize = 64;
 /// The facts that this node states about itself to its peers in greetings.
 #[derive(Clone, Debug)]
 pub struct Me {
-    /// The name of this node's cluster; peers of other clusters are refused.
+    /// The name of this node's cluster. This node refuses peers of other clusters.
     pub cluster: String,
     /// This node's name, by which peers and operators know it.
     pub name: String,
@@ -76,7 +76,7 @@ impl PeerSlot {
         1 << self.0
     }
 
-    /// Returns the slots of the first `len` peers, in order.
+    /// Returns the slots of the first `len` peers, in order, for a loop over them.
     pub fn all(len: usize) -> impl Iterator<Item = Self> {
         (0..len).map(Self::new)
     }
@@ -96,7 +96,8 @@ pub struct Peer {
     pub client_url: String,
     /// The tags that the operator gives the peer, for the placement of streams.
     pub tags: Vec<String>,
-    /// True if the peer lost its disk, and asks the members for its former place.
+    /// True if the peer lost its disk, and asks the members for its former place. This node then reports its
+    /// latest terms to the peer.
     pub rejoins: bool,
     /// For each kind of channel, true while a channel that the peer dialled is open: this node receives
     /// frames on it.

@@ -76,7 +76,7 @@ impl<T> PerGroup<T> {
         Self(Vec::new())
     }
 
-    /// Adds the value of the group in the next free slot.
+    /// Adds the value of the next group: it gets the slot behind those already in the table.
     pub fn push(&mut self, value: T) {
         self.0.push(value);
     }
@@ -109,7 +109,7 @@ impl<T> PerGroup<T> {
         self.0.get_mut(slot.0)
     }
 
-    /// Returns the slots of all groups in the table, in order.
+    /// Returns the slots of all groups in the table, in order, for a loop that changes the table.
     #[inline]
     pub fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<T> {
         GroupSlot::all(self.0.len())

@@ -32,7 +32,8 @@ pub const GREETING_BYTES_MAX: usize = 4096;
 /// The greatest number of bytes of the text in a `Refused` frame, so that the frame fits into a greeting.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// The bytes that a frame has besides its body: length, kind and checksum.
+/// The number of bytes that a frame has besides its body: length, kind and checksum. A node adds them when
+/// it counts what it sends.
 pub const ENVELOPE_BYTES: usize = 9;
 
 const HELLO: u8 = 1;
@@ -74,7 +75,7 @@ pub enum Frame<'a> {
     /// The last frame of a greeting: the dialled node admits the dialer, and proves that it knows the
     /// cluster's secret, too.
     Welcome(&'a [u8; 32]),
-    /// The sender refuses the peer, and then closes the connection.
+    /// The sender refuses the peer, tells it the reason, and then closes the connection.
     Refused {
         /// The number of the refusal, see [`Refusal::code`](crate::refusal::Refusal::code), for programs.
         code: u16,

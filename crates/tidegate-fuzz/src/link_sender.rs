@@ -43,7 +43,7 @@ pub fn run(input: &[u8]) {
                 s.handle_connected(now);
                 connected = true;
             }
-            // The server sends any bytes of the input.
+            // The target sends bytes of the input in place of the server.
             1 if connected => {
                 let (part, rest) = input.split_at(input.len().min(n as usize));
                 input = rest;

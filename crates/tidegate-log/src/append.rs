@@ -85,7 +85,7 @@ impl Now {
 /// caller can wait for the batch and read the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// The log position at which the batch begins.
+    /// The log position at which the batch begins. The callback of the batch gets this position, too.
     pub at: Lsn,
     /// The log position at which the batch ends. The batch is durable once [`Log::durable`] has reached this
     /// position.

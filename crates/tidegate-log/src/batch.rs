@@ -29,7 +29,8 @@ const FLAG_CLOSED: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BatchKind {
     Records,
-    /// The header is a marker: no records follow it, and it says how far the log is durable.
+    /// The header is a marker, with which the writer of an idle log records how far the log is durable. No
+    /// records follow it.
     Marker,
     /// The header is a marker that the writer wrote at the close of the log. From this marker the next
     /// opening knows that the log was closed in order.

@@ -30,7 +30,7 @@ pub(crate) struct Catalog {
     segments: Vec<(u64, u64)>,
 }
 
-/// The reasons why a catalog file cannot be decoded.
+/// The reasons why an opening or a repair cannot decode the catalog file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CatalogError {
     Newer(u32),

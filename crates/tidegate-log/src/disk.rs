@@ -23,7 +23,7 @@ const MODE_FILE: u32 = 0o600;
 const PARTS_MAX: usize = 1024;
 const LOCK: &str = "lock";
 
-/// A directory on a real disk that holds a log.
+/// A directory on a real disk, in which a log keeps its files.
 #[derive(Debug)]
 pub struct Disk {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! The errors of the log, one enum per operation.
+//! The errors that the log returns to its callers, one enum for each operation.
 
 use std::fmt;
 use std::io;
@@ -36,7 +36,7 @@ impl std::error::Error for Failure {
     }
 }
 
-/// The reasons why a log cannot be opened or inspected.
+/// The reasons why an opening or an inspection of a log fails.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -49,7 +49,8 @@ pub enum OpenError {
         /// The format version that the file names, which this crate cannot read.
         version: u32,
     },
-    /// Bytes of the log that were durable are gone or cannot be read.
+    /// Bytes of the log that were durable are gone or unreadable, so an opening would lose acknowledged
+    /// records.
     Damaged(Box<Damage>),
     /// The directory has no log, although the option
     /// [`Options::must_be_there`](crate::Options::must_be_there) requires that it has one.
@@ -109,7 +110,8 @@ impl std::error::Error for OpenError {
 pub enum AppendError {
     /// The batch has no records.
     Empty,
-    /// A record of the batch has kind 255, which is reserved for the log's own placeholders.
+    /// A record of the batch has kind 255, and only the log's own placeholders for lost records may have
+    /// this kind.
     Kind,
     /// The batch has more bytes than one segment of the log can hold, so the log can never accept it.
     TooLarge {
@@ -162,7 +164,7 @@ impl fmt::Display for AppendError {
 
 impl std::error::Error for AppendError {}
 
-/// The reasons why the log cannot return a record.
+/// The reasons why a reader cannot return a record of the log.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -182,7 +184,7 @@ pub enum ReadError {
     },
     /// The record was lost: a repair of the log could not save it, and put a placeholder in its place.
     Lost,
-    /// The operating system failed to read the log's file.
+    /// The operating system returned an error when the reader read the log's file.
     Io(io::Error),
 }
 
@@ -216,11 +218,13 @@ impl std::error::Error for ReadError {
     }
 }
 
-/// The reasons why the log refuses to release a segment.
+/// The reasons why the log refuses to release a segment, by which the caller knows whether to try again
+/// later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The log has no segment with the number that the caller wants to release.
+    /// The log has no segment with the number that the caller wants to release, perhaps because it has
+    /// released the segment before.
     Unknown,
     /// The log still writes to the segment that the caller wants to release, or no record behind that segment
     /// is durable yet.

@@ -15,7 +15,7 @@ use crate::{KIND_LOST, Lsn, OpenError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// The segments of the log that have a readable header, oldest first.
+    /// The segments of the log with a readable header, oldest first, so that a tool can show them.
     pub segments: Vec<SegmentReport>,
     /// The number of spare segments: the log has allocated them ahead, and has not yet written to them.
     pub spares: usize,
@@ -34,7 +34,7 @@ pub struct SegmentReport {
     pub segment: u64,
     /// The log positions that the segment covers, from its first batch to the end of its last batch.
     pub range: Range<Lsn>,
-    /// The number of records in the segment that can be read.
+    /// The number of readable records in the segment.
     pub records: u64,
     /// True if the segment has an intact index, so that an opening need not read all of the segment.
     pub indexed: bool,
@@ -43,7 +43,8 @@ pub struct SegmentReport {
     /// The latest epoch of the segment's batches: the number of times that the log had been opened when it
     /// last wrote to this segment.
     pub epoch: u32,
-    /// The records that the segment holds of each group, by the group's number.
+    /// The counts of the segment's records for each group, by the group's number, so that a tool can show
+    /// which group keeps the segment.
     pub groups: BTreeMap<u32, GroupReport>,
     /// The number of bytes of placeholder records in the segment. A repair of the log put them in place of
     /// lost records.
@@ -57,7 +58,7 @@ pub struct SegmentReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupReport {
-    /// The number of the group's records in the segment.
+    /// The number of records that the group has in the segment.
     pub records: u64,
     /// The total length of the payloads of the group's records in the segment, in bytes.
     pub bytes: u64,

@@ -31,7 +31,8 @@ struct Waiting {
 /// The next step that the controller's decision asks of the log thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// The log thread must write and sync this many of the waiting batches, the oldest first.
+    /// The log thread must now write and sync this many of the waiting batches, the oldest first, with one
+    /// sync.
     Take(usize),
     /// The log thread must wait until a batch arrives, at most until this time, and then poll again: the
     /// controller holds the waiting batches back so that more can join them.

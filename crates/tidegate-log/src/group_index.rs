@@ -18,7 +18,7 @@ pub struct GroupIndex {
 }
 
 impl GroupIndex {
-    /// Creates a group index that has no record yet.
+    /// Creates an empty group index, to which the caller adds the records of a group.
     #[must_use]
     pub const fn new() -> Self {
         Self {

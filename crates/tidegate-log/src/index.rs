@@ -49,7 +49,8 @@ pub struct RecordInfo {
     /// The Raft term in which the group made the record. The appending caller chose the term; the log only
     /// stores it.
     pub term: u64,
-    /// The length of the record's payload in bytes.
+    /// The length of the record's payload in bytes. With it, [`Reader::read`](crate::Reader::read) needs
+    /// only one read of the disk.
     pub len: u32,
 }
 
@@ -103,7 +104,8 @@ impl Expected {
     }
 }
 
-/// Builds the index of the segment to which the log is writing, one entry for each record.
+/// Builds the index of the segment to which the log is writing, one entry for each record, until the writer
+/// seals the segment with it.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexBuilder {
     bytes: Vec<u8>,

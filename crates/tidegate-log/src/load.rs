@@ -21,9 +21,10 @@ use crate::{Lsn, OpenError};
 /// The damage that an opening or an inspection found in a log. A damaged log does not open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// True if the catalog, which lists the segments, cannot be read or is gone.
+    /// True if the catalog is gone or unreadable, so that missing segments may go unnoticed.
     pub catalog: bool,
-    /// The damaged segments of the log, in the order of their numbers.
+    /// The damaged segments of the log, in the order of their numbers, with the lost positions as far as
+    /// they are known.
     pub segments: Vec<SegmentDamage>,
 }
 
@@ -45,9 +46,9 @@ pub struct SegmentDamage {
 pub enum DamageKind {
     /// The segment's file is gone.
     Missing,
-    /// The header of the segment, in the first page of its file, cannot be read.
+    /// The header of the segment, in the first page of its file, is unreadable.
     Header,
-    /// Batches of the segment that were durable cannot be read.
+    /// Some durable batches of the segment are unreadable.
     Batches,
     /// The segment's file is shorter than at its creation: durable batches may have stood in the missing
     /// part.
@@ -89,7 +90,7 @@ pub(crate) struct Found {
 /// The state of a segment's file, as its header shows it.
 pub(crate) enum State {
     Missing,
-    /// The file is that of a spare segment: the log never wrote to it.
+    /// The file belongs to a spare segment: the log has allocated it, and never wrote to it.
     Spare,
     BadHeader(Arc<dyn StorageFile>),
     Used(SegmentHeader, Arc<dyn StorageFile>),
@@ -219,7 +220,7 @@ pub(crate) enum Follows {
     /// A later segment exists, but the log may have released segments before it. So its beginning does not
     /// show where the present segment ends.
     Something,
-    /// The next segment begins at this position, directly behind the present one.
+    /// The next segment begins at this position, so the present segment must end there.
     At(Lsn),
 }
 

@@ -27,7 +27,7 @@ pub struct SegmentInfo {
     pub segment: u64,
     /// The log positions of the durable part of the segment, from the segment's beginning.
     pub range: Range<Lsn>,
-    /// The number of durable records in the segment.
+    /// The number of durable records in the segment, which readers can read.
     pub records: u64,
     /// True if the segment is full and the log is durable beyond it, so that it can be released.
     pub sealed: bool,
@@ -35,7 +35,8 @@ pub struct SegmentInfo {
     pub file_bytes: u64,
 }
 
-/// The counters of a log since this process opened the log, and the present state of its appends.
+/// The counters of a log since this process opened the log, and the present state of its appends, for
+/// monitoring.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -82,7 +83,8 @@ impl Log {
         Self { shared }
     }
 
-    /// Returns the position up to which the log is durable. The position never goes back.
+    /// Returns the position up to which the log is durable, and up to which callers may acknowledge and
+    /// read. The position never goes back.
     #[must_use]
     pub fn durable(&self) -> Lsn {
         self.shared.durable()
@@ -110,7 +112,7 @@ impl Log {
         self.shared.failure().cloned()
     }
 
-    /// Returns a reader, which reads records of this log by position.
+    /// Returns a reader of this log, with which the caller reads durable records by their positions.
     #[must_use]
     pub fn reader(&self) -> Reader {
         Reader::new(Arc::clone(&self.shared))

@@ -1,4 +1,5 @@
-//! The type [`Lsn`]: a position in the log, as the number of bytes of batches before it.
+//! The type [`Lsn`] of positions in the log. A position counts the bytes of batches before it, so that it
+//! names a record for the log's whole life.
 
 use std::fmt;
 
@@ -13,7 +14,8 @@ impl Lsn {
     /// The log position of the first byte of the first batch that a log ever wrote.
     pub const ZERO: Self = Self(0);
 
-    /// Returns the log position that is `at` bytes behind the log's first byte.
+    /// Returns the log position that is `at` bytes behind the log's first byte, for callers that have stored
+    /// a position as a number.
     #[must_use]
     pub const fn new(at: u64) -> Self {
         Self(at)
@@ -32,7 +34,8 @@ impl Lsn {
         Self(self.0.saturating_add(bytes))
     }
 
-    /// Returns the number of bytes from `earlier` to this position; 0 if `earlier` is not before it.
+    /// Returns the number of bytes from `earlier` to this position: the growth of the log. Returns 0 if
+    /// `earlier` is not before this position.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

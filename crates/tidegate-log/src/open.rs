@@ -28,7 +28,7 @@ use crate::storage::{Storage, StorageFile, read_all};
 use crate::writer::Writer;
 use crate::{Log, Lsn, OpenError, Options};
 
-/// An open log, and the report of its opening.
+/// The result of an opening: the handles of the open log, and the report.
 pub struct Opened {
     /// The log's appender: the caller appends batches through it.
     pub appender: Appender,
@@ -38,7 +38,7 @@ pub struct Opened {
     pub recovery: Recovery,
 }
 
-/// The report of an opening: the state in which the opening found the log.
+/// The report of an opening: the state in which the opening found the log, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
@@ -51,7 +51,7 @@ pub struct Recovery {
     pub end: Lsn,
     /// The number of records that the opening found in the log, for the operator's report.
     pub records: u64,
-    /// The number of segments with batches that the opening found in the log.
+    /// The number of segments with batches that the opening found in the log, for the operator's report.
     pub segments: usize,
     /// The number of segments that the opening had to read from end to end, because they have no intact
     /// index. It explains a slow opening.
@@ -70,7 +70,8 @@ struct Tail {
     room: u64,
 }
 
-/// The segments of the log, as the opening loaded them from their files.
+/// The segments of the log, as the opening loaded them from their files, from which it assembles the open
+/// log.
 struct Loaded {
     segments: Vec<Arc<Segment>>,
     tail: Option<Tail>,

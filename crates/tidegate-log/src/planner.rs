@@ -17,7 +17,7 @@ pub(crate) struct Planner {
     /// The number of the segment that the planner uses when the current one is full. Later segments have the
     /// next higher numbers.
     following: u64,
-    /// The bytes of batches that each later segment can hold in all.
+    /// The bytes of batches that each later segment can hold in all, and so the greatest length of a batch.
     room_following: u64,
 }
 

@@ -26,20 +26,20 @@ pub struct Reader {
     shared: Arc<Shared>,
 }
 
-/// Consecutive records of one segment, the result of a [scan](Reader::scan).
+/// The result of a [scan](Reader::scan): consecutive records of one segment, and the place to continue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
     /// The records with their positions. The scan leaves out records that a repair of the log could not
     /// save.
     pub records: Vec<(Lsn, Record)>,
-    /// The log position at which the next scan must continue.
+    /// The log position at which the next scan continues, behind these records.
     pub next: Lsn,
 }
 
-/// The result of a [check](Reader::check) of a part of the log for damage.
+/// The result of a [check](Reader::check) of a part of the log for damage, and the place to continue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// The log position at which the next check must continue.
+    /// The log position at which the next check continues, behind the checked part.
     pub next: Lsn,
     /// The ranges of log positions that the check could not read. After a check that found damage, the list
     /// covers the whole segment, and the next check continues behind that segment.

@@ -68,7 +68,8 @@ impl Seed {
         Self(crc32c::crc32c_append(crc, &segment.to_le_bytes()))
     }
 
-    /// Returns the initial value for the CRC of the record or batch header at log position `at`.
+    /// Returns the initial value for the CRC of the record or batch header at log position `at`, so that the
+    /// CRC matches only there.
     pub(crate) fn at(self, at: Lsn) -> u32 {
         crc32c::crc32c_append(self.0, &at.get().to_le_bytes())
     }

@@ -29,7 +29,7 @@ use crate::{KIND_LOST, Lsn};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Every batch of the log is whole, and no newer bytes follow the last batch.
+    /// Every batch of the log is whole, and no newer bytes follow the last batch, so no record is lost.
     Clean,
     /// A crash interrupted the write of the last batches, which the log never reported as durable. The
     /// recovery cuts them off.
@@ -52,9 +52,10 @@ pub enum Verdict {
     /// Bytes of the log that were durable cannot be read, so acknowledged records are lost. The log does not
     /// open.
     Damaged {
-        /// The first log position that cannot be read.
+        /// The first unreadable log position: the scan stopped there.
         from: Lsn,
-        /// The log position up to which the log was durable.
+        /// The log position up to which the log was durable, as headers or the next segment show. Records up
+        /// to there may be lost.
         durable: Lsn,
     },
 }
@@ -85,7 +86,7 @@ pub(crate) struct SegmentBytes<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// The result of the scan of a segment's bytes.
+/// The result of the scan of a segment's bytes, from which an opening knows where the log ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scanned {
     /// The log position at which the scan stopped: the end of the last of the whole batches at the segment's
@@ -353,7 +354,8 @@ pub(crate) struct Region {
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// A piece of a damaged region: a readable record, or a lost part between two log positions.
+/// A piece of a damaged region: a readable record, which a repair keeps, or a lost part between two log
+/// positions.
 #[derive(Debug)]
 pub(crate) enum Piece {
     Kept(RecordInfo),

@@ -44,7 +44,7 @@ pub struct Repaired {
     pub removed: Vec<u64>,
 }
 
-/// The reasons why a repair failed.
+/// The reasons why a repair failed, so that the log still does not open.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RepairError {

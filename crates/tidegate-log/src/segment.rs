@@ -56,7 +56,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) bytes: u64,
 }
 
-/// The reasons why a segment's header cannot be decoded.
+/// The reasons why an opening cannot decode a segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
     /// The log never wrote a header to the segment's file.

@@ -89,7 +89,8 @@ pub(crate) struct Counters {
 
 pub(crate) struct Shared {
     pub(crate) storage: Arc<dyn Storage>,
-    /// The table of the log's segments, by the log position at which each begins.
+    /// The table of the log's segments, by the log position at which each begins, so that a reader finds the
+    /// segment of a position.
     pub(crate) segments: RwLock<BTreeMap<Lsn, Arc<Segment>>>,
     pub(crate) spares: Mutex<VecDeque<Spare>>,
     /// The highest number of an allocated segment: the appender may place batches into segments up to this

@@ -54,7 +54,8 @@ struct State {
     crashed: Option<CrashedWrite>,
 }
 
-/// A write that a simulated crash interrupted: its file, its offset and its bytes.
+/// A write that a simulated crash interrupted: its file, its offset and its bytes, of which a test may let
+/// some reach the disk.
 #[derive(Clone)]
 struct CrashedWrite {
     inode: usize,
@@ -75,7 +76,7 @@ struct Inode {
 /// imitate slow and fast disks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
-    /// The virtual time that each sync takes, in nanoseconds.
+    /// The virtual time that each sync of a file takes, in nanoseconds.
     pub sync_ns: u64,
     /// The virtual time that each KiB of a write takes, in nanoseconds.
     pub kib_ns: u64,
@@ -91,12 +92,12 @@ pub struct SimCounts {
     pub bytes: u64,
     /// The number of syncs that made the content of a file durable.
     pub syncs: u64,
-    /// The number of syncs that made the file names durable.
+    /// The number of syncs that made changes of file names durable.
     pub name_syncs: u64,
 }
 
 impl SimDisk {
-    /// Creates an empty disk that never becomes full.
+    /// Creates an empty simulated disk for a test. The disk has no bound on its space.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -107,7 +108,7 @@ impl SimDisk {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the counters of the simulated disk since its creation.
+    /// Returns the counters of the simulated disk since its creation, for a test to compare.
     #[must_use]
     pub fn counts(&self) -> SimCounts {
         self.state().counts

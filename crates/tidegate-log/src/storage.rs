@@ -127,7 +127,7 @@ pub(crate) fn read_around(file: &dyn StorageFile) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Reads all bytes of a file. Fails if the disk cannot read a part.
+/// Reads all bytes of a file, for a caller that needs the whole file. Fails if the disk cannot read a part.
 pub(crate) fn read_all(file: &dyn StorageFile) -> io::Result<Vec<u8>> {
     let bytes = usize::try_from(file.bytes()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut all = vec![0; bytes];

@@ -7,9 +7,9 @@ use super::op::text;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// The client closed the connection.
+    /// The client closed the connection, so the server has nothing to report.
     ClientClosed,
-    /// The client's input does not follow the NATS protocol.
+    /// The client's input does not follow the NATS protocol, so the server cannot find the next operation.
     ParseError,
     /// A control line of the client is longer than the configured limit on control lines.
     ControlLine,
@@ -23,12 +23,12 @@ pub enum CloseReason {
     Protocol,
     /// The TLS handshake failed, or the client did not attempt it.
     Tls,
-    /// The server already has its configured maximum of connections.
+    /// The server already has its configured maximum of connections, so it refuses this one.
     MaxConnections,
     /// The server refuses the TLS connection, because it has already accepted as many new TLS connections in
     /// this second as its configuration allows.
     Throttled,
-    /// The client did not answer the server's PINGs.
+    /// The client did not answer the server's PINGs, so the server counts the client as gone.
     Stale,
     /// The client does not read its messages: more bytes wait for the client than the server allows.
     SlowPending,

@@ -43,13 +43,13 @@ pub struct Info {
     pub client_id: u64,
     /// The client's IP address as the server sees it, so that the client knows how it is reached.
     pub client_ip: String,
-    /// True if the client must present credentials.
+    /// True if the client must present credentials in its CONNECT.
     #[serde(skip_serializing_if = "is_false")]
     pub auth_required: bool,
     /// True if the client must begin the TLS handshake after this INFO.
     #[serde(skip_serializing_if = "is_false")]
     pub tls_required: bool,
-    /// True if the client must present a certificate in the TLS handshake.
+    /// True if the client must present a certificate in the TLS handshake, by which the server verifies it.
     #[serde(skip_serializing_if = "is_false")]
     pub tls_verify: bool,
     /// True if the client may begin a TLS handshake after this INFO.
@@ -106,7 +106,7 @@ pub struct Connect {
     /// True if the server delivers the client's own messages to the client's matching subscriptions.
     #[serde(deserialize_with = "true_if_null")]
     pub echo: bool,
-    /// True if the client can read messages with headers.
+    /// True if the client can read messages with headers. For other clients, the server removes the headers.
     #[serde(deserialize_with = "default_if_null")]
     pub headers: bool,
     /// True if the server must answer a request that reaches no subscription with a *no responders* status.

@@ -88,9 +88,9 @@ const SHARED_BYTES_MIN: usize = 128;
 /// allocation.
 #[derive(Debug, Default)]
 pub struct Delivery {
-    /// The start of the operation: `MSG <subject> ` or `HMSG <subject> `
+    /// The start of the operation, equal for all receivers: `MSG <subject> ` or `HMSG <subject> `
     head: Vec<u8>,
-    /// The rest of the control line, behind the sid: ` [reply ][#headers ]#total␍␊`
+    /// The rest of the control line behind the sid, equal for all receivers: ` [reply ][#headers ]#total␍␊`
     tail: Vec<u8>,
     digits: Digits,
     /// The headers and the payload in one buffer that outboxes share; `None` until a receiver with a backlog

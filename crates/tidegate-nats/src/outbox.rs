@@ -38,7 +38,8 @@ pub struct Outbox {
 #[derive(Debug, Default)]
 struct Chunk {
     own: Vec<u8>,
-    /// The shared payloads in order, each with the number of `own` bytes that come before it.
+    /// The shared payloads in order, each with the number of `own` bytes that come before it, so that a
+    /// write puts both together in order.
     shared: VecDeque<(usize, Bytes)>,
 }
 

@@ -15,13 +15,13 @@ const VERB_BYTES_MAX: usize = 8;
 /// The limits on the operations that a client sends, which bound the server's read buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseLimits {
-    /// The greatest length in bytes of a control line, without its verb.
+    /// The greatest length in bytes of a control line, without its verb; the parser refuses longer lines.
     pub control_line_bytes_max: usize,
     /// The greatest number of bytes that the headers and the payload of one message may take together.
     pub payload_bytes_max: usize,
 }
 
-/// One operation that a client sends.
+/// One operation that a client sends, in slices of the read buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op<'a> {
     /// `CONNECT {json}`: the client states its options and credentials. The variant holds the JSON document.
@@ -34,12 +34,12 @@ pub enum Op<'a> {
         subject: &'a [u8],
         /// The queue group that the client joins; `None` if the operation names none.
         queue: Option<&'a [u8]>,
-        /// The name (sid) that the client gives its new subscription.
+        /// The name (sid) that the client gives its new subscription. Deliveries carry this name.
         sid: &'a [u8],
     },
     /// `UNSUB sid [max]`: the client ends a subscription, now or after a number of messages.
     Unsubscribe {
-        /// The name (sid) that the client gave the subscription.
+        /// The name (sid) by which the client knows the subscription.
         sid: &'a [u8],
         /// The total number of messages after which the subscription ends; 0 ends it now.
         max: u64,
@@ -71,7 +71,7 @@ impl<'a> Publish<'a> {
         self.header_block().len() + self.payload.len()
     }
 
-    /// Returns the message's header block; empty for a `PUB`.
+    /// Returns the message's header block, for a delivery; empty for a `PUB`.
     #[must_use]
     pub const fn header_block(&self) -> &'a [u8] {
         match self.headers {
@@ -89,10 +89,12 @@ pub enum ParseError {
     /// The verb is unknown, the arguments are wrong, or no line end follows the payload's stated size.
     #[error("unknown protocol operation: expected CONNECT, PUB, HPUB, SUB, UNSUB, PING or PONG")]
     Operation,
-    /// A control line is longer than [`ParseLimits::control_line_bytes_max`].
+    /// A control line is longer than [`ParseLimits::control_line_bytes_max`], so the server would have to
+    /// buffer too much.
     #[error("control line too long: raise max_control_line, or use shorter subjects")]
     ControlLine,
-    /// A message is larger than [`ParseLimits::payload_bytes_max`].
+    /// A message is larger than [`ParseLimits::payload_bytes_max`], so the server does not buffer its
+    /// payload.
     #[error("payload too large: raise max_payload, or send less")]
     Payload,
 }

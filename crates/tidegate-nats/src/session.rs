@@ -31,7 +31,8 @@ use crate::collections::ByteMap;
 /// The time that a client has to read the last bytes of a closing connection, such as an `-ERR`.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// The action that one operation of a client requires of the node.
+/// The action that one operation of a client requires of the node, because it concerns more than this
+/// session.
 #[derive(Debug)]
 pub enum Action<'a> {
     /// The session waits for more bytes from the client, or for the node's answer to [`Action::Verify`].
@@ -63,12 +64,12 @@ pub enum Action<'a> {
     /// The node checks the client's password against a bcrypt hash on another thread, because that is slow,
     /// then calls [`Session::handle_verified`].
     Verify {
-        /// The password that the client sent.
+        /// The password that the client sent in its CONNECT.
         password: String,
         /// The configured bcrypt hash, which the password must match.
         hash: Arc<str>,
     },
-    /// The node closes the client's connection.
+    /// The node must close the client's connection, for this reason.
     Close(CloseReason),
 }
 
@@ -106,21 +107,23 @@ pub struct Session {
     pub cid: u64,
     /// The client's address, for monitoring and logs.
     pub address: SocketAddr,
-    /// The time at which the server accepted the connection.
+    /// The time at which the server accepted the connection, for monitoring.
     pub since: Time,
     /// The time at which bytes last arrived from the client. The next PING depends on it.
     pub active: Time,
-    /// The options and facts that the client stated in its CONNECT.
+    /// The options and facts that the client stated in its CONNECT, which the session and the node obey.
     pub options: Connect,
     /// The numbers of messages and bytes that the connection has carried so far, for monitoring.
     pub traffic: Traffic,
-    /// The bytes that wait to be written to the client.
+    /// The bytes that the node still has to write to the client.
     pub out: Outbox,
-    /// The client's subscriptions, by the names (sids) that the client gave them.
+    /// The client's subscriptions, by the names (sids) that the client gave them, so that an UNSUB finds
+    /// them.
     pub subs: ByteMap<SubKey>,
     /// True if TLS protects the connection, for monitoring.
     pub secured: bool,
-    /// True once the server has admitted the client by its CONNECT.
+    /// True once the server has admitted the client by its CONNECT. A second CONNECT does not count as a
+    /// login.
     pub admitted: bool,
     user: Option<Arc<User>>,
     /// True from the admission of the client by its CONNECT until the node has learned of the admission.
@@ -317,7 +320,8 @@ impl Session {
         }
     }
 
-    /// Returns the time at which the node must call [`Session::handle_timeout`].
+    /// Returns the time at which the node must call [`Session::handle_timeout`], so that it can arm its
+    /// timer.
     #[must_use]
     pub fn deadline(&self, settings: &SessionSettings) -> Time {
         let mut at = self.due;
@@ -349,7 +353,8 @@ impl Session {
         self.phase == Phase::Closing
     }
 
-    /// Returns whether the server has admitted the client and the connection is not closing.
+    /// Returns whether the session handles all operations: the server has admitted the client, and the
+    /// connection is not closing.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open
@@ -392,7 +397,8 @@ impl Session {
         }
     }
 
-    /// Returns the permissions of the client's user; `None` allows everything.
+    /// Returns the permissions of the client's user, for checks of subscriptions and deliveries; `None`
+    /// allows everything.
     #[must_use]
     pub fn permissions(&self) -> Option<&Permissions> {
         self.user.as_ref().and_then(|u| u.permissions.as_ref())

@@ -17,7 +17,7 @@ pub struct SessionSettings {
     pub max_payload: usize,
     /// True if clients may send messages with headers.
     pub headers: bool,
-    /// The greatest length in bytes of a control line, without its verb.
+    /// The greatest length in bytes of a control line, without its verb; a longer line ends the connection.
     pub max_control_line: usize,
     /// The time without input from a client after which the server sends the client a PING.
     pub ping_interval: Duration,
@@ -137,7 +137,7 @@ pub struct User {
 }
 
 impl User {
-    /// Creates the user that stands for all clients with the token.
+    /// Creates the user as which the server treats all clients with the token.
     fn of_token(token: &Secret) -> Self {
         Self {
             name: String::new(),
@@ -168,7 +168,7 @@ pub enum Credentials {
     Hashed {
         /// The user that the client named, or the user of the token.
         user: Arc<User>,
-        /// The password or token that the client sent.
+        /// The password or token that the client sent in its CONNECT.
         password: String,
         /// The configured bcrypt hash, which the password or token must match.
         hash: Arc<str>,
@@ -271,17 +271,17 @@ impl SessionSettings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
-    /// The token is empty.
+    /// The token is empty, so it would keep no client out.
     #[error(
         "the token is empty, so it is no credential: give one (--auth, TIDEGATE_AUTH, authorization.token), or leave it out"
     )]
     Token,
-    /// The name of a configured user is empty.
+    /// The name of a configured user is empty, so no client could name the user.
     #[error(
         "the name of a user is empty, so it is no credential: give one (--user, authorization.user), or leave the user out"
     )]
     Name,
-    /// The password of the user with this name is empty.
+    /// The password of the user with this name is empty, so it would keep no client out.
     #[error(
         "the password of the user `{0}` is empty, so it is no credential: give one (--pass, TIDEGATE_PASS, authorization.password), or leave the user out"
     )]

@@ -49,7 +49,7 @@ pub struct Matches {
 pub struct Lent {
     /// The cell of the cache from which the result comes; `None` if the result is not cached.
     slot: Option<usize>,
-    /// The subscriptions that match the looked-up subject.
+    /// The subscriptions that match the looked-up subject, to which the caller delivers.
     pub matches: Matches,
 }
 
@@ -83,7 +83,8 @@ impl Matches {
         (0..self.ends.len()).map(|at| self.group(at))
     }
 
-    /// Iterates over all subscriptions that match the subject, first those outside of queue groups.
+    /// Iterates over all subscriptions that match the subject: first those outside of queue groups, then the
+    /// members of queue groups.
     pub fn iter(&self) -> impl Iterator<Item = SubKey> {
         self.plain.iter().chain(&self.members).copied()
     }
@@ -114,7 +115,7 @@ impl Matches {
         }
     }
 
-    /// Returns whether no subscription matches the subject.
+    /// Returns whether no subscription matches the subject, so that a message has no receiver.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.plain.is_empty() && self.members.is_empty()
@@ -158,7 +159,7 @@ impl Matches {
 /// The counts of a sublist, for monitoring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SublistStats {
-    /// The number of current subscriptions.
+    /// The number of subscriptions that the sublist has now.
     pub len: usize,
     /// The number of subscriptions that the sublist has ever added.
     pub inserts: u64,
@@ -198,9 +199,10 @@ struct TrieNode {
     /// The child nodes by literal token; `None` for a trie node without such children, because most trie
     /// nodes have none.
     children: Option<Box<ByteMap<u32>>>,
-    /// The child node for the token `*`; `NONE` if the trie node has no such child.
+    /// The child node for the token `*`, which matches any one token; `NONE` if no pattern continues so.
     any: u32,
-    /// The child node for the token `>`; `NONE` if the trie node has no such child.
+    /// The child node for the token `>`, which matches all further tokens; `NONE` if no pattern continues
+    /// so.
     rest: u32,
     plain: Vec<SubKey>,
     groups: Vec<Group>,
@@ -296,7 +298,8 @@ struct Place {
     /// The index of the subscription's queue group in the trie node; `NONE` for a subscription outside of
     /// queue groups.
     group: u32,
-    /// The index of the subscription's key in the key list of the trie node or of the queue group.
+    /// The index of the subscription's key in the key list of the trie node or of the queue group, so that a
+    /// removal needs no search.
     at: u32,
 }
 
@@ -400,7 +403,8 @@ impl Sublist {
         place
     }
 
-    /// Removes the subscription `key`, which the caller added with this `pattern`.
+    /// Removes the subscription `key` from the trie. The caller must give the `pattern` with which it added
+    /// the subscription.
     pub fn remove(&mut self, pattern: &[u8], key: SubKey) {
         self.forget(pattern);
         let free = Place {
@@ -537,7 +541,7 @@ impl Sublist {
         found.plain.first().copied()
     }
 
-    /// Returns the counts of the sublist: its subscriptions, changes and lookups.
+    /// Returns the counts of the sublist, for monitoring: its subscriptions, changes and lookups.
     #[must_use]
     pub const fn stats(&self) -> SublistStats {
         self.stats

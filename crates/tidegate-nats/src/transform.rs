@@ -46,10 +46,10 @@ pub enum TransformError {
     /// The destination has an empty token, a token behind `>`, or white space outside a function.
     #[error("invalid mapping destination: invalid transform{}", of(.0))]
     Destination(String),
-    /// The destination is longer than [`TRANSFORMED_BYTES_MAX`].
+    /// The destination is longer than [`TRANSFORMED_BYTES_MAX`], so the server refuses it.
     #[error("invalid mapping destination: {bytes} bytes, expected at most {max}")]
     TooLong {
-        /// The length of the destination in bytes.
+        /// The length of the refused destination in bytes.
         bytes: usize,
         /// The greatest length that the server accepts: [`TRANSFORMED_BYTES_MAX`].
         max: usize,

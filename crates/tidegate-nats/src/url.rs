@@ -6,12 +6,12 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EscapeError {
-    /// Two hexadecimal digits do not follow a percent sign.
+    /// A percent sign lacks the two hexadecimal digits behind it, so it stands for no byte.
     #[error(
         "the credentials have a `%` without two hexadecimal digits behind it: write a percent sign as %25"
     )]
     Malformed,
-    /// The decoded bytes are not UTF-8.
+    /// The decoded bytes are not UTF-8, so they cannot be the text of a credential.
     #[error("the credentials have escapes that are not UTF-8")]
     Text,
 }

@@ -74,7 +74,7 @@ impl<V> ByteMap<V> {
     }
 }
 
-/// An iterator over the values of a [`ByteMap`] that takes them out of the map.
+/// An iterator that takes the values out of a [`ByteMap`], and frees the map's memory part by part.
 #[derive(Debug)]
 pub struct IntoValues<V>(table::IntoIter<(Box<[u8]>, V)>);
 

@@ -52,7 +52,7 @@ impl<T> ChunkedSlab<T> {
         self.len == 0
     }
 
-    /// Adds an item and returns its key.
+    /// Adds an item and returns its key, with which the caller finds the item later.
     pub fn insert(&mut self, item: T) -> usize {
         let at = self.open.first().copied().unwrap_or_else(|| {
             self.chunks.push(Chunk {

@@ -150,7 +150,8 @@ impl<T> Table<T> {
             items: moved,
             depth: depth + 1,
         });
-        // The new part gets all directory entries that agree with its items' hashes in `depth + 1` bits.
+        // The new part gets all directory entries that agree with the hashes of its items in `depth + 1`
+        // bits, so that lookups find its items.
         let first = bits(hash) & (bit - 1) | bit;
         for slot in (first..self.directory.len()).step_by(2 * bit) {
             self.directory[slot] = new;

@@ -80,13 +80,13 @@ enum Phase {
 /// The state in a fetched checkpoint, for which the taker fetches the messages that this member's log lacks.
 #[derive(Debug)]
 struct Coming {
-    /// The last entry that the fetched state includes.
+    /// The last entry that the fetched state includes. The member continues behind it.
     entry: EntryId,
     streams: Streams,
     /// The stream and the number of the message that the taker examines next: it asks for the message if
     /// this member's log lacks it.
     cursor: (StreamNumber, StreamSeq),
-    /// True once the taker has examined all messages of the fetched state.
+    /// True once the taker has examined all messages of the fetched state, so that none is missing any more.
     through: bool,
     /// The number of messages that the taker has fetched for this state, for the report of the catch-up.
     fetched: u64,
@@ -95,7 +95,7 @@ struct Coming {
 }
 
 impl Taker {
-    /// Creates a taker that sends its questions to member `from`, the leader.
+    /// Creates a taker that fetches the state from member `from`, the leader.
     #[must_use]
     pub const fn new(from: u64) -> Self {
         Self {
@@ -108,7 +108,8 @@ impl Taker {
         }
     }
 
-    /// Makes the taker send all further questions to member `from`, which has the state, too.
+    /// Makes the taker send all further questions to member `from`, another member with the state, for
+    /// instance after a change of leader.
     pub fn ask(&mut self, from: u64) {
         if std::mem::replace(&mut self.from, from) != from {
             self.asked = None;

@@ -21,14 +21,14 @@ use crate::replica::Index;
 /// A question of a member that catches up, to another member that has the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// The question for a part of a checkpoint.
+    /// The question for a part of a checkpoint, with which a catch-up begins.
     State {
         /// The index of the last entry in the wanted checkpoint; [`Index::ZERO`] for the newest checkpoint.
         index: Index,
         /// The offset in the checkpoint at which the wanted part begins, in bytes.
         offset: u64,
     },
-    /// The question for messages of a stream, by their numbers.
+    /// The question for messages of a stream, by their numbers, that the asking member's log lacks.
     Messages {
         /// The index of an entry that the asked member must have applied before it answers: only then does
         /// the asked member know which messages exist.
@@ -49,7 +49,8 @@ pub enum Answer {
     State {
         /// The index of the last entry in the checkpoint from which this part comes.
         index: Index,
-        /// The offset in the checkpoint at which this part begins, in bytes.
+        /// The offset in the checkpoint at which this part begins, in bytes. The taker compares it with its
+        /// question.
         offset: u64,
         /// The length of the whole checkpoint in bytes; 0 if the asked member has no such checkpoint.
         total: u64,
@@ -80,7 +81,7 @@ pub enum Frame {
     Answer(Answer),
 }
 
-/// The error for bytes that are neither a question nor an answer of the catch-up protocol.
+/// The error for bytes of a peer that are neither a question nor an answer of the catch-up protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a question or answer of a node that catches up: {what}")]
 pub struct WireError {
@@ -172,7 +173,7 @@ impl MessagesEncoder {
         self.0.len()
     }
 
-    /// Returns whether the answer has no message so far.
+    /// Returns whether the giver has added no message to the answer so far.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.len() == Self::NEXT + 8

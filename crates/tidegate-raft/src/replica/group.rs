@@ -58,7 +58,7 @@ const IN_FLIGHT_MAX: usize = 64;
 /// The options with which a node opens its membership in a group.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
-    /// The number of the group in the log that all groups of the node share.
+    /// The number of the group, which its records carry in the log that all groups of the node share.
     pub group: GroupId,
     /// The id of this member in the group; never 0, because Raft uses 0 for "no member".
     pub id: u64,
@@ -102,7 +102,8 @@ pub struct Restored {
     pub installed: bool,
 }
 
-/// An entry of a group that the log held at the start of the node.
+/// An entry of a group that the log held at the start of the node, which the member must still commit or
+/// replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedEntry {
     /// The entry's index: its number in the group's log.
@@ -122,7 +123,8 @@ pub struct Batch {
     /// The number that Raft gave to the batch. This member reports the number to Raft once the batch is
     /// durable; 0 if Raft does not wait for the batch.
     number: u64,
-    /// The records of the batch, in the order in which the log must have them.
+    /// The records of the batch, in the order in which the log must have them, because later ones override
+    /// earlier ones.
     pub records: Vec<Record>,
     /// The number of callers that wait for the entries in the batch. The log's controller uses the number to
     /// decide about the sync.
@@ -157,7 +159,7 @@ pub struct Committed {
 }
 
 impl LoggedEntry {
-    /// Returns the id of the logged entry: its index and its term.
+    /// Returns the id of the logged entry, which identifies it in the group: its index and its term.
     #[must_use]
     pub const fn id(&self) -> EntryId {
         EntryId {
@@ -168,7 +170,7 @@ impl LoggedEntry {
 }
 
 impl Committed {
-    /// Returns the id of the committed entry: its index and its term.
+    /// Returns the id of the committed entry, which identifies it in the group: its index and its term.
     #[must_use]
     pub const fn id(&self) -> EntryId {
         EntryId {
@@ -230,7 +232,8 @@ pub struct Group {
     /// taken them to apply.
     proposed: VecDeque<Waiting>,
     uncommitted_bytes: u64,
-    /// The term that this member leads; `None` if it does not lead.
+    /// The term in which this member leads; `None` if it does not lead. From it the member notices that it
+    /// has begun or ceased to lead.
     leads: Option<Term>,
     /// The number of callers that wait for newly proposed entries, which Raft has not yet returned in a
     /// batch.
@@ -427,7 +430,8 @@ impl Group {
         Index::new(self.raft.raft.raft_log.last_index())
     }
 
-    /// Returns the index of the last entry that this member knows as committed.
+    /// Returns the index of the last entry that this member knows as committed: entries up to it can never
+    /// change.
     #[must_use]
     pub fn committed_index(&self) -> Index {
         Index::new(self.raft.raft.raft_log.committed)

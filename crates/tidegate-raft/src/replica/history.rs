@@ -12,7 +12,8 @@ use tidegate_log::Lsn;
 
 use super::id::{EntryId, Index, Term};
 
-/// The history keeps the position of one entry in each stretch of the log of this many bytes.
+/// The history keeps the position of one entry in each stretch of the log of this many bytes, so that it
+/// needs little memory and a read stays short.
 const STRIDE_BYTES: u64 = 64 << 10;
 /// The greatest number of positions that the history keeps, enough for 4 GiB of log. Beyond that the history
 /// drops every second position.
@@ -23,7 +24,7 @@ const POINTS_MAX: usize = 1 << 16;
 pub struct Point {
     /// The entry's index.
     pub index: Index,
-    /// The log position of the entry's record.
+    /// The log position of the entry's record, at which the store can begin to read.
     pub lsn: Lsn,
 }
 
@@ -38,9 +39,10 @@ struct Run {
 /// entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// The id of the entry before the first entry of the history.
+    /// The id of the entry before the first entry of the history. Its term is known although the entry is
+    /// gone.
     before: EntryId,
-    /// The index of the last entry that the history has.
+    /// The index of the last entry that the history has. The next pushed entry follows it.
     last: Index,
     /// The entries with a known log position, by index; the positions grow, too. The first of them is the
     /// first entry of the history.

@@ -41,7 +41,7 @@ impl Index {
         Self(self.0 - 1)
     }
 
-    /// Returns the index that is higher than this one by this many entries.
+    /// Returns the index that lies this many entries behind this one in the group's log.
     #[inline]
     #[must_use]
     pub const fn after(self, entries: u64) -> Self {
@@ -56,7 +56,7 @@ impl Index {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns all indices from this one to `last`, both included.
+    /// Returns all indices from this one to `last`, both included, for a loop over entries.
     #[inline]
     pub fn to(self, last: Self) -> impl DoubleEndedIterator<Item = Self> {
         (self.0..=last.0).map(Self)
@@ -69,7 +69,8 @@ impl fmt::Display for Index {
     }
 }
 
-/// The number of a period of leadership in Raft. Each term has at most one leader.
+/// The number of a period of leadership in Raft, by which members recognize outdated leaders. Each term has
+/// at most one leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(u64);
 

@@ -27,7 +27,8 @@ impl Outbox {
         self.sending.extend(messages);
     }
 
-    /// Holds messages to other members back until the batch with Raft's number `number` is durable.
+    /// Holds messages to other members back until the batch with Raft's number `number` is durable, because
+    /// they promise its contents.
     pub(super) fn hold(&mut self, number: u64, mut messages: Vec<Message>) {
         // While a batch waits for space in the log, heartbeats keep arriving. The member holds the answer to
         // only one heartbeat of a leader, the oldest, so that the outbox does not grow.

@@ -49,7 +49,8 @@ pub const KIND_LAST: u8 = KIND_FETCHED;
 pub struct HardState {
     /// The highest term that the member has known. The member ignores messages of lower terms.
     pub term: Term,
-    /// The id of the candidate for which the member voted in this term; 0 if it has not voted.
+    /// The id of the candidate for which the member voted in this term; 0 if it has not voted. The member
+    /// votes only once in a term.
     pub vote: u64,
 }
 

@@ -20,10 +20,10 @@ const NUMBER_MAX: u64 = 1 << 60;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// The message belongs to a group that has no member on this node.
+    /// The message belongs to a group of which this node is no member.
     #[error("a message for group {group}, and this node is no member of that group")]
     WrongGroup {
-        /// The number of the group to which the message belongs.
+        /// The number of the group that the message names.
         group: GroupId,
     },
     /// The message names another member as its receiver.
@@ -34,7 +34,7 @@ pub enum StepError {
         /// The id of the receiver that the message names.
         to: u64,
     },
-    /// The sender that the message names is no other member of the group.
+    /// The message names a sender that is no other member of the group.
     #[error(
         "a message names {from:x} as its sender, and that is no other member of the group: check the routes in the nodes' configuration"
     )]
@@ -54,13 +54,13 @@ pub enum StepError {
     Forgotten {
         /// The index up to which this member has acknowledged entries, as the leader knows it.
         acknowledged: Index,
-        /// The index of the last entry in this member's log.
+        /// The index of the last entry in this member's log: the entries behind it are lost.
         last: Index,
     },
     /// The message contradicts itself or this member's log, so no correct member sends it.
     #[error("a message that contradicts itself or this member's log: {what}")]
     Impossible {
-        /// A text that names the contradiction in the message.
+        /// A text that names the contradiction in the message, for the log of the node.
         what: &'static str,
     },
     /// Too many bytes of this group's entries wait for the log, so this member takes no more entries for
@@ -131,7 +131,8 @@ pub(super) fn check(
             let of = message.get_snapshot().get_metadata();
             let sound =
                 (1..=NUMBER_MAX).contains(&of.index) && (1..=message.term).contains(&of.term);
-            // The log returns term 0 for an entry that it does not have, such as a compacted entry.
+            // The log returns term 0 for an entry that it does not have, such as a compacted entry, and the
+            // check cannot compare then.
             let contradicts = of.index <= log.committed
                 && log
                     .term(of.index)

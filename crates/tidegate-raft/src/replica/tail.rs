@@ -27,7 +27,7 @@ const WAITING_MAX: usize = 16;
 
 struct Cached {
     id: EntryId,
-    /// The log position of the entry's record; `None` until the log has accepted the record.
+    /// The log position of the entry's record, for readers; `None` until the log has accepted the record.
     lsn: Option<Lsn>,
     data: Bytes,
 }
@@ -43,7 +43,7 @@ pub(super) struct Tail {
     history: History,
     /// The id of the last applied entry. This member can give another member the state as of this entry.
     applied: EntryId,
-    /// The member's term and vote, with which Raft starts.
+    /// The member's term and vote, with which the crate `raft` starts.
     hard_state: HardState,
     commit: Index,
     voters: Vec<u64>,
@@ -101,7 +101,8 @@ impl Tail {
         }
     }
 
-    /// Returns the index of the last entry that the caller has applied.
+    /// Returns the index of the last entry that the caller has applied: the tail may drop the entries up to
+    /// it.
     pub(super) const fn applied_index(&self) -> Index {
         self.applied.index
     }
@@ -110,7 +111,7 @@ impl Tail {
         self.before.index.after(self.entries.len() as u64)
     }
 
-    /// Adds an entry that Raft created to the tail, in place of all entries from its index on.
+    /// Adds an entry that Raft created or received to the tail, in place of all entries from its index on.
     pub(super) fn push(&mut self, id: EntryId, data: Bytes) {
         while self.last() >= id.index {
             let gone = self.entries.pop_back();

@@ -56,10 +56,10 @@ const KINDS: [MessageType; 10] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The message has a kind that members never send.
+    /// The message has a kind that members never send, so the format has no number for it.
     #[error("a message of a kind that members do not send")]
     Kind,
-    /// The message has more entries or bytes than the format allows.
+    /// The message has more entries or bytes than the format allows, so the other member would refuse it.
     #[error(
         "a message of {bytes} bytes with {entries} entries: at most {MESSAGE_BYTES_MAX} and {ENTRIES_MAX} are sent"
     )]
@@ -78,7 +78,7 @@ pub enum DecodeError {
     /// The message is cut off, or differs from the bytes that the sender wrote.
     #[error("a message that is cut off or damaged: close the connection and connect again")]
     Damaged,
-    /// A newer version of this program wrote the message.
+    /// A newer version of this program wrote the message, so this program cannot know its format.
     #[error(
         "a message of version {version}, this program reads {VERSION}: use the same version on all nodes"
     )]
@@ -90,7 +90,7 @@ pub enum DecodeError {
     /// message.
     #[error("a message of another node has contradictory fields: {what}")]
     Meaningless {
-        /// A text that names the contradiction in the message.
+        /// A text that names the contradiction in the message, for the log of the node.
         what: &'static str,
     },
 }

@@ -32,12 +32,12 @@ use crate::replica::{CatchUp, EntryId, records};
 /// yet durable.
 const UNDURABLE_MAX: usize = 1 << 16;
 
-/// A message that this member has fetched from another member during a catch-up.
+/// A message that this member has fetched from another member, and that the store must append to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
     /// The id of the stream to which the fetched message belongs.
     pub stream: StreamNumber,
-    /// The number of the fetched message in its stream.
+    /// The number of the fetched message in its stream: with the stream's id, it identifies the message.
     pub seq: StreamSeq,
     /// The message in the form of an entry that holds only this message, as [`Store::read_alone`] of the
     /// other member returned it.
@@ -60,7 +60,8 @@ pub enum InstallError {
     Busy,
 }
 
-/// The progress of a group's catch-up; see the [module](self).
+/// The progress of a group's catch-up, from the first fetched message to the takeover; see the
+/// [module](self).
 #[derive(Default)]
 pub(super) struct CatchingUp {
     /// The position of the log's end at which the catch-up began; `None` without a catch-up. During a
@@ -85,7 +86,8 @@ struct Install {
 }
 
 impl CatchingUp {
-    /// Returns whether the store must keep all segments because of this catch-up.
+    /// Returns whether the store must keep all segments because of this catch-up: they may hold fetched
+    /// messages.
     pub(super) const fn holds(&self) -> bool {
         self.begun.is_some() || self.install.is_some()
     }

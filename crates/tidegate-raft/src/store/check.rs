@@ -18,7 +18,7 @@ use super::open::{REPAIRED_FILE, has_unfinished_repair, has_version, read_file};
 use super::seen::Seen;
 use crate::replica::records::KIND_LAST;
 
-/// The name of the file that holds a node's identity in its cluster.
+/// The name of the file that holds a node's identity in its cluster, which the check reads.
 pub const MEMBERS_FILE: &str = "members";
 
 /// A finished checkpoint file in a data directory, for the report of a check.
@@ -26,7 +26,7 @@ pub const MEMBERS_FILE: &str = "members";
 pub struct CheckpointFile {
     /// The name of the checkpoint's file in the data directory.
     pub name: String,
-    /// The group to which the state in the checkpoint belongs.
+    /// The number of the group to which the state in the checkpoint belongs.
     pub group: GroupId,
     /// The length of the checkpoint's file in bytes.
     pub bytes: u64,
@@ -41,7 +41,8 @@ pub struct Check {
     checkpoints: Vec<CheckpointFile>,
     /// The reasons to refuse the directory that the check has found without reading the log.
     faults: Vec<OpenError>,
-    /// The nodes of the cluster; `None` for a node that runs alone.
+    /// The nodes of the cluster, from which the check knows the members of each group; `None` for a node
+    /// without a cluster.
     members: Option<Members>,
     was_opened: bool,
     repaired: bool,
@@ -234,7 +235,8 @@ impl Check {
             };
             let lacks = || !self.is_alone(group) && (!seen.missing().is_empty() || seen.lost());
             let fault = fault.or_else(|| lacks().then(OpenError::lacks_entries));
-            // All groups share the log, so the same fault often shows in several of them.
+            // All groups share the log, so a fault often shows in several of them. The check lists each text
+            // once.
             let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
             faults.extend(fault.filter(|fault| !texts.contains(&fault.to_string())));
         }

@@ -30,7 +30,7 @@ const END: usize = 16;
 /// The header of a checkpoint: all fields that the store needs before it reads the state of the streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The id of the last entry that the checkpoint's state includes.
+    /// The id of the last entry that the checkpoint's state includes. A node continues behind it.
     pub entry: EntryId,
     /// The member's term and vote at the time of the checkpoint. They count if the log has released their
     /// records.
@@ -43,7 +43,7 @@ pub struct Header {
     pub live: Vec<(u64, u64)>,
 }
 
-/// The reason why the store cannot decode bytes as a checkpoint.
+/// The reason why the store cannot use a checkpoint's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CheckpointError {

@@ -135,7 +135,7 @@ const JOBS_MAX: usize = 2;
 /// Keeps the checkpoints of a group and runs the thread that writes them; see the [module](self).
 pub(super) struct Checkpoints {
     naming: Naming,
-    /// The durable checkpoints of the group that exist, oldest first.
+    /// The durable checkpoints of the group that exist, oldest first: at most two.
     kept: Vec<Kept>,
     writing: bool,
     /// The header of a begun checkpoint, until the caller hands in the state for it.
@@ -200,7 +200,8 @@ impl Checkpoints {
         })
     }
 
-    /// Returns the durable checkpoints of the group that exist, oldest first.
+    /// Returns the durable checkpoints of the group that exist, oldest first, so that the store knows which
+    /// records a start needs.
     pub(super) fn kept(&self) -> &[Kept] {
         &self.kept
     }
@@ -415,7 +416,7 @@ pub(super) fn look(storage: &dyn Storage, naming: Naming) -> Result<Vec<Kept>, O
     Ok(found)
 }
 
-/// Reads an intact checkpoint from its file, and returns its header and its state.
+/// Reads an intact checkpoint from its file at a start, and returns its header and its state.
 pub(super) fn load(storage: &dyn Storage, kept: &Kept) -> Result<(Header, Bytes), OpenError> {
     let bytes = Bytes::from(read(storage, &kept.file)?);
     match checkpoint::decode(&bytes) {

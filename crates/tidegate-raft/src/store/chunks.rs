@@ -27,7 +27,7 @@ pub(super) struct Wanted {
     pub(super) bytes: usize,
 }
 
-/// The result of the search for a record in the cache.
+/// The result of the search for a record in the cache: the record, or the read that the caller must start.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// The cache has the record, with this payload. If the reader has passed half of the stretch, the result

@@ -33,14 +33,15 @@ const UNDURABLE_MAX: usize = 4096;
 pub struct LyingIn {
     /// The slot of the group to which the question goes.
     pub at: GroupSlot,
-    /// The range of log positions in which the records of the messages begin.
+    /// The range of log positions to which the question refers: the segment under compaction.
     pub lsns: Range<u64>,
     /// The stream and the number of the first message for which the question asks. The question covers all
     /// messages from this message on.
     pub from: (StreamNumber, StreamSeq),
 }
 
-/// The progress of the compaction of one segment, see the [module](self).
+/// The progress of the compaction of one segment: the messages still to copy, and the copies not yet
+/// durable; see the [module](self).
 #[derive(Default)]
 pub(super) struct Compaction {
     segment: Option<Range<Lsn>>,

@@ -7,16 +7,16 @@ use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::members::MembersError;
 use tidegate_log::{AppendError, Failure, Lsn};
 
-/// The reason why the store cannot open a data directory.
+/// The reason why the store refuses to open a data directory, or cannot open it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process holds the lock of the data directory.
+    /// Another process holds the lock of the data directory, because a server or a tool is using it.
     #[error(
         "the data directory is in use: stop the process that has it, or choose another directory"
     )]
     InUse,
-    /// A newer version of this program wrote the data directory.
+    /// A newer version of this program wrote the data directory, in a format that this version cannot read.
     #[error(
         "the data directory has format {version}, this version reads up to {}: use the version that wrote it, or a later one",
         super::VERSION
@@ -25,7 +25,8 @@ pub enum OpenError {
         /// The version of the format that the data directory names, which this program cannot read.
         version: u32,
     },
-    /// A newer version of this program wrote one of the files in the directory.
+    /// A newer version of this program wrote one of the files in the directory, in a format that this
+    /// version cannot read.
     #[error(
         "the file `{file}` of the data directory has format {version}, this version reads up to {reads}: \
          use the version that wrote it, or a later one"
@@ -33,12 +34,12 @@ pub enum OpenError {
     NewerFile {
         /// The name of the file in the data directory.
         file: String,
-        /// The version of the format that the file names.
+        /// The version of the format that the file names, which this program cannot read.
         version: u32,
         /// The newest version of the format that this program reads.
         reads: u32,
     },
-    /// A newer version of this program wrote a record of the log.
+    /// A newer version of this program wrote a record of the log, so this version would lose its content.
     #[error(
         "the log has a record of kind {kind} at {at}, this version reads up to {}: \
          use the version that wrote it, or a later one",
@@ -63,7 +64,8 @@ pub enum OpenError {
     /// The store cannot open the log.
     #[error("{0}")]
     Log(#[from] tidegate_log::OpenError),
-    /// The log has records of a group of which this node, as configured, is no member.
+    /// The log has records of a group of which this node, as configured, is no member, so the configuration
+    /// has changed.
     #[error(
         "the log has records of group {group}, of which this node is no member as it is configured: use the configuration it had, \
          its cluster and `shards`"
@@ -72,10 +74,10 @@ pub enum OpenError {
         /// The number of the group that the configuration does not give to this node.
         group: GroupId,
     },
-    /// Bytes that this node has acknowledged are gone or unreadable.
+    /// Bytes that this node has acknowledged are gone or unreadable. The text says which.
     #[error("{0}: restore the data directory from a copy")]
     Damaged(String),
-    /// The operating system refused an operation on the data directory.
+    /// The operating system refused an operation on the data directory, so the store cannot open it.
     #[error("{doing}: {error}")]
     Io {
         /// The operation on the data directory that the operating system refused.

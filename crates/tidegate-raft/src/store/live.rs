@@ -29,7 +29,8 @@ pub struct Live {
     /// The live bytes that streams have removed since the store last reviewed the segments for release and
     /// compaction.
     removed_bytes: u64,
-    /// True if a segment has lost its last live byte since the store last reviewed the segments.
+    /// True if a segment has lost its last live byte since the store last reviewed the segments, so that the
+    /// store may release it.
     emptied: bool,
     /// The messages that the store has subtracted in parts since the last [`take_reclaimed`], which a
     /// simulation counts.
@@ -80,7 +81,8 @@ impl Live {
         self.segments.remove(&base);
     }
 
-    /// Adds a message of `bytes` bytes at this place to the live bytes of its segment.
+    /// Adds a message of `bytes` bytes at this place to the live bytes of its segment, because its stream
+    /// has stored the message.
     pub fn stored(&mut self, place: Place, bytes: u32) {
         self.enter(place.lsn);
         self.last.1 += u64::from(bytes) + RELOCATED_OVERHEAD;

@@ -29,7 +29,7 @@ pub struct Missing {
     pub entries: Vec<Range<Index>>,
 }
 
-/// The messages that one stream has lost.
+/// The messages that one stream has lost, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingIn {
     /// The name of the stream that has lost messages.

@@ -110,7 +110,7 @@ pub enum Due {
 pub struct Relocated {
     /// The id of the stream that holds the copied message.
     pub stream: StreamNumber,
-    /// The number of the copied message in its stream.
+    /// The number of the copied message in its stream: with the stream's id, it identifies the message.
     pub seq: StreamSeq,
     /// The place of the copy in the log, at which readers find the message from now on.
     pub place: Place,
@@ -139,7 +139,8 @@ pub struct Store {
     second_write: Option<SecondWrite>,
     compaction: Compaction,
     scrub: Scrub,
-    /// The number of the log's segment to which the store appended its last batch.
+    /// The number of the log's segment to which the store appended its last batch. By it the store notices
+    /// that a new segment begins.
     segment: u64,
     /// The log position at the end of the last appended batch. The next batch begins there.
     end: Lsn,
@@ -422,13 +423,13 @@ impl Store {
         &self.members[at].group
     }
 
-    /// Returns the number of groups of which this node is a member.
+    /// Returns the number of groups of which this node is a member, and so of slots.
     #[must_use]
     pub const fn groups_len(&self) -> usize {
         self.members.len()
     }
 
-    /// Returns the slots of all groups of this node, in order.
+    /// Returns the slots of all groups of this node, in order, for a loop over the groups.
     pub fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<> {
         self.members.slots()
     }
@@ -507,7 +508,8 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// Returns the log position behind the record of a committed entry.
+/// Returns the log position behind the record of a committed entry, at which a checkpoint that includes the
+/// entry ends.
 fn behind(entry: &Committed) -> Lsn {
     let record = records::entry(ALL, EntryId::ZERO, entry.data.clone());
     entry.lsn.after(record.stored_bytes())

@@ -54,7 +54,8 @@ use crate::replica::{Committed, EntryId, Group, GroupOptions, Index, LoggedEntry
 /// store has opened the directory before, so that the log must exist.
 pub const VERSION_FILE: &str = "version";
 const VERSION_NEW: &str = "version-new";
-/// The name of the file in which a repair lists the parts of the log that it has given up.
+/// The name of the file in which a repair lists the parts of the log that it has given up, so that a start
+/// does not count them as damage.
 pub const REPAIRED_FILE: &str = "repaired";
 /// The last line of the file [`REPAIRED_FILE`] once the repair has ended. Without this line, the repair was
 /// interrupted.
@@ -97,7 +98,8 @@ pub struct Options {
     /// The greatest number of bytes of applied entries that each group keeps in memory, for followers and
     /// readers.
     pub tail_bytes_max: u64,
-    /// The greatest number of bytes of log that the store keeps in its cache for readers of messages.
+    /// The greatest number of bytes of log that the store keeps in its cache for readers of messages, to
+    /// bound its memory.
     pub read_bytes_max: usize,
     /// The least number of bytes by which the log grows between two checkpoints of a group. More frequent
     /// checkpoints cost writes, and rarer ones a longer replay at a start.
@@ -365,13 +367,13 @@ impl Opening {
         &self.opened.recovery
     }
 
-    /// Returns the number of groups of which this node is a member.
+    /// Returns the number of groups of which this node is a member, and so of slots.
     #[must_use]
     pub const fn groups_len(&self) -> usize {
         self.found.len()
     }
 
-    /// Returns the slots of all groups of this node, in order.
+    /// Returns the slots of all groups of this node, in order, for a loop over the groups.
     pub fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<> {
         self.found.slots()
     }
@@ -531,7 +533,7 @@ impl Found {
     }
 }
 
-/// The progress of a group during the replay of the log.
+/// The progress of a group during the replay of the log, from which the opening builds the member.
 struct Replayed {
     found: Found,
     /// True if this node is the only member of the group, so that every durable entry is committed.

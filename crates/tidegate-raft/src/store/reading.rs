@@ -14,7 +14,8 @@ use super::Waker;
 use super::chunks::{Chunks, Found, Wanted};
 use super::worker::{By, Worker};
 
-/// The greatest number of requests for stretches of the log that may wait for the reading thread.
+/// The greatest number of requests for stretches of the log that may wait for the reading thread, so that a
+/// slow disk does not pile up work.
 const ASKED_MAX: usize = 64;
 /// The greatest number of positions of failed reads that this module remembers. The module remembers a
 /// position until a caller asks for the record again.
@@ -42,7 +43,7 @@ pub enum Fetch {
     Damaged,
 }
 
-/// The answer to a caller that asks for the bytes of a message without starting a read.
+/// The answer to a caller that asks for the bytes of a message without a read of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peeked {
     /// The bytes of the message if they are in memory. Otherwise the result of an earlier failed read, or

@@ -25,7 +25,8 @@ const LED_ELSEWHERE_SHARE: u64 = 2;
 /// An upper bound on the bytes of log that an entry takes in a batch of its own besides the entry's bytes.
 const ENTRY_OVERHEAD_BYTES: u64 = 256;
 
-/// The answer to the question whether the log has room for an entry.
+/// The answer to the question whether the log has room for an entry, by which the store accepts or refuses
+/// the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     /// The log has room for the entry, and keeps the reserve free.

@@ -52,7 +52,7 @@ struct Plan {
     period: Duration,
     /// The number that chooses the segment with which the scrub begins; `None` once the scrub has begun.
     seed: Option<u64>,
-    /// The log position from which the scrub reads its next part.
+    /// The log position from which the scrub reads its next part: the end of the previous part.
     at: Lsn,
     next: Time,
     rounds: u64,
@@ -61,7 +61,7 @@ struct Plan {
 /// Runs the scrub with its reading thread; see the [module](self).
 pub(super) struct Scrub {
     plan: Plan,
-    /// True while the scrub's thread reads a part of the log.
+    /// True while the scrub's thread reads a part of the log, so that the scrub asks for no other part.
     reading: bool,
     found: VecDeque<Range<Lsn>>,
     /// The log position behind the last damaged range that the scrub has found since the start of the
@@ -73,7 +73,7 @@ pub(super) struct Scrub {
 }
 
 impl Scrub {
-    /// Starts the reading thread of the scrub. A `period` of zero turns the scrub off.
+    /// Starts the scrub and its reading thread. A `period` of zero turns the scrub off.
     pub(super) fn start(
         by: By,
         reader: Reader,
@@ -199,7 +199,7 @@ impl Store {
         self.scrub.found.pop_front()
     }
 
-    /// Returns the counts of the scrub's work since the start of the process.
+    /// Returns the counts of the scrub's work since the start of the process, for monitoring.
     #[must_use]
     pub const fn scrubbed(&self) -> Scrubbed {
         Scrubbed {

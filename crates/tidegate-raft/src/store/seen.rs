@@ -13,7 +13,7 @@ use crate::replica::records::{
 };
 use crate::replica::{EntryId, History, Index, Point, Term};
 
-/// The summary of a group's records in the log; see the [module](self).
+/// Summarizes a group's records in the log for the replay; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Seen {
     /// The number of the group: the summary ignores records of other groups.

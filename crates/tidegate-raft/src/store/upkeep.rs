@@ -37,10 +37,11 @@ const LOOKS_PER_CHECKPOINT: u32 = 8;
 /// the files may exceed the quota by this many bytes.
 const QUOTA_STEP_BYTES: u64 = 1 << 20;
 
-/// The answer of the store to the question whether it has space for more messages.
+/// The answer of the store to the question whether it has space for more messages, by which streams accept
+/// or refuse messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Space {
-    /// The store has space for more messages.
+    /// The store has space for more messages, so streams accept all operations.
     #[default]
     Free,
     /// The disk is full, or the store's files are at their quota. The streams refuse new messages, and accept
@@ -325,7 +326,8 @@ impl Store {
         }
     }
 
-    /// Returns the log position before which a start of the node needs no record of any group.
+    /// Returns the log position before which a start of the node needs no record of any group, so that the
+    /// store may release segments before it.
     fn bound(&self) -> Lsn {
         let bounds = self.members.iter().map(|m| self.bound_of(m));
         bounds.min().unwrap_or(Lsn::ZERO)

@@ -30,7 +30,8 @@ pub struct CatchUp {
 }
 
 impl CatchUp {
-    /// Returns the id of the entry that the fetched state must include.
+    /// Returns the id of the entry that the fetched state must include: the member's own log cannot lead up
+    /// to this entry.
     #[must_use]
     pub const fn id(&self) -> EntryId {
         EntryId {
@@ -46,7 +47,7 @@ impl CatchUp {
 #[error("this member has the entries up to that state: apply them instead")]
 pub struct Unneeded;
 
-/// The progress of a takeover of another member's state.
+/// The progress of a takeover of another member's state, which decides what this member may do meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Installing {
     /// The store is writing the checkpoint of the fetched state, which ends with this entry.

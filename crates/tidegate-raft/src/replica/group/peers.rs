@@ -21,7 +21,7 @@ const GAVE_WAY_MAX: u32 = 5;
 /// member refuses further entries of a leader, to bound its memory.
 const OUTGOING_BYTES_MAX: u64 = 64 << 20;
 
-/// The role of a member of a Raft group in its present term.
+/// The role of a member of a Raft group in its present term, for monitoring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The member leads the group: it takes proposals and sends entries.
@@ -56,10 +56,10 @@ pub enum TransferError {
     /// This member does not lead its group, so it has no leadership to hand over.
     #[error("this node does not lead its group: ask the leader")]
     NotLeader,
-    /// The member that should lead next is this member itself, or is no member of the group.
+    /// The caller names this member itself as the next leader, or a node that is no member of the group.
     #[error("{to:x} is no other member of the group")]
     Unknown {
-        /// The id of the member that should lead next.
+        /// The id that the caller gave for the next leader.
         to: u64,
     },
 }
@@ -202,7 +202,7 @@ impl Group {
         }
     }
 
-    /// Returns the ids of the group's voters, in ascending order.
+    /// Returns the ids of all members that vote in the group, in ascending order.
     #[must_use]
     pub fn voters(&self) -> &[u64] {
         &self.options.voters
