@@ -97,7 +97,7 @@ pub struct Peer {
     /// The tags that the operator gives the peer, for the placement of streams.
     pub tags: Vec<String>,
     /// True if the peer lost its disk, and asks the members for its former place. This node then reports its
-    /// latest terms to the peer.
+    /// latest term to the peer.
     pub rejoins: bool,
     /// For each kind of channel, true while a channel that the peer dialled is open: this node receives
     /// frames on it.

@@ -32,8 +32,8 @@ pub const GREETING_BYTES_MAX: usize = 4096;
 /// The greatest number of bytes of the text in a `Refused` frame, so that the frame fits into a greeting.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// The number of bytes that a frame has besides its body: length, kind and checksum. A node adds them when
-/// it counts what it sends.
+/// The number of bytes that a frame has besides its body: length, kind and checksum. A node counts them,
+/// too, when it counts the bytes of its frames.
 pub const ENVELOPE_BYTES: usize = 9;
 
 const HELLO: u8 = 1;

@@ -132,7 +132,8 @@ impl Appender {
     /// want to know this before they build the batch. The answer holds until the next append, unless the log
     /// fails.
     ///
-    /// # Errors Returns the error with which [`append`](Self::append) would refuse the batch.
+    /// # Errors
+    /// Returns the error with which [`append`](Self::append) would refuse the batch.
     pub fn check(&self, bytes: u64) -> Result<(), AppendError> {
         self.place(&mut self.planner.clone(), bytes).map(drop)
     }
@@ -312,7 +313,8 @@ impl Appender {
     /// threads. Another process can open the directory once every [`Log`] and [`Reader`](crate::Reader) is
     /// dropped, too.
     ///
-    /// # Errors Returns the failure if a write or a sync of the log failed, before or during the close.
+    /// # Errors
+    /// Returns the failure if a write or a sync of the log failed, before or during the close.
     pub fn close(mut self) -> Result<(), Failure> {
         self.end();
         self.shared.failure().map_or(Ok(()), |f| Err(f.clone()))

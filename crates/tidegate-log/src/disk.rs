@@ -34,7 +34,8 @@ pub struct Disk {
 impl Disk {
     /// Opens the directory at `path` for a log, and durably creates the directory if it does not exist.
     ///
-    /// # Errors Returns the system's error if it cannot create or open the directory.
+    /// # Errors
+    /// Returns the system's error if the system cannot open the directory or create its files.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_path_buf();
         make(&path)?;
@@ -43,7 +44,8 @@ impl Disk {
 
     /// Opens the existing directory at `path`, for a caller that must not create a directory.
     ///
-    /// # Errors Returns the system's error if it cannot create or open the directory.
+    /// # Errors
+    /// Returns the system's error if the system cannot open the directory or create its files.
     pub fn existing(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::at(path.as_ref().to_path_buf())
     }

@@ -93,7 +93,8 @@ impl Log {
     /// Blocks until everything in the log before `lsn` is durable, but at most until `deadline`, or without a
     /// limit if `deadline` is `None`. Returns true if it is durable, and false if the deadline passed first.
     ///
-    /// # Errors Returns the failure if the log failed before `lsn` became durable.
+    /// # Errors
+    /// Returns the failure if the log failed before `lsn` became durable.
     pub fn wait_durable(&self, lsn: Lsn, deadline: Option<Instant>) -> Result<bool, Failure> {
         let shared = &self.shared;
         let done = || shared.durable() >= lsn || shared.failure().is_some();
@@ -154,8 +155,9 @@ impl Log {
     /// The newest segment with durable records always stays, because the next opening continues at the
     /// positions behind it.
     ///
-    /// # Errors See [`ReleaseError`]: the log has no segment of this number, the segment is not sealed, or
-    /// the log is not durable behind the segment yet.
+    /// # Errors
+    /// See [`ReleaseError`]: the log has no segment of this number, the segment is not sealed, or the log is
+    /// not durable behind the segment yet.
     pub fn release(&self, segment: u64) -> Result<(), ReleaseError> {
         let infos = self.segments();
         let info = infos.iter().find(|s| s.segment == segment);

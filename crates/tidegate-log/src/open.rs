@@ -86,8 +86,9 @@ impl Log {
     /// The opening cuts off a batch that a crash left half written at the end; [`Recovery::verdict`] reports
     /// that. If durable bytes are damaged, the opening cuts nothing off and fails.
     ///
-    /// # Errors See [`OpenError`]. After an error because the log is in use, newer, gone or damaged, the log
-    /// is unchanged.
+    /// # Errors
+    /// See [`OpenError`]. After an error because the log is in use, newer, gone or damaged, the log is
+    /// unchanged.
     pub fn open(
         storage: Arc<dyn Storage>,
         options: Options,

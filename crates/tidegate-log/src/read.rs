@@ -86,8 +86,9 @@ impl Reader {
     /// `from` as the next position. If the log has released `from`, continues at the first segment behind
     /// it.
     ///
-    /// # Errors See [`ReadError`]. Damage is an error only if the first record is damaged; otherwise the
-    /// chunk ends before the damage.
+    /// # Errors
+    /// See [`ReadError`]. Damage is an error only if the first record is damaged; otherwise the chunk ends
+    /// before the damage.
     pub fn scan(&self, from: Lsn, bytes: usize) -> Result<Chunk, ReadError> {
         let found = self.shared.segment_of(from).filter(|s| from < s.end());
         let Some(segment) = found.or_else(|| self.shared.segment_from(from)) else {
@@ -128,8 +129,9 @@ impl Reader {
     /// each segment, this function asks the system to drop its cache of the file, so that the reads reach
     /// the disk.
     ///
-    /// # Errors Fails if the log has released the segment, or if its length cannot be read. Damage is not an
-    /// error, nor is a failed read: the result lists the damaged positions.
+    /// # Errors
+    /// Fails if the log has released the segment, or if its length cannot be read. Damage is not an error,
+    /// nor is a failed read: the result lists the damaged positions.
     pub fn check(&self, from: Lsn, bytes: usize) -> Result<Checked, ReadError> {
         let segment = self.shared.segment_of(from).filter(|s| from < s.end());
         let segment = segment.ok_or(ReadError::Released)?;
@@ -156,8 +158,9 @@ impl Reader {
     /// segment is intact. Unlike [`check`](Self::check), takes memory for the whole segment, because the
     /// damage must be told from intact batches around it.
     ///
-    /// # Errors Fails if the log has released the segment, or if its length cannot be read. Bytes that the
-    /// system fails to read count as damaged.
+    /// # Errors
+    /// Fails if the log has released the segment, or if its length cannot be read. Bytes that the system
+    /// fails to read count as damaged.
     pub fn scrub(&self, segment: u64) -> Result<Vec<Range<Lsn>>, ReadError> {
         let segment = self
             .shared

@@ -99,7 +99,8 @@ impl std::error::Error for RepairError {
 /// Repairs the damaged log in `storage` so that it opens. Copies each damaged file to `quarantine` before it
 /// changes anything in that file.
 ///
-/// # Errors See [`RepairError`]. After an interruption, the caller can run the repair again.
+/// # Errors
+/// See [`RepairError`]. After an interruption, the caller can run the repair again.
 pub fn repair(storage: &dyn Storage, quarantine: &dyn Storage) -> Result<Repaired, RepairError> {
     let io = RepairError::io;
     if !storage.lock().map_err(io("locking the log's directory"))? {

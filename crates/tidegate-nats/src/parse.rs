@@ -113,8 +113,9 @@ impl Parser {
     /// The caller must pass a `buf` that starts where the last operation ended. While the parser returns
     /// `None`, the caller may only append to `buf`.
     ///
-    /// # Errors See [`ParseError`]: the input violates the protocol or exceeds `limits`. The parser cannot
-    /// go on with this connection's input.
+    /// # Errors
+    /// See [`ParseError`]: the input violates the protocol or exceeds `limits`. The parser cannot go on with
+    /// this connection's input.
     pub fn next<'a>(
         &mut self,
         buf: &'a [u8],

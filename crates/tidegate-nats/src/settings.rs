@@ -179,7 +179,8 @@ impl SessionSettings {
     /// Checks the token, the user names and the passwords. Refuses empty texts, because they would keep no
     /// client out or let no client in. Refuses malformed bcrypt hashes, because no password matches them.
     ///
-    /// # Errors See [`CredentialsError`]: a text is empty, or begins like a bcrypt hash without being one.
+    /// # Errors
+    /// See [`CredentialsError`]: a text is empty, or begins like a bcrypt hash without being one.
     pub fn check_credentials(&self) -> Result<(), CredentialsError> {
         if self.token.as_ref().is_some_and(Secret::is_empty) {
             return Err(CredentialsError::Token);

@@ -12,7 +12,8 @@ use std::process::Command;
 
 /// Reports that the running test needs a missing tool. `tool` names the tool and the way to install it.
 ///
-/// # Panics Panics if `TIDEGATE_TESTS` is `all`, because a test without its tool must fail then.
+/// # Panics
+/// Panics if `TIDEGATE_TESTS` is `all`, because a test without its tool must fail then.
 pub fn missing(tool: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");

@@ -196,8 +196,9 @@ fn sealed(mut out: BytesMut) -> Bytes {
 
 /// Decodes a question or an answer of another member, without copying the messages.
 ///
-/// # Errors See [`WireError`]: the bytes are neither a question nor an answer, or differ from the bytes that
-/// the sender wrote.
+/// # Errors
+/// See [`WireError`]: the bytes are neither a question nor an answer, or differ from the bytes that the
+/// sender wrote.
 pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
     let (&kind, _) = bytes.split_first().ok_or(wrong("it is empty"))?;
     if matches!(kind, ASK_STATE | ASK_MESSAGES) {

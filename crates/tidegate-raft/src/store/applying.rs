@@ -78,8 +78,8 @@ impl Replaying {
 
     /// Ends the replay, and returns the number of entries that it applied.
     ///
-    /// # Errors Returns the error if the streams could not apply an entry, because their state is wrong
-    /// then.
+    /// # Errors
+    /// Returns the error if the streams could not apply an entry, because their state is wrong then.
     pub fn finish(self) -> Result<u64, EntryError> {
         self.failed.map_or(Ok(self.entries), Err)
     }

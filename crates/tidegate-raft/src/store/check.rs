@@ -59,8 +59,9 @@ impl Check {
     /// Reads the files in `storage`, the directory beside the log. Leaves out the checkpoints named in
     /// `without`, to check the directory as if their files did not exist.
     ///
-    /// # Errors Fails only if the operating system refuses to read the directory. All other reasons to
-    /// refuse the directory are results of the check.
+    /// # Errors
+    /// Fails only if the operating system refuses to read the directory. All other reasons to refuse the
+    /// directory are results of the check.
     pub fn begin(storage: &dyn Storage, without: &[String]) -> Result<Self, OpenError> {
         let io = OpenError::io;
         let names = storage.list().map_err(io("listing the data directory"))?;

@@ -58,8 +58,8 @@ impl Store {
 /// Decodes a whole checkpoint that this member has fetched from another member. Returns the last entry in
 /// the checkpoint's state, and the streams.
 ///
-/// # Errors Fails if the bytes differ from those that the other member wrote. The error is a text for
-/// operators.
+/// # Errors
+/// Fails if the bytes differ from those that the other member wrote. The error is a text for operators.
 pub fn read_given(bytes: &[u8], limits: AccountLimits) -> Result<(EntryId, Streams), String> {
     let (header, state) = checkpoint::decode(bytes).map_err(|e| e.to_string())?;
     let streams = Streams::restore(state, limits).map_err(|e| e.to_string())?;

@@ -88,7 +88,8 @@ pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
 
 /// Returns the messages of a checkpoint's streams that lie in the range `lost` of the log, and so are lost.
 ///
-/// # Errors Fails if the bytes are no checkpoint, or if the checkpoint's state cannot be read.
+/// # Errors
+/// Fails if the bytes are no checkpoint, or if the checkpoint's state cannot be read.
 pub fn missing_from(checkpoint: &[u8], lost: &Range<Lsn>) -> Result<Vec<MissingIn>, OpenError> {
     let damaged = |error: &dyn std::fmt::Display| OpenError::Damaged(error.to_string());
     let (_, state) = checkpoint::decode(checkpoint).map_err(|e| damaged(&e))?;

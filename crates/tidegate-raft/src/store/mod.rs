@@ -240,9 +240,10 @@ impl Store {
     /// that they make due. The caller calls this function after each wake-up, and after [`step`](Self::step)
     /// and [`tick`](Self::tick).
     ///
-    /// # Errors Returns the failure if a write or a sync of the log failed: nothing more can become durable,
-    /// and the process must end now. All acknowledged entries are safe; [`Failure::durable`] is the position
-    /// up to which the log is durable.
+    /// # Errors
+    /// Returns the failure if a write or a sync of the log failed: nothing more can become durable, and the
+    /// process must end now. All acknowledged entries are safe; [`Failure::durable`] is the position up to
+    /// which the log is durable.
     pub fn poll(&mut self) -> Result<(), Failure> {
         // The store reads the failure before the durable position, so that the groups still learn of all
         // records that became durable before the failure.
@@ -437,8 +438,9 @@ impl Store {
     /// Waits until all accepted records are durable and the checkpoints in progress are written, and ends the
     /// store's threads.
     ///
-    /// # Errors Returns the failure if a write or a sync of the log failed, now or before. A failed
-    /// checkpoint is no error, because the next start only replays more entries.
+    /// # Errors
+    /// Returns the failure if a write or a sync of the log failed, now or before. A failed checkpoint is no
+    /// error, because the next start only replays more entries.
     pub fn close(self) -> Result<(), Failure> {
         drop((self.reading, self.scrub));
         for member in self.members {

@@ -348,7 +348,9 @@ impl Opening {
         if unfinished && let Err(error) = end_repair(&*storage) {
             // The start goes on without the note, because a full disk must not keep the store from making
             // space. The next start tries again.
-            tracing::warn!("{error}");
+            tracing::warn!(
+                "the server cannot note that the last repair of the log has ended, goes on, and tries again at its next start: {error}"
+            );
         }
         Ok(Self {
             opened,
@@ -395,7 +397,8 @@ impl Opening {
     /// in order for each group, and with the counts of live bytes in which `each` records stored and removed
     /// messages.
     ///
-    /// # Errors Fails if the store cannot read a durable part of the log, or cannot start a thread.
+    /// # Errors
+    /// Fails if the store cannot read a durable part of the log, or cannot start a thread.
     pub fn replay(
         mut self,
         each: impl FnMut(GroupSlot, Due, &mut Live),
@@ -724,7 +727,8 @@ fn unreadable(error: ReadError) -> OpenError {
 /// Locks the data directory `dir`, so that no server can start in it, and creates the directory if needed.
 /// The lock lasts as long as the returned value lives.
 ///
-/// # Errors Fails if another process holds the directory, or if the operating system refuses an operation.
+/// # Errors
+/// Fails if another process holds the directory, or if the operating system refuses an operation.
 pub fn claim(dir: &Path) -> Result<Disk, OpenError> {
     let io = OpenError::io;
     let disk = Disk::open(dir.join("tidegate")).map_err(io("opening the data directory"))?;
@@ -775,7 +779,8 @@ pub(super) fn has_unfinished_repair(storage: &dyn Storage) -> Result<bool, OpenE
 
 /// Notes that the newest repair has ended, so that later starts keep all checkpoints.
 ///
-/// # Errors Fails if the operating system refuses to read or to write the note.
+/// # Errors
+/// Fails if the operating system refuses to read or to write the note.
 pub fn end_repair(storage: &dyn Storage) -> Result<(), OpenError> {
     let Some(note) = open_note(storage)? else {
         return Ok(());
@@ -812,7 +817,8 @@ pub(super) fn read_file(storage: &dyn Storage, name: &str) -> std::io::Result<Op
 
 /// Durably writes the version file, which marks the directory as opened.
 ///
-/// # Errors Fails if the operating system refuses an operation.
+/// # Errors
+/// Fails if the operating system refuses an operation.
 pub fn write_version(storage: &dyn Storage) -> Result<(), OpenError> {
     let write = || {
         // The store writes a separate file and renames it, so that a crash cannot leave a version file that

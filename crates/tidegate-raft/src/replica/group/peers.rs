@@ -67,7 +67,8 @@ pub enum TransferError {
 impl Group {
     /// Handles a message of another member of the group.
     ///
-    /// # Errors See [`StepError`]; a refused message has no effect on the group.
+    /// # Errors
+    /// See [`StepError`]; a refused message has no effect on the group.
     pub fn step(&mut self, message: Message) -> Result<(), StepError> {
         step::check(&self.raft, &self.options.voters, &message)?;
         let kind = message.get_msg_type();
@@ -103,7 +104,8 @@ impl Group {
     /// the group can elect a member without those entries. If the member took entries that it cannot write,
     /// they would block its votes.
     ///
-    /// # Errors See [`StepError`]; a refused message has no effect on the group.
+    /// # Errors
+    /// See [`StepError`]; a refused message has no effect on the group.
     pub fn refuse(&mut self, message: Message, bytes: u64) -> Result<(), StepError> {
         step::check(&self.raft, &self.options.voters, &message)?;
         self.refused = Some((Term::new(message.term), bytes));
@@ -123,7 +125,8 @@ impl Group {
     /// Handles a message of another member as [`step`](Self::step) does, but does not answer a heartbeat, so
     /// that the leader does not count this member in its quorum.
     ///
-    /// # Errors See [`StepError`]; a refused message has no effect on the group.
+    /// # Errors
+    /// See [`StepError`]; a refused message has no effect on the group.
     pub fn step_silently(&mut self, message: Message) -> Result<(), StepError> {
         self.silent = true;
         let stepped = self.step(message);
