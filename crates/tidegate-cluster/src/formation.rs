@@ -152,8 +152,8 @@ impl Formation {
         self.formed.as_ref()
     }
 
-    /// Returns the names of members to which no route of this node leads; empty until this node has reached a
-    /// node over every route. This node cannot send to these members.
+    /// Returns the names of members to which no route of this node leads; empty until this node has reached
+    /// a node over every route. The node warns its operator, because it cannot send to these members.
     #[must_use]
     pub fn unrouted(&self) -> Vec<&str> {
         // The node compares the members with its routes by name and not by id, because a member that lost its

@@ -280,7 +280,7 @@ impl Greeting {
     }
 
     /// Handles the peer's next frame, and returns the peer's introduction once the greeting is over. Appends
-    /// the frames for the peer, a refusal among them, to `out`.
+    /// the answering frames for the peer, such as a proof or a refusal, to `out`.
     ///
     /// # Errors
     ///

@@ -110,7 +110,7 @@ impl Wanted {
     }
 
     /// Returns whether the number of members of any queue group has changed since the last call of
-    /// [`Wanted::take_changed`].
+    /// [`Wanted::take_changed`], so that the node must tell its peers.
     #[must_use]
     pub const fn is_changed(&self) -> bool {
         !self.changed.is_empty()

@@ -91,7 +91,7 @@ pub fn inspect_records(
 }
 
 /// Reports the content of the log in `storage` as [`inspect`] does, but reads and checks every byte of the
-/// log.
+/// log, to find all damage.
 ///
 /// # Errors
 /// The same errors as those of [`inspect`].

@@ -214,7 +214,7 @@ impl Trailer {
 
     /// Decodes `index`, the index that this trailer describes, and calls `each` with every entry in order,
     /// so that an opening need not read the records. Returns `None` if `index` is damaged; the function may
-    /// have called `each` with some entries before.
+    /// have called `each` with some entries before it found the damage.
     pub(crate) fn entries(&self, index: &[u8], mut each: impl FnMut(RecordInfo)) -> Option<()> {
         if index.len() != self.index_bytes as usize || crc32c::crc32c(index) != self.index_crc {
             return None;

@@ -114,8 +114,8 @@ impl Files {
     }
 }
 
-/// Reads the catalog of a log and the header of every segment; returns `None` if the directory has no log
-/// yet.
+/// Reads the catalog of a log and the header of every segment, with which an opening, an inspection or a
+/// repair begins. Returns `None` if the directory has no log yet.
 pub(crate) fn look(storage: &dyn Storage) -> Result<Option<Files>, OpenError> {
     let names = storage
         .list()

@@ -90,8 +90,9 @@ impl Log {
         self.shared.durable()
     }
 
-    /// Blocks until everything in the log before `lsn` is durable, but at most until `deadline`, or without a
-    /// limit if `deadline` is `None`. Returns true if it is durable, and false if the deadline passed first.
+    /// Blocks until everything in the log before `lsn` is durable, but at most until `deadline`, or without
+    /// a limit if `deadline` is `None`, for a caller that must not acknowledge earlier. Returns true if the
+    /// log is durable up to there, and false if the deadline passed first.
     ///
     /// # Errors
     /// Returns the failure if the log failed before `lsn` became durable.

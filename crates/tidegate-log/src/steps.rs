@@ -40,8 +40,8 @@ pub struct Steps {
 }
 
 impl Log {
-    /// Opens the log as [`open`](Self::open) does, but starts no threads: the caller does their work through
-    /// the returned [`Steps`].
+    /// Opens the log as [`open`](Self::open) does, but starts no threads: a simulation does their work
+    /// through the returned [`Steps`], in an order of its choice.
     ///
     /// # Errors
     /// The same errors as those of [`open`](Self::open).

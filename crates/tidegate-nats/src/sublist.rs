@@ -95,7 +95,7 @@ impl Matches {
         self.plain.len() + self.members.len()
     }
 
-    /// Returns the number of queue groups with subscriptions that match the subject.
+    /// Returns the number of queue groups with subscriptions that match the subject, for a loop over them.
     #[must_use]
     pub const fn groups_len(&self) -> usize {
         self.ends.len()

@@ -55,8 +55,8 @@ impl Lab {
 
 #[cfg(not(feature = "lab"))]
 impl Lab {
-    /// Returns the fixed bounds on an entry that a measurement sets, in commands and bytes; `None` if the
-    /// engine chooses the size of entries.
+    /// Returns the bounds on an entry that a measurement sets in place of the engine's choice, in commands
+    /// and bytes; `None` if the engine chooses the size of entries.
     #[must_use]
     pub const fn entry_limit(self) -> Option<(u64, u64)> {
         None
@@ -93,8 +93,8 @@ impl Lab {
 
 #[cfg(feature = "lab")]
 impl Lab {
-    /// Returns the fixed bounds on an entry that a measurement sets, in commands and bytes; `None` if the
-    /// engine chooses the size of entries.
+    /// Returns the bounds on an entry that a measurement sets in place of the engine's choice, in commands
+    /// and bytes; `None` if the engine chooses the size of entries.
     #[must_use]
     pub const fn entry_limit(self) -> Option<(u64, u64)> {
         match self.fixed_entries {

@@ -36,8 +36,8 @@ pub trait Source {
     /// and the bytes read; `None` if this node has no such checkpoint.
     fn state(&mut self, index: Index, offset: u64, len: usize) -> Option<(Index, u64, Vec<u8>)>;
 
-    /// Returns the number of the stream's first message with the number `from` or a higher one; `None` if the
-    /// stream has no such message.
+    /// Returns the number of the stream's first message from the number `from` on, by which the giver goes
+    /// through the messages of an answer; `None` if the stream has no such message.
     fn next(&mut self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq>;
 
     /// Reads the message of this stream with the number `seq`, for an answer to another member.

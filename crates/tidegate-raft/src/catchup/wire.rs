@@ -25,7 +25,8 @@ pub enum Ask {
     State {
         /// The index of the last entry in the wanted checkpoint; [`Index::ZERO`] for the newest checkpoint.
         index: Index,
-        /// The offset in the checkpoint at which the wanted part begins, in bytes.
+        /// The offset in the checkpoint at which the wanted part begins, in bytes: the asking member has the
+        /// bytes before it.
         offset: u64,
     },
     /// The question for messages of a stream, by their numbers, that the asking member's log lacks.

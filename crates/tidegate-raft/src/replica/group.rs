@@ -377,7 +377,8 @@ impl Group {
         self.options.group
     }
 
-    /// Returns the member's term and vote, as the log has them once all batches of the group are durable.
+    /// Returns the member's term and vote, as the log has them once all batches of the group are durable,
+    /// for a checkpoint.
     #[must_use]
     pub const fn hard_state(&self) -> HardState {
         self.hard_state
@@ -438,7 +439,7 @@ impl Group {
     }
 
     /// Returns the index of the first entry that this member can still send to a follower, from memory or
-    /// from the log.
+    /// from the log. A follower that needs an earlier entry must fetch a state.
     #[must_use]
     pub fn first_index(&self) -> Index {
         self.raft.store().first()

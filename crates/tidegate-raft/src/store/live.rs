@@ -23,8 +23,8 @@ pub struct Live {
     /// The segment of the message counted last: its range and its live bytes. The next message mostly lies in
     /// the same segment, so the count needs no search.
     last: (Range<u64>, u64),
-    /// The messages that streams removed together, for instance in a purge, and that the counts still
-    /// include.
+    /// The messages that streams removed together, for instance in a purge, and that the store has still to
+    /// subtract from the counts.
     reclaiming: VecDeque<Bulk>,
     /// The live bytes that streams have removed since the store last reviewed the segments for release and
     /// compaction.

@@ -545,7 +545,7 @@ struct Replayed {
     /// it.
     committed: Index,
     /// The last committed entry of the group that the replay has passed, with the log position behind its
-    /// record.
+    /// record. The group's state includes it.
     applied: Applied,
     /// The entries of the group behind the last committed entry, which Raft gets unapplied.
     tail: Vec<LoggedEntry>,

@@ -22,7 +22,8 @@ const RESERVED_SHARE: u64 = 4;
 /// The divisor that gives this node's own part of the reserve: the store divides the length of the reserve
 /// by it. Entries that another node proposed as leader may not use this part, even if they free space.
 const LED_ELSEWHERE_SHARE: u64 = 2;
-/// An upper bound on the bytes of log that an entry takes in a batch of its own besides the entry's bytes.
+/// An upper bound on the bytes of log that an entry takes in a batch of its own besides the entry's bytes,
+/// for a quick estimate of the room.
 const ENTRY_OVERHEAD_BYTES: u64 = 256;
 
 /// The answer to the question whether the log has room for an entry, by which the store accepts or refuses

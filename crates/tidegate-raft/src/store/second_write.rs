@@ -23,7 +23,7 @@ use crate::replica::{Committed, Term};
 /// The name of the file in the data directory to which the thread writes each message a second time.
 const FILE: &str = "second-write";
 /// The length of the file for second writes, in bytes, at which the thread starts again at the file's
-/// beginning.
+/// beginning, so that the file does not grow forever.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Writes each message a second time on a thread, in a measurement; see the [module](self).

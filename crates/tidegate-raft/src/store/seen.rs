@@ -28,7 +28,7 @@ pub(super) struct Seen {
     /// which the replay skips the replaced ones.
     overwritten: Vec<Point>,
     /// The gaps in the indices of the group's entries in the log: the missing indices, and the log position
-    /// of the entry behind the gap.
+    /// of the entry behind the gap. A gap behind the checkpoint means lost entries.
     gaps: Vec<(Range<Index>, Lsn)>,
     /// The indices of the group's entries that a repair gave up, so that neither a checkpoint nor the log has
     /// them.
