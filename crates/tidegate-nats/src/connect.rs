@@ -28,9 +28,8 @@ pub struct Info {
     pub headers: bool,
     /// The greatest number of bytes that the headers and the payload of one message may take together.
     pub max_payload: usize,
-    /// True if the server serves streams.
-    #[serde(skip_serializing_if = "is_false")]
     /// True if the server serves streams, so that clients may use the JetStream API.
+    #[serde(skip_serializing_if = "is_false")]
     pub jetstream: bool,
     /// The level of the JetStream API that the server offers; `None` if the server serves no streams. Clients
     /// also enable features by this level.
