@@ -558,7 +558,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let log = log_to(&settings)?;
     if settings.insecure {
         tracing::warn!(
-            "--insecure: anyone who can reach this server may use what has no credentials"
+            "--insecure (or `insecure` in the configuration) is on, so the server serves any program that reaches a port without credentials: protect such ports in another way, for example with a firewall"
         );
     }
     check::warn(&report);
@@ -606,7 +606,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         tracing::info!("Listening for connections of the cluster's nodes on {address}");
     }
     tracing::info!("Listening for client connections on {}", server.address());
-    tracing::info!("Server is ready");
+    tracing::info!("Server is ready: the server has opened its data and its ports, and accepts clients");
     let (handle, again) = (server.handle(), args.clone());
     std::thread::Builder::new()
         .name("signals".into())
@@ -629,7 +629,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         // If another program has removed the file already, the removal fails and nothing is left to do.
         let _ = std::fs::remove_file(path);
     }
-    tracing::info!("Server Exiting");
+    tracing::info!("Server Exiting: the server has closed all connections");
     Ok(interrupt::exit_code())
 }
 
@@ -661,7 +661,7 @@ fn end_with(parent: i32) -> anyhow::Result<()> {
 
 fn reopen(log: Option<&LogFile>) {
     match log.map(LogFile::reopen) {
-        Some(Ok(())) => tracing::info!("the server has opened its log file again"),
+        Some(Ok(())) => tracing::info!("the server has opened its log file again, because it got the signal USR1, for example from a log rotation"),
         Some(Err(e)) => tracing::error!(
             "the server cannot open its log file again, and goes on with the old one: {e}"
         ),

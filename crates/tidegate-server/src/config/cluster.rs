@@ -127,15 +127,15 @@ impl std::fmt::Debug for ClusterSecret {
 pub enum ClusterSettingsError {
     /// The operator gave the server no name, so the other nodes could not tell this server from another
     /// server.
-    #[error("a node of a cluster needs a name of its own that stays: say --name (server_name)")]
+    #[error("a node of a cluster needs a name of its own that never changes: give it with --name (server_name)")]
     ServerName,
     /// The operator gave the cluster no name, so the nodes could not tell it from another cluster.
     #[error(
-        "a cluster needs a name, the same for all its nodes: say --cluster-name (cluster.name)"
+        "a cluster needs a name, the same for all its nodes: give it with --cluster-name (cluster.name)"
     )]
     ClusterName,
     /// The operator gave the server or the cluster this name, which has blanks or is longer than 128 bytes.
-    #[error("`{0}` cannot be a name in a cluster: without blanks, and at most 128 bytes")]
+    #[error("`{0}` cannot be a name in a cluster: expected at most 128 bytes without blanks")]
     Name(String),
     /// The operator gave no routes, so the node could not find the other nodes.
     #[error(
@@ -149,7 +149,7 @@ pub enum ClusterSettingsError {
     #[error("`{0}` is no route: expected nats-route://HOST:PORT")]
     Route(String),
     /// This host of a route cannot stand in a certificate, so TLS could not check the node.
-    #[error("`{0}` is no name or address that a certificate can be for: name the node otherwise")]
+    #[error("no certificate can be for the name or address `{0}`: give the node another name")]
     RouteName(String),
     /// The credentials in the address of a node have a wrong escape, so the node could not read the secret.
     #[error("{0}")]

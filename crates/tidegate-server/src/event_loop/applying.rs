@@ -184,7 +184,7 @@ fn open(
     let streams = node.all_streams().flat_map(|s| s.applied().iter());
     let streams = streams.filter(|s| s.home().is_here()).count();
     tracing::info!(
-        "the server keeps {streams} streams in {}, and has replayed {entries} entries of the log",
+        "at this start the server has found {streams} streams in {}, and has applied {entries} entries of the log again to restore their state",
         kept.directory.display()
     );
     node.set_wall_clock(now, wall_us);

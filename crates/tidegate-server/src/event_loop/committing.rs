@@ -152,7 +152,7 @@ impl Server {
         self.committing.placing.handle_late(now);
         self.committing.again = None;
         tracing::warn!(
-            "a sync of the log is late: the event loop goes on without it, and the log thread syncs from now on"
+            "the disk is slow, and a sync of the log takes long: the log thread syncs from now on, so that the event loop can serve clients meanwhile"
         );
     }
 }

@@ -34,7 +34,7 @@ pub enum StartError {
     },
     /// The operating system refused to create the event loop's poller or a thread, without which the server
     /// cannot run.
-    #[error("the system refuses what a server needs: {0}")]
+    #[error("the operating system refuses a resource that the event loop needs, such as a socket or a thread: {0}")]
     Loop(io::Error),
     /// Other machines could reach the server without any protection, so the server refuses to start.
     #[error(transparent)]
@@ -71,7 +71,7 @@ pub enum StartError {
     },
     /// The data directory of a member of a cluster is damaged, so the node must rejoin with an empty one.
     #[error(
-        "{}: {source}; or empty it and start the node with --rejoin: the other nodes have everything",
+        "{}: {source}; or empty the directory and start the node with --rejoin, so that it fetches everything from the other nodes",
         directory.display()
     )]
     Member {
@@ -82,7 +82,7 @@ pub enum StartError {
     },
     /// The data directory holds data that this version of the server cannot read, so the operator must start
     /// the version that wrote it.
-    #[error("{}: the streams cannot be read: {what}", directory.display())]
+    #[error("{}: the server cannot read the streams: {what}", directory.display())]
     State {
         /// The data directory that the operator configured, by which the message names it.
         directory: PathBuf,
@@ -96,23 +96,23 @@ pub enum StartError {
 #[non_exhaustive]
 pub enum RunError {
     /// The operating system refused to wait for socket events, without which the loop cannot run.
-    #[error("the system refuses to wait for sockets: {0}")]
+    #[error("the operating system refuses to wait for the server's sockets: {0}")]
     Loop(io::Error),
     /// A write or a sync of the log failed, so the server accepts nothing more. Acknowledged messages are
     /// durable, but all other data may be lost.
     #[error(
-        "the log failed: {0}; every acknowledgement that was sent is of something durable, nothing that was not acknowledged may be relied on"
+        "the server cannot write or sync its log: {0}; all acknowledged messages are durable, and the others may be lost"
     )]
     Log(#[from] tidegate_log::Failure),
     /// This node has lost log entries that other nodes count on, so it must not take part in the cluster.
     #[error(
-        "{0}: empty the data directory and start the node with --rejoin: the other nodes have everything"
+        "{0}: empty the data directory and start the node with --rejoin, so that it fetches everything from the other nodes"
     )]
     Forgotten(tidegate_raft::replica::StepError),
     /// The node cannot apply a committed entry of the log, so its state would differ from that of other
     /// nodes.
     #[error(
-        "an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one"
+        "the server cannot apply an entry of the log: {0}; start the version of the server that wrote the entry, or a later one"
     )]
     Entry(#[from] tidegate_stream::stream::EntryError),
     /// The node cannot open the streams, which it tries once the members of the cluster are fixed.

@@ -46,7 +46,7 @@ pub struct Handle {
 /// The error for a command that the handle does not send, because too many commands already wait for the
 /// server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server has {COMMANDS_MAX} commands waiting already: ask again later")]
+#[error("{COMMANDS_MAX} commands wait for the server already, and it queues no more: send the command again later")]
 pub struct Busy;
 
 impl Handle {

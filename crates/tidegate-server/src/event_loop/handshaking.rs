@@ -211,7 +211,7 @@ impl Server {
                     }
                     Err(e) => {
                         tracing::debug!(
-                            "a client's TLS handshake failed, and the server closes the connection: {e}"
+                            "the server closes the connection of a client, because the TLS handshake with the client failed: {e}"
                         );
                         self.node.handle_closed(now, key, CloseReason::Tls);
                     }

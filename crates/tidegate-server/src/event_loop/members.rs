@@ -20,7 +20,7 @@ const NEW: &str = "members-new";
 #[non_exhaustive]
 pub enum IdentityError {
     /// The operating system refuses to read or write the members' file, so the node has no identity.
-    #[error("the file `members` cannot be read or written: {0}")]
+    #[error("the server cannot read or write the file `members` of the data directory: {0}")]
     Io(#[from] io::Error),
     /// The members' file is damaged, or belongs to another node or cluster, so the node must not use it.
     #[error(transparent)]
@@ -28,7 +28,7 @@ pub enum IdentityError {
     /// The members' file belongs to a node of this cluster, but the operator started the server without a
     /// cluster.
     #[error(
-        "the data directory belongs to a node of cluster `{0}`: say --cluster and --routes, or use another directory"
+        "the data directory belongs to a node of cluster `{0}`: start the server with --cluster and --routes, or with another directory"
     )]
     Clustered(String),
     /// The data directory belongs to a server that ran alone, or has lost its members' file, but the operator

@@ -550,7 +550,7 @@ impl Server {
                 }
                 Command::Drain if !self.stopping => {
                     tracing::info!(
-                        "Initiating shutdown: the server finishes the received operations and ends"
+                        "Initiating shutdown: a signal or the embedding program tells the server to end, so it finishes the received operations first"
                     );
                     self.stop_accepting();
                     self.hand_over(now);
@@ -562,7 +562,7 @@ impl Server {
                 }
                 Command::LameDuck if !self.stopping => {
                     tracing::info!(
-                        "Entering lame duck mode: the server accepts no new clients, closes the connections one after the other, and ends"
+                        "Entering lame duck mode: an operator tells the server to end slowly, so it accepts no new clients, closes the connections one after the other, and ends"
                     );
                     self.stop_accepting();
                     self.hand_over(now);
@@ -666,7 +666,7 @@ impl Server {
                     CloseReason::Io
                 };
                 tracing::debug!(
-                    "the server cannot read from a client, and closes the connection: {e}"
+                    "the server closes the connection of a client, because it cannot read from the connection: {e}"
                 );
                 return self.node.handle_closed(now, key, reason);
             }
@@ -832,6 +832,7 @@ impl Server {
             }
         }
     }
+
 
     /// Once a drain is over, stops the streams and closes all connections, as the operator asked. Returns
     /// whether the server has finished, so that the loop ends.

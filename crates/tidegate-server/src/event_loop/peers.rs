@@ -72,7 +72,7 @@ pub(crate) enum PeerEvent {
 /// The error for a message to a peer that the node dropped, because too many bytes wait for the peer, or
 /// because the peer is not connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many bytes wait for the node, or it is not connected: send the message again later")]
+#[error("the peer is not connected, or too many bytes wait for it: send the message again later")]
 pub(crate) struct NotSent;
 
 /// The connections of this node with the other nodes of its cluster, and the state by which the loop dials

@@ -142,7 +142,7 @@ impl Relay {
         let started = partner.spawn_scoped(scope, || self.serve(scope, None));
         let Err(error) = started else { return true };
         tracing::error!(
-            "the system refuses the server a thread that stands by, so the log thread syncs the log at all times: {error}"
+            "the operating system refuses to start the second thread of the event loop, so the log thread syncs the log at all times: {error}"
         );
         self.lock().has_partner = false;
         false

@@ -72,11 +72,11 @@ pub enum TlsError {
         source: rustls::Error,
     },
     /// `rustls` offers none of the versions of TLS that the server needs, so it cannot offer TLS.
-    #[error("no version of TLS can be used: {0}")]
+    #[error("the server can use no version of TLS: {0}")]
     Version(#[from] rustls::Error),
     /// The file of authorities does not let the server check the other side's certificates, for example
     /// because it has no usable certificate.
-    #[error("the other side's certificates cannot be checked: {0}")]
+    #[error("the server cannot check the certificates of the other side: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 

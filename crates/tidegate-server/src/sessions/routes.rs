@@ -58,7 +58,7 @@ const RESUMED_AT_ONCE: usize = 64;
 /// The error for a peer that announced more than [`INTERESTS_MAX`] subscriptions, after which the driver
 /// closes its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it has more than {INTERESTS_MAX} different subscriptions")]
+#[error("the other node has more than {INTERESTS_MAX} different subscriptions")]
 pub(crate) struct TooMuchInterest;
 
 /// The node's state towards all other nodes of its cluster, by which it exchanges subscriptions and messages

@@ -259,7 +259,7 @@ impl JetStream {
                 Turn::Over(header, error) => (header, error),
             };
             if let Some(error) = &error {
-                tracing::warn!("the backup of stream {} has failed: {error}", backup.stream);
+                tracing::warn!("the server has ended the backup of stream {} before its end, because the backup failed: {error}", backup.stream);
             }
             let to = backup.to.clone();
             let mut voice = self.voice(cx, now);

@@ -241,7 +241,7 @@ pub(super) fn fetch<'a>(
             Fetch::Gone => return Fetched::Gone,
             Fetch::Damaged => {
                 tracing::error!(
-                    "message {seq} of stream {} is damaged: the server treats the message as gone",
+                    "message {seq} of stream {} is damaged in this node's log: the server treats the message as gone, and serves the others",
                     stream.name()
                 );
                 return Fetched::Gone;

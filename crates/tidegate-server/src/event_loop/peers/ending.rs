@@ -25,13 +25,13 @@ pub(super) enum Why {
     Tls(String),
     #[error("the other node closed the connection")]
     Closed,
-    #[error("the other node reads too slowly")]
+    #[error("the other node reads too slowly, so too many bytes wait for it")]
     Behind,
-    #[error("the other node has opened a newer connection")]
+    #[error("the other node has opened a newer connection, which replaces the old one")]
     Replaced,
     #[error("{0}")]
     Interest(TooMuchInterest),
-    #[error("the other node does not name the members of the cluster")]
+    #[error("the other node does not name the members of the cluster, so this node cannot rejoin through it")]
     Members,
     #[error("this node has its place among the members again")]
     Rejoined,
@@ -101,7 +101,7 @@ impl Peers {
         match (name, conn.side, why) {
             (_, _, Why::Channel(e)) if e.refusal().is_some_and(|r| r.is_harmless()) => {
                 tracing::debug!(
-                    "this node closes the connection to {at}, which it does not need: {why}"
+                    "this node closes its connection to {at}, because it does not need the connection: {why}"
                 );
             }
             (Some(name), Side::Dialer, why) => {

@@ -125,7 +125,7 @@ impl Peers {
             (Side::Dialer, Kind::Route) => {
                 node.handle_peer_up(slot);
                 tracing::info!(
-                    "the route connection to `{}` at {address} is up",
+                    "this node has reached its peer: the route connection to `{}` at {address} is up",
                     theirs.name
                 );
             }
@@ -200,7 +200,7 @@ impl Peers {
             );
         }
         tracing::info!(
-            "the cluster `{}` is formed: {}",
+            "all nodes have met for the first time, so the cluster `{}` is formed: {}",
             file.cluster,
             members.names()
         );

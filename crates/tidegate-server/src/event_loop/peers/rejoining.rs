@@ -112,7 +112,7 @@ impl Peers {
         }
         *file = fixed;
         tracing::info!(
-            "this node is a member of the cluster `{}` again, from term {} on, and fetches its messages from the other nodes",
+            "after the loss of its disk, this node is a member of the cluster `{}` again, from term {} on, and fetches its messages from the other nodes",
             file.cluster,
             rejoined.term
         );

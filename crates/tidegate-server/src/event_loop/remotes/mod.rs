@@ -76,7 +76,7 @@ impl RemoteOrigins {
             match start(&self.handle, Arc::clone(&self.remotes)) {
                 Ok(thread) => self.thread = Some(thread),
                 Err(error) => {
-                    tracing::error!("the thread for other clusters cannot start: {error}");
+                    tracing::error!("the server cannot start the thread that fetches messages from other clusters, so streams with an origin there get no messages: {error}");
                     return;
                 }
             }
@@ -187,7 +187,7 @@ async fn follow(mut newest: watch::Receiver<Request>, give: &Give, connections: 
                     let text = error.to_string();
                     if text != complained {
                         tracing::warn!(
-                            "a stream cannot take in the messages of its origin: {text}; the server tries again"
+                            "the server cannot fetch the messages of a stream's origin in another cluster: {text}; the server tries again"
                         );
                         complained = text;
                     }

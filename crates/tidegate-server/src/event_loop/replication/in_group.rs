@@ -122,12 +122,12 @@ impl InGroup {
         let of = self.title(known);
         if leads {
             tracing::info!(
-                "this node leads the streams {of}, in term {term}, and serves their clients"
+                "this node leads the streams {of}, in term {term}, because their nodes have elected it: it serves their clients from now on"
             );
             node.handle_leading(self.at, now);
         } else {
             tracing::info!(
-                "this node no longer leads the streams {of}: publishers wait until the nodes have elected a leader"
+                "this node no longer leads the streams {of}, because it handed over or lost their leadership: publishers wait until the nodes have elected a leader"
             );
             node.handle_following(self.at, now);
         }
@@ -250,18 +250,18 @@ impl InGroup {
         let next = to.or_else(|| best.map(|p| p.id));
         let Some(next) = next else {
             return tracing::warn!(
-                "this node keeps the leadership of the streams {}, because no other node is connected",
+                "this node should hand over the leadership of the streams {}, but keeps it, because no other node is connected",
                 self.title(known)
             );
         };
         match store.transfer_leadership(self.at, next) {
             Ok(()) => tracing::info!(
-                "this node hands the leadership of the streams {} over to {}",
+                "this node hands the leadership of the streams {} over to {}, because a request, a full disk or its own shutdown calls for another leader",
                 self.title(known),
                 known.name(next)
             ),
             Err(error) => tracing::warn!(
-                "this node keeps the leadership of the streams {}, because the handover failed: {error}",
+                "this node should hand over the leadership of the streams {}, but keeps it, because the handover failed: {error}",
                 self.title(known)
             ),
         }
