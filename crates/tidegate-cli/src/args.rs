@@ -12,12 +12,13 @@ use crate::face::Face;
 use crate::ship::args::{ReceiveArgs, SendArgs};
 use crate::{cluster, doctor, log, serve, sim, values};
 
-/// The program's version and commit, as `tidegate --version` prints them.
+/// The program's version and commit, which `tidegate --version` prints so that a bug report can name them.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("TIDEGATE_COMMIT"));
-/// The end of the help of `tidegate`.
+/// The exit codes of all commands, which clap prints at the end of the help of `tidegate` for authors of
+/// scripts.
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration, 130 interrupted by Ctrl-C, 143 by SIGTERM (serve, cluster and receive end as asked: 0)";
 
-/// The environment variables that hold secrets.
+/// The environment variables that hold secrets. They count as set even if they are empty, see [`command`].
 const SECRETS: [&str; 3] = ["TIDEGATE_PASS", "TIDEGATE_AUTH", "TIDEGATE_CLUSTER_SECRET"];
 
 /// Serve NATS streams, ship records, and batch anything without choosing a size or a delay.
@@ -36,7 +37,8 @@ pub(crate) fn command() -> clap::Command {
     without_empty_variables(Cli::command())
 }
 
-/// Parses the words of a command line of `serve`, with the program's name first.
+/// Parses the words of a command line of `serve`, with the program's name first, for commands that start
+/// servers as child processes.
 ///
 /// # Errors
 /// The mistake in the words, or the help that they ask for.
@@ -104,7 +106,7 @@ pub(crate) enum Command {
     },
 }
 
-/// The arguments of `tidegate count`.
+/// The arguments with which the user runs `tidegate count`.
 #[derive(Args, Debug)]
 pub(crate) struct CountArgs {
     /// Count the words of these files; `-` is standard input.
@@ -116,13 +118,14 @@ pub(crate) struct CountArgs {
     /// each of them.
     #[arg(long, value_name = "NAME", default_value_t = Choice::KNEE, value_parser = str::parse::<Choice>)]
     pub(crate) controller: Choice,
-    /// Read this many lines a second, even if the counters lag behind. Default: as fast as possible.
+    /// Read this many lines a second, to show the batches of a slow source; the reader does not wait for the
+    /// counters. Default: as fast as possible.
     #[arg(long, value_name = "LINES", value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) rate: Option<u64>,
-    /// Show this many of the most frequent words.
+    /// Show this many of the most frequent words, instead of all words.
     #[arg(long, value_name = "K", default_value = "10", value_parser = values::top)]
     pub(crate) top: NonZeroUsize,
-    /// Run this many splitters, which cut lines into words, and as many counters.
+    /// Run this many splitters, which cut lines into words, and as many counters, to use several cores.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]
     pub(crate) split: u16,
 }

@@ -606,7 +606,9 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         tracing::info!("Listening for connections of the cluster's nodes on {address}");
     }
     tracing::info!("Listening for client connections on {}", server.address());
-    tracing::info!("Server is ready: the server has opened its data and its ports, and accepts clients");
+    tracing::info!(
+        "Server is ready: the server has opened its data and its ports, and accepts clients"
+    );
     let (handle, again) = (server.handle(), args.clone());
     std::thread::Builder::new()
         .name("signals".into())
@@ -661,7 +663,9 @@ fn end_with(parent: i32) -> anyhow::Result<()> {
 
 fn reopen(log: Option<&LogFile>) {
     match log.map(LogFile::reopen) {
-        Some(Ok(())) => tracing::info!("the server has opened its log file again, because it got the signal USR1, for example from a log rotation"),
+        Some(Ok(())) => tracing::info!(
+            "the server has opened its log file again, because it got the signal USR1, for example from a log rotation"
+        ),
         Some(Err(e)) => tracing::error!(
             "the server cannot open its log file again, and goes on with the old one: {e}"
         ),

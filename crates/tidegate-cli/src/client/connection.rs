@@ -28,23 +28,26 @@ use super::{PATIENCE, ServerArgs, names};
 use crate::interrupt::{self, Interrupted};
 use crate::{Usage, face, tls_files};
 
-/// The interval at which a command that waits checks for Ctrl-C.
+/// The interval at which a waiting command checks for Ctrl-C, so that the command ends soon after it.
 const LOOK: Duration = Duration::from_millis(100);
-/// The longest time for a connection to one server, until the server's greeting has arrived.
+/// The longest time that the client waits for a connection to one server and the server's greeting, before it
+/// tries the next server.
 const GREETING: Duration = Duration::from_secs(10);
-/// The pause between two attempts to connect.
+/// The pause between two attempts to connect, so that the client does not load servers with attempts.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The time for which a command tries to connect again after a loss, without `--wait`.
+/// The time for which a command tries to connect again after a loss, if the user gives no `--wait`.
 const RECONNECTING: Duration = Duration::from_secs(60);
-/// The interval of a connection's pings; the third unanswered ping ends the connection.
+/// The interval of the client's pings, by which the client notices a dead connection: the third unanswered
+/// ping ends the connection.
 const PINGS: Duration = Duration::from_secs(10);
 /// The greatest number of messages of a subscription that the library keeps until the command takes them. The
 /// client stops reading after some MiB, before it reaches this bound.
 const UNREAD_MAX: usize = 1 << 22;
-/// The greatest number of messages that wait until the library's connection task sends them.
+/// The greatest number of messages that wait for the library's connection task, so that they take little
+/// memory.
 const UNSENT_MAX: usize = 16_384;
 
-/// The reasons why a command's wait for the server ended without a result.
+/// The reasons why a command's wait for the server ended without a result, as the user reads them.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Stop {
     #[error("the server closed the connection")]
@@ -61,17 +64,17 @@ pub(super) enum Stop {
     TooLarge(usize, usize),
 }
 
-/// The state of a connection, as the library's tasks report it.
+/// The state of a connection, which the library's tasks report to the waiting command.
 #[derive(Default)]
 struct Health {
     lost: bool,
-    /// The first error that the server sent, except about a probe.
+    /// The first error that the server sent, except about a probe; the command fails with this text.
     refused: Option<String>,
     /// The last error about a probe: this user may not use the inbox that [`Client::sync`] needs.
     probe_refused: Option<String>,
 }
 
-/// A connection to a server that has sent its greeting.
+/// A connection to a server that has sent its greeting, with all that the client needs to connect again.
 pub(super) struct Client {
     runtime: Runtime,
     servers: Servers,
@@ -87,7 +90,8 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects to a server and waits until the server has taken the credentials.
+    /// Connects to a server and waits until the server has accepted the credentials, so that a wrong password
+    /// fails here.
     pub(super) fn connect(args: &ServerArgs) -> anyhow::Result<Self> {
         let servers = url::parse(&args.server)?;
         check_files(args)?;
@@ -107,8 +111,8 @@ impl Client {
         })
     }
 
-    /// Connects to a server again after a loss, and retries for as long as `--wait` allows. Subscriptions and
-    /// unsent messages of the old connection are lost.
+    /// Connects to a server again after a loss, and retries for as long as `--wait` allows. The caller must
+    /// repeat its subscriptions and its unsent messages, because they are lost with the old connection.
     pub(super) fn reconnect(&mut self) -> anyhow::Result<()> {
         if !self.waits() {
             return Err(Stop::Lost.into());
@@ -139,14 +143,14 @@ impl Client {
         Ok(())
     }
 
-    /// Returns whether the connection was lost so often that the client prints summaries, and no note for a
-    /// single loss.
+    /// Returns whether the client has lost its connection so often that it prints summaries, in place of a
+    /// note for each loss.
     pub(super) const fn is_flapping(&self) -> bool {
         self.losses.is_flapping()
     }
 
-    /// Connects again after a loss, and subscribes to `subject` again. Retries for as long as `--wait`
-    /// allows.
+    /// Connects again after a loss, and subscribes to `subject` again, so that the command gets further
+    /// messages. Retries for as long as `--wait` allows.
     pub(super) fn resubscribe(
         &mut self,
         subject: &str,
@@ -162,7 +166,7 @@ impl Client {
         }
     }
 
-    /// Returns the time for which the client tries to connect again after a loss.
+    /// Returns the time for which the client tries to connect again after a loss, before the command fails.
     pub(super) fn patience(&self) -> Duration {
         self.args.wait.unwrap_or(RECONNECTING)
     }
@@ -177,12 +181,13 @@ impl Client {
         self.nats.max_payload()
     }
 
-    /// Returns a subject prefix, closed by a dot, that no other client uses.
+    /// Returns a subject prefix, closed by a dot, that no other client uses, for the answers to this client.
     pub(super) fn inbox(&self) -> String {
         format!("{}.", self.nats.new_inbox())
     }
 
-    /// Subscribes to `subject`, and waits until the server has the subscription.
+    /// Subscribes to `subject`, and waits until the server has registered the subscription, so that no later
+    /// message is missing.
     pub(super) fn subscribe(
         &mut self,
         subject: &str,
@@ -209,7 +214,7 @@ impl Client {
         Ok(subscription)
     }
 
-    /// Returns the next message of `subscription`. Waits for it at most for `patience`.
+    /// Returns the next message of `subscription`. Waits at most `patience` for the message.
     pub(super) fn next(
         &mut self,
         subscription: &mut Subscription,
@@ -218,8 +223,8 @@ impl Client {
         self.wait(patience, subscription.next())?.ok_or(Stop::Lost)
     }
 
-    /// Gives a message to the connection, which sends it while the command waits in another method.
-    /// [`Client::sync`] confirms that the server has taken the message.
+    /// Queues a message for the connection's task, which sends the message while the command waits in another
+    /// method. [`Client::sync`] confirms that the server has received the message.
     pub(super) fn publish(&self, subject: &str, payload: Bytes) -> Result<(), Stop> {
         // The commands check the names that the user gives. Parts of this subject may come from the server,
         // so the client checks the whole subject.
@@ -228,8 +233,8 @@ impl Client {
         self.hand_over(self.nats.publish(subject, payload), size)
     }
 
-    /// Gives a message with a reply subject of this client to the connection, which sends it while the
-    /// command waits.
+    /// Queues a message with a reply subject of this client, to which the stream sends its acknowledgement.
+    /// The connection's task sends the message while the command waits.
     pub(super) fn publish_with(
         &self,
         subject: Subject,
@@ -263,8 +268,8 @@ impl Client {
         })
     }
 
-    /// Sends a request to the server and returns its answer; `None` if no client and no service takes the
-    /// subject.
+    /// Sends a request to the server and returns its answer; `None` if no client and no service is subscribed
+    /// to the subject.
     pub(super) fn request(
         &mut self,
         subject: &str,
@@ -285,16 +290,18 @@ impl Client {
         }
     }
 
-    /// Returns whether the client sent `message` to itself, in [`Client::sync`].
+    /// Returns whether `message` is a probe that the client sent to itself in [`Client::sync`], so that the
+    /// command does not print it.
     pub(super) fn is_probe(&self, message: &Message) -> bool {
         message.subject.starts_with(&self.probe_prefix)
     }
 
-    /// Waits until the server has taken all messages that the client has sent so far.
+    /// Waits until the server has received all messages that the client has sent so far.
     ///
-    /// The library has no ping for its users, so the client sends a message to itself, the probe: the server
-    /// handles the operations of a connection in order. A server that refuses the probe or the subscription
-    /// for it has read all earlier operations, too.
+    /// The client sends a message to itself, the probe, because the library offers no ping. The server
+    /// handles the operations of a connection in order, so the probe comes back after it has handled all
+    /// earlier operations. Even a server that refuses the probe, or the subscription for it, has then read
+    /// all earlier operations.
     pub(super) fn sync(&mut self) -> Result<(), Stop> {
         self.probes += 1;
         // All numbers have the same length, so that no probe's subject contains another one.
@@ -334,7 +341,8 @@ impl Client {
         refused.map(Stop::Refused)
     }
 
-    /// Runs the connection's tasks until `work` ends, at most for `patience`.
+    /// Runs the connection's tasks until `work` ends, at most for `patience`, so that messages travel
+    /// meanwhile.
     pub(super) fn wait<T>(
         &self,
         patience: Duration,
@@ -367,7 +375,8 @@ impl Client {
     }
 }
 
-/// Checks the files of `--tls-ca`, `--tls-cert` and `--tls-key`: the library's errors would not name them.
+/// Checks the files of `--tls-ca`, `--tls-cert` and `--tls-key`, because the library's errors do not name the
+/// files.
 fn check_files(args: &ServerArgs) -> Result<(), Usage> {
     if let Some(path) = &args.tls_ca {
         // The library checks the server's name later, so this check may use any name.
@@ -379,12 +388,13 @@ fn check_files(args: &ServerArgs) -> Result<(), Usage> {
     Ok(())
 }
 
-/// Returns whether the connection's end caused the error.
+/// Returns whether the loss of the connection caused the error, so that the caller may connect again.
 pub(super) fn is_lost(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Stop::Lost))
 }
 
-/// Checks that `subject`, which may hold words from the server, has no wildcards and no blanks.
+/// Checks that `subject`, which may hold words from the server, has no wildcards and no blanks, which would
+/// turn it into another operation.
 pub(super) fn literal(subject: &str) -> Result<Subject, Stop> {
     match is_literal(subject.as_bytes()) {
         true => Ok(subject.into()),
@@ -392,21 +402,21 @@ pub(super) fn literal(subject: &str) -> Result<Subject, Stop> {
     }
 }
 
-/// The messages of one subscription, in the order in which they arrive.
+/// The messages of one subscription, in the order in which they arrive, for the command that prints them.
 pub(super) struct Subscription {
-    /// The library's end of the subscription; `None` only during the drop.
+    /// The library's subscription; `None` only while `drop` runs.
     messages: Option<Subscriber>,
     runtime: Handle,
 }
 
 impl Subscription {
-    /// Returns the subscription's next message; `None` after the connection's end. A cancelled wait loses no
-    /// message.
+    /// Returns the subscription's next message; `None` once the connection has ended. A caller that cancels
+    /// the wait loses no message.
     pub(super) async fn next(&mut self) -> Option<Message> {
         self.messages.as_mut()?.next().await
     }
 
-    /// Returns the subscription's next message, if it has arrived.
+    /// Returns the subscription's next message if it has already arrived, without a wait.
     pub(super) fn arrived(&mut self) -> Option<Message> {
         self.next().now_or_never().flatten()
     }
@@ -420,7 +430,7 @@ impl Drop for Subscription {
     }
 }
 
-/// Returns a prefix for the subjects of probes that no other client uses.
+/// Returns a random prefix for the subjects of probes, which no other client uses.
 fn probe_prefix() -> anyhow::Result<String> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).context("no random numbers for an inbox")?;
@@ -429,7 +439,7 @@ fn probe_prefix() -> anyhow::Result<String> {
 
 type Opened = (async_nats::Client, watch::Receiver<Health>);
 
-/// Connects to one of the servers; retries for `wait` while the client can reach none of them.
+/// Connects to one of the servers. Retries for the time `wait` while the client can reach none of them.
 fn open_within(
     runtime: &Runtime,
     args: &ServerArgs,
@@ -467,7 +477,7 @@ fn open_within(
     })
 }
 
-/// Makes one attempt to connect to one of the servers.
+/// Makes one attempt to connect to one of the servers, with the credentials and TLS files of the user.
 async fn open(
     args: &ServerArgs,
     servers: &Servers,
@@ -523,7 +533,8 @@ async fn open(
     Ok((options.connect(&servers.addresses[..]).await?, health))
 }
 
-/// Returns the server's text if `event` is an error that a new connection would not mend.
+/// Returns the server's error text if the client would get the error again on a new connection, so that the
+/// command fails at once.
 fn refusal(event: &Event) -> Option<String> {
     match event {
         Event::ServerError(ServerError::Other(text)) => {

@@ -1,7 +1,7 @@
-//! Requests to `$JS.API`: one request, one JSON answer, the server's refusals as errors.
+//! Sends requests to the JetStream API (`$JS.API`) and parses the answers, for the commands of streams.
 //!
-//! Answers stay JSON, so that `--json` prints the server's own answer; [`StreamInfo`] and [`ConsumerInfo`]
-//! hold the parts that the commands read.
+//! Answers stay JSON, so that `--json` prints the server's own answer. [`StreamInfo`] and [`ConsumerInfo`]
+//! hold the parts that the commands read. A refusal of the server becomes an error.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 
 use super::connection::Client;
 
-/// The pause between two requests while no node leads the streams.
+/// The pause between two requests while no node leads the streams, so that the client does not load the
+/// nodes.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// The error that the server's JetStream API answers instead of a result.
+/// The error with which the server's JetStream API refuses a request.
 #[derive(Debug, Deserialize, thiserror::Error)]
 #[error("{description} ({err_code})")]
 pub(super) struct ApiError {
@@ -26,8 +27,8 @@ pub(super) struct ApiError {
 }
 
 impl ApiError {
-    /// Returns whether the same request may succeed soon: no node leads the stream, or the stream's node is
-    /// away.
+    /// Returns whether the same request may succeed soon, because no node leads the stream at the moment or
+    /// the stream's node is away.
     pub(super) fn passes(&self) -> bool {
         /// The server's error code for "JetStream system temporarily unavailable".
         const UNAVAILABLE: u16 = 10008;
@@ -37,7 +38,7 @@ impl ApiError {
     }
 }
 
-/// Sends a request to `$JS.API.<what>` and returns its answer.
+/// Sends a request to `$JS.API.<what>` and returns the server's answer.
 ///
 /// # Errors
 /// An [`ApiError`], no server that answers the request, or an answer that is not JSON.
@@ -58,8 +59,8 @@ pub(super) fn ask(client: &mut Client, what: &str, body: &Value) -> anyhow::Resu
     }
 }
 
-/// Returns the name of the stream that takes `subject`; `None` if no stream takes it or the server has no
-/// JetStream. Asks again, for the patience of the client, while no node leads the streams.
+/// Returns the name of the stream that stores messages on `subject`; `None` if no stream does or the server
+/// has no JetStream. While no node leads the streams, asks again for as long as the client's patience lasts.
 ///
 /// # Errors
 /// No node leads the streams for too long, or an answer that is not JSON.
@@ -88,7 +89,8 @@ pub(super) fn stream_of(client: &mut Client, subject: &str) -> anyhow::Result<Op
     }
 }
 
-/// Returns the infos of all streams, or of those that take `subject`. The server answers page by page.
+/// Returns the infos of all streams, or of the streams that store `subject`. Asks page by page, because the
+/// server limits the length of one answer.
 pub(super) fn streams(client: &mut Client, subject: Option<&str>) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
     loop {
@@ -113,7 +115,8 @@ pub(super) fn streams(client: &mut Client, subject: Option<&str>) -> anyhow::Res
     Ok(all)
 }
 
-/// A stream's info as the server answers it. Fields that this struct lacks appear only in the JSON output.
+/// A stream's info as the server answers it, with the fields that the text output shows. Other fields appear
+/// only in the JSON output.
 #[derive(Debug, Deserialize)]
 pub(super) struct StreamInfo {
     pub(super) config: StreamConfig,

@@ -1,5 +1,6 @@
-//! Decides which notes a client command prints about losses of its connection: one note for each loss, until
-//! too many losses come within a minute. After that the command prints one summary a minute.
+//! Decides which notes a client command prints about losses of its connection, so that many losses do not
+//! flood the terminal. The command prints one note for each loss, until too many losses come within a minute.
+//! After that it prints one summary a minute.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,15 +8,15 @@ use std::time::{Duration, Instant};
 /// The greatest number of losses per minute that the client reports one by one; one summary note counts the
 /// others.
 const NOTED_MAX: usize = 3;
-/// The time over which the client counts losses, and the least time between two summaries.
+/// The time over which the client counts losses, and the least time between two summaries it prints.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The losses of a connection in the last minute, and the summary that counts further ones.
+/// The losses of a connection in the last minute, and the summary in which the client counts further losses.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     /// The times of the losses within the last minute that the client reported one by one.
     noted: VecDeque<Instant>,
-    /// The time of the last summary, and the number of losses since then.
+    /// The time of the last summary, and the number of losses since then for the next summary.
     summary: Option<(Instant, u64)>,
 }
 
@@ -52,7 +53,8 @@ impl Losses {
         ))
     }
 
-    /// Returns whether losses come so often that the client prints summaries, and no note for a single loss.
+    /// Returns whether losses come so often that the client prints summaries, in place of a note for each
+    /// loss.
     pub(super) const fn is_flapping(&self) -> bool {
         self.summary.is_some()
     }

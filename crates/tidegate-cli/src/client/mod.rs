@@ -23,10 +23,10 @@ use clap::Args;
 
 use crate::values;
 
-/// The longest wait of a command for an answer of the server.
+/// The longest time that a command waits for an answer of the server, before the command fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The flags that name the servers, and say how to reach them.
+/// The flags by which the user names the servers and gives the means to reach them.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServerArgs {
     /// Connect to one of these servers. Commas separate several servers, each in the form
@@ -48,7 +48,7 @@ pub(crate) struct ServerArgs {
     /// Use TLS, and trust only the certificates in this PEM file instead of the system's.
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// Present the certificate in this PEM file to the server.
+    /// Present the certificate in this PEM file to the server, which verifies clients by their certificates.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// Prove the ownership of the certificate with the private key in this PEM file.

@@ -1,5 +1,5 @@
-//! Checks names before the client puts them into a subject or a protocol line: a blank or a line feed in a
-//! name would turn the line into another operation.
+//! Checks names before the client puts them into a subject or a protocol line, because a blank or a line feed
+//! in a name would turn the line into another operation.
 //!
 //! Each check takes the user's term for the name, a flag or an argument, so that the error names the argument
 //! that is wrong.
@@ -8,35 +8,35 @@ use tidegate_nats::subject;
 
 use crate::Usage;
 
-/// The greatest length of the name of a stream or a consumer, in bytes.
+/// The greatest length of the name of a stream or a consumer, in bytes, which servers accept.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Checks that `name` is a subject without wildcards.
+/// Checks that `name` is a subject without wildcards, to which a client may publish.
 pub(super) fn literal(what: &str, name: &str) -> Result<(), Usage> {
     let good = subject::is_literal(name.as_bytes()) && is_visible(name);
     check(good, what, name, "a subject one can publish to")
 }
 
-/// Checks that `name` is a subject, which may have wildcards.
+/// Checks that `name` is a subject, which may have wildcards, for a subscription or a filter.
 pub(super) fn pattern(what: &str, name: &str) -> Result<(), Usage> {
     let good = subject::is_pattern(name.as_bytes()) && is_visible(name);
     check(good, what, name, "a subject or pattern")
 }
 
-/// Checks that `name` is valid as the name of a queue group.
+/// Checks that `name` is valid as the name of a queue group, before the client sends it.
 pub(super) fn queue_group(what: &str, name: &str) -> Result<(), Usage> {
     let good = subject::is_pattern(name.as_bytes()) && is_visible(name);
     check(good, what, name, "the name of a queue group")
 }
 
-/// Checks a subject that a new stream is to take. Only the server knows which patterns it allows, so this
-/// check requires no more than one word without blanks.
+/// Checks a subject that a new stream should store. This check only requires one word without blanks, because
+/// only the server knows which patterns it allows.
 pub(super) fn word(what: &str, name: &str) -> Result<(), Usage> {
     let good = !name.is_empty() && !name.contains(is_blank);
     check(good, what, name, "a subject or pattern")
 }
 
-/// Checks that `name` is valid as the name of a stream.
+/// Checks that `name` is valid as the name of a stream, before the client puts it into a request's subject.
 pub(super) fn stream(what: &str, name: &str) -> Result<(), Usage> {
     check(
         is_token(name),
@@ -46,7 +46,7 @@ pub(super) fn stream(what: &str, name: &str) -> Result<(), Usage> {
     )
 }
 
-/// Checks that `name` is valid as the name of a consumer.
+/// Checks that `name` is valid as the name of a consumer, before the client puts it into a request's subject.
 pub(super) fn consumer(what: &str, name: &str) -> Result<(), Usage> {
     check(
         is_token(name),
@@ -56,7 +56,7 @@ pub(super) fn consumer(what: &str, name: &str) -> Result<(), Usage> {
     )
 }
 
-/// The rule for a name of one token, as errors print it.
+/// The rule for a name of one token, which errors print so that the user can correct the name.
 const TOKEN: &str = "1 to 255 bytes, none of them . * > / \\ or blank";
 
 fn is_token(name: &str) -> bool {

@@ -1,4 +1,4 @@
-//! `tidegate sub`: prints each published message on a line.
+//! `tidegate sub`: subscribes to a subject, and prints each message that clients publish, one a line.
 
 use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use super::{ServerArgs, names};
 use crate::output::Output;
 use crate::{face, interrupt};
 
-/// The arguments of `tidegate sub`.
+/// The arguments with which the user runs `tidegate sub`.
 #[derive(Args, Debug)]
 pub(crate) struct SubArgs {
     #[command(flatten)]
@@ -20,13 +20,14 @@ pub(crate) struct SubArgs {
     /// Subscribe to this subject or pattern. After a lost connection the command subscribes again; messages
     /// published meanwhile are missing.
     subject: String,
-    /// Join this queue group: the server sends each message to one member of the group.
+    /// Join this queue group, to share the messages with its other members: the server sends each message to
+    /// one of them.
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
-    /// Exit after this many messages.
+    /// Exit after this many messages, instead of waiting for more messages.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Print the subject before each message.
+    /// Print the subject before each message, to tell messages of several subjects apart.
     #[arg(long)]
     subjects: bool,
 }

@@ -1,5 +1,5 @@
-//! Tests of the client commands against a test server that records every operation. They try hostile names,
-//! and a server that closes the connection.
+//! Tests the client commands against a test server that records every operation. The tests give the commands
+//! hostile names, and let the server close the connection.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::Usage;
 use crate::args::{Cli, Command};
 
-/// One operation of a client: its words, and the payload of a message.
+/// One operation that a client sent to the test server: its words, and the payload of a message.
 #[derive(Debug, PartialEq, Eq)]
 struct Operation {
     words: Vec<String>,
@@ -22,7 +22,7 @@ struct Operation {
 /// The text of a command's error if the server closes the connection that the command needs.
 const CLOSED: &str = "the server closed the connection";
 
-/// The server's answer to a request; `None` ends the connection.
+/// The function that answers the requests of a command; `None` makes the test server end the connection.
 type Answer = fn(&str) -> Option<Value>;
 
 struct Recorder {
@@ -31,7 +31,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Accepts one connection and answers it until it ends.
+    /// Accepts one connection and answers its requests until the connection ends.
     fn start(answer: Answer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = listener.local_addr().unwrap().to_string();
@@ -39,7 +39,8 @@ impl Recorder {
         Self { url, server }
     }
 
-    /// Runs a command against this server; returns the command's outcome and the operations it sent.
+    /// Runs a command against this server. Returns the command's outcome and the operations that the command
+    /// sent.
     fn run(self, args: &[&str]) -> (anyhow::Result<ExitCode>, Vec<Operation>) {
         let mut all = vec!["tidegate"];
         let split = args
@@ -74,7 +75,8 @@ fn serve(stream: TcpStream, answer: Answer) -> Vec<Operation> {
         return operations;
     }
     let mut reader = BufReader::new(stream);
-    // The id of each subscription to an inbox, with the part of the subscription's subject before a wildcard.
+    // The id of each subscription to an inbox, with the part of the subscription's subject before a wildcard,
+    // so that the server can address its answers.
     let mut inboxes: Vec<(String, String)> = Vec::new();
     let mut line = String::new();
     while reader.read_line(&mut line).is_ok_and(|n| n > 0) {
@@ -137,7 +139,7 @@ fn api(subject: &str) -> Option<Value> {
     })
 }
 
-/// The parts from which the tests make hostile names and good ones.
+/// The parts from which the tests combine hostile names and valid ones.
 const PARTS: [&str; 24] = [
     "",
     "a",
@@ -177,7 +179,8 @@ fn hostile() -> Vec<String> {
     names
 }
 
-/// Returns whether `name` is a subject, by a second implementation independent of the code under test.
+/// Returns whether `name` is a subject. The tests compare the command's check with this second
+/// implementation.
 fn is_subject(name: &str, wildcards: bool) -> bool {
     let tokens: Vec<&str> = name.split('.').collect();
     let last = tokens.len() - 1;
@@ -194,7 +197,7 @@ fn is_token(name: &str) -> bool {
     is_subject(name, false) && name.len() <= 255 && !name.contains(['.', '*', '>', '/', '\\'])
 }
 
-/// Returns the subjects of all subscriptions and publications, with the queue group.
+/// Returns the subjects of all recorded subscriptions and publications, with the queue group.
 fn subjects(operations: &[Operation]) -> Vec<String> {
     let words = operations.iter().map(|operation| &operation.words[..]);
     words
@@ -212,8 +215,8 @@ fn subjects(operations: &[Operation]) -> Vec<String> {
         .collect()
 }
 
-/// Runs a command with a name in it: the command refuses a bad name, blames the right argument and sends no
-/// byte, or it sends a good name unchanged.
+/// Runs a command with a name in an argument. Checks that the command refuses an invalid name, names the
+/// argument and sends no byte, or that it sends a valid name unchanged.
 #[track_caller]
 fn check(name: &str, good: bool, blamed: &str, args: &[&str], meant: &[&str]) {
     let (outcome, operations) = Recorder::start(api).run(args);
@@ -290,7 +293,8 @@ fn names_are_sent_as_they_are_or_refused() {
         let args = ["consume", &given("--filter"), "--", "S"];
         let meant = ["$JS.API.STREAM.INFO.S", "$JS.API.CONSUMER.CREATE.S"];
         check(name, pattern, "--filter", &args, &meant);
-        // A comma separates several subjects.
+        // The flag takes several subjects with commas between them, so the test regards each part as a
+        // subject.
         let word =
             !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control());
         let args = ["stream", "add", &given("--subjects"), "--", "S"];
@@ -325,15 +329,16 @@ fn a_name_the_server_gives_is_checked() {
     );
 }
 
-/// A failed write to a closed connection is an error; the command does not mistake it for a reader that
-/// closed standard output.
+/// Tests that a failed write to a closed connection is an error, which the command does not mistake for a
+/// reader that closed standard output.
 #[test]
 fn a_server_that_goes_away_while_lines_are_published_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lines");
     std::fs::write(&path, format!("{}\n", "x".repeat(1000)).repeat(20_000)).unwrap();
     let lines = path.to_str().unwrap();
-    // The server answers the lookup of the stream, then closes the connection.
+    // The server answers the lookup of the stream, then closes the connection, so that the command's writes
+    // fail.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = listener.local_addr().unwrap().to_string();
     let server = std::thread::spawn(move || {

@@ -127,7 +127,9 @@ impl std::fmt::Debug for ClusterSecret {
 pub enum ClusterSettingsError {
     /// The operator gave the server no name, so the other nodes could not tell this server from another
     /// server.
-    #[error("a node of a cluster needs a name of its own that never changes: give it with --name (server_name)")]
+    #[error(
+        "a node of a cluster needs a name of its own that never changes: give it with --name (server_name)"
+    )]
     ServerName,
     /// The operator gave the cluster no name, so the nodes could not tell it from another cluster.
     #[error(

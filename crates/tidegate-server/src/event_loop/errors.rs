@@ -34,7 +34,9 @@ pub enum StartError {
     },
     /// The operating system refused to create the event loop's poller or a thread, without which the server
     /// cannot run.
-    #[error("the operating system refuses a resource that the event loop needs, such as a socket or a thread: {0}")]
+    #[error(
+        "the operating system refuses a resource that the event loop needs, such as a socket or a thread: {0}"
+    )]
     Loop(io::Error),
     /// Other machines could reach the server without any protection, so the server refuses to start.
     #[error(transparent)]

@@ -46,7 +46,9 @@ pub struct Handle {
 /// The error for a command that the handle does not send, because too many commands already wait for the
 /// server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{COMMANDS_MAX} commands wait for the server already, and it queues no more: send the command again later")]
+#[error(
+    "{COMMANDS_MAX} commands wait for the server already, and it queues no more: send the command again later"
+)]
 pub struct Busy;
 
 impl Handle {

@@ -131,7 +131,9 @@ impl Server {
             self.node.handle_closed(now, key, CloseReason::Io);
             return;
         }
-        tracing::debug!("{address}: a client has connected, and the server has accepted the connection");
+        tracing::debug!(
+            "{address}: a client has connected, and the server has accepted the connection"
+        );
         if self.conns.len() <= key.index() {
             self.conns.resize_with(key.index() + 1, || None);
         }

@@ -1,11 +1,13 @@
-//! The place of a delivered message in its stream and its consumer, from the message's reply subject.
+//! Parses a delivered message's reply subject, which holds the message's place in its stream and its
+//! consumer.
 
-/// The parts of a delivered message's reply subject that `tidegate consume` needs.
+/// The parts of a delivered message's reply subject by which `tidegate consume` notices gaps and the end.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Delivery {
     pub(super) stream_seq: u64,
     pub(super) consumer_seq: u64,
-    /// The number of messages that the consumer has not delivered yet.
+    /// The number of messages that the consumer has not delivered yet, by which the command finds the
+    /// stream's end.
     pub(super) pending: u64,
 }
 

@@ -1,9 +1,9 @@
 //! `tidegate consume`: writes the messages of a stream to standard output, as their publishers sent them.
 //!
-//! The command pulls batch after batch through a consumer. Either it makes a consumer and deletes it at the
-//! end, or it uses a durable consumer and acknowledges each batch once its messages are written. One batch,
-//! in messages and in bytes, bounds the memory. After a lost connection the command continues behind the last
-//! message that it has written.
+//! The command pulls batch after batch through a consumer. Either the command creates a consumer and deletes
+//! the consumer at the end, or it uses a durable consumer and acknowledges each batch once the batch is
+//! written. The command holds only one batch in memory, which has limits in messages and in bytes. After a
+//! lost connection the command continues after the last message that it has written.
 
 mod delivery;
 mod run;
@@ -23,11 +23,11 @@ use crate::output::Output;
 use crate::{interrupt, values};
 use run::Run;
 
-/// The time for which the server keeps the consumer that the command made, while a slow reader blocks
-/// standard output.
+/// The time for which the server keeps the command's temporary consumer without a pull, because a slow reader
+/// may block standard output for long.
 const INACTIVE: Duration = Duration::from_secs(300);
 
-/// The arguments of `tidegate consume`.
+/// The arguments with which the user runs `tidegate consume`.
 #[derive(Args, Debug)]
 pub(crate) struct ConsumeArgs {
     #[command(flatten)]
@@ -35,7 +35,8 @@ pub(crate) struct ConsumeArgs {
     /// Print the messages of this stream, each followed by a line feed, its own bytes unchanged. Messages of
     /// `tidegate pub --lines` come back byte for byte, also a last line without a line feed.
     stream: String,
-    /// Exit after the last message that the stream has at the start, instead of waiting for more messages.
+    /// Exit after the last message that the stream has at the start, instead of waiting for more messages, so
+    /// that a script can continue.
     #[arg(long)]
     until_end: bool,
     /// Continue where this durable consumer stopped, or create the consumer if the stream has none of this
@@ -43,17 +44,18 @@ pub(crate) struct ConsumeArgs {
     /// message twice; messages that were on their way come later, when the server delivers them again.
     #[arg(long, value_name = "NAME")]
     durable: Option<String>,
-    /// Print only messages with a subject that matches this pattern. With several such flags, a message must
-    /// match one of the patterns.
+    /// Print only messages with a subject that matches this pattern, to select some of the stream's messages.
+    /// With several such flags, a message must match one of the patterns.
     #[arg(long, value_name = "PATTERN")]
     filter: Vec<String>,
-    /// Begin at the message with this sequence in the stream, instead of the first message.
+    /// Begin at the message with this sequence in the stream, instead of the first message, to skip earlier
+    /// ones.
     #[arg(long, value_name = "SEQ", value_parser = values::sequence)]
     from: Option<u64>,
-    /// Exit after this many messages.
+    /// Exit after this many messages, instead of waiting for more messages.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Print the subject before each message.
+    /// Print the subject before each message, to tell messages of several subjects apart.
     #[arg(long)]
     subjects: bool,
 }
@@ -95,7 +97,7 @@ pub(crate) fn run(args: &ConsumeArgs) -> anyhow::Result<ExitCode> {
     Ok(interrupt::exit_code())
 }
 
-/// Returns the durable consumer, or creates a consumer that begins at the stream sequence `from`.
+/// Returns the user's durable consumer, or creates a consumer that begins at the stream sequence `from`.
 fn consumer(
     client: &mut Client,
     args: &ConsumeArgs,

@@ -1,4 +1,4 @@
-//! Pulls the messages of a consumer, writes them to the output and acknowledges them.
+//! Pulls the messages of a consumer, writes them to the output and acknowledges them, for `tidegate consume`.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -17,7 +17,8 @@ use super::{ConsumeArgs, consumer, nanos};
 use crate::progress::Progress;
 use crate::{face, interrupt};
 
-/// The greatest number of messages that the command asks for in one pull.
+/// The greatest number of messages that the command asks for in one pull, so that one batch takes little
+/// memory.
 const BATCH: u64 = 5000;
 /// The greatest number of bytes that the server sends for one pull; a larger message comes alone.
 const BATCH_BYTES: usize = 8 << 20;
@@ -25,12 +26,13 @@ const BATCH_BYTES: usize = 8 << 20;
 /// server's heartbeats meanwhile.
 const EXPIRES: Duration = Duration::from_secs(30);
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// The longest silence of the server before the command treats the server as gone.
+/// The longest silence of the server, after which the command treats the connection as lost.
 const SILENCE: Duration = Duration::from_secs(15);
-/// The pause before the command asks again for messages that the server will deliver a second time.
+/// The pause before the command asks again for messages that the server will redeliver, so that the command
+/// does not ask in a busy loop.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The messages of a batch that the command acknowledges, by the consumer's policy.
+/// The messages of a batch that the command must acknowledge, as the consumer's policy demands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Acks {
     None,
@@ -52,26 +54,27 @@ impl Acks {
 pub(super) struct Run<'a> {
     client: Client,
     args: &'a ConsumeArgs,
-    /// The consumer's name.
+    /// The name under which the server knows the consumer.
     name: String,
     acks: Acks,
-    /// The sequence of the stream's last message when the command began.
+    /// The sequence of the stream's last message when the command began, at which `--until-end` stops.
     last_seq: u64,
-    /// The number of messages that the user still wants.
+    /// The number of messages that the command still has to print, because of `--count`.
     left: u64,
-    /// The stream sequence of the last message written; 0 before the first.
+    /// The stream sequence of the last message that the command has written, after which it continues on a
+    /// new connection; 0 before the first message.
     written: u64,
-    /// The stream sequences of messages that are written, until the server has confirmed their
-    /// acknowledgement.
+    /// The stream sequences of messages that the command has written and the server has not confirmed as
+    /// acknowledged. The command does not write them again when the server redelivers them.
     unconfirmed: BTreeSet<u64>,
     /// The consumer sequence of the previous message: a gap after it shows that a message is missing.
     consumer_seq: Option<u64>,
-    /// True if the consumer may hold messages that it delivered into an earlier connection.
+    /// True if the consumer may hold unacknowledged messages that it delivered into an earlier connection.
     resumed: bool,
     progress: Progress,
 }
 
-/// The outcomes of a pull that did not fail.
+/// The outcomes of a successful pull, by which the loop decides whether it pulls again.
 #[derive(PartialEq, Eq)]
 enum Pull {
     More,
@@ -101,7 +104,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Pulls and writes messages until the command has all that the user wants, or until Ctrl-C.
+    /// Pulls and writes messages until the command has written all messages that the user wants, or until
+    /// Ctrl-C.
     pub(super) fn all(&mut self, out: &mut impl Write) -> anyhow::Result<()> {
         let mut inbox = self.client.inbox();
         let mut answers = self.client.subscribe(&format!("{inbox}>"), None)?;
@@ -136,7 +140,8 @@ impl<'a> Run<'a> {
         jetstream::ask(&mut self.client, &what, &json!(null)).map(drop)
     }
 
-    /// Makes the command continue behind the last message that it has written, on a new connection.
+    /// Prepares the consumer on a new connection, so that the command continues after the last message
+    /// written.
     fn resume(&mut self) -> anyhow::Result<()> {
         self.resumed = true;
         if self.args.durable.is_some() {
@@ -187,7 +192,7 @@ impl<'a> Run<'a> {
         Ok(serde_json::from_value(info)?)
     }
 
-    /// Returns whether the consumer holds no more messages for this command.
+    /// Returns whether the consumer holds no more messages for this command, so that `--until-end` may stop.
     fn is_at_end(&mut self) -> anyhow::Result<bool> {
         if !self.resumed || self.acks == Acks::None {
             return Ok(true);
@@ -291,7 +296,7 @@ impl<'a> Run<'a> {
         Ok(end)
     }
 
-    /// Asks the consumer for a batch of `wanted` messages.
+    /// Asks the consumer for a batch of `wanted` messages, which the server sends to the subject `reply`.
     fn ask(&mut self, wanted: u64, reply: &str) -> anyhow::Result<()> {
         let mut ask = json!({
             "batch": wanted,

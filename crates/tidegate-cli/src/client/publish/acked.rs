@@ -1,8 +1,8 @@
-//! Publishes messages into a stream that acknowledges each of them.
+//! Publishes messages for `tidegate pub` into a stream that acknowledges each of them.
 //!
-//! The publisher keeps a bounded window of unacknowledged messages. After a lost connection it sends the
-//! oldest of these messages alone, until the stream acknowledges it, and then the others in order. Each
-//! message has an id, so that the stream stores no message twice.
+//! The publisher limits the number of unacknowledged messages, and keeps them until the stream acknowledges
+//! them. After a lost connection it sends the oldest of these messages alone, until the stream acknowledges
+//! it, and then the others in order. Each message has an id, so that the stream stores no message twice.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -21,14 +21,16 @@ use super::{Line, OPEN_LINE, PubArgs, Source, UNACKED_MAX, too_long};
 use crate::interrupt::{self, Interrupted};
 use crate::progress::Progress;
 
-/// The greatest number of bytes of unacknowledged payloads; the publisher sends a larger message alone.
+/// The greatest number of bytes of unacknowledged payloads, which bounds the publisher's memory. The
+/// publisher sends a larger message alone.
 const UNACKED_BYTES_MAX: usize = 8 << 20;
 /// The longest silence of a stream that has unacknowledged messages, before the publisher connects again.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The pause before the publisher sends a message again that no node could store.
+/// The pause before the publisher repeats a message that no node could store, so that the nodes can elect a
+/// leader.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Publishes all messages of `source` into `stream`; returns the line to print.
+/// Publishes all messages of `source` into `stream`. Returns the line that the command prints for the user.
 pub(super) fn publish(
     client: &mut Client,
     args: &PubArgs,
@@ -76,15 +78,17 @@ struct PubAck {
     error: Option<ApiError>,
 }
 
-/// The headers that the publisher adds to one message.
+/// The headers that the publisher adds to one message, so that the stream finds duplicates and `tidegate
+/// consume` prints the line unchanged.
 #[derive(Clone, Copy)]
 struct Marks {
     id: bool,
-    /// True if the message is the last line of the input and that line has no line feed.
+    /// True if the message is the last line of the input and that line has no line feed, which `tidegate
+    /// consume` must not add.
     open: bool,
 }
 
-/// A message that the publisher has sent and the stream has not acknowledged.
+/// A message that the publisher has sent and keeps, because the stream has not acknowledged it.
 struct Unacked {
     payload: Bytes,
     marks: Marks,
@@ -99,44 +103,53 @@ struct Publisher<'a> {
     subject: Subject,
     stream: &'a str,
     id: Option<&'a str>,
-    /// The first part of the ids of all messages; the number of the message follows it.
+    /// The first part of the ids of this run's messages. The message's number follows, so that each id is
+    /// unique.
     prefix: String,
     inbox: String,
-    /// The time for which the stream remembers the ids of messages.
+    /// The time for which the stream remembers the ids of messages. After it, the publisher cannot send a
+    /// message again safely.
     duplicate_window: Duration,
-    /// The messages sent, in order; `None` once the stream has acknowledged the message. The first message of
-    /// the window is always unacknowledged.
+    /// The messages that the publisher has sent, in order; `None` once the stream has acknowledged the
+    /// message. The queue's first message is always unacknowledged.
     window: VecDeque<Option<Unacked>>,
     order: Order,
-    /// The number of bytes in the payloads of all unacknowledged messages.
+    /// The number of bytes in the payloads of all unacknowledged messages, which [`UNACKED_BYTES_MAX`]
+    /// limits.
     bytes: usize,
-    /// The number of messages that left the window. The window's first message has this number, counted from
-    /// 0.
+    /// The number of messages that have left `window`, because the stream acknowledged them. The first
+    /// message in `window` has this number, counted from 0.
     done: u64,
     acked: u64,
     duplicates: u64,
-    /// The lowest and the highest stream sequence that the stream assigned to messages of this run.
+    /// The lowest and the highest stream sequence that the stream assigned to messages of this run, for the
+    /// report.
     seqs: Option<(u64, u64)>,
-    /// The stream's first refusal of a message: the number of its line and the reason.
+    /// The stream's first refusal of a message: the number of the message's line, and the reason for the
+    /// user.
     refused: Option<(u64, String)>,
-    /// True while the publisher sends only the oldest message, until the stream acknowledges it.
+    /// True after a loss, while the publisher sends only the oldest message, until the stream acknowledges
+    /// it.
     probing: bool,
     /// The time of the stream's last acknowledgement, or of the first message after the stream had
-    /// acknowledged all.
+    /// acknowledged all messages. The publisher measures the stream's silence from it.
     heard: Instant,
-    /// The time at which the publisher's last wait ended.
+    /// The time at which the publisher's last wait ended, which it takes as the time of the messages it sends
+    /// next.
     now: Instant,
 }
 
-/// Finds out if the stream stored a message of this run behind a later one. That happens if a cluster loses
-/// messages that came while no node led the stream, and the next leader stores later messages first.
+/// Detects that the stream stored a message of this run behind a later one, so that the report can warn the
+/// user. A cluster does so if it loses messages while no node leads the stream, and the next leader stores
+/// later messages first.
 #[derive(Debug, Default)]
 struct Order {
-    /// The message with the highest stream sequence so far: its stream sequence and its number in this run.
+    /// The message with the highest stream sequence so far: the stream sequence, and the message's number in
+    /// this run.
     newest: (u64, u64),
-    /// The message with the highest number so far: its number in this run and its stream sequence.
+    /// The message with the highest number so far: the message's number in this run, and its stream sequence.
     last: (u64, u64),
-    /// The lowest number of a message that the stream stored behind a later one.
+    /// The lowest number of a message that the stream stored behind a later message, for the report.
     displaced: Option<u64>,
 }
 
@@ -166,7 +179,7 @@ enum Next {
 }
 
 impl Publisher<'_> {
-    /// Publishes messages until the source ends and the stream has answered every message.
+    /// Publishes messages until the source ends and the stream has answered every message, or refuses one.
     fn run(&mut self, source: &mut Source) -> anyhow::Result<()> {
         let mut progress = Progress::start("lines acked");
         let mut more = true;
@@ -229,7 +242,8 @@ impl Publisher<'_> {
         !self.probing && self.window.len() < UNACKED_MAX && self.bytes < UNACKED_BYTES_MAX
     }
 
-    /// Sends the next message of the source; returns false at the end of the source.
+    /// Sends the next message of the source. Returns false at the end of the source, so that the loop takes
+    /// no more.
     fn take(&mut self, line: Option<Line>, single: bool) -> anyhow::Result<bool> {
         let number = self.done + self.window.len() as u64;
         let bytes_max = self.client.max_payload();
@@ -284,7 +298,7 @@ impl Publisher<'_> {
         Ok(true)
     }
 
-    /// Sends message `number`, if the stream has not acknowledged it.
+    /// Sends message `number`, unless the stream has acknowledged the message already.
     fn send(&mut self, number: u64) -> Result<(), Stop> {
         let at = self.at(number);
         let Some(Some(unacked)) = self.window.get(at) else {
@@ -314,7 +328,8 @@ impl Publisher<'_> {
         headers
     }
 
-    /// Returns the number of bytes of the header block of message `number`.
+    /// Returns the number of bytes of the header block of message `number`, which count towards the server's
+    /// limit.
     fn header_bytes(&self, number: u64, marks: Marks) -> usize {
         let line = |name: &str, value| name.len() + ": \r\n".len() + value;
         let mut bytes = 0;
@@ -331,8 +346,7 @@ impl Publisher<'_> {
         }
     }
 
-    /// Handles a message that answers the publisher; returns true if the publisher has to send messages
-    /// again.
+    /// Handles the stream's answer to a message. Returns true if the publisher has to send messages again.
     fn handle_answer(&mut self, message: &Message) -> anyhow::Result<bool> {
         let number = message.subject.strip_prefix(self.inbox.as_str());
         let Some(number) = number.and_then(|n| n.parse::<u64>().ok()) else {
@@ -393,8 +407,8 @@ impl Publisher<'_> {
         }
     }
 
-    /// Records that the stream refused message `number`. The message stays unacknowledged, and the publisher
-    /// reads no more of the source; it still waits for the answers to the messages sent.
+    /// Records that the stream refused message `number`, which ends the run: the publisher reads no more of
+    /// the source, and only waits for the answers to the messages already sent.
     fn refuse(&mut self, number: u64, why: String) {
         let at = self.at(number);
         if let Some(unacked) = self.window.get_mut(at).and_then(Option::take) {
@@ -415,7 +429,7 @@ impl Publisher<'_> {
     }
 
     /// Connects again after a lost connection or a silent stream, and sends the oldest unacknowledged
-    /// message.
+    /// message, to find out if the stream stores messages again.
     fn recover(&mut self) -> anyhow::Result<()> {
         if self.heard.elapsed() >= self.client.patience() && !self.window.is_empty() {
             return Err(Stop::Silent(self.heard.elapsed()).into());
@@ -432,7 +446,7 @@ impl Publisher<'_> {
         self.resend(self.done)
     }
 
-    /// Sends every unacknowledged message, in order.
+    /// Sends every unacknowledged message again, in order, because the stream may have lost them.
     fn send_again(&mut self) -> anyhow::Result<()> {
         (self.done..self.done + self.window.len() as u64).try_for_each(|n| self.resend(n))
     }
@@ -456,7 +470,7 @@ impl Publisher<'_> {
         Ok(self.send(number)?)
     }
 
-    /// Returns the place of message `number` in the window.
+    /// Returns the index of message `number` in `window`.
     fn at(&self, number: u64) -> usize {
         usize::try_from(number - self.done).unwrap_or(usize::MAX)
     }
@@ -470,7 +484,8 @@ impl Publisher<'_> {
         }
     }
 
-    /// Returns the line to print after a success, or the error that says which messages are not acknowledged.
+    /// Returns the line that the command prints after a success, or the error that counts the unacknowledged
+    /// messages.
     fn report(&self, outcome: anyhow::Result<()>, source: &Source) -> anyhow::Result<String> {
         let sent = self.done + self.window.len() as u64;
         let lost = match (outcome, &self.refused) {
@@ -503,7 +518,7 @@ impl Publisher<'_> {
         bail!(self.counted(&lost, sent))
     }
 
-    /// Returns the text of an error: the cause, the counts of messages, and the way to go on.
+    /// Returns the text of an error for the user: the cause, the counts of messages, and the way to continue.
     fn counted(&self, lost: &str, sent: u64) -> String {
         let again = match self.id {
             Some(_) => "run again with the same --id: the server stores no message twice",
@@ -514,7 +529,7 @@ impl Publisher<'_> {
     }
 }
 
-/// Returns the result of `future` if it is ready.
+/// Returns the result of `future` if it is ready, without a wait.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     futures_util::FutureExt::now_or_never(future)
 }
@@ -534,9 +549,11 @@ mod tests {
     #[test]
     fn a_message_behind_a_later_one_is_found() {
         assert_eq!(displaced(&[(0, 1), (1, 2), (2, 5), (3, 9)]), None);
-        // The stream's answers come in another order than the messages.
+        // The answers of the stream arrive in another order than the messages were sent, and no message is
+        // displaced.
         assert_eq!(displaced(&[(1, 2), (0, 1), (3, 4), (2, 3)]), None);
-        // The publisher sent lines 1 and 2 again.
+        // The publisher sent lines 1 and 2 again after the stream had lost them, so they stand behind later
+        // lines.
         assert_eq!(
             displaced(&[(0, 1), (3, 2), (4, 3), (1, 4), (2, 5)]),
             Some(1)

@@ -1,4 +1,5 @@
-//! Reads the lines of an input on a thread of its own. Drops each line feed and keeps all other bytes.
+//! Reads the lines of an input for `tidegate pub`, on a thread of its own, so that the publisher can send
+//! meanwhile. The thread drops each line feed and keeps all other bytes.
 //!
 //! The thread passes on all complete lines after each read, so that the lines of a slow pipe do not wait for
 //! each other.
@@ -8,19 +9,20 @@ use std::io::{ErrorKind, Read};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 
-/// The greatest number of bytes that the reading thread reads at once.
+/// The greatest number of bytes that the reading thread reads at once, as one block of lines.
 const READ: usize = 64 << 10;
-/// The greatest number of blocks of lines that wait for the publisher, about one for each read.
+/// The greatest number of blocks of lines that wait for the publisher, so that a fast input takes little
+/// memory. The thread makes about one block of each read.
 const AHEAD: usize = 8;
 
-/// A line of the input.
+/// A line of the input, which the publisher sends as a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line that ended in a line feed; the bytes do not contain the line feed.
     Closed(Bytes),
     /// The last line of the input, which has no line feed at its end.
     Open(Bytes),
-    /// The line has more bytes than the reader allows; the thread has not read its rest.
+    /// The line has more bytes than the server accepts in a message. The thread has not read the line's rest.
     TooLong,
 }
 
@@ -30,15 +32,15 @@ enum Part {
     Last(Line),
 }
 
-/// The lines that the reading thread has read.
+/// The publisher's end of the reading thread, which gives out the lines that the thread has read.
 pub(super) struct Lines {
     parts: mpsc::Receiver<std::io::Result<Part>>,
     closed: Bytes,
 }
 
 impl Lines {
-    /// Starts the reading thread. The thread ends after the input, an error, a line of more than `bytes_max`
-    /// bytes, or the read during which the caller drops the lines.
+    /// Starts the reading thread. The thread ends at the end of the input, at an error, at a line of more
+    /// than `bytes_max` bytes, or once the publisher has dropped the lines.
     pub(super) fn of(input: impl Read + Send + 'static, bytes_max: usize) -> Self {
         let (sender, parts) = mpsc::channel(AHEAD);
         std::thread::spawn(move || {
@@ -53,7 +55,7 @@ impl Lines {
         }
     }
 
-    /// Returns the next line; `None` at the end of the input. A cancelled wait loses no line.
+    /// Returns the next line; `None` at the end of the input. A caller that cancels the wait loses no line.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
         loop {
             if let Some(end) = memchr::memchr(b'\n', &self.closed) {
@@ -70,7 +72,7 @@ impl Lines {
     }
 }
 
-/// Reads to the end of the input, or until the caller has dropped the lines.
+/// Reads to the end of the input and sends its lines, or stops once the publisher has dropped the lines.
 fn read(
     mut input: impl Read,
     bytes_max: usize,
@@ -115,7 +117,8 @@ mod tests {
 
     #[tokio::test]
     async fn every_byte_but_the_line_feed_is_kept() {
-        // Each read of the chained input ends where one of its parts ends.
+        // Each read of the chained input ends where one of its parts ends, so the test has lines over several
+        // reads.
         let input = (&b"one\n\ntw"[..]).chain(&b"o\r\n\xff\x00\n12345\n123456\nop"[..]);
         let mut lines = Lines::of(input.chain(&b"en"[..]), 5);
         for line in [&b"one"[..], b"", b"two\r", b"\xff\x00", b"12345", b"123456"] {

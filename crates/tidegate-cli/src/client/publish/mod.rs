@@ -1,7 +1,7 @@
 //! `tidegate pub`: publishes one message, or each line of a file as a message.
 //!
-//! If a stream takes the subject, the stream acknowledges every message: [`acked`]. Otherwise the command
-//! ends once the server has taken all messages.
+//! If a stream stores the subject, the stream acknowledges every message: [`acked`]. Otherwise the command
+//! ends once the server has received all messages, because no acknowledgement will come.
 
 mod acked;
 mod lines;
@@ -20,20 +20,20 @@ use crate::{Usage, face, input, interrupt, is_broken_pipe, output};
 use lines::{Line, Lines};
 
 /// The greatest number of messages that the client has sent and that neither the server nor a stream has
-/// confirmed yet.
+/// confirmed yet. It bounds the memory that the client needs to send messages again.
 const UNACKED_MAX: usize = 16_384;
 /// The header that marks a last line without a line feed, so that `tidegate consume` can print the line
 /// unchanged.
 pub(super) const OPEN_LINE: (&str, &str) = ("Tidegate-Line", "open");
 
-/// The arguments of `tidegate pub`.
+/// The arguments with which the user runs `tidegate pub`.
 #[derive(Args, Debug)]
 pub(crate) struct PubArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// Publish to this subject.
+    /// Publish the message or the lines to this subject.
     subject: String,
-    /// Publish this message.
+    /// Publish this text as a single message.
     #[arg(required_unless_present = "lines")]
     message: Option<String>,
     /// Publish each line of this file (`-` is standard input) as a message, also empty lines, without the
@@ -99,9 +99,9 @@ pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
     Ok(interrupt::exit_code())
 }
 
-/// A file of lines, or standard input.
+/// A file of lines, or standard input, whose lines the command publishes.
 struct Input {
-    /// The name of the input, as error messages show it.
+    /// The name of the input, with which error messages begin.
     name: String,
     file: input::Source,
 }
@@ -109,7 +109,7 @@ struct Input {
 /// The source of the messages that `tidegate pub` publishes.
 enum Source {
     One(Option<Bytes>),
-    /// The lines of an input, and the name of the input, as error messages show it.
+    /// The lines of an input, and the name of the input, with which error messages begin.
     Lines(String, Lines),
 }
 
@@ -121,8 +121,8 @@ impl Source {
         }
     }
 
-    /// Returns the next message; `None` at the end of the source, also at an end by Ctrl-C. A cancelled wait
-    /// loses no message.
+    /// Returns the next message; `None` at the end of the source, and after Ctrl-C. A caller that cancels the
+    /// wait loses no message.
     async fn next(&mut self) -> anyhow::Result<Option<Line>> {
         if interrupt::asked() {
             return Ok(None);
@@ -144,7 +144,7 @@ fn too_long(bytes_max: usize) -> String {
     format!("longer than the {bytes_max} bytes the server takes")
 }
 
-/// Publishes to a subject that no stream takes; returns when the server has taken every message.
+/// Publishes to a subject that no stream stores. Returns once the server has received every message.
 fn taken(client: &mut Client, subject: &str, source: &mut Source) -> anyhow::Result<String> {
     let (mut published, mut synced) = (0, 0);
     let outcome = take(client, subject, source, &mut published, &mut synced);

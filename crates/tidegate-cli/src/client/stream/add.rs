@@ -1,4 +1,5 @@
-//! Makes the configuration of a new stream from the flags of `tidegate stream add`.
+//! Makes the configuration of a new stream from the flags of `tidegate stream add`, for the request to create
+//! it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use serde_json::{Value, json};
 use super::{Common, names};
 use crate::values;
 
-/// The arguments of `tidegate stream add`. The server chooses every setting without a flag.
+/// The arguments with which the user runs `tidegate stream add`. The server chooses each setting without a
+/// flag.
 #[derive(Args, Debug)]
 pub(crate) struct AddArgs {
     #[command(flatten)]
@@ -25,10 +27,11 @@ pub(crate) struct AddArgs {
     /// and loses these messages when the server ends. Default: file.
     #[arg(long, value_enum)]
     storage: Option<Storage>,
-    /// Describe the purpose of the stream.
+    /// Describe the purpose of the stream, for people who list the streams.
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// Keep the stream on this many nodes of the cluster.
+    /// Keep the stream on this many nodes of the cluster, so that the stream survives the loss of some of
+    /// them.
     #[arg(long, value_name = "N", value_parser = values::replicas)]
     replicas: Option<u8>,
     /// Choose when the server removes messages: at limits, or after consumers have acknowledged them.
@@ -39,10 +42,11 @@ pub(crate) struct AddArgs {
     /// --max-bytes. Default: old.
     #[arg(long, value_enum)]
     discard: Option<Discard>,
-    /// Refuse also new messages on a subject that has reached --max-msgs-per-subject. Needs --discard new.
+    /// Refuse also new messages on a subject that has reached --max-msgs-per-subject, instead of removing the
+    /// subject's oldest message. Needs --discard new.
     #[arg(long)]
     discard_per_subject: bool,
-    /// Remove messages at this age, such as 500ms, 30s, 5m, 2h or 7d.
+    /// Remove messages at this age, such as 500ms, 30s, 5m, 2h or 7d, to free their space.
     #[arg(long, value_name = "DURATION", value_parser = values::some_time)]
     max_age: Option<Duration>,
     /// Keep at most this many messages in the stream; -1 sets no limit. At this limit --discard applies.
@@ -51,36 +55,40 @@ pub(crate) struct AddArgs {
     /// Keep at most this many bytes in the stream, such as 512MiB or 10GiB. At this limit --discard applies.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     max_bytes: Option<u64>,
-    /// Refuse messages of more bytes than this, headers included.
+    /// Refuse messages of more bytes than this, headers included, so that no publisher fills the stream with
+    /// a few.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     max_msg_size: Option<u64>,
     /// Keep at most this many messages of each subject; -1 sets no limit. At this limit the server removes
     /// the oldest message of the subject, or refuses the new message with --discard-per-subject.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = values::limit)]
     max_msgs_per_subject: Option<i64>,
-    /// Allow at most this many consumers of the stream; -1 sets no limit.
+    /// Allow at most this many consumers of the stream, to bound the server's work; -1 sets no limit.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = values::limit)]
     max_consumers: Option<i64>,
-    /// Skip messages with the Nats-Msg-Id of a message that the stream stored within this time.
+    /// Skip messages with the Nats-Msg-Id of a message that the stream stored within this time, so that a
+    /// publisher can send a message again safely.
     #[arg(long, value_name = "DURATION", value_parser = values::some_time)]
     dupe_window: Option<Duration>,
     /// Let publishers replace all earlier messages of the stream or of a subject by one message, with the
     /// header Nats-Rollup.
     #[arg(long)]
     allow_rollup: bool,
-    /// Let publishers set the age limit of a message, with the header Nats-TTL.
+    /// Let publishers set the age limit of a message, with the header Nats-TTL, so that the stream removes
+    /// the message earlier than the others.
     #[arg(long)]
     allow_msg_ttl: bool,
-    /// Let clients read single messages directly, without a consumer.
+    /// Let clients read single messages directly from any node of the stream, without a consumer.
     #[arg(long)]
     allow_direct: bool,
     /// Let publishers send batches of messages that the server stores as a whole or not at all.
     #[arg(long)]
     allow_batch: bool,
-    /// Refuse clients' requests to delete single messages.
+    /// Refuse clients' requests to delete single messages, so that the stream keeps its history.
     #[arg(long)]
     deny_delete: bool,
-    /// Refuse clients' requests to purge the stream, that is to remove many messages at once.
+    /// Refuse clients' requests to purge the stream, that is to remove many messages at once, so that the
+    /// stream keeps its history.
     #[arg(long)]
     deny_purge: bool,
     /// Take the configuration of the stream from this file, JSON as `tidegate stream info --json` prints it.
@@ -109,7 +117,7 @@ enum Discard {
 }
 
 impl AddArgs {
-    /// Returns the configuration that the command requests from the server, as JSON.
+    /// Returns the configuration for the request to create the stream, as JSON.
     pub(super) fn config(&self) -> anyhow::Result<Value> {
         for subject in &self.subjects {
             names::word("--subjects", subject)?;

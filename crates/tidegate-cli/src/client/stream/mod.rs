@@ -17,27 +17,27 @@ use super::jetstream::{self, StreamInfo};
 use super::{ServerArgs, names};
 use crate::{Usage, output};
 
-/// The subcommands of `tidegate stream`.
+/// The subcommands of `tidegate stream`, by which the user manages streams.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StreamCommand {
-    /// List the streams.
+    /// List the streams of the server.
     Ls(LsArgs),
-    /// Show a stream's configuration and state.
+    /// Show a stream's configuration, and its state such as the number of messages.
     Info(InfoArgs),
-    /// Create a stream.
+    /// Create a stream, which stores the messages published to its subjects.
     Add(Box<add::AddArgs>),
     /// Remove a stream with all its messages and consumers.
     Rm(RmArgs),
-    /// Remove messages of a stream, and keep the stream.
+    /// Remove messages of a stream, and keep the stream and its consumers.
     Purge(PurgeArgs),
 }
 
-/// The arguments of every subcommand of `tidegate stream`.
+/// The arguments that all subcommands of `tidegate stream` share.
 #[derive(Args, Clone, Debug)]
 struct Common {
     #[command(flatten)]
     server: ServerArgs,
-    /// Print the server's answer as JSON.
+    /// Print the server's answer as JSON, for other programs, instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -46,10 +46,10 @@ struct Common {
 pub(crate) struct LsArgs {
     #[command(flatten)]
     common: Common,
-    /// List only streams with a subject that matches this pattern.
+    /// List only streams with a subject that matches this pattern, to find the stream of a subject.
     #[arg(long, value_name = "PATTERN")]
     subject: Option<String>,
-    /// Print only the names of the streams, a line each.
+    /// Print only the names of the streams, a line each, for scripts.
     #[arg(short, long, conflicts_with = "json")]
     names: bool,
 }
@@ -68,7 +68,7 @@ pub(crate) struct RmArgs {
     common: Common,
     /// Remove the stream of this name.
     name: String,
-    /// Do not ask for confirmation.
+    /// Remove the stream without asking for confirmation, as scripts need.
     #[arg(short, long)]
     force: bool,
 }
@@ -82,13 +82,13 @@ pub(crate) struct PurgeArgs {
     /// Remove only messages with a subject that matches this pattern.
     #[arg(long, value_name = "PATTERN")]
     subject: Option<String>,
-    /// Remove only messages before the message with this sequence in the stream.
+    /// Remove only messages before the message with this sequence in the stream, and keep the later ones.
     #[arg(long, value_name = "SEQ", conflicts_with = "keep")]
     before: Option<u64>,
-    /// Keep the newest N messages.
+    /// Keep the newest N messages, and remove all older ones.
     #[arg(long, value_name = "N")]
     keep: Option<u64>,
-    /// Do not ask for confirmation.
+    /// Remove the messages without asking for confirmation, as scripts need.
     #[arg(short, long)]
     force: bool,
 }
@@ -183,7 +183,7 @@ fn purge(args: &PurgeArgs) -> anyhow::Result<()> {
     print(&format!("purged {purged} messages of {name}"))
 }
 
-/// Prints the stream in the server's answer, as JSON or as text.
+/// Prints the stream's info from the server's answer, as JSON or as text, as the user chose.
 fn answered(answer: Value, json: bool) -> anyhow::Result<()> {
     if json {
         return print(&serde_json::to_string_pretty(&answer)?);
@@ -192,13 +192,14 @@ fn answered(answer: Value, json: bool) -> anyhow::Result<()> {
     print(show::one(&info).trim_end())
 }
 
-/// Checks a stream name that the user gave as an argument.
+/// Checks a stream name that the user gave as an argument, before it becomes part of a request.
 fn checked(name: &str) -> anyhow::Result<&str> {
     names::stream("NAME", name)?;
     Ok(name)
 }
 
-/// Asks the user to confirm the action `what`; without a terminal only `--force` confirms it.
+/// Asks the user to confirm the action `what`, because it removes messages. Without a terminal only `--force`
+/// confirms the action.
 fn sure(force: bool, what: &str) -> anyhow::Result<()> {
     if force {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Formats streams as text for people.
+//! Formats streams as text for the people who run `tidegate stream`.
 
 use crate::client::jetstream::{StreamConfig, StreamInfo};
 use crate::report::Table;
@@ -77,7 +77,7 @@ fn storage(config: &StreamConfig) -> String {
     }
 }
 
-/// Returns the names of a stream's settings that are switched on.
+/// Returns the names of a stream's settings that are switched on, for the line that lists them.
 fn switches(config: &StreamConfig) -> String {
     let on = config.rest.iter().filter(|(_, value)| **value == true);
     on.map(|(name, _)| name.as_str())
@@ -99,7 +99,8 @@ fn limit_bytes(value: i64) -> String {
     }
 }
 
-/// Formats a duration of `nanos` nanoseconds in the largest unit that divides it.
+/// Formats a duration of `nanos` nanoseconds in the largest unit that divides it, so that the text stays
+/// short.
 fn age(nanos: u64) -> String {
     let units = [
         (86_400_000_000_000, "d"),
@@ -116,8 +117,8 @@ fn age(nanos: u64) -> String {
     }
 }
 
-/// Cuts a time of the server after the seconds; returns an empty string for the zero time, the server's value
-/// for no time.
+/// Shortens a time of the server to whole seconds, for people. Returns an empty string for the zero time,
+/// because the server means no time by it.
 fn time(text: &str) -> String {
     if text.starts_with("0001-") {
         return String::new();

@@ -31,7 +31,9 @@ pub(super) enum Why {
     Replaced,
     #[error("{0}")]
     Interest(TooMuchInterest),
-    #[error("the other node does not name the members of the cluster, so this node cannot rejoin through it")]
+    #[error(
+        "the other node does not name the members of the cluster, so this node cannot rejoin through it"
+    )]
     Members,
     #[error("this node has its place among the members again")]
     Rejoined,

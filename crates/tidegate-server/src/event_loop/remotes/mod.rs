@@ -76,7 +76,9 @@ impl RemoteOrigins {
             match start(&self.handle, Arc::clone(&self.remotes)) {
                 Ok(thread) => self.thread = Some(thread),
                 Err(error) => {
-                    tracing::error!("the server cannot start the thread that fetches messages from other clusters, so streams with an origin there get no messages: {error}");
+                    tracing::error!(
+                        "the server cannot start the thread that fetches messages from other clusters, so streams with an origin there get no messages: {error}"
+                    );
                     return;
                 }
             }
