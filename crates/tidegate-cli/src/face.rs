@@ -1,4 +1,4 @@
-//! The flags that every command has: colours, and how much the program says on standard error.
+//! The flags that every command has: they choose colours, and how much the program writes to standard error.
 
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _};
@@ -8,16 +8,17 @@ use clap::{Args, ColorChoice, ValueEnum};
 use indicatif::ProgressBar;
 use tracing::level_filters::LevelFilter;
 
-/// The flags that every command has, once `main` has parsed them. A command that a bench calls has the
-/// defaults.
+/// The flags that every command has, once `main` has parsed them. If a bench calls a command without `main`,
+/// the command uses the defaults.
 static FACE: OnceLock<Face> = OnceLock::new();
 
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Face {
-    /// Write more to standard error: servers also log each connection of clients and other nodes.
+    /// Write more to standard error, to find faults: servers also log each connection of clients and other
+    /// nodes.
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
-    /// Write only warnings and errors to standard error: no notes and no progress.
+    /// Write only warnings and errors to standard error, without notes and progress, for scripts.
     #[arg(short, long, global = true)]
     quiet: bool,
     /// Choose whether to color help texts and log lines. `auto` colors them on a terminal, unless NO_COLOR is
@@ -44,7 +45,7 @@ impl From<Color> for ColorChoice {
     }
 }
 
-/// Makes the rest of the process use the flags in `face`.
+/// Makes all later output of the process follow the flags in `face`.
 pub(crate) fn set(face: Face) {
     // `main` parses the flags only once, so they are not set yet and this call does not fail.
     let _ = FACE.set(face);
@@ -54,8 +55,8 @@ fn face() -> Face {
     FACE.get().copied().unwrap_or_default()
 }
 
-/// Returns the colours of help texts and of mistakes in the arguments, which clap prints before it knows all
-/// arguments.
+/// Returns the colours of help texts and of mistakes in the arguments. This function searches the arguments
+/// itself, because clap prints such texts before it has parsed all of them.
 pub(crate) fn of_help(args: &[std::ffi::OsString]) -> ColorChoice {
     let given = args.iter().enumerate().rev().filter_map(|(at, arg)| {
         let arg = arg.to_str()?;
@@ -69,7 +70,7 @@ pub(crate) fn of_help(args: &[std::ffi::OsString]) -> ColorChoice {
     parsed.next().unwrap_or_default().into()
 }
 
-/// Returns whether log lines on standard error have colours.
+/// Returns whether log lines on standard error have colours, by `--color` and the terminal.
 pub(crate) fn colors() -> bool {
     match face().color {
         Color::Always => true,
@@ -81,7 +82,7 @@ pub(crate) fn colors() -> bool {
     }
 }
 
-/// Returns the level of the log lines to write. `debug` is the server's own setting for more lines.
+/// Returns the level of the log lines to write. `debug` is the server's own setting that asks for more lines.
 pub(crate) fn level(debug: bool) -> LevelFilter {
     match face() {
         Face { quiet: true, .. } => LevelFilter::WARN,
@@ -91,12 +92,12 @@ pub(crate) fn level(debug: bool) -> LevelFilter {
     }
 }
 
-/// Returns whether the user wants notes and progress.
+/// Returns whether the command may print notes and progress, because the user did not give --quiet.
 pub(crate) fn chats() -> bool {
     !face().quiet
 }
 
-/// Returns whether the user asks for more output, with --verbose.
+/// Returns whether the user wants more output and gave --verbose.
 pub(crate) fn is_verbose() -> bool {
     face().verbose
 }
@@ -104,18 +105,18 @@ pub(crate) fn is_verbose() -> bool {
 /// Prints a line on standard error. A line that standard error does not take is lost, because a full disk or
 /// a closed pipe must not end the command.
 pub(crate) fn complain(line: impl Display) {
-    // No place is left that could take the error.
+    // The program has no other place for the error, so this function drops it.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Prints a note on standard error, unless the user gave --quiet.
+/// Prints a note for the user on standard error, unless the user gave --quiet.
 pub(crate) fn note(text: impl Display) {
     if chats() {
         complain(format_args!("tidegate: {text}"));
     }
 }
 
-/// Returns `bar`, hidden if the user wants no progress.
+/// Returns `bar`, hidden if the user gave --quiet.
 pub(crate) fn bar(bar: ProgressBar) -> ProgressBar {
     match chats() {
         true => bar,

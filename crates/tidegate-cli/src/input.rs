@@ -1,4 +1,4 @@
-//! A file or standard input from which a command reads; Ctrl-C ends the read.
+//! Reads a file or standard input for a command, so that Ctrl-C can end a read that waits.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,15 +11,15 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::interrupt;
 
-/// A file or standard input. Before a read that may block, the source polls for input, so that Ctrl-C ends
-/// the wait.
+/// A file or standard input, from which a command reads. The source polls for input before a read that may
+/// block, so that Ctrl-C ends the wait.
 pub(crate) struct Source {
     file: File,
     waits: bool,
 }
 
 impl Source {
-    /// Opens `path`; `-` is standard input.
+    /// Opens `path` for reading; `-` is standard input.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = match path.as_os_str() == "-" {
             true => File::from(io::stdin().as_fd().try_clone_to_owned()?),
@@ -29,7 +29,8 @@ impl Source {
         Ok(Self { file, waits })
     }
 
-    /// Returns the length of the file in bytes; `None` for a stream, which has no known length.
+    /// Returns the length of the file in bytes, for the progress; `None` for a stream, which has no known
+    /// length.
     pub(crate) fn bytes(&self) -> Option<u64> {
         let metadata = self.file.metadata().ok();
         metadata
@@ -38,8 +39,8 @@ impl Source {
     }
 }
 
-/// Opens the file. The open of a named pipe does not wait for a writer, because no signal would end that
-/// wait: the first read waits.
+/// Opens the file. To open a named pipe, this function does not wait for a writer, because no signal would
+/// end that wait. The first read waits instead.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path)?;

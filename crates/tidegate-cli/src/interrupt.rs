@@ -1,8 +1,8 @@
-//! Ctrl-C and SIGTERM: the first one asks the command to stop and to print its results, the second one ends
-//! the process.
+//! Handles Ctrl-C and SIGTERM: at the first signal the command stops and prints its results, and the second
+//! signal ends the process.
 //!
-//! Every command listens to Ctrl-C, except for those that have nothing to finish: they keep the system's
-//! default action. The client commands listen to SIGTERM, too; a server gives SIGTERM a meaning of its own.
+//! Every command listens to Ctrl-C, except for commands that have nothing to finish: the system ends these at
+//! once. The client commands listen to SIGTERM, too. A server gives SIGTERM a meaning of its own.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,25 +18,29 @@ const TERMINATED: u8 = 143;
 
 static ASKED: OnceLock<Asked> = OnceLock::new();
 
-/// The user's request to stop the command: a flag that the first signal sets, and the exit code.
+/// The user's request to stop the command: a flag that the first signal sets, and the exit code for the
+/// shell.
 #[derive(Default)]
 struct Asked {
     flag: Arc<AtomicBool>,
-    /// The exit code of the signal that set the flag.
+    /// The exit code that belongs to the signal that set the flag.
     code: Arc<AtomicUsize>,
 }
 
-/// The error of work that Ctrl-C or SIGTERM cut short. It decides the exit code, see [`exit_code`].
+/// The error of work that Ctrl-C or SIGTERM ended early. The program chooses its exit code by this error, see
+/// [`exit_code`].
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted;
 
-/// Makes the first Ctrl-C set a flag instead of ending the process.
+/// Makes the first Ctrl-C set a flag instead of ending the process, so that the command can print its
+/// results.
 pub fn listen() -> std::io::Result<()> {
     listen_to(SIGINT, EXIT_CODE)
 }
 
-/// Makes the first SIGTERM set the flag, too, instead of ending the process.
+/// Makes the first SIGTERM set the flag, too, instead of ending the process, so that the command ends
+/// cleanly.
 pub(crate) fn listen_to_term() -> std::io::Result<()> {
     listen_to(SIGTERM, TERMINATED)
 }
@@ -51,7 +55,8 @@ fn listen_to(signal: i32, code: u8) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns whether Ctrl-C was pressed, or SIGTERM came to a command that listens to it.
+/// Returns whether the user pressed Ctrl-C, or SIGTERM came to a command that listens to it. The command then
+/// stops.
 #[inline]
 pub fn asked() -> bool {
     ASKED
@@ -59,7 +64,7 @@ pub fn asked() -> bool {
         .is_some_and(|asked| asked.flag.load(Ordering::Relaxed))
 }
 
-/// Returns success, or after Ctrl-C or SIGTERM the exit code that a shell expects of it.
+/// Returns success, or after Ctrl-C or SIGTERM the exit code that a shell expects after the signal.
 pub fn exit_code() -> ExitCode {
     match ASKED.get() {
         // The handler stores the code before it sets the flag.
@@ -71,7 +76,7 @@ pub fn exit_code() -> ExitCode {
     }
 }
 
-/// Returns whether Ctrl-C or SIGTERM cut short the work that failed with `error`.
+/// Returns whether Ctrl-C or SIGTERM ended the work that failed with `error`, which decides the exit code.
 pub(crate) fn caused(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         // An error of a read or a write does not name the error inside as its cause.
@@ -80,7 +85,7 @@ pub(crate) fn caused(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Returns an error if Ctrl-C or SIGTERM asked the command to stop.
+/// Returns an error if Ctrl-C or SIGTERM asked the command to stop, so that the caller ends its work.
 pub(crate) fn check() -> Result<(), Interrupted> {
     match asked() {
         true => Err(Interrupted),

@@ -27,7 +27,8 @@ use clap::FromArgMatches as _;
 
 use args::{Cli, Command};
 
-/// The error for a request that the program cannot carry out: exit code 2, as for any other wrong argument.
+/// The error for a request that the program cannot carry out. The program exits with code 2, as after any
+/// other wrong argument.
 #[derive(Debug)]
 pub struct Usage(String);
 
@@ -69,8 +70,8 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Makes the first signal set a flag for commands that have work to finish. The system's default action ends
-/// the other commands at the first signal.
+/// Makes the first signal set a flag for commands that have work to finish. The other commands keep the
+/// system's default action: the first signal ends them.
 fn listen(command: &Command) -> std::io::Result<()> {
     match command {
         Command::Sim(_) | Command::Stream(_) => Ok(()),
@@ -112,7 +113,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs a command of `program` so that the first Ctrl-C sets a flag, and turns the command's outcome into an
-/// exit code. Prints an error as one line on standard error; a closed standard output is no error.
+/// exit code. Prints an error as one line on standard error. A closed standard output is no error.
 pub fn exit_code(program: &str, command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     code_of(program, || {
         interrupt::listen()?;
@@ -135,7 +136,8 @@ fn code_of(program: &str, command: impl FnOnce() -> anyhow::Result<ExitCode>) ->
     }
 }
 
-/// Prints the help, the version or the mistake in the arguments. Fails if it cannot write the help.
+/// Prints the help, the version, or the mistake that clap found in the arguments. Returns a failure if it
+/// cannot write the help.
 fn explained(said: &clap::Error) -> ExitCode {
     use std::io::Write as _;
     let written = said.print().and_then(|()| std::io::stdout().flush());
@@ -148,8 +150,8 @@ fn explained(said: &clap::Error) -> ExitCode {
     }
 }
 
-/// Formats an error and its causes in one line. Many errors contain the text of their cause; the line shows
-/// such a text once.
+/// Formats an error and its causes in one line for the user. Many errors contain the text of their cause, so
+/// the line shows such a text only once.
 fn line(error: &anyhow::Error) -> String {
     let mut said = String::new();
     for cause in error.chain().map(ToString::to_string) {

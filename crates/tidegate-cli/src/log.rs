@@ -1,8 +1,9 @@
-//! `tidegate log`: inspects, verifies and repairs the files of a stopped server. Only `repair` changes them.
+//! `tidegate log`: inspects, verifies and repairs the files of a stopped server, for the operator. Only
+//! `repair` changes the files.
 //!
-//! Exit codes: 0 if the files are whole (for `repair`: if they are whole now and it gave nothing up), 1 if
-//! files are damaged, missing or not readable, or if `repair` failed, 2 if the arguments are wrong or the
-//! directory has no log, 3 if `repair` has repaired the files and gave something up.
+//! Exit codes: 0 if the files are whole (for `repair`: if they are whole now and the repair gave nothing up),
+//! 1 if files are damaged, missing or not readable, or if `repair` failed, 2 if the arguments are wrong or
+//! the directory has no log, 3 if `repair` has repaired the files and gave something up.
 
 mod repair;
 mod report;
@@ -24,23 +25,23 @@ use repair::Repair;
 use report::Looked;
 use watched::{Changes, Watched};
 
-/// The file in the quarantine that lists the losses of a repair.
+/// The file in the quarantine in which a repair lists its losses for the operator.
 const LOST_FILE: &str = "lost.txt";
-/// The exit code of a repair that gave entries or files up.
+/// The exit code of a repair that gave up entries or files, because they were damaged.
 const GAVE_UP: u8 = 3;
-/// The end of the help of `tidegate log inspect` and `tidegate log verify`.
+/// The exit codes at the end of the help of `tidegate log inspect` and `tidegate log verify`, for scripts.
 const LOOK_CODES: &str = "Exit codes: 0 whole, 1 damaged or not readable, 2 wrong arguments";
-/// The end of the help of `tidegate log repair`.
+/// The exit codes at the end of the help of `tidegate log repair`, for scripts.
 const REPAIR_CODES: &str = "Exit codes: 0 whole, nothing is lost, 1 not repaired, 2 wrong arguments, 3 repaired, entries are lost";
 
-/// The subcommands of `tidegate log`.
+/// The subcommands of `tidegate log`, by which the operator examines or repairs a data directory.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
     /// Show the contents by the log's own indices. This is quick, and does not see damage inside full
     /// segments.
     #[command(after_help = LOOK_CODES)]
     Inspect(LogArgs),
-    /// Read every byte and check it.
+    /// Read every byte of the log and check it, to find all damage.
     #[command(after_help = LOOK_CODES)]
     Verify(LogArgs),
     /// Keep the readable part of a damaged log, so that the server starts again, and list the lost entries.
@@ -48,29 +49,29 @@ pub(crate) enum LogCommand {
     Repair(RepairArgs),
 }
 
-/// The arguments of every subcommand of `tidegate log`.
+/// The arguments that all subcommands of `tidegate log` share.
 #[derive(Args, Debug)]
 pub(crate) struct LogArgs {
     /// Read this data directory, the DIR of `tidegate serve --data`.
     #[arg(value_name = "DATA_DIR")]
     data: PathBuf,
-    /// Print one JSON document instead of text.
+    /// Print one JSON document, for other programs, instead of text.
     #[arg(long)]
     json: bool,
 }
 
-/// The further arguments of `tidegate log repair`.
+/// The arguments that only `tidegate log repair` has.
 #[derive(Args, Debug)]
 pub(crate) struct RepairArgs {
     #[command(flatten)]
     log: LogArgs,
-    /// Copy each damaged file to this directory before the repair changes the file. The directory must lie
-    /// outside the data directory.
+    /// Copy each damaged file to this directory before the repair changes the file, so that nothing is lost
+    /// for good. The directory must lie outside the data directory.
     #[arg(long, value_name = "DIR")]
     quarantine: PathBuf,
 }
 
-/// Runs the subcommand.
+/// Runs the subcommand that the operator gave, and returns its exit code.
 pub(crate) fn run(command: &LogCommand) -> anyhow::Result<ExitCode> {
     match command {
         LogCommand::Inspect(args) => look(args, true),
@@ -79,7 +80,7 @@ pub(crate) fn run(command: &LogCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Returns the server's directory with the checkpoints, and the log's directory inside it.
+/// Returns the server's directory, which holds the checkpoints, and the log's directory inside it.
 fn directories(data: &Path) -> Result<(PathBuf, PathBuf), Usage> {
     let state = data.join("tidegate");
     let log = state.join("log");
@@ -115,7 +116,8 @@ fn look(args: &LogArgs, by_index: bool) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Examines the log and the files beside it, without the checkpoints named in `without`.
+/// Examines the log and the files beside it. Ignores the checkpoints named in `without`, to find out if the
+/// server could start without them.
 fn examined(
     disk: &Watched,
     state: &Path,
@@ -182,12 +184,13 @@ fn repair(args: &RepairArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Creates the directory for damaged files, unless it would lie in the data directory.
+/// Creates the quarantine for damaged files. Refuses a directory inside the data directory, where a server
+/// would find the damaged files.
 fn set_up_quarantine(quarantine: &Path, data: &Path) -> anyhow::Result<()> {
     let data = fs::canonicalize(data).with_context(|| data.display().to_string())?;
     let absolute = std::path::absolute(quarantine)?;
     let existing = absolute.ancestors().find_map(|p| fs::canonicalize(p).ok());
-    // The second check follows links and dots in the part of the path that did not exist.
+    // The second check follows links and dots in the part of the path that did not exist at the first check.
     let check = |directory: &Path| match directory.starts_with(&data) {
         true => Err(Usage::new(format!(
             "--quarantine {}: give a directory outside of the data directory",
@@ -201,7 +204,8 @@ fn set_up_quarantine(quarantine: &Path, data: &Path) -> anyhow::Result<()> {
     Ok(check(&fs::canonicalize(quarantine).with_context(name)?)?)
 }
 
-/// Appends a line to the file that lists what repairs gave up.
+/// Appends a line to the file in which repairs list what they gave up, so that a later start finds the
+/// reason.
 fn note(state: &Path, line: &str) -> anyhow::Result<()> {
     append(&state.join(REPAIRED_FILE), line)?;
     Ok(Disk::existing(state)?.sync_names()?)

@@ -1,8 +1,8 @@
-//! The program `tidegate`; the library beside it implements its commands.
+//! The program `tidegate`, which calls the library beside it; the library implements the commands.
 
 use std::process::ExitCode;
 
-/// The program replaces the C library's allocator, which keeps most of the memory of clients that have left.
+/// The program replaces the C library's allocator, which would keep most of the memory of closed connections.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

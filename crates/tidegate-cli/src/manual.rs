@@ -1,4 +1,4 @@
-//! The shells' completions and the manual pages of `tidegate`, made from its own flags.
+//! Makes the shells' completions and the manual pages of `tidegate` from the program's own flags.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use crate::args::Cli;
 use crate::output::Output;
 
-/// Prints the script with the completions for `shell`.
+/// Prints the script that completes commands and flags in `shell`.
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
     let mut out = Output::open()?;
     let mut script = Vec::new();
@@ -25,8 +25,9 @@ pub(crate) fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the command without its hidden flags, which the generator would complete. The copy has only the
-/// parts that the generator reads. Its names stay in memory until the program ends, after one script.
+/// Returns the command without its hidden flags, because the generator would complete them. The copy has only
+/// the parts that the generator reads. Its names stay in memory until the program ends, soon after one
+/// script.
 fn visible(command: &Command) -> Command {
     let leaked = |text: &str| -> &'static str { text.to_owned().leak() };
     let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
@@ -43,7 +44,7 @@ fn visible(command: &Command) -> Command {
     }
 }
 
-/// Writes a manual page of each command into the directory.
+/// Writes a manual page of each command into the directory, for packages.
 pub(crate) fn pages(directory: &Path) -> anyhow::Result<ExitCode> {
     let written = clap_mangen::generate_to(Cli::command(), directory);
     written.with_context(|| format!("cannot write manual pages into {}", directory.display()))?;

@@ -1,5 +1,5 @@
-//! Standard output: errors that name it, and for the commands that print messages or records a check at the
-//! start that it is open, and writes that a signal can interrupt.
+//! Writes to standard output. Errors name standard output. Commands that print messages or records check at
+//! the start that standard output is open, and their writes end at a signal.
 //!
 //! The check is needed because the standard library hides a closed standard output: if the caller closed it
 //! (`>&-`), the library opens the null device in its place, and reports success for each write. Without the
@@ -17,13 +17,13 @@ use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::interrupt;
 
-/// The name of the output in errors.
+/// The name of standard output with which errors begin.
 const NAME: &str = "standard output";
-/// The greatest number of bytes in one write to a pipe. The system accepts this many at once if the pipe has
-/// room.
+/// The greatest number of bytes in one write to a pipe. If the pipe has room, the system accepts this many at
+/// once, so that the write does not block.
 const PIPE_BYTES: usize = 4096;
 
-/// Prints `text` to standard output.
+/// Prints `text` to standard output, for commands with a short result.
 ///
 /// # Errors
 /// The system's error, with the name of standard output.
@@ -33,19 +33,19 @@ pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
     written.context(NAME)
 }
 
-/// Standard output without a buffer. A write to a pipe polls for room first, so that a signal ends the wait
-/// for a slow reader.
+/// Standard output without a buffer. Before a write to a pipe, it polls for room, so that a signal ends the
+/// wait for a slow reader.
 pub(crate) struct Output {
     file: File,
     waits: bool,
 }
 
 impl Output {
-    /// Opens standard output.
+    /// Opens standard output, unless the caller of the program closed it.
     ///
-    /// The library opens the null device for reading and writing, a shell's `> /dev/null` for writing only. A
-    /// program that starts this one with a null device open for both is refused as well, because the two
-    /// cases look the same.
+    /// The library replaces a closed standard output by the null device, open for reading and writing. A
+    /// shell's `> /dev/null` opens the device for writing only. If another program starts this one with a
+    /// null device open for both, this function refuses it as well, because the two cases look the same.
     ///
     /// # Errors
     /// Standard output was closed, or only reading is possible.
@@ -77,7 +77,7 @@ impl Output {
     }
 }
 
-/// Adds the name of standard output to an error; the kind of the error stays.
+/// Adds the name of standard output to an error, and keeps the error's kind, by which callers decide.
 fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{NAME}: {error}"))
 }

@@ -1,4 +1,4 @@
-//! A progress line on the terminal, for commands that take more than two seconds.
+//! Shows a progress line on the terminal, for commands that take more than two seconds.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,12 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use crate::face;
 
-/// The time after its start for which a command shows no progress.
+/// The time after its start for which a command shows no progress, because most commands end earlier.
 const QUIET: Duration = Duration::from_secs(2);
-/// The interval between two updates of the progress line.
+/// The least interval between two updates of the progress line, so that the updates cost little.
 const DRAWN: Duration = Duration::from_millis(100);
 
-/// The progress line of a command that counts something; the drop removes the line.
+/// The progress line of a command that counts something. The drop removes the line from the terminal.
 pub(crate) struct Progress {
     what: &'static str,
     start: Instant,
@@ -21,7 +21,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Starts to measure the time. `what` names the counted things in the plural, for the line.
+    /// Starts to measure the time. `what` names the counted things in the plural, for the text of the line.
     pub(crate) fn start(what: &'static str) -> Self {
         let start = Instant::now();
         Self {

@@ -1,4 +1,5 @@
-//! The one form of all results of the simulator and the benches: rows in one JSON document, or as tables.
+//! The one form of all results of the simulator and the benches, so that one reader understands all of them:
+//! rows in one JSON document, or as tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,17 +8,17 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The name of this project's system in every row.
+/// The name by which every row names this project's system, beside its rivals.
 pub const OURS: &str = "tidegate";
 
-/// The results of a bench or of `tidegate sim`.
+/// The results of a bench or of `tidegate sim`, which the program prints at its end.
 #[derive(Debug, Serialize)]
 pub struct Document {
-    /// The name of the bench, or `sim`.
+    /// The name of the bench, or `sim` for the simulator.
     pub bench: String,
     /// The model of the processor and the number of cores of the machine on which the bench ran.
     pub machine: String,
-    /// The commit of the working tree that the bench ran in, if it ran in one.
+    /// The commit of the working tree around the current directory; `None` outside of a working tree.
     pub commit: Option<String>,
     /// One row for each system of each case.
     pub rows: Vec<Row>,
@@ -34,7 +35,7 @@ impl Document {
         }
     }
 
-    /// Returns the document as one line of JSON.
+    /// Returns the document as one line of JSON, for other programs.
     pub fn json(&self) -> anyhow::Result<String> {
         Ok(serde_json::to_string(self)?)
     }
@@ -50,15 +51,15 @@ pub struct Row {
     pub version: Option<String>,
     /// The workload of the row, in words. Only rows of the same workload are comparable.
     pub case: String,
-    /// The controller that decides the batches, or the way in which the program makes them.
+    /// The controller that decides the batches, or the name of the way in which a rival makes its batches.
     pub controller: Option<String>,
     /// The number of operations a second that the system did.
     pub ops_per_s: Option<f64>,
-    /// The first quartile of `ops_per_s` over the rounds.
+    /// The first quartile of `ops_per_s` over the rounds, which shows how much the rounds differ.
     pub q1: Option<f64>,
-    /// The third quartile of `ops_per_s` over the rounds.
+    /// The third quartile of `ops_per_s` over the rounds, which shows how much the rounds differ.
     pub q3: Option<f64>,
-    /// The number of rounds behind the medians.
+    /// The number of rounds over which the bench took the medians.
     pub rounds: Option<u64>,
     /// The median latency of an operation, in microseconds.
     pub p50_us: Option<f64>,
@@ -66,7 +67,7 @@ pub struct Row {
     pub p99_us: Option<f64>,
     /// The mean latency of an operation, in microseconds.
     pub mean_us: Option<f64>,
-    /// The number of batches.
+    /// The number of batches that the system made during one measurement.
     pub batches: Option<f64>,
     /// The mean number of items in a batch, over all batches of the measurement.
     pub batch_mean: Option<f64>,
@@ -78,8 +79,8 @@ pub struct Row {
     pub allocs: Option<f64>,
     /// The resident memory after the measurement, in MiB.
     pub rss_mb: Option<f64>,
-    /// Values that only some benches have: `ratio` (to other systems of the case), `note`, percentiles of
-    /// batches, ...
+    /// Values that only some benches measure, such as `ratio` (to other systems of the case), `note`, or
+    /// percentiles of batches.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
 }
@@ -98,13 +99,14 @@ impl Row {
         self.extra.get("note").and_then(Value::as_str)
     }
 
-    /// Returns the number `key` of the values that only some benches have.
+    /// Returns the number `key` among the values that only some benches measure.
     pub fn extra(&self, key: &str) -> Option<f64> {
         self.extra.get(key).and_then(Value::as_f64)
     }
 }
 
-/// A table that leaves out columns without a value in any row. The first column is aligned to the left.
+/// A table of results for people. It leaves out columns in which no row has a value. The first column is
+/// aligned to the left.
 #[derive(Debug, Default)]
 pub struct Table {
     heads: Vec<String>,
@@ -120,7 +122,7 @@ impl Table {
         }
     }
 
-    /// Appends a row.
+    /// Appends a row of cells, one for each column.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
@@ -160,10 +162,10 @@ impl Table {
     }
 }
 
-/// The head of a column, and the function that returns a row's cell.
+/// The head of a column, and the function that formats the row's cell in the column.
 pub type Column = (&'static str, fn(&Row) -> Option<String>);
 
-/// Formats the rows of one case as a table, with a column of ratios for every row that has them.
+/// Formats the rows of one case as a table for people, with a column of ratios for every row that has them.
 pub fn case_table(rows: &[&Row]) -> String {
     let columns: [Column; 29] = [
         ("ops/s", |row| row.ops_per_s.map(count)),
@@ -246,8 +248,8 @@ pub fn case_table(rows: &[&Row]) -> String {
     table.print()
 }
 
-/// Formats the processor time of one message on each node of a cluster, in microseconds, the leader first if
-/// the cluster has one.
+/// Formats the processor time for each message on each node of a cluster, in microseconds, so that people see
+/// the load of the nodes. The leader comes first if the cluster has one.
 fn costs_by_node(row: &Row) -> Option<String> {
     let others = ["follower", "node"].iter().flat_map(|role| {
         let cost = move |n| row.extra(&format!("{role}_{n}_cpu_us"));
@@ -258,7 +260,7 @@ fn costs_by_node(row: &Row) -> Option<String> {
     (!costs.is_empty()).then(|| costs.join(" / "))
 }
 
-/// Formats a number with three or four significant digits.
+/// Formats a number with three or four significant digits, because results are not more precise.
 pub fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => format!("{value:.0}"),
@@ -269,7 +271,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Formats a count, a long one in thousands or millions.
+/// Formats a count; shortens a long count to thousands or millions, so that it fits into the table.
 pub fn count(value: f64) -> String {
     match value.abs() {
         v if v >= 1e9 => format!("{:.2}G", value / 1e9),
@@ -279,7 +281,7 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// Returns the processor model and the number of cores.
+/// Returns the processor model and the number of cores, because results depend on them.
 fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info
@@ -290,7 +292,7 @@ fn machine() -> String {
     format!("{model}, {cores} cores")
 }
 
-/// Returns the commit checked out around the current directory.
+/// Returns the commit checked out around the current directory, so that the document names the measured code.
 fn commit() -> Option<String> {
     let git = Command::new("git")
         .args(["rev-parse", "--short", "HEAD"])

@@ -46,7 +46,8 @@ use crate::values;
 use log_file::LogFile;
 use signal::Sent;
 
-/// The arguments of `tidegate serve`: the common flags of nats-server, with the same meaning.
+/// The arguments with which the operator runs `tidegate serve`: the common flags of nats-server, with the
+/// same meaning, and flags of this server.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
     /// Listen for clients on this address. Addresses beyond this machine need credentials or --insecure.
@@ -60,7 +61,7 @@ pub struct ServeArgs {
         env = "TIDEGATE_ADDR"
     )]
     addr: Option<String>,
-    /// Listen for clients on this port; -1 takes a free port. Default: 4222.
+    /// Listen for clients on this port; -1 lets the system choose a free port. Default: 4222.
     #[arg(
         short,
         long,
@@ -70,7 +71,7 @@ pub struct ServeArgs {
         env = "TIDEGATE_PORT"
     )]
     port: Option<u16>,
-    /// Name the server; clients and other nodes see the name.
+    /// Name the server, so that clients, other nodes and operators can tell servers apart.
     #[arg(
         short = 'n',
         long = "name",
@@ -81,7 +82,8 @@ pub struct ServeArgs {
     )]
     name: Option<String>,
     /// Serve the HTTP monitor (/healthz, /varz, /connz, /jsz, /routez, /subsz, /accountz, /accstatz and
-    /// /metrics) on this port; -1 takes a free port. Default: no HTTP monitor.
+    /// /metrics) on this port, so that operators and programs can watch the server; -1 lets the system choose
+    /// a free port. Default: no HTTP monitor.
     #[arg(
         short = 'm',
         long,
@@ -96,17 +98,17 @@ pub struct ServeArgs {
     /// The signal HUP makes the server read the file again.
     #[arg(short, long, value_name = "FILE", env = "TIDEGATE_CONFIG")]
     config: Option<PathBuf>,
-    /// Check the configuration and exit.
+    /// Check the configuration, print the effect of each setting, and exit, to find mistakes before a start.
     #[arg(short = 't')]
     test: bool,
-    /// Write the process id to this file.
+    /// Write the process id to this file, so that --signal and other programs can signal the server.
     #[arg(short = 'P', long = "pid", value_name = "FILE")]
     pid: Option<PathBuf>,
     /// Write the log to this file instead of stderr. The signal USR1 makes the server open the file again,
     /// after a program for logs has renamed it.
     #[arg(short, long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Log more: each connection of clients and other nodes.
+    /// Log more, to find faults: each connection of clients and other nodes.
     #[arg(short = 'D', long)]
     debug: bool,
     /// Accept only clients that authenticate as this user with --pass.
@@ -121,7 +123,7 @@ pub struct ServeArgs {
         hide_env_values = true
     )]
     pass: Option<String>,
-    /// Accept only clients that present this token.
+    /// Accept only clients that present this token as their credential.
     #[arg(
         long,
         value_name = "TOKEN",
@@ -133,19 +135,22 @@ pub struct ServeArgs {
     /// Require TLS of clients, but no certificate, as in nats-server. --tlscert alone does the same.
     #[arg(long, requires = "tlscert")]
     tls: bool,
-    /// Require TLS of clients, and show clients the certificate in this PEM file.
+    /// Require TLS of clients, and show clients the certificate in this PEM file, by which they verify the
+    /// server.
     #[arg(long, value_name = "FILE", requires = "tlskey")]
     tlscert: Option<PathBuf>,
     /// Use the private key in this PEM file for the certificate of --tlscert.
     #[arg(long, value_name = "FILE", requires = "tlscert")]
     tlskey: Option<PathBuf>,
-    /// Accept client certificates that an authority in this PEM file has signed.
+    /// Accept client certificates that an authority in this PEM file has signed, to authenticate clients by
+    /// them.
     #[arg(long, value_name = "FILE", requires = "tlscert")]
     tlscacert: Option<PathBuf>,
-    /// Refuse clients without a certificate.
+    /// Refuse clients without a certificate that --tlscacert verifies.
     #[arg(long, requires = "tlscacert")]
     tlsverify: bool,
-    /// Tell clients to connect to this address, instead of the address on which the server listens.
+    /// Tell clients to connect to this address, instead of the address on which the server listens, for
+    /// example behind an address translation.
     #[arg(long, alias = "client_advertise", value_name = "HOST:PORT")]
     client_advertise: Option<HostPort>,
     /// Keep streams in this directory, which one server at a time owns. Default: tidegate-data.
@@ -164,11 +169,12 @@ pub struct ServeArgs {
     /// flag.
     #[arg(long = "jetstream", alias = "js", hide = true)]
     jetstream: bool,
-    /// Set the length of the log's segments (its files), at least 8 MiB. Default: 64 MiB. For tests.
+    /// Set the length of the log's segments (its files), at least 8 MiB, so that tests fill several segments.
+    /// Default: 64 MiB. For tests.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, hide = true)]
     segment_bytes: Option<u64>,
-    /// Write a checkpoint only after the log has grown by this many bytes since the last one. Default: 256
-    /// MiB. For tests.
+    /// Write a checkpoint only after the log has grown by this many bytes since the last one, so that tests
+    /// get checkpoints early. Default: 256 MiB. For tests.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, hide = true)]
     checkpoint_bytes: Option<u64>,
     /// Read the whole log again within this time, such as 12h or 3d, to find damage. Default: 3d. For tests.
@@ -177,7 +183,8 @@ pub struct ServeArgs {
     #[cfg(feature = "lab")]
     #[command(flatten)]
     lab: LabArgs,
-    /// End the server when its parent, the process with this id, ends. For `tidegate cluster`.
+    /// End the server when its parent, the process with this id, ends, so that `tidegate cluster` leaves no
+    /// nodes.
     #[arg(long, value_name = "PID", hide = true)]
     with_parent: Option<i32>,
     /// Join a cluster as a node, and listen on this address for the other nodes.
@@ -188,7 +195,8 @@ pub struct ServeArgs {
         env = "TIDEGATE_CLUSTER"
     )]
     cluster: Option<String>,
-    /// Name the cluster. All nodes of a cluster must have the same name here.
+    /// Name the cluster. All nodes of a cluster must give the same name here, so that no node joins a wrong
+    /// cluster.
     #[arg(
         long,
         alias = "cluster_name",
@@ -197,7 +205,8 @@ pub struct ServeArgs {
         env = "TIDEGATE_CLUSTER_NAME"
     )]
     cluster_name: Option<String>,
-    /// Connect to the cluster's nodes at these addresses. This node's own address may be among them.
+    /// Connect to the cluster's nodes at these addresses, to join the cluster. This node's own address may be
+    /// among them.
     #[arg(
         long,
         value_name = "nats-route://HOST:PORT,...",
@@ -205,8 +214,8 @@ pub struct ServeArgs {
         env = "TIDEGATE_ROUTES"
     )]
     routes: Vec<String>,
-    /// Share this secret with the cluster's nodes. The nodes prove to each other that they know the secret,
-    /// and never send it.
+    /// Share this secret with the cluster's nodes, so that no other program can join as a node. The nodes
+    /// prove to each other that they know the secret, and never send it.
     #[arg(
         long,
         alias = "cluster_secret",
@@ -236,7 +245,8 @@ pub struct ServeArgs {
         requires = "cluster_tlscert"
     )]
     cluster_tlskey: Option<PathBuf>,
-    /// Accept certificates of other nodes that an authority in this PEM file has signed.
+    /// Accept certificates of other nodes that an authority in this PEM file has signed, and refuse all other
+    /// nodes.
     #[arg(
         long,
         alias = "cluster_tlscacert",
@@ -245,20 +255,20 @@ pub struct ServeArgs {
     )]
     cluster_tlscacert: Option<PathBuf>,
     /// Allow the server to listen beyond this machine without credentials, and nodes to connect without
-    /// encryption.
+    /// encryption, for networks that the operator trusts.
     #[arg(long)]
     insecure: bool,
     /// Choose the controller that decides how much the server gathers before it writes to sockets; `tidegate
     /// count --help` lists the controllers. Default: knee.
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Choice>)]
     controller: Option<Choice>,
-    /// Write every decision of a controller about batches to this file, one line each, for as long as the
-    /// server runs. The server first empties a file that exists.
+    /// Write every decision of a controller about batches to this file, one line each, to examine the
+    /// batching. The server first empties a file that exists.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Send a signal to a running server, and exit: `ldm` makes it a lame duck, `reload` makes it read its
-    /// configuration again, `reopen` its log file, `quit` or `term` ends it, and `stop` kills it. The file
-    /// holds the server's process id, as --pid writes it.
+    /// Send a signal to a running server, and exit: `ldm` makes the server close its connections slowly and
+    /// end, `reload` makes it read its configuration again, `reopen` its log file, `quit` or `term` ends it,
+    /// and `stop` kills it. FILE holds the server's process id, as --pid writes it.
     #[arg(long, alias = "sl", value_name = "SIGNAL=PID|FILE", value_parser = str::parse::<Sent>)]
     signal: Option<Sent>,
     #[command(flatten)]
@@ -269,16 +279,20 @@ pub struct ServeArgs {
     as_nats_server: bool,
 }
 
-/// Flags of nats-server that change nothing here, so that its command lines start this server.
+/// Flags of nats-server that change nothing in this server. It accepts them so that nats-server's command
+/// lines start it.
 #[derive(Args, Clone, Copy, Debug)]
 struct UnusedArgs {
-    /// Do nothing: this server does not log the messages of clients.
+    /// Do nothing, because this server does not log the messages of clients; the flag exists for
+    /// nats-server's command lines.
     #[arg(short = 'V', long, hide = true, action = ArgAction::Count)]
     trace: u8,
-    /// Do nothing: each line of the log has its time.
+    /// Do nothing, because each line of the log has its time; the flag exists for nats-server's command
+    /// lines.
     #[arg(short = 'T', long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     logtime: Option<bool>,
-    /// Do nothing: a node tries its routes until they answer.
+    /// Do nothing, because a node tries its routes until they answer; the flag exists for nats-server's
+    /// command lines.
     #[arg(long = "connect_retries", hide = true)]
     connect_retries: Option<u64>,
 }
@@ -300,15 +314,14 @@ impl UnusedArgs {
 }
 
 impl ServeArgs {
-    /// Returns the settings, or an error if the settings, or the files that they name, show that a server
-    /// could not use them.
+    /// Returns the settings, or an error if a server could not use the settings or the files that they name.
     pub(crate) fn checked(&self) -> anyhow::Result<Settings> {
         let (settings, report) = self.settings()?;
         self.check(&settings, &report)?;
         Ok(settings)
     }
 
-    /// Returns the settings for a reload, and warns of those without effect.
+    /// Returns the settings for a reload, and warns the operator of settings without effect.
     fn reloaded(&self) -> anyhow::Result<Settings> {
         let (settings, report) = self.settings()?;
         self.check(&settings, &report)?;
@@ -316,7 +329,8 @@ impl ServeArgs {
         Ok(settings)
     }
 
-    /// Checks the settings and the files that they name, and that the configuration has no refused setting.
+    /// Checks the settings and the files that they name, and that the configuration has no setting that the
+    /// server refuses.
     fn check(&self, settings: &Settings, report: &Report) -> anyhow::Result<()> {
         if let Some(path) = &self.config
             && let Some(error) = ConfigError::of(path, report)
@@ -330,8 +344,8 @@ impl ServeArgs {
         Ok(())
     }
 
-    /// Returns the settings: flags override the file, and the file overrides the defaults. The report says
-    /// what becomes of each setting of the file.
+    /// Returns the settings: flags override the file, and the file overrides the defaults. The report lists
+    /// which settings of the file the server carries out, ignores or refuses.
     fn settings(&self) -> anyhow::Result<(Settings, Report)> {
         let mut report = Report::default();
         let mut s = Settings {
@@ -349,8 +363,8 @@ impl ServeArgs {
         }
         if let Some(streams) = &mut s.streams {
             if let Some(bytes) = self.segment_bytes {
-                // A segment consists of whole pages of 4096 bytes, so the length is rounded down; 8 MiB are
-                // room for a few of the largest messages.
+                // A segment consists of whole pages of 4096 bytes, so this code rounds the length down. 8 MiB
+                // have room for a few of the largest messages.
                 streams.segment_bytes = (bytes & !4095).max(8 << 20);
             }
             streams.checkpoint_bytes = self.checkpoint_bytes.unwrap_or(streams.checkpoint_bytes);
@@ -422,7 +436,7 @@ impl ServeArgs {
         Ok((s, report))
     }
 
-    /// Sets the cluster settings from the flags. A flag replaces the same setting of the file.
+    /// Sets the cluster settings from the flags. A flag overrides the same setting of the file.
     fn cluster(&self, s: &mut Settings) -> anyhow::Result<()> {
         let said = self.cluster.is_some()
             || self.cluster_name.is_some()
@@ -470,29 +484,29 @@ impl ServeArgs {
     }
 }
 
-/// Returns whether this setting of a file names the address for clients.
+/// Returns whether this setting of a file names the address for clients, which then overrides the default.
 fn names_host(setting: &Named) -> bool {
     ["host", "net", "listen", "addr"].contains(&&*setting.name)
 }
 
-/// Flags with which `tidegate-bench` compares other ways to write streams with the product's own.
+/// Flags with which `tidegate-bench` compares other ways to write streams with this server's own way.
 #[cfg(feature = "lab")]
 #[derive(Args, Clone, Copy, Debug)]
 struct LabArgs {
-    /// Delay each sync of the log by this time, to imitate a slower disk.
+    /// Delay each sync of the log by this time, to imitate a slower disk in a measurement.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, hide = true)]
     slow_sync: Option<Duration>,
-    /// Sync the log at once. Without this flag, a sync waits a moment for clients that are about to publish
-    /// again.
+    /// Sync the log at once, to measure the gain of the wait: without this flag, a sync waits a moment for
+    /// clients that are about to publish again.
     #[arg(long, hide = true)]
     no_anticipation: bool,
-    /// Write replicated streams as one of the steps from nats-server's way to this server's: a (an entry for
-    /// each message, which the leader syncs twice), b, c, d, e, parallel, or all, this server's own way.
-    /// Default: all.
+    /// Write replicated streams as one of the steps from nats-server's way to this server's way, to measure
+    /// the gain of each step: a (an entry for each message, which the leader syncs twice), b, c, d, e,
+    /// parallel, or all (this server's own way). Default: all.
     #[arg(long, value_name = "STEP", value_parser = str::parse::<RaftStep>, requires = "cluster", hide = true)]
     raft_step: Option<RaftStep>,
-    /// Use fixed limits instead of a controller: the most commands in an entry, and the most entries that the
-    /// leader has proposed and not yet applied, such as 64x4.
+    /// Use fixed limits instead of a controller, to measure the controller's gain: the most commands in an
+    /// entry, and the most entries that the leader has proposed and not yet applied, such as 64x4.
     #[arg(long, value_name = "COMMANDSxENTRIES", value_parser = str::parse::<FixedEntries>, hide = true)]
     fixed_entries: Option<FixedEntries>,
 }
@@ -507,7 +521,8 @@ impl LabArgs {
     }
 }
 
-/// Rewrites Go's spelling of `serve`'s long flags with one dash (`-js`, `-sd DIR`) into the spelling here.
+/// Rewrites Go's spelling of `serve`'s long flags with one dash (`-js`, `-sd DIR`) into two dashes, as clap
+/// needs.
 pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let command = ServeArgs::augment_args(clap::Command::new("serve"));
     let longs: Vec<&str> = command
@@ -568,7 +583,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         end_with(parent)?;
     }
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
-    // A monitor that the settings open to other machines listens where clients do, as in nats-server.
+    // If the settings let other machines use the monitor, the monitor listens where clients do, as in
+    // nats-server.
     let shared = Some(&settings.host).filter(|_| settings.insecure);
     let (http_host, http_port, http_base, pid_file) = (
         settings.http_host.as_ref().or(shared).cloned(),
@@ -595,7 +611,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let load = move || loader.reloaded().map_err(|e| format!("{e:#}"));
     serve_system(server.handle(), Box::new(load))?;
     if let Some(path) = &pid_file {
-        // The file holds the digits alone, as nats-server writes it: other programs parse the whole file.
+        // The file holds only the digits, as nats-server writes them, because other programs parse the whole
+        // file.
         std::fs::write(path, std::process::id().to_string())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -620,8 +637,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
                 }
             }
         })?;
-    // The kernel hands signals to the main thread where it can. A sync on a disk that hangs would hold them
-    // up there, so the main thread only waits.
+    // The kernel hands signals to the main thread where it can. The main thread only waits, because a sync on
+    // a disk that hangs would delay the signals.
     let serving = std::thread::Builder::new().name("loop".into());
     let serving = serving.spawn(move || server.run())?;
     let served = serving.join();
@@ -635,8 +652,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Ok(interrupt::exit_code())
 }
 
-/// Raises the limit of open files to the most this process may request: each segment of the log and each
-/// connection has a descriptor. The default on most systems is a thousand.
+/// Raises the limit of open files to the most this process may request, because each segment of the log and
+/// each connection has a descriptor. The default limit on most systems is about a thousand.
 fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
     let all = Rlimit {
@@ -650,7 +667,7 @@ fn allow_files() {
     }
 }
 
-/// Makes the kernel send SIGTERM to this process when its parent ends.
+/// Makes the kernel send SIGTERM to this process when its parent ends, so that no node outlives its cluster.
 fn end_with(parent: i32) -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
     // The parent may have ended before this process asked for the signal. Then no signal comes, so this
@@ -695,10 +712,11 @@ fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
     }
 }
 
-/// Begins the log. Returns the log's file; `None` if the log goes to standard error.
+/// Sets up the log. Returns the log's file, which USR1 reopens; `None` if the log goes to standard error.
 fn log_to(settings: &Settings) -> anyhow::Result<Option<Arc<LogFile>>> {
     let level = face::level(settings.debug);
-    // The client library for other clusters reports each connection, and this server each trouble.
+    // The client library for other clusters would log each connection, so the filter passes only its
+    // warnings. This server itself logs each fault there.
     let filter = Targets::new()
         .with_default(level)
         .with_target("async_nats", level.min(LevelFilter::WARN));

@@ -1,4 +1,5 @@
-//! Parses the addresses of the NATS servers: the credentials, the transport, and the addresses to connect to.
+//! Parses the addresses of the NATS servers that the user gives: the credentials, the transport, and the
+//! addresses to connect to.
 
 use anyhow::anyhow;
 use async_nats::ServerAddr;
@@ -6,7 +7,7 @@ use tidegate_nats::url::{EscapeError, unescape};
 
 use crate::Usage;
 
-/// The servers that `--server` lists, with the credentials for all of them.
+/// The servers that `--server` lists, with the credentials that the client sends to each of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Servers {
     pub(super) credentials: Option<Credentials>,
@@ -15,13 +16,13 @@ pub(super) struct Servers {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Credentials {
-    /// The name of a user, and the user's password.
+    /// The name of a user, and the user's password, with which the client logs in.
     User(String, String),
     Token(String),
 }
 
 impl Servers {
-    /// Returns the addresses as an error message names them: without credentials.
+    /// Returns the addresses for an error message, without credentials, so that no secret gets into a log.
     pub(super) fn names(&self) -> String {
         let name = |address: &ServerAddr| format!("{}:{}", address.host(), address.port());
         self.addresses
@@ -32,7 +33,7 @@ impl Servers {
     }
 }
 
-/// Parses addresses separated by commas. Credentials in one address hold for all addresses.
+/// Parses addresses separated by commas. The client uses the credentials of one address for all addresses.
 ///
 /// # Errors
 /// A [`Usage`] for an address without a host, another scheme, or two addresses with different credentials.

@@ -1,25 +1,26 @@
-//! The command line that starts a node again by hand: quoted for the shell, without the values of secrets.
+//! Makes the command line with which the user starts a node again by hand: quoted for the shell, without the
+//! values of secrets.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-/// The flags of secrets, and the environment variables that stand for their values.
+/// The flags of secrets, and the environment variables from which the printed command takes their values.
 const SECRETS: [(&str, &str); 3] = [
     ("--auth", "TIDEGATE_AUTH"),
     ("--pass", "TIDEGATE_PASS"),
     ("--cluster-secret", "TIDEGATE_CLUSTER_SECRET"),
 ];
 
-/// The command of a node.
+/// The command that starts a node again, for the user to copy.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Again {
     command: String,
-    /// The secrets that the command takes from variables: the flag and the variable.
+    /// The secrets that the command takes from environment variables: each flag and its variable.
     secrets: Vec<(&'static str, &'static str)>,
 }
 
 impl Again {
-    /// Returns the command that runs `program` with these arguments, which have two dashes before long flags.
+    /// Returns the command that runs `program` with these arguments, in which long flags have two dashes.
     pub(super) fn new(program: &Path, arguments: &[OsString]) -> Self {
         let mut again = Self {
             command: quoted(&program.to_string_lossy()),
@@ -66,7 +67,7 @@ impl std::fmt::Display for Again {
     }
 }
 
-/// Returns the word as a POSIX shell reads it.
+/// Quotes the word so that a POSIX shell reads it unchanged.
 fn quoted(word: &str) -> String {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&b);
     match !word.is_empty() && word.bytes().all(is_plain) {

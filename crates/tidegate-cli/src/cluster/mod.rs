@@ -1,9 +1,8 @@
 //! `tidegate cluster`: starts three or five nodes on this machine, each a `tidegate serve` process, to try
 //! out a cluster.
-//!
-//! This module owns the arguments of each node ([`places`]), the output of the nodes' logs, and the nodes'
-//! end: they end with this process, even if it crashes. [`again`] has the command that starts a node by hand.
-//! `serve` implements the node itself.
+//! This module prints the output of the nodes, and ends the nodes together with this process, even if this
+//! process crashes. [`places`] makes the arguments of each node, and [`again`] the command that starts a node
+//! by hand. `serve` implements the node itself.
 
 mod again;
 mod places;
@@ -33,47 +32,47 @@ use places::{Place, Wanted, places};
 use tidegate_nats::settings::{Account, User};
 use tidegate_server::Settings;
 
-/// The time that the nodes have to end after the request, before this process kills them.
+/// The time that the nodes have to end by themselves, before this process kills them.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The arguments of `tidegate cluster`.
+/// The arguments with which the user runs `tidegate cluster`.
 #[derive(Args, Debug)]
 pub(crate) struct ClusterArgs {
     /// Run this many nodes. Three nodes survive the loss of one node, five nodes the loss of two.
     #[arg(long, value_name = "N", default_value = "3", value_parser = ["3", "5"])]
     nodes: String,
-    /// Keep the nodes' streams in n1, n2, ... below this directory.
+    /// Keep the nodes' streams in n1, n2, ... below this directory, also for the next start of the cluster.
     #[arg(long, value_name = "DIR", default_value = "tidegate-data")]
     data: PathBuf,
     /// Let the first node listen for clients on this address, and the other nodes on the next ports. Port 0
-    /// takes free ports.
+    /// lets the system choose free ports.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4222")]
     listen: String,
     /// Let the first node's HTTP monitor listen on this port, and the other nodes' monitors on the next
-    /// ports, for this machine only. 0 takes free ports.
+    /// ports, for this machine only. 0 lets the system choose free ports.
     #[arg(long, value_name = "PORT", default_value_t = 8222)]
     http_port: u16,
     /// Let the first node listen for connections of the other nodes on this port, and the other nodes on the
-    /// next ports, for this machine only. 0 takes free ports.
+    /// next ports, for this machine only. 0 lets the system choose free ports.
     #[arg(long, value_name = "PORT", default_value_t = 6222)]
     cluster_port: u16,
-    /// Pass these further arguments to each `tidegate serve`.
+    /// Pass these further arguments to each `tidegate serve`, to set the nodes up in other ways.
     #[arg(last = true, value_name = "SERVE_FLAGS")]
     serve: Vec<OsString>,
 }
 
-/// An event of one of the nodes, or of this process.
+/// An event of a node or of this process, which the main loop handles.
 enum Event {
     Said(usize, String),
-    /// The node of this index has ended and closed its output.
+    /// The node of this index has ended and closed its output, so the user may need its command.
     Ended(usize),
-    /// Every node reports on `/healthz` that it is healthy.
+    /// Every node reports on `/healthz` that it is healthy, so the cluster is ready for clients.
     Formed,
-    /// The user or the system asked this process to end by a signal.
+    /// The user or the system asked this process to end by a signal, so it must end the nodes.
     Asked,
 }
 
-/// Parses the words of a command line of `tidegate serve`, with the program's name first.
+/// The function that parses the words of a command line of `tidegate serve`, with the program's name first.
 type ParseServe = fn(Vec<OsString>) -> Result<Box<serve::ServeArgs>, clap::Error>;
 
 pub(crate) fn run(args: &ClusterArgs, parse: ParseServe) -> anyhow::Result<ExitCode> {
@@ -107,13 +106,14 @@ pub(crate) fn run(args: &ClusterArgs, parse: ParseServe) -> anyhow::Result<ExitC
     nodes.watch(&places, &settings, &events, &sender)
 }
 
-/// Returns the arguments of the program for one node.
+/// Returns the arguments with which this process starts one node.
 fn arguments(place: &Place, all: &[Place], more: &[OsString]) -> Vec<OsString> {
     let words = place.arguments(all).into_iter().chain(more.iter().cloned());
     serve::with_two_dashes(words)
 }
 
-/// Returns the settings of the first node, which differ from the others' in the addresses and the directory.
+/// Returns the settings of the first node, to check them before any node starts. The other nodes' settings
+/// differ only in the addresses and the directory.
 ///
 /// # Errors
 /// A [`Usage`] for flags or settings that a start of the node would refuse.
@@ -133,11 +133,12 @@ fn checked(places: &[Place], more: &[OsString], parse: ParseServe) -> anyhow::Re
     }
 }
 
-/// The nodes that this process has started.
+/// The nodes that this process has started and must end.
 #[derive(Default)]
 struct Nodes {
     children: Vec<Option<Child>>,
-    /// The command line of each node, to start it again by hand.
+    /// The command line of each node, which this process prints if the node ends, so that the user can start
+    /// it.
     commands: Vec<Again>,
 }
 
@@ -172,13 +173,14 @@ impl Nodes {
                     return;
                 }
             }
-            // The send fails only after the main loop has ended, and then the event has no reader.
+            // If the main loop has ended, the send fails, and no reader needs the event.
             let _ = events.send(Event::Ended(node));
         });
         Ok(())
     }
 
-    /// Prints the nodes' events until all nodes have ended, also those that the user started again by hand.
+    /// Prints the nodes' events until all nodes have ended, also the nodes that the user started again by
+    /// hand.
     fn watch(
         mut self,
         places: &[Place],
@@ -260,7 +262,7 @@ impl Nodes {
         }
     }
 
-    /// Returns whether a node runs that this process has started.
+    /// Returns whether a node runs that this process has started, so that the main loop must wait for it.
     fn is_running(&self) -> bool {
         self.children.iter().any(Option::is_some)
     }
@@ -276,7 +278,8 @@ impl Nodes {
     }
 }
 
-/// Returns whether nodes run that the user started again, and says so the first time.
+/// Returns whether nodes run that the user started again. Prints a note about them the first time, because
+/// this process cannot end them.
 fn nodes_by_hand(places: &[Place], said: &mut bool) -> bool {
     let found = places.iter().any(|place| places::answers(place.http));
     if found && !std::mem::replace(said, true) {
@@ -285,7 +288,7 @@ fn nodes_by_hand(places: &[Place], said: &mut bool) -> bool {
     found
 }
 
-/// Asks each node's `/healthz` until all nodes are healthy.
+/// Asks each node's `/healthz` on a thread until all nodes are healthy, and then sends [`Event::Formed`].
 fn await_formed(places: &[Place], events: SyncSender<Event>) {
     let at: Vec<_> = places.iter().map(|place| place.http).collect();
     std::thread::spawn(move || {
@@ -296,7 +299,7 @@ fn await_formed(places: &[Place], events: SyncSender<Event>) {
     });
 }
 
-/// Prints the addresses and the data directory of every node to standard output, and nothing else.
+/// Prints only the addresses and the data directory of every node to standard output, for scripts.
 fn announce(places: &[Place]) -> anyhow::Result<()> {
     let mut text = String::new();
     for place in places {
@@ -308,7 +311,8 @@ fn announce(places: &[Place]) -> anyhow::Result<()> {
     output::print(text)
 }
 
-/// Returns how clients give their credentials, without any secret; `None` if clients need none.
+/// Returns a note that shows the form of a URL with the clients' credentials, without any secret; `None` if
+/// clients need no credentials.
 fn credentials(settings: &Settings) -> Option<String> {
     let sessions = &settings.sessions;
     if sessions.is_open() || sessions.no_auth_user.is_some() {

@@ -1,5 +1,5 @@
-//! The addresses and the directories of the nodes of a cluster on one machine, and the `tidegate serve`
-//! arguments that set them.
+//! Chooses the addresses and the directories of the nodes of a cluster on one machine, and makes the
+//! `tidegate serve` arguments that set them.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -12,18 +12,18 @@ use anyhow::{Context as _, bail};
 use crate::Usage;
 use crate::face;
 
-/// The addresses and the directory that the user asks for, for the whole cluster.
+/// The addresses and the directory that the user wants for the whole cluster.
 #[derive(Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) nodes: u16,
     /// The host part of the addresses at which the nodes listen for clients.
     pub(super) host: &'a str,
-    /// The first port for clients, for HTTP and for the other nodes; 0 means any free ports.
+    /// The first port for clients, for HTTP and for the other nodes; 0 lets the system choose free ports.
     pub(super) ports: [u16; 3],
     pub(super) data: &'a Path,
 }
 
-/// The addresses and the directory of one node.
+/// The addresses and the directory of one node, from which `tidegate cluster` makes its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) name: String,
@@ -35,7 +35,7 @@ pub(super) struct Place {
 
 const KINDS: [&str; 3] = ["clients", "HTTP", "the other nodes"];
 
-/// Returns a place for each node with ports that are free now.
+/// Returns a place for each node, with ports on which no other program listens at the moment.
 ///
 /// # Errors
 /// Some ports are taken or do not exist; the error names all of them.
@@ -91,12 +91,13 @@ pub(super) fn places(wanted: &Wanted<'_>) -> anyhow::Result<Vec<Place>> {
 }
 
 impl Place {
-    /// Returns the URL that the node's clients connect to.
+    /// Returns the URL by which clients connect to the node.
     pub(super) fn url(&self) -> String {
         format!("nats://{}", self.client)
     }
 
-    /// Returns the arguments with which `tidegate serve` runs this node; `all` are the nodes of its cluster.
+    /// Returns the arguments with which `tidegate serve` runs this node. `all` has the nodes of its cluster,
+    /// for the routes between them.
     pub(super) fn arguments(&self, all: &[Self]) -> Vec<OsString> {
         let routes = all
             .iter()
@@ -127,12 +128,12 @@ impl Place {
     }
 }
 
-/// Returns whether a process listens at `at`.
+/// Returns whether a process listens at `at`, which shows that the node runs.
 pub(super) fn answers(at: SocketAddr) -> bool {
     TcpStream::connect_timeout(&at, Duration::from_secs(1)).is_ok()
 }
 
-/// Returns whether the node at `at` answers that it is healthy.
+/// Returns whether the node at `at` answers `/healthz` with success, so that clients can use the node.
 pub(super) fn is_healthy(at: SocketAddr) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut socket = TcpStream::connect(at)?;

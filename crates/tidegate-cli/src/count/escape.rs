@@ -1,13 +1,13 @@
-//! Makes a word printable: text stays unchanged, and other bytes are escaped, so that words stay distinct and
-//! terminals are safe.
+//! Makes a word printable for `tidegate count`: escapes all bytes that are no visible text, so that different
+//! words look different and no word changes the terminal.
 
 use std::fmt::Write as _;
 
-/// The longest word that the output shows whole, in characters of its text.
+/// The longest word that the output shows whole, in characters of the escaped text; longer words are cut.
 const SHOWN_MAX: usize = 200;
 
-/// Escapes a word: bytes that are not UTF-8 become `\xNN`, invisible characters become `\u{..}`, and a
-/// backslash is doubled. Cuts a very long word and adds its length.
+/// Escapes a word for the terminal: bytes that are not UTF-8 become `\xNN`, invisible characters become
+/// `\u{..}`, and a backslash is doubled. Cuts a very long word and adds its length.
 pub(super) fn escape(word: &[u8]) -> String {
     let mut text = String::new();
     for chunk in word.utf8_chunks() {

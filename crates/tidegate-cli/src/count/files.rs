@@ -1,5 +1,5 @@
-//! Reads the files to count, one after the other, as one feed. The feed reports a failed file at once, and
-//! continues with the next file.
+//! Reads the files to count, one after the other, as one feed for the topology. The feed prints the error of
+//! a file that it cannot read, and continues with the next file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,12 @@ use crate::input::Source;
 use crate::interrupt;
 use crate::topology::{Blocks, Feed};
 
-/// The greatest number of bytes that the feed reads at once. The feed splits a longer line into parts.
+/// The greatest number of bytes that the feed reads at once, to bound the memory. The feed splits a longer
+/// line.
 const BLOCK: usize = 32 * 1024;
 
-/// The numbers of files that the feed has read or has failed to read, and the number of bytes that it has
-/// read.
+/// The numbers of files that the feed has read or has failed to read, and the number of bytes read, for the
+/// report.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tried {
     /// The number of files that the feed has read to their end.
@@ -45,7 +46,7 @@ impl Files {
         }
     }
 
-    /// Removes the progress bar and returns the numbers of files and bytes.
+    /// Removes the progress bar, and returns the numbers of files and bytes for the report.
     pub(super) fn finish(self) -> Tried {
         self.bar.finish_and_clear();
         self.tried
@@ -54,7 +55,7 @@ impl Files {
     fn failed(&mut self, path: &Path, error: &io::Error) {
         self.tried.failed += 1;
         self.bar.suspend(|| {
-            // The line shows the system's message without the error number that Rust adds.
+            // The line shows the system's message without the error number, which tells the user nothing.
             let text = error.to_string();
             let reason = text.split(" (os error").next().unwrap_or_default();
             crate::face::complain(format_args!("tidegate: {}: {reason}", path.display()));
@@ -89,7 +90,7 @@ impl Feed for Files {
                         return self.block(block);
                     }
                 }
-                // The bytes that the feed read before the error still count.
+                // The topology still counts the bytes that the feed read before the error.
                 Err(e) => {
                     let (path, rest) = (std::mem::take(path), blocks.rest());
                     self.open = None;

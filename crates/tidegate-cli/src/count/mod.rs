@@ -1,4 +1,4 @@
-//! `tidegate count`: counts the words of files with the count topology.
+//! `tidegate count`: counts the words of files with the count topology, to show the engine at work.
 
 mod escape;
 mod files;
@@ -19,16 +19,17 @@ use crate::topology::{self, Live, Pace, Plan};
 use files::Files;
 use report::Report;
 
-/// The greatest number of lines queued for one splitter. Each line is a part of a block, so this bounds the
-/// memory of the input.
+/// The greatest number of lines queued for one splitter. A queued line keeps its block of input in memory, so
+/// this number bounds the memory.
 const LINES: usize = 2048;
-/// The greatest number of words queued for one counter: 256 KiB.
+/// The greatest number of words queued for one counter, at most 256 KiB of memory.
 const WORDS: usize = 8192;
-/// The command measures the latency of one line in this many; with `--rate`, of every line.
+/// The command measures the latency of one line in this many, so that the clock costs little; with `--rate`,
+/// of every line.
 const SAMPLE_EVERY: u32 = 16;
 
-/// Counts the words of all files and prints the result. The exit code is 1 if a file failed, and 130 after
-/// Ctrl-C.
+/// Counts the words of all files and prints the result for the user. The exit code is 1 if the command could
+/// not read a file, and 130 after Ctrl-C.
 pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
     args.controller
         .build(Bounds::default())
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
         top: args.top.get(),
         interrupted,
     };
-    // A reader of the output may close it after the first lines: that is no error.
+    // A reader of the output may close it after the first lines, so a broken pipe is no error.
     match report.print(&mut out).and_then(|()| out.flush()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(e.into()),
         _ => {}
@@ -70,8 +71,8 @@ pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns a progress bar over the bytes of all files, or a running count if standard input is among them.
-/// The bar is hidden without a terminal.
+/// Returns a progress bar over the bytes of all files, or a running count if standard input is among them,
+/// because its length is unknown. Without a terminal, the bar is hidden.
 fn progress(files: &[std::path::PathBuf]) -> ProgressBar {
     let sizes = files.iter().map(|file| {
         std::fs::metadata(file)

@@ -1,4 +1,4 @@
-//! The output of `tidegate count`.
+//! Formats the output of `tidegate count`: the words, and the figures of the engine.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::escape::escape;
 use super::files::Tried;
 use crate::topology::{Edge, Outcome, Tally, top};
 
-/// The results of a word count that the output shows.
+/// The results of a word count, which the command prints at its end.
 pub(super) struct Report<'a> {
     pub(super) outcome: &'a Outcome,
     pub(super) read: &'a Tried,
@@ -125,7 +125,7 @@ fn print_edge(out: &mut impl Write, edge: &Edge) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Formats a number with commas between thousands.
+/// Formats a number with commas between thousands, so that people can read it.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

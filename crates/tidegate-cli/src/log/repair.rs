@@ -1,7 +1,9 @@
-//! The steps of `tidegate log repair`: the version file, then the log, then the checkpoints.
+//! Carries out the steps of `tidegate log repair`: it repairs the version file, then the log, then the
+//! checkpoints.
 //!
-//! Until the first change, Ctrl-C ends the repair. From then on the repair finishes, because only this run
-//! can list the losses. The repair copies each file to the quarantine before it changes or removes the file.
+//! Until the first change, Ctrl-C ends the repair. From then on the repair runs to its end, because only this
+//! run can list the losses. The repair copies each file to the quarantine before it changes or removes the
+//! file.
 
 use std::fs;
 use std::ops::Range;
@@ -19,9 +21,9 @@ use super::report::{Given, Mended};
 use super::watched::{Changes, Watched};
 use super::{examined, note};
 
-/// The repair of one data directory.
+/// The repair of one data directory, so that a server can start with it again.
 pub(super) struct Repair<'a> {
-    /// The data directory, the server's directory in it, and the log's directory in that.
+    /// The data directory, the server's directory inside it, and the log's directory inside the server's.
     pub(super) data: &'a Path,
     pub(super) state: &'a Path,
     pub(super) log: &'a Path,
@@ -30,14 +32,16 @@ pub(super) struct Repair<'a> {
 }
 
 impl Repair<'_> {
-    /// Repairs the directory as far as possible. The result names the remaining faults.
+    /// Repairs the directory as far as possible. The result lists the changes, the losses and the remaining
+    /// faults.
     pub(super) fn run(&self) -> anyhow::Result<Mended> {
         let (report, check) = self.examined(false, &[])?;
         let mut mended = Mended::new(check.is_clustered());
         let names = check.checkpoints().iter().map(|c| c.name.clone());
         let names: Vec<String> = names.collect();
         let refusals = check.finish(&report);
-        // A newer program understands the files, or only a copy can bring the identity of a node back.
+        // A repair does not help here: the files need a newer program, or only a copy has the identity of the
+        // node.
         let is_beyond_repair = |error: &OpenError| !error.is_damage() || is_of_members(error);
         if refusals.iter().any(is_beyond_repair) {
             mended.refusals = refusals;
@@ -54,8 +58,9 @@ impl Repair<'_> {
         }
         self.repair_checkpoints(&mut mended)?;
         if self.changes.have_begun() && mended.refusals.is_empty() {
-            // A cut repair lets the next start remove checkpoints behind the end of the log. From here on a
-            // start refuses a log that ends before a checkpoint.
+            // If the repair has cut the log, the next start removes the checkpoints behind the log's end.
+            // This call ends that permission: from then on a start refuses a log that ends before a
+            // checkpoint.
             end_repair(&Disk::existing(self.state)?)?;
         }
         Ok(mended)
@@ -77,7 +82,8 @@ impl Repair<'_> {
         Ok(write_version(&Disk::existing(self.state)?)?)
     }
 
-    /// Repairs the log, and keeps the checkpoints of these names, because the repair may make them useless.
+    /// Repairs the log. First copies the checkpoints of these names to the quarantine, because the repair may
+    /// make them useless.
     fn repair_log(&self, checkpoints: &[String]) -> anyhow::Result<Repaired> {
         // The command writes the note before the repair, so that a server that later misses records at its
         // start finds the reason.
@@ -95,8 +101,8 @@ impl Repair<'_> {
         Ok(repaired)
     }
 
-    /// Moves checkpoints to the quarantine that cannot be read, or that lie behind the end of the log, if a
-    /// start does not need them.
+    /// Moves checkpoints to the quarantine that are damaged, or that lie behind the end of the log, if the
+    /// server can start without them.
     fn repair_checkpoints(&self, mended: &mut Mended) -> anyhow::Result<()> {
         let (report, check) = self.examined(true, &[])?;
         let end = report.segments.last().map_or(Lsn::ZERO, |s| s.range.end);
@@ -113,7 +119,8 @@ impl Repair<'_> {
         }
         let clustered = check.is_clustered();
         let refusals = check.finish(&report);
-        // After an earlier repair, a start itself removes the checkpoints behind the end of the log.
+        // After an earlier repair, a start of the server itself removes the checkpoints behind the end of the
+        // log.
         if useless.is_empty() || clustered && !refusals.is_empty() {
             mended.refusals = refusals;
             return Ok(());
@@ -137,8 +144,8 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Notes the end of the log as lost, and lists the messages there, as far as the checkpoints behind the
-    /// end know them.
+    /// Records the end of the log as lost, and lists the messages there for the report, as far as the
+    /// checkpoints behind the end know them.
     fn give_up(
         &self,
         behind: Vec<(CheckpointFile, Lsn)>,
@@ -163,8 +170,8 @@ impl Repair<'_> {
         Ok(Some(Given { lost, streams }))
     }
 
-    /// Copies a file of the server's directory to the quarantine, durably. Keeps the copy that an earlier
-    /// repair has made.
+    /// Copies a file of the server's directory to the quarantine, durably. Leaves a copy of an earlier repair
+    /// unchanged, because it shows the file before all repairs.
     fn keep(&self, name: &str) -> anyhow::Result<()> {
         let (from, to) = (self.state.join(name), self.quarantine.join(name));
         if to.exists() {

@@ -1,4 +1,4 @@
-//! The results of `tidegate log`, as text and as JSON.
+//! Formats the results of `tidegate log` for the operator, as text and as JSON.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,13 +8,13 @@ use tidegate_log::{Damage, DamageKind, Lsn, Repaired, Report, Verdict};
 use tidegate_raft::store::checkpoint::CheckpointError;
 use tidegate_raft::store::{CheckpointFile, Missing, MissingIn, OpenError};
 
-/// The findings of `tidegate log inspect` and `verify`.
+/// The findings of `tidegate log inspect` and `tidegate log verify` about one data directory.
 pub(super) struct Looked {
     pub(super) report: Report,
     pub(super) checkpoints: Vec<CheckpointFile>,
-    /// The reasons why a start refuses the directory, besides damage to the log.
+    /// The reasons, besides damage to the log, why a server refuses to start with the directory.
     pub(super) refusals: Vec<OpenError>,
-    /// True if the command read every byte of the log.
+    /// True if the command read every byte of the log, so that the report may call the log sound.
     pub(super) every_byte: bool,
 }
 
@@ -25,7 +25,7 @@ impl Looked {
             && self.checkpoints.iter().all(|c| c.header.is_ok())
     }
 
-    /// Returns whether a file is damaged, and not only written by a newer program.
+    /// Returns whether a file is damaged, and not only written by a newer program, so that a repair may help.
     fn is_damaged(&self) -> bool {
         let damaged = |c: &CheckpointFile| matches!(c.header, Err(CheckpointError::Damaged));
         self.report.damage.is_some()
@@ -126,7 +126,7 @@ impl fmt::Display for Looked {
             writeln!(f, "a server does not start: {refusal}")?;
         }
         f.write_str(match (self.is_sound(), self.every_byte) {
-            // Each refusal names its own remedy.
+            // Each refusal already names its own remedy, so the report adds no advice.
             (false, _) if !self.is_damaged() => "",
             (false, _) => "restore the files from a copy, or run `tidegate log repair`\n",
             (true, true) => "every byte was read: the log is sound\n",
@@ -139,32 +139,32 @@ fn texts(errors: &[OpenError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// The changes that `tidegate log repair` made, and the faults that it cannot repair.
+/// The changes that `tidegate log repair` made, and the faults that it cannot repair, for the operator.
 pub(super) struct Mended {
     pub(super) log: Repaired,
-    /// The records that the repair gave up; `None` if the log needed no repair.
+    /// The records that the repair gave up, because they are damaged; `None` if the log needed no repair.
     pub(super) missing: Option<Result<Missing, OpenError>>,
-    /// True if the repair wrote the version file again.
+    /// True if the repair wrote the version file again, because the file was damaged.
     pub(super) version: bool,
-    /// The checkpoints that the repair moved to the quarantine.
+    /// The names of the checkpoints that the repair moved to the quarantine.
     pub(super) checkpoints: Vec<String>,
-    /// The end of the log, if it was lost and the repair gave it up.
+    /// The end of the log, if it was lost and the repair gave it up, so that the server can start.
     pub(super) given_up: Option<Given>,
-    /// The reasons why a start still refuses the directory.
+    /// The reasons why a server still refuses to start with the directory after the repair.
     pub(super) refusals: Vec<OpenError>,
     clustered: bool,
 }
 
-/// The lost end of a log, which a checkpoint covered.
+/// The lost end of a log, of which a checkpoint shows that the log once reached further.
 pub(super) struct Given {
     pub(super) lost: Range<Lsn>,
-    /// The messages in it, as far as the checkpoint knew them.
+    /// The messages in the lost end, as far as the checkpoint knows them.
     pub(super) streams: Vec<MissingIn>,
 }
 
 impl Mended {
-    /// Creates the report of a repair that has changed nothing yet; `clustered` says if the directory belongs
-    /// to a node of a cluster.
+    /// Creates the report of a repair that has changed nothing yet. `clustered` is true if the directory
+    /// belongs to a node of a cluster, which may fetch its messages from other nodes.
     pub(super) fn new(clustered: bool) -> Self {
         Self {
             log: Repaired::default(),
@@ -297,7 +297,7 @@ impl fmt::Display for Mended {
     }
 }
 
-/// The advice for the node of a cluster, behind the advice to restore the directory.
+/// The advice for the node of a cluster, which follows the advice to restore the directory.
 const REJOIN: &str = "; or empty it and start the node with --rejoin";
 
 fn stream_text(f: &mut fmt::Formatter<'_>, s: &MissingIn) -> fmt::Result {

@@ -1,5 +1,5 @@
-//! The storage of a log that shows on the terminal how many MiB of the log a command has read. Ctrl-C ends a
-//! read, unless the command has begun to change files.
+//! The storage of a log for `tidegate log`, which shows on the terminal how many MiB of the log the command
+//! has read. Ctrl-C ends a read, unless the command has begun to change files.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,8 @@ use crate::interrupt::Interrupted;
 use crate::progress::Progress;
 use crate::{face, interrupt};
 
-/// The changes of a command to the data directory. Before the first one, Ctrl-C may end the command.
+/// Records whether a command has changed the data directory. Before the first change, Ctrl-C may end the
+/// command.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes(Arc<Marks>);
 
@@ -22,17 +23,17 @@ struct Marks {
 }
 
 impl Changes {
-    /// Notes that the command is about to change a file.
+    /// Records that the command is about to change a file, so that Ctrl-C no longer ends it.
     pub(super) fn begin(&self) {
         self.0.begun.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the command has changed a file.
+    /// Returns whether the command has begun to change files.
     pub(super) fn have_begun(&self) -> bool {
         self.0.begun.load(Ordering::Relaxed)
     }
 
-    /// Says once that the command goes on, if Ctrl-C has asked it to stop.
+    /// Tells the user once that the command continues, if the user pressed Ctrl-C after the first change.
     pub(super) fn tell(&self) {
         if interrupt::asked() && !self.0.told.swap(true, Ordering::Relaxed) {
             face::complain(
@@ -41,7 +42,8 @@ impl Changes {
         }
     }
 
-    /// Fails if Ctrl-C has asked the command to stop and it has changed no file.
+    /// Returns an error if the user pressed Ctrl-C before the command changed a file, so that the command
+    /// ends.
     fn check(&self) -> io::Result<()> {
         if interrupt::asked() && !self.have_begun() {
             // The error gets the kind `Other`: a reader would read again after the kind `Interrupted`.
@@ -52,7 +54,7 @@ impl Changes {
     }
 }
 
-/// The directory of a log, and the number of bytes read from it.
+/// The directory of a log, with a count of the bytes read from it for the progress line.
 pub(super) struct Watched {
     disk: Disk,
     read: Arc<Mutex<Read>>,
@@ -65,7 +67,7 @@ struct Read {
 }
 
 impl Watched {
-    /// Counts the reads of `disk` from now on.
+    /// Begins to count the bytes that the command reads from `disk`.
     pub(super) fn new(disk: Disk, changes: Changes) -> Self {
         let progress = Progress::start("MiB read");
         Self {

@@ -1,26 +1,27 @@
-//! The command line of nats-server. A link with the name `nats-server` to this program serves with
+//! Translates the command line of nats-server. A link with the name `nats-server` to this program serves with
 //! nats-server's flags and defaults, for charts, units and scripts that call nats-server.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Returns whether the program was called as nats-server.
+/// Returns whether the program was called under the name `nats-server`, so that its flags have other
+/// meanings.
 pub(crate) fn is_called(args: &[OsString]) -> bool {
     let program = args.first().and_then(|arg| Path::new(arg).file_name());
     program == Some(OsStr::new("nats-server"))
 }
 
-/// Rewrites nats-server's command line into that of `tidegate serve`.
+/// Rewrites nats-server's command line into the command line of `tidegate serve`.
 ///
-/// nats-server listens on every address and serves streams only if its settings ask for them, and its `-v`
-/// prints the version.
+/// The rewritten line has `--as-nats-server`, because nats-server listens on every address and serves streams
+/// only if its settings ask for them. Its `-v` prints the version.
 pub(crate) fn as_serve(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut given: Vec<OsString> = args.into_iter().skip(1).collect();
     let prints_version = |arg: &OsString| ["-v", "--version", "-version"].iter().any(|v| arg == v);
     if given.iter().any(prints_version) {
         return ["tidegate", "--version"].map(OsString::from).into();
     }
-    // nats-server also takes `help` as a word.
+    // nats-server also accepts the word `help`, so this function does, too.
     if given.first().is_some_and(|arg| arg == "help") {
         given = vec!["--help".into()];
     }

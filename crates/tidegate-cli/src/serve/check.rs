@@ -1,11 +1,12 @@
-//! The report on a configuration file: `serve -t` prints all of it, and a starting server warns of the
-//! settings without effect.
+//! Formats the report on a configuration file for the operator: `serve -t` prints all of it, and a starting
+//! server warns of the settings without effect.
 
 use std::io::{self, Write};
 
 use tidegate_server::config::{Named, Report};
 
-/// Writes what becomes of each setting of the configuration file: carried out, without effect, or refused.
+/// Writes which settings of the configuration file the server carries out, which have no effect, and which it
+/// refuses.
 pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let list = |settings: &[Named]| {
         let one = |s: &Named| format!("{} (line {})", s.name, s.line);

@@ -13,14 +13,15 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
-    /// Opens the file at `path`, and creates it if there is none. Lines go to its end.
+    /// Opens the file at `path` for the server's log lines, or creates it. Lines go to the file's end.
     pub(super) fn open(path: &Path) -> io::Result<Arc<Self>> {
         let file = RwLock::new(append_to(path)?);
         let path = path.to_owned();
         Ok(Arc::new(Self { path, file }))
     }
 
-    /// Opens the file at its path again. After an error, the server goes on with the old file.
+    /// Opens the file at its path again, because a program that rotates logs may have renamed it. After an
+    /// error, the server continues with the old file.
     pub(super) fn reopen(&self) -> io::Result<()> {
         let file = append_to(&self.path)?;
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = file;

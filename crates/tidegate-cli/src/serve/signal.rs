@@ -1,5 +1,5 @@
 //! `tidegate serve --signal`: sends a signal to a running server, by nats-server's names of the signals.
-//! Containers without a shell use it in their hooks.
+//! Containers without a shell and `kill` use it in their hooks.
 
 use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Usage;
 
-/// A signal, and the server that gets it.
+/// A signal that the operator sends, and the server that gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     signal: Signal,
@@ -43,7 +43,7 @@ impl FromStr for Sent {
 }
 
 impl Sent {
-    /// Sends the signal.
+    /// Sends the signal to the process of the server.
     ///
     /// # Errors
     /// The file holds no process id, or no such process runs that may get the signal.
