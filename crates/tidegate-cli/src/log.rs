@@ -204,7 +204,7 @@ fn set_up_quarantine(quarantine: &Path, data: &Path) -> anyhow::Result<()> {
     Ok(check(&fs::canonicalize(quarantine).with_context(name)?)?)
 }
 
-/// Appends a line to the file in which repairs list what they gave up, so that a later start finds the
+/// Appends a line to the file in which repairs list the lost entries, so that a later start finds the
 /// reason.
 fn note(state: &Path, line: &str) -> anyhow::Result<()> {
     append(&state.join(REPAIRED_FILE), line)?;

@@ -1,4 +1,4 @@
-//! `tidegate sim`: prints the simulator's tables.
+//! `tidegate sim`: runs the engine's simulator and prints its figures as tables.
 
 use std::io::{BufWriter, Write as _};
 
@@ -9,19 +9,19 @@ use tidegate::sim::{Row as Simulated, Scenario};
 use crate::output::Output;
 use crate::report::{Document, OURS, Row, case_table};
 
-/// The arguments of `tidegate sim`.
+/// The arguments with which the user runs `tidegate sim`.
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
-    /// Run this scenario. `backlog` is the workload of gen_batch_server's pull request 29 without noise;
-    /// `all` runs every scenario.
+    /// Run this scenario, a workload for the controllers. `backlog` is the workload of gen_batch_server's
+    /// pull request 29 without noise; `all` runs every scenario.
     #[arg(value_parser = scenarios)]
     pub(crate) scenario: Scenarios,
-    /// Print one JSON document instead of tables.
+    /// Print one JSON document, for other programs, instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// One scenario of the simulator, or all of them.
+/// The scenario of the simulator that the user chose, or all scenarios.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenarios(Vec<Scenario>);
 

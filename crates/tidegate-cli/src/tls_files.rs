@@ -1,5 +1,5 @@
-//! The files of certificates, keys and tokens that flags name. A file that a command cannot use is a mistake
-//! in its arguments, and the error names the flag and the file.
+//! Reads the files of certificates, keys and tokens that flags name. If a command cannot use a file, it
+//! reports a wrong argument, and the error names the flag and the file.
 
 use std::path::Path;
 
@@ -7,18 +7,19 @@ use tidegate_link::{ClientTls, ServerTls, TlsError};
 
 use crate::Usage;
 
-/// Reads the small file of a flag.
+/// Reads the whole file that the flag names, and reports an error as a wrong argument.
 pub(crate) fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Usage> {
     std::fs::read(path).map_err(|e| Usage::new(format_args!("{}: {e}", named(flag, path))))
 }
 
-/// Reads the authorities that the client trusts. The server must have a certificate for `host`.
+/// Reads the certificates of the authorities that the client trusts. The server's certificate must be for
+/// `host`.
 pub(crate) fn authorities(flag: &str, path: &Path, host: &str) -> Result<ClientTls, Usage> {
     ClientTls::from_pem(&read(flag, path)?, host)
         .map_err(|e| Usage::new(format_args!("{}: {e}", named(flag, path))))
 }
 
-/// Reads a certificate and its private key from the files of `--tls-cert` and `--tls-key`.
+/// Reads a certificate and its private key, for TLS, from the files of `--tls-cert` and `--tls-key`.
 pub(crate) fn certificate(certificate: &Path, key: &Path) -> Result<ServerTls, Usage> {
     let (in_cert, in_key) = (named("--tls-cert", certificate), named("--tls-key", key));
     let pem = read("--tls-cert", certificate)?;
@@ -30,7 +31,7 @@ pub(crate) fn certificate(certificate: &Path, key: &Path) -> Result<ServerTls, U
     })
 }
 
-/// Names a file as the user gave it.
+/// Returns a file's name for an error message, with the flag by which the user gave it.
 fn named(flag: &str, path: &Path) -> String {
     format!("{flag} {}", path.display())
 }

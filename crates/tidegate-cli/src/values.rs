@@ -1,4 +1,4 @@
-//! Parses the values of flags that have a unit: numbers of bytes, and durations.
+//! Parses the values of flags, such as numbers of bytes and durations, and names the expected form in errors.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -43,13 +43,13 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     duration.ok_or_else(|| "give a whole number with ms, s, m, h or d".into())
 }
 
-/// Parses a duration above 0 with its unit.
+/// Parses a duration above 0 with its unit, for flags for which 0 has no meaning.
 pub(crate) fn some_time(text: &str) -> Result<Duration, String> {
     let time = duration(text).ok().filter(|time| !time.is_zero());
     time.ok_or_else(|| "give a whole number above 0 with ms, s, m, h or d".into())
 }
 
-/// Parses the sequence of a message in its stream.
+/// Parses the sequence of a message in its stream, which is at least 1.
 pub(crate) fn sequence(text: &str) -> Result<u64, String> {
     let seq = text.parse().ok().filter(|seq| *seq > 0);
     seq.ok_or_else(|| "give the sequence of a message: the first message of a stream has 1".into())
@@ -61,19 +61,19 @@ pub(crate) fn limit(text: &str) -> Result<i64, String> {
     limit.ok_or_else(|| "give a whole number from 1 on, or -1 for no limit".into())
 }
 
-/// Parses the number of nodes that keep a stream.
+/// Parses the number of nodes on which a cluster keeps a stream.
 pub(crate) fn replicas(text: &str) -> Result<u8, String> {
     let replicas = text.parse().ok().filter(|replicas| *replicas > 0);
     replicas.ok_or_else(|| "give a number of nodes from 1 on".into())
 }
 
-/// Parses the number of words to show.
+/// Parses the number of words that `tidegate count` shows.
 pub(crate) fn top(text: &str) -> Result<NonZeroUsize, String> {
     let top = text.parse();
     top.map_err(|_| "give a whole number from 1 on".into())
 }
 
-/// Parses a port; as in nats-server, -1 means any free port, as 0 does.
+/// Parses a port. As in nats-server, -1 lets the system choose a free port, as 0 does.
 pub(crate) fn port(text: &str) -> Result<u16, String> {
     if text == "-1" {
         return Ok(0);
@@ -90,7 +90,7 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses the name of a session of `send`. Unlike a server's name, it may contain blanks.
+/// Parses the name of a session of `tidegate send`. Unlike a server's name, it may contain blanks.
 pub(crate) fn session(text: &str) -> Result<String, String> {
     match text.is_empty() || text.contains(char::is_control) {
         true => Err("give a name without line feeds and other control characters".into()),
@@ -98,7 +98,7 @@ pub(crate) fn session(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses the host of an address to listen on.
+/// Parses the host of an address on which a server listens.
 pub(crate) fn host(text: &str) -> Result<String, String> {
     match text.is_empty() {
         true => Err("give a host name or an IP address, such as 127.0.0.1".into()),
@@ -106,7 +106,7 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses a host with a port, and leaves the text as it is. An IPv6 address stands in brackets.
+/// Checks that the text is a host with a port, and returns it unchanged. An IPv6 address needs brackets.
 pub(crate) fn host_and_port(text: &str) -> Result<String, String> {
     let good = text.rsplit_once(':').is_some_and(|(host, port)| {
         let is_bare = !host.contains(':') || host.starts_with('[') && host.ends_with(']');

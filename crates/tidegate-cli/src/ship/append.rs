@@ -1,15 +1,15 @@
-//! The receiver's file, with records at its end. Beside it, the state file `FILE.tidegate` says to which
-//! sessions the records belong, how far each session is, and how many bytes of the file count.
+//! Appends records to the receiver's file, durably. Beside this file, the state file `FILE.tidegate` records
+//! the position of each session, and how many bytes of the file are acknowledged.
 //!
 //! The order of writes makes an append atomic: the receiver writes and syncs the records, then the state that
-//! covers them; only then may an ack leave. Bytes behind the length in the newest state are no acked records,
-//! but another program may have written them: the next start moves them to a file of their own (`aside`).
-//! After an orderly end the file has no such bytes. If it has some all the same, another program wrote them,
-//! and the receiver refuses to append. The receiver also refuses a file that is shorter than the state says,
-//! or that ends with other bytes. It does not check the bytes before the last 64 KiB.
+//! covers them, and only then sends an ack. Bytes behind the length in the newest state are no acked records,
+//! but another program may have written them, so the next start moves them to another file (`aside`). After
+//! an orderly end of the receiver, the file has no such bytes. If it still has some, another program wrote
+//! them, and the receiver refuses to append. The receiver also refuses a file that is shorter than the state
+//! says, or that ends with other bytes. It does not check the bytes before the last 64 KiB.
 //!
-//! One process at a time appends: the state file carries a lock. After a failed write or sync the receiver
-//! accepts nothing more: the contents of the disk are unknown then, and the next start reads them.
+//! A lock on the state file lets only one process at a time append. After a failed write or sync the receiver
+//! accepts no more records, because the contents of the disk are unknown until the next start reads them.
 
 mod aside;
 mod state;
@@ -28,95 +28,99 @@ use super::identity::is_named;
 use state::{Found, SLOT, State, TAIL_MAX, Tail};
 pub(super) use state::{Progress, SESSIONS_MAX};
 
-/// The receiver's file, its state file, and the end of the file that the state's checksum covers.
+/// The receiver's open file, its state file, and the end of the file that the state's checksum covers.
 pub(super) struct Append<F> {
     path: PathBuf,
     data: F,
     sidecar: F,
     state: State,
-    /// The last bytes of the file, as many as the state's checksum covers.
+    /// The last bytes of the file that the state's checksum covers, from which the next checksum is computed.
     tail: Vec<u8>,
     slot: Vec<u8>,
-    /// The sessions in use, with the number of their users: the receiver never forgets a session in use.
+    /// The sessions of connected senders, with the number of their users. The receiver never forgets such a
+    /// session.
     used: HashMap<u128, u32>,
-    /// True after a failed append: the contents of the disk are unknown then, so the receiver appends nothing
-    /// more.
+    /// True after a failed append. The receiver then appends nothing more, because the contents of the disk
+    /// are unknown.
     poisoned: bool,
 }
 
-/// The greatest number of bytes of capacity that the buffer of an append keeps between two batches.
+/// The greatest number of bytes of capacity that the buffer of an append keeps between two batches, so that
+/// one huge record does not take memory for long.
 const KEPT: usize = 16 << 20;
 
-/// The facts that a start of the receiver finds in the file and its state.
+/// The facts that a start of the receiver finds in the file and its state, for the note to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Opened {
-    /// The number of bytes of the file that the state covers.
+    /// The number of bytes of the file that the state covers, so that they are acknowledged.
     pub(super) bytes: u64,
-    /// The bytes of the file behind those that the state covers, which the start moved out of it; `None` if
-    /// the file had no such bytes.
+    /// The bytes behind the end that the state covers, which the start moved to another file; `None` if the
+    /// file had no such bytes.
     pub(super) cut: Option<Cut>,
 }
 
-/// Bytes that the start moved out of the file.
+/// Bytes that the start moved out of the file, because no readable state covers them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// The number of bytes moved.
+    /// The number of bytes that the start moved.
     pub(super) bytes: u64,
     /// The path of the file beside the receiver's file to which the start moved the bytes.
     pub(super) path: PathBuf,
-    /// True if the newest state is not readable: that state may have covered the bytes moved.
+    /// True if the newest state is not readable, so that the moved bytes may have been acknowledged.
     pub(super) in_doubt: bool,
 }
 
-/// Records of one session, in the form that the receiver's file has.
+/// Records of one session, in the form in which the receiver writes them to its file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk<'a> {
-    /// The session to which the records belong; `None` if no sender can come back to the session.
+    /// The session to which the records belong; `None` if no sender can continue the session.
     pub(super) session: Option<u128>,
-    /// The number of the first record: the session's next one, or a later one if the sender gave some up.
+    /// The number of the first record: the next number of the session, or a later one if the sender gave up
+    /// records.
     pub(super) first: u64,
-    /// The number of records.
+    /// The number of records in `bytes`.
     pub(super) records: u64,
     /// The bytes of the records, in the form in which the file stores them.
     pub(super) bytes: &'a [u8],
 }
 
-/// The reasons why the receiver cannot append to its file.
+/// The reasons why the receiver cannot open its file for appending, as the user reads them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum OpenError {
     /// The operating system refused an operation on the receiver's file or its state file.
     #[error("{}: {error}", path.display())]
     Io {
-        /// The path of the file.
+        /// The path of the file on which the operation failed.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the operating system, which names the cause.
         error: io::Error,
     },
     /// The process of another receiver appends to the file, so this receiver does not.
     #[error("{}: another receiver appends to it: end that one, or append to another file", .0.display())]
     Locked(PathBuf),
-    /// The file has fewer bytes than the state says that the receiver acknowledged.
+    /// The file has fewer bytes than the receiver acknowledged according to the state, so acknowledged
+    /// records are missing.
     #[error("{}: has {bytes} bytes, but {expected} were acknowledged: another program cut it; bring it back, or remove {}",
         path.display(), sidecar.display())]
     Shorter {
-        /// The path of the file.
+        /// The path of the file that the error is about.
         path: PathBuf,
-        /// The path of the state file.
+        /// The path of the state file, which the message names.
         sidecar: PathBuf,
         /// The number of bytes that the receiver's file has.
         bytes: u64,
         /// The number of bytes of the file that the receiver acknowledged, according to the state.
         expected: u64,
     },
-    /// The last bytes that the state covers differ from the bytes that the receiver wrote: another program
-    /// has changed the file.
+    /// The last bytes that the state covers differ from the bytes that the receiver wrote, because another
+    /// program changed the file.
     #[error("{}: the {checked} bytes before byte {expected} differ from the acknowledged bytes, because a program or a person \
         changed the file: bring the file back, or remove {}", path.display(), sidecar.display())]
     Changed {
-        /// The path of the file.
+        /// The path of the file that the error is about.
         path: PathBuf,
-        /// The path of the state file.
+        /// The path of the state file, which the message names.
         sidecar: PathBuf,
         /// The number of bytes, before the acknowledged end of the file, that the receiver compared with the
         /// state.
@@ -129,59 +133,61 @@ pub(super) enum OpenError {
         out (tail -c +{1} {0} > OTHER; truncate -s {expected} {0}) and start again, or remove {2}: then every session \
         begins again behind it", path.display(), expected + 1, sidecar.display())]
     Grown {
-        /// The path of the file.
+        /// The path of the file that the error is about.
         path: PathBuf,
-        /// The path of the state file.
+        /// The path of the state file, which the message names.
         sidecar: PathBuf,
         /// The number of bytes that the receiver's file has.
         bytes: u64,
         /// The number of bytes of the file when its last receiver ended.
         expected: u64,
     },
-    /// Neither slot of the state file is readable, so the receiver does not know how much of its file counts.
+    /// Neither slot of the state file is readable, so the receiver does not know which bytes of its file are
+    /// acknowledged.
     #[error("{}: damaged, so the records in the file are unknown: bring it back, or remove it", .0.display())]
     Damaged(PathBuf),
     /// A later version of this program wrote the state file, in a format that this version does not know.
     #[error("{}: written by a later version of tidegate (format {version}): use that one", path.display())]
     Later {
-        /// The path of the state file.
+        /// The path of the state file, which the message names.
         path: PathBuf,
         /// The version of the format that the state file names.
         version: u32,
     },
 }
 
-/// The reasons why an append to the receiver's file failed. No record of the failed batch counts.
+/// The reasons why an append to the receiver's file failed. The receiver acknowledges no record of the batch.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum AppendError {
     /// The operating system refused an operation on the file, so the receiver appends nothing more.
     #[error("{}: {error}", path.display())]
     Io {
-        /// The path of the file.
+        /// The path of the file that the error is about.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the operating system, which names the cause.
         error: io::Error,
     },
-    /// Another program wrote to the receiver's file, cut it or removed it.
+    /// Another program wrote to the receiver's file, cut it or removed it while the receiver appended.
     #[error("{}: {} while it was appended to: another program uses it", path.display(), match bytes {
         Some(bytes) => format!("came to have {bytes} bytes instead of {expected}"),
         None => "was removed".to_owned(),
     })]
     Changed {
-        /// The path of the file.
+        /// The path of the file that the error is about.
         path: PathBuf,
         /// The number of bytes that the receiver's file has; `None` if the file was removed.
         bytes: Option<u64>,
         /// The number of bytes that the file should have, by the receiver's own writes.
         expected: u64,
     },
-    /// The session already has these records, or it has not begun. A caller of the append made a mistake.
+    /// The session already has these records, or the caller of the append has not begun the session: a
+    /// mistake in the program.
     #[error(
         "record {first} of session {session:032x} came again, or without a beginning: {expected:?} is next"
     )]
     Repeated {
-        /// The id of the session.
+        /// The id of the session, which the message names.
         session: u128,
         /// The number of the first record that the caller gave to the append.
         first: u64,
@@ -196,11 +202,12 @@ pub(super) enum AppendError {
     Closed(PathBuf),
 }
 
-/// The reasons why a session cannot begin in the receiver's file.
+/// The reasons why the receiver cannot begin a session in its file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum BeginError {
-    /// The state file has no room for another session: all 1024 sessions have a name or are in use.
+    /// The state file has no room for another session: all 1024 sessions have a name or are in use, so the
+    /// receiver may forget none.
     #[error(
         "the file has {SESSIONS_MAX} sessions with a name, the most it can have: use one of their names, or another file"
     )]
@@ -212,7 +219,7 @@ pub(super) enum BeginError {
 
 impl<F: Bytes> Append<F> {
     /// Opens or creates the file `name` and its state file in `disk`, checks the file against the state, and
-    /// moves aside the bytes that no ack covers.
+    /// moves the bytes that no ack covers to another file.
     pub(super) fn open<D: Disk<File = F>>(
         disk: &D,
         name: &OsStr,
@@ -291,8 +298,8 @@ impl<F: Bytes> Append<F> {
             });
             data.set_bytes(state.bytes).map_err(on(&path))?;
         }
-        // The process that wrote the file may have ended before it synced the file. From now on this receiver
-        // reports the bytes that the state covers as durable, so it syncs the file first.
+        // The process that wrote the file may have ended before it synced the file. This receiver syncs the
+        // file first, because from now on it reports the bytes that the state covers as durable.
         data.sync().map_err(on(&path))?;
         let opened = Opened {
             bytes: state.bytes,
@@ -321,8 +328,8 @@ impl<F: Bytes> Append<F> {
         Ok((append, opened))
     }
 
-    /// Creates the state file: writes zeros into the second slot, which fixes the length of the state file,
-    /// and then the first state.
+    /// Creates the state file. Writes zeros into the second slot, so that the file has its final length, and
+    /// then the first state.
     fn create(&mut self) -> io::Result<()> {
         self.sidecar.set_bytes(0)?;
         self.sidecar.write_at(SLOT as u64, &[0; SLOT])?;
@@ -338,8 +345,8 @@ impl<F: Bytes> Append<F> {
         self.sidecar.write_at(self.state.copy_offset(), &self.slot)
     }
 
-    /// Records the receiver's orderly end in the state. From now on, any byte behind those that the state
-    /// covers belongs to another program.
+    /// Records the receiver's orderly end in the state, so that the next start can tell that any further byte
+    /// in the file comes from another program.
     pub(super) fn close(&mut self) -> Result<(), AppendError> {
         if self.poisoned || self.state.closed {
             return Ok(());
@@ -357,15 +364,15 @@ impl<F: Bytes> Append<F> {
         self.sidecar.sync()
     }
 
-    /// Returns every session of the file with its progress.
+    /// Returns every session of the file with its progress, for the checks of tests and the note to the user.
     pub(super) fn sessions(&self) -> impl Iterator<Item = (u128, Progress)> {
         let sessions = self.state.sessions.iter();
         sessions.map(|(session, progress)| (*session, *progress))
     }
 
-    /// Marks `session` as in use until [`Append::release`]. Returns the position at which the session
-    /// continues. A session that the file does not have begins after record `acked`, under `epoch`; its state
-    /// is durable on return.
+    /// Marks `session` as in use until [`Append::release`], so that the receiver does not forget it. Returns
+    /// the position after which the session continues. If the file does not have the session, the session
+    /// begins after record `acked`, under `epoch`. The session's state is durable on return.
     pub(super) fn begin(
         &mut self,
         session: u128,
@@ -391,7 +398,8 @@ impl<F: Bytes> Append<F> {
         Ok(progress)
     }
 
-    /// Ends one use of `session`, begun by [`Append::begin`].
+    /// Ends one use of `session` that [`Append::begin`] began, so that the receiver may forget an unused
+    /// session.
     pub(super) fn release(&mut self, session: u128) {
         if let Some(count) = self.used.get_mut(&session) {
             *count -= 1;
@@ -401,8 +409,8 @@ impl<F: Bytes> Append<F> {
         }
     }
 
-    /// Returns the session that has been unused for longest, among those without a name: no sender can come
-    /// back to such a session.
+    /// Returns the session to forget for a new one: among the sessions without a name, the one unused for
+    /// longest. No sender can continue a session without a name once its connection is gone.
     fn forgettable(&self) -> Option<u128> {
         let sessions = self.state.sessions.iter();
         sessions
@@ -413,7 +421,8 @@ impl<F: Bytes> Append<F> {
             .map(|(session, _)| *session)
     }
 
-    /// Appends chunks of records of any sessions, in this order, and returns once all of them are durable.
+    /// Appends chunks of records of any sessions, in this order. Returns once all of them are durable, so
+    /// that the link may ack them.
     pub(super) fn append<'a>(
         &mut self,
         chunks: impl IntoIterator<Item = Chunk<'a>>,
@@ -424,8 +433,8 @@ impl<F: Bytes> Append<F> {
         if self.state.closed {
             return Err(AppendError::Closed(self.path.clone()));
         }
-        // The state in memory is ahead of the disk until the append succeeds, so the file is poisoned for
-        // that time.
+        // The append marks the file as poisoned until it succeeds, because the state in memory is ahead of
+        // the disk.
         self.poisoned = true;
         let path = &self.path;
         let on = |error| AppendError::Io {
@@ -445,7 +454,7 @@ impl<F: Bytes> Append<F> {
             });
         }
         self.state.generation += 1;
-        // The checked end of the file stays in front of the new bytes, so that one buffer serves this write
+        // The buffer has the checked end of the file in front of the new bytes, so that it serves this write
         // and the next checksum.
         let kept = self.tail.len();
         for chunk in chunks {
@@ -473,8 +482,8 @@ impl<F: Bytes> Append<F> {
     }
 }
 
-/// Moves the session of `chunk` forward by the chunk's records. The numbers may skip some records, because
-/// the sender may have given them up.
+/// Moves the session of `chunk` forward by the chunk's records. The numbers may have a gap, because the
+/// sender may have given up records.
 fn advance(state: &mut State, chunk: &Chunk<'_>) -> Result<(), AppendError> {
     let Some(session) = chunk.session else {
         return Ok(());

@@ -1,9 +1,9 @@
-//! The seam between the receiver's files and the file system: a few methods, so that tests can put the files
-//! on the log's simulated disk (`disk/sim.rs`). The receiver does not use the log's seam, because it appends
-//! to a user's file: another program may lock, cut, grow or remove it.
+//! The traits by which the receiver's files reach the file system. They have few methods, so that tests can
+//! put the files on the log's simulated disk (`disk/sim.rs`). The receiver does not use the log's own trait,
+//! because it appends to a user's file, which another program may lock, cut, grow or remove.
 //!
-//! This module does not decide when to sync: a name is durable after [`Disk::sync_names`], bytes after
-//! [`Bytes::sync`], and neither is durable before.
+//! The receiver decides when to sync: a name is durable only after [`Disk::sync_names`], and bytes only after
+//! [`Bytes::sync`].
 
 #[cfg(test)]
 pub(super) mod sim;
@@ -16,20 +16,20 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// A directory with the receiver's files.
+/// A directory with the receiver's files, on a real or a simulated disk.
 pub(super) trait Disk {
     /// A file in the directory.
     type File: Bytes;
 
-    /// Opens the file `name` to read and write, and creates it if there is none.
+    /// Opens the file `name` to read and write, or creates the file.
     fn open(&self, name: &OsStr) -> io::Result<Self::File>;
-    /// Makes earlier creations of files in the directory durable.
+    /// Makes earlier creations of files in the directory durable, so that the files survive a power failure.
     fn sync_names(&self) -> io::Result<()>;
     /// Returns the path that messages show for the file `name`.
     fn path(&self, name: &OsStr) -> PathBuf;
 }
 
-/// One open file of the receiver.
+/// An open file of the receiver, on a real or a simulated disk.
 pub(super) trait Bytes {
     /// Returns the length of the file in bytes; `None` if the file was removed, so that writes to it will be
     /// lost.
@@ -40,7 +40,7 @@ pub(super) trait Bytes {
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
     /// Cuts the file to `bytes` bytes, or extends it with zeros.
     fn set_bytes(&self, bytes: u64) -> io::Result<()>;
-    /// Makes earlier writes to the file durable.
+    /// Makes earlier writes to the file durable, so that they survive a power failure.
     fn sync(&self) -> io::Result<()>;
     /// Locks the file against other processes until it is closed. Returns false if another process holds the
     /// lock.
@@ -52,8 +52,8 @@ pub(super) trait Bytes {
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// Uses `path` itself, or the working directory if `path` is empty. The directory need not exist before
-    /// the first file is opened.
+    /// Uses `path` as the directory, or the working directory if `path` is empty. The directory must exist
+    /// only when the receiver opens the first file.
     pub(super) fn new(path: &Path) -> Self {
         Self(match path.as_os_str().is_empty() {
             true => PathBuf::from("."),

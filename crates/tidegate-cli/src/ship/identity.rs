@@ -1,5 +1,5 @@
-//! Identities of senders and receivers: the session id of a name or a random one, the secret token, and the
-//! host name that a certificate must prove.
+//! Makes the identities of senders and receivers: the id of a session, the secret token, and the host name
+//! that the receiver's certificate must have.
 
 use std::path::Path;
 
@@ -9,11 +9,12 @@ use tidegate_link::SessionId;
 
 use crate::{Usage, tls_files};
 
-/// The first two bytes of the id of a session with a name, to which a sender can come back. A receiver with
-/// too many sessions may forget a session with a random id.
+/// The first two bytes of the id of a session with a name, which a sender can continue. A receiver with too
+/// many sessions may forget only a session whose id is random.
 const NAMED: [u8; 2] = *b"aN";
 
-/// Returns the id of the session with this name; the same name gives the same id on every machine.
+/// Returns the id of the session with this name. A name gives the same id on every machine, so that any
+/// sender can continue the session.
 pub(super) fn named(name: &str) -> SessionId {
     let mut digest = Context::new(&SHA256);
     digest.update(b"tidegate session ");
@@ -36,7 +37,7 @@ pub(super) fn random() -> anyhow::Result<SessionId> {
     Ok(SessionId(id))
 }
 
-/// Returns whether the session has a name, so that a sender can come back to it.
+/// Returns whether the session has a name, so that a sender can continue it and the receiver must keep it.
 pub(super) fn is_named(session: SessionId) -> bool {
     session.0[..2] == NAMED
 }
@@ -54,7 +55,7 @@ pub(super) fn token(path: Option<&Path>) -> Result<Option<Vec<u8>>, Usage> {
     Ok(Some(token.to_vec()))
 }
 
-/// Returns the host part of an address with a port.
+/// Returns the host part of an address with a port, which the receiver's certificate must have.
 pub(super) fn host(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
@@ -64,7 +65,7 @@ pub(super) fn host(address: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Receivers store positions under the session id, so a release must not change the id of a name.
+    /// Tests that a release does not change the id of a name, because receivers store positions under the id.
     #[test]
     fn a_name_is_the_same_session_for_ever() {
         assert_eq!(

@@ -17,11 +17,11 @@ pub(crate) use receive::run as receive;
 pub(crate) use records::Format;
 pub(crate) use send::run as send;
 
-/// The address and port on which a receiver listens by default.
+/// The address and port on which a receiver listens by default, for this machine only.
 pub(crate) const ADDRESS: &str = "127.0.0.1:7411";
 
-/// Returns the largest frame, in bytes, for a record of at most `max_record` bytes: a last line without a
-/// line feed travels with one byte more.
+/// Returns the largest frame, in bytes, for a record of at most `max_record` bytes. A last line without a
+/// line feed needs one byte more on the link, see `records`.
 const fn frame_max(max_record: u32) -> u32 {
     max_record + 1
 }

@@ -1,4 +1,4 @@
-//! `tidegate receive`: listens for senders, and passes the link's records to the one thread that writes them.
+//! `tidegate receive`: listens for senders, and passes their records to the one thread that writes them.
 
 mod session;
 mod sink;
@@ -27,22 +27,23 @@ use crate::tls_files;
 use session::{Receiving, Store};
 use sink::{Counters, Output, Sink};
 
-/// The greatest number of unacknowledged bytes of one sender: enough for a fast network and a slow disk.
+/// The greatest number of unacknowledged bytes of one sender, which suffices for a fast network and a slow
+/// disk.
 const WINDOW: u64 = 4 << 20;
 /// The greatest number of sessions that the link's server knows at a time. The receiver's file keeps twice as
-/// many, so that it always has a session to forget.
+/// many, so that it always has an unused session to forget for a new one.
 const SESSIONS: usize = super::append::SESSIONS_MAX / 2;
-/// The time for which a sender may stay silent before the receiver drops its connection. A sender notices a
-/// broken network after the same time.
+/// The time for which a sender may stay silent, before the receiver drops its connection as broken. A sender
+/// notices a broken network after as long.
 const IDLE: Duration = Duration::from_secs(30);
-/// The interval between two updates of the progress bar.
+/// The interval between two updates of the progress bar, so that the updates cost little.
 const DRAWN: Duration = Duration::from_millis(100);
-/// The least interval between two printed lines about failed senders.
+/// The least interval between two printed lines about failed senders, so that they do not flood the terminal.
 const COMPLAINTS: Duration = Duration::from_secs(1);
-/// The time that connections and the writing thread have to end after Ctrl-C.
+/// The time that connections and the writing thread have to end by themselves after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Receives records until Ctrl-C or a request to terminate.
+/// Receives records until Ctrl-C or SIGTERM, and then ends in order.
 pub(crate) fn run(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -113,8 +114,8 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let code = match outcome {
         Ok(code) => code,
-        // The writing thread has ended at its first failure. The server may send acks until this return drops
-        // it, but only of records that the thread wrote before the failure.
+        // The writing thread has ended at its first failure. Until this return drops the server, it may send
+        // acks, but only of records that the thread wrote before the failure.
         Err(error) => {
             return Err(error.unwrap_or_else(|_| anyhow::anyhow!("the writing thread ended")));
         }
@@ -137,7 +138,8 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
 /// the receiver down.
 struct Complaints {
     bar: ProgressBar,
-    /// The time of the last line printed, and the number of lines left out since then.
+    /// The time of the last printed line, and the number of lines left out since then, which the next line
+    /// counts.
     last: Mutex<(Option<Instant>, u64)>,
 }
 
@@ -163,7 +165,7 @@ impl Complaints {
     }
 }
 
-/// Returns the progress bar. It is hidden without a terminal, or if the records go to the terminal.
+/// Returns the progress bar. The bar is hidden without a terminal, or if the records go to the terminal.
 fn progress(appending: bool) -> ProgressBar {
     if !appending && std::io::stdout().is_terminal() || !face::chats() {
         return ProgressBar::hidden();
@@ -180,7 +182,8 @@ fn tls(args: &ReceiveArgs) -> anyhow::Result<Option<ServerTls>> {
     Ok(Some(tls_files::certificate(certificate, key)?))
 }
 
-/// Listens for senders. Listens beyond this machine only if `safe` is true or the user gave --insecure.
+/// Listens for senders. Refuses addresses beyond this machine, unless `safe` is true or the user gave
+/// --insecure.
 async fn listen(args: &ReceiveArgs, safe: bool) -> anyhow::Result<TcpListener> {
     let address = &args.listen;
     let found = tokio::net::lookup_host(address).await;
@@ -197,7 +200,7 @@ async fn listen(args: &ReceiveArgs, safe: bool) -> anyhow::Result<TcpListener> {
     listener.with_context(|| format!("cannot listen on {address}"))
 }
 
-/// Opens the output for the records; also returns a note about the output for the user.
+/// Opens the output for the records, and returns it with a note about it for the user.
 fn open(path: Option<&Path>) -> anyhow::Result<(Output, String)> {
     let Some(path) = path else {
         return Ok((Output::stdout()?, String::new()));
@@ -219,7 +222,7 @@ fn open(path: Option<&Path>) -> anyhow::Result<(Output, String)> {
     Ok((Output::File(Box::new(file)), note))
 }
 
-/// Returns a description, for the user, of the bytes that the start moved out of the file.
+/// Describes the bytes that the start moved out of the file, for the note to the user.
 fn said(cut: &Cut, at: u64) -> String {
     let (bytes, path) = (cut.bytes, cut.path.display());
     let why = match cut.in_doubt {

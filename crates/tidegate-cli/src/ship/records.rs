@@ -1,12 +1,13 @@
-//! The forms of records in files and pipes, and on the link: lines, or length-prefixed bytes.
+//! Converts records between files or pipes and the link. A record is a line, or bytes with their length in
+//! front.
 //!
-//! A line travels without its line feed, which the receiver puts back. The last line of an input may have no
-//! line feed, and must arrive without one: it travels with a line feed in front, where no other line can have
-//! one. (If another program sends a message that begins with a line feed, the receiver writes no line feed at
-//! its end.)
+//! On the link, a line has no line feed; the receiver adds it again. The last line of an input may have no
+//! line feed, and must arrive without one. The sender marks such a line by a line feed in front of it,
+//! because no line contains a line feed. (If another program sends a message that begins with a line feed,
+//! the receiver writes no line feed at its end.)
 //!
-//! The reader reads input in large blocks. It never splits a record, and never accepts a record larger than
-//! allowed.
+//! The reader reads input in large blocks, which cost few system calls. It never splits a record, and refuses
+//! a record larger than the user allows.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -15,7 +16,7 @@ use clap::ValueEnum;
 
 use crate::interrupt;
 
-/// The form of a record.
+/// The form of a record in the input of the sender and the output of the receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Each record is a line: any bytes up to a line feed.
@@ -26,7 +27,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Appends a record to `out`, in the form that the output has.
+    /// Appends a record that came over the link to `out`, in the form of the output.
     pub(super) fn put(self, payload: &[u8], out: &mut Vec<u8>) {
         match (self, payload) {
             (Self::Lines, [b'\n', unended @ ..]) => out.extend_from_slice(unended),
@@ -43,12 +44,12 @@ impl Format {
     }
 }
 
-/// The greatest number of bytes that the reader of records reads at once.
+/// The greatest number of bytes that the reader of records reads at once, in one system call.
 const BLOCK: usize = 256 * 1024;
-/// The number of bytes of the length that precedes a record.
+/// The length in bytes of the number in front of a record, which gives the record's length.
 const PREFIX: usize = 4;
 
-/// Cuts an input into records. The caller alternates [`Records::read`] and [`Records::whole`].
+/// Cuts the sender's input into records. The caller alternates [`Records::read`] and [`Records::whole`].
 #[derive(Debug)]
 pub(super) struct Records<R> {
     source: R,
@@ -57,11 +58,12 @@ pub(super) struct Records<R> {
     buffer: Vec<u8>,
     /// The offset of the next record in `buffer`.
     start: usize,
-    /// The offset in `buffer` at which the search for a line feed continues: the bytes from `start` to this
-    /// offset have none.
+    /// The offset in `buffer` at which the search for a line feed continues, because the bytes from `start`
+    /// to this offset have none.
     searched: usize,
     ended: bool,
-    /// True if `buffer` holds the last line, which had no line feed at its end and has one in front instead.
+    /// True if `buffer` holds the last line, to which the input gave no line feed. The mark for it, a line
+    /// feed, is in front of the line.
     unended: bool,
     place: Place,
 }
@@ -69,7 +71,7 @@ pub(super) struct Records<R> {
 /// The range of a record's payload in the buffer, and the offset at which the next record starts.
 type Found = Option<(Range<usize>, usize)>;
 
-/// The position of a record in the input.
+/// The position of a record in the input, by which an error message names the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     /// The number of records that the input has before this record.
@@ -84,14 +86,14 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// The reasons why the sender cannot ship its input.
+/// The reasons why the sender cannot ship its input, as the user reads them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum RecordError {
     /// The operating system refused an operation on the sender's input.
     #[error("{error}")]
     Io {
-        /// The system's error.
+        /// The error of the operating system, which names the cause.
         error: io::Error,
     },
     /// A record of the input is larger than the user allows.
@@ -104,7 +106,7 @@ pub(super) enum RecordError {
         /// The greatest number of bytes that the user allows a record to have.
         max: usize,
     },
-    /// The input ends within a record that begins with its length.
+    /// The input ends within a record that begins with its length, so the record's end is missing.
     #[error("{place} is cut off: the input ends after {found} of its {expected} bytes")]
     Truncated {
         /// The position of the unfinished record in the input.
@@ -117,7 +119,7 @@ pub(super) enum RecordError {
 }
 
 impl<R: Read> Records<R> {
-    /// Creates a reader of the records in `source`; no record may have more than `max` bytes.
+    /// Creates a reader of the records in `source`, which refuses records of more than `max` bytes.
     pub(super) fn new(source: R, format: Format, max: u32) -> Self {
         Self {
             source,
@@ -132,8 +134,8 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Waits for a block of the input and reads it; returns false at the end of the input. Keeps the bytes
-    /// that the caller has not taken yet.
+    /// Waits for a block of the input and reads it into the buffer. Returns false at the end of the input.
+    /// Keeps the bytes of records that the caller has not taken yet.
     pub(super) fn read(&mut self) -> Result<bool, RecordError> {
         if self.ended {
             return Ok(false);
@@ -159,7 +161,7 @@ impl<R: Read> Records<R> {
         Ok(!self.ended || had > 0)
     }
 
-    /// Takes the next whole record from the buffer; returns the range of its payload.
+    /// Takes the next whole record from the buffer, and returns the range of its payload.
     fn take(&mut self) -> Result<Option<Range<usize>>, RecordError> {
         let found = match self.format {
             Format::Lines => self.line(),
@@ -168,8 +170,8 @@ impl<R: Read> Records<R> {
         let Some((payload, end)) = found? else {
             return Ok(None);
         };
-        // A last line without a line feed has an additional line feed in the buffer, which does not count as
-        // input.
+        // A last line without a line feed has the mark, a line feed, in the buffer. The mark is not part of
+        // the input, so it does not count.
         self.place.bytes += (end - self.start) as u64;
         self.place.records += 1;
         self.start = end;
@@ -187,13 +189,13 @@ impl<R: Read> Records<R> {
         Ok(())
     }
 
-    /// Returns the buffer, into which the ranges of records point.
+    /// Returns the buffer that holds the payloads, at the ranges that [`Records::whole`] returned.
     pub(super) fn buffer(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Takes `count` records and drops them. If the input ends before that, returns the number of records
-    /// taken.
+    /// Takes `count` records and drops them, because the receiver already has them. If the input ends before
+    /// that, returns the number of records taken.
     pub(super) fn skip(&mut self, count: u64) -> Result<Option<u64>, RecordError> {
         let end = self.place.records + count;
         while self.place.records < end {
@@ -204,11 +206,11 @@ impl<R: Read> Records<R> {
         Ok(None)
     }
 
-    /// Finds the next whole line in the buffer, and the start of the line after it.
+    /// Finds the next whole line in the buffer, and returns its range and the start of the next line.
     fn line(&mut self) -> Result<Found, RecordError> {
         let (start, read) = (self.start, self.buffer.len());
         let end = match memchr::memchr(b'\n', &self.buffer[self.searched..]) {
-            // The last line has its line feed in front, and that line feed does not end the line.
+            // The last line has its mark, a line feed, in front, and this line feed does not end the line.
             _ if self.unended => read,
             Some(at) => self.searched + at,
             None => read,
@@ -242,8 +244,8 @@ impl<R: Read> Records<R> {
         Ok(Some((start..start + payload, start + payload)))
     }
 
-    /// Judges a record of which the buffer holds `found` of `expected` bytes. Returns `None` if more input
-    /// may complete the record, and an error if the input has ended within it.
+    /// Decides about an unfinished record, of which the buffer holds `found` of `expected` bytes. Returns
+    /// `None` if more input may complete the record, and an error if the input has ended.
     fn short(&self, found: usize, expected: usize) -> Result<Found, RecordError> {
         match self.ended && found > 0 {
             true => Err(RecordError::Truncated {
@@ -262,7 +264,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that returns only a few bytes of the input at each read.
+    /// A reader that returns only a few bytes of the input at each read, so that records span several reads.
     struct Drip<'a>(&'a [u8], usize);
 
     impl Read for Drip<'_> {
@@ -333,7 +335,7 @@ mod tests {
         ) {
             let input = written(&records, Format::Records);
             prop_assert_eq!(all(&input, Format::Records, 50, step).unwrap(), records);
-            // The cut of the input falls between two records or within a record.
+            // The test cuts the input between two records or within a record.
             let cut = cut.index(input.len() + 1);
             match all(&input[..cut], Format::Records, 50, step) {
                 Ok(fewer) => prop_assert_eq!(written(&fewer, Format::Records), &input[..cut]),

@@ -1,9 +1,9 @@
 //! `tidegate send`: reads records, gives them to the link's client, and ends once the receiver has
 //! acknowledged all of them.
 //!
-//! Without a spool, one thread reads and sends, so that reading waits for room in the client. With a spool,
-//! one thread reads and spools (`spooling`), and another sends the spool's records. The task here only
-//! watches these threads.
+//! Without a spool, one thread reads and sends, so that it reads no more while the client has no room. With a
+//! spool, one thread reads and spools (`spooling`), and another thread sends the spool's records. The task in
+//! this module only watches these threads.
 
 mod feed;
 mod progress;
@@ -31,21 +31,21 @@ use feed::{Direct, Feed, Spooled};
 use progress::Progress;
 use spooling::{Spooling, Tidy};
 
-/// The time for which the sender tries to reconnect after a cut, by default.
+/// The time for which the sender tries to reconnect after the loss of its connection, by default.
 const WAIT: Duration = Duration::from_secs(60);
-/// The wait between two attempts of the sender to connect for the first time.
+/// The pause between two attempts of the sender to connect for the first time.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// The time for which the sender waits for the next acknowledgement after Ctrl-C, by default.
 const GRACE: Duration = Duration::from_secs(10);
-/// The interval at which the sender looks for Ctrl-C.
+/// The interval at which the sender looks for Ctrl-C, so that the program ends soon after it.
 const LOOK: Duration = Duration::from_millis(100);
-/// The longest wait between two attempts to connect after a cut. It is short, because a user waits for this
-/// program.
+/// The longest pause between two attempts to connect after the loss of a connection. The pause is short,
+/// because a user waits for this program.
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
-/// Sends records until the input ends, or until Ctrl-C; then waits until the receiver has acked all records
-/// sent. After Ctrl-C the wait ends once the receiver has acked nothing for some time.
+/// Sends records until the input ends or until Ctrl-C, and then waits until the receiver has acked all
+/// records sent. After Ctrl-C the wait ends once the receiver has acked nothing for some time.
 pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
     if args.spool.is_some() && args.file.as_os_str() != "-" {
         let file = args.file.display();
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()?;
     let outcome = runtime.block_on(send(args));
-    // This shutdown of the runtime does not wait for threads that block on input.
+    // This shutdown of the runtime does not wait for threads that block on input, because they may never end.
     runtime.shutdown_background();
     outcome
 }
@@ -72,14 +72,15 @@ enum Input {
 async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let named = args.session.as_deref().map(identity::named);
     let random = identity::random()?;
-    // The sender finds every mistake in its arguments before it contacts the receiver.
+    // The sender checks its arguments before it contacts the receiver, so that a mistake leaves no session
+    // there.
     let tls = tls(args)?;
     let token = identity::token(args.token_file.as_deref())?.unwrap_or_default();
     let (failed, failure) = oneshot::channel::<anyhow::Error>();
     let mut failure = pin!(async move {
         match failure.await {
             Ok(error) => error,
-            // This future never resolves without a spool, nor after the spooling thread has ended without an
+            // This future never resolves without a spool, or if the spooling thread has ended without an
             // error.
             Err(_) => pending().await,
         }
@@ -120,7 +121,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
             acks.check(resumed)?;
             let spooled = Spooled::new(reader, resumed + acks.base())?;
             // An earlier process may have ended before it received the ack for these records, so this process
-            // tells the spool of it.
+            // passes the ack to the spool.
             acks.acked(resumed);
             (Box::new(spooled), Some(acks))
         }
@@ -147,7 +148,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
             },
         }
     };
-    // The client still delivers every record that it was given, even after an error of the source.
+    // Even after an error of the source, the client delivers every record that the source has given to it.
     let closing = tokio::spawn(client.close());
     loop {
         tokio::select! {
@@ -173,10 +174,11 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     Ok(interrupt::exit_code())
 }
 
-/// The patience of a sender after Ctrl-C: it waits for the rest of the acknowledgements while they come.
+/// The patience of a sender after Ctrl-C: the sender waits for the remaining acknowledgements while they
+/// arrive.
 struct Patience {
     wait: Duration,
-    /// The time of Ctrl-C, or of the last acknowledgement after it; `None` if the next check sets it.
+    /// The time of Ctrl-C, or of the last acknowledgement after it; `None` until the next check sets it.
     since: Option<Instant>,
 }
 
@@ -189,12 +191,12 @@ impl Patience {
         self.since = None;
     }
 
-    /// Returns whether the wait is over at `now`; `asked` tells whether Ctrl-C was pressed.
+    /// Returns whether the wait is over at `now`. `asked` is true after Ctrl-C.
     fn is_over(&mut self, now: Instant, asked: bool) -> bool {
         asked && now.duration_since(*self.since.get_or_insert(now)) >= self.wait
     }
 
-    /// Fails if the wait is over.
+    /// Returns an error if the wait is over, so that the sender ends.
     fn check(&mut self, progress: &Progress) -> anyhow::Result<()> {
         if !self.is_over(Instant::now(), interrupt::asked()) {
             return Ok(());
@@ -207,7 +209,7 @@ impl Patience {
     }
 }
 
-/// Explains an error of the link in the terms of `tidegate send`.
+/// Explains an error of the link to the user, in the terms of `tidegate send`.
 fn explain(error: LinkError) -> anyhow::Error {
     match error {
         // Most refusals of a receiver have only the text of their code, so the message shows this text once.
@@ -237,7 +239,7 @@ fn tls(args: &SendArgs) -> anyhow::Result<Option<ClientTls>> {
     Ok(Some(tls_files::authorities("--tls-ca", path, host)?))
 }
 
-/// Connects to the receiver. While the receiver cannot be reached, retries for as long as `--wait` allows.
+/// Connects to the receiver. Retries for as long as `--wait` allows while it cannot reach the receiver.
 async fn connect(
     args: &SendArgs,
     session: SessionId,
@@ -290,8 +292,8 @@ fn builder(
         .token(token)
         .frame_max(frame_max(args.records.max_record))
         .reconnect(reconnect)
-        // A connected receiver may take any time to ack, because its output may be a pipe without a reader
-        // for a while.
+        // The client lets a connected receiver take any time to ack, because the receiver's output may be a
+        // pipe whose reader pauses.
         .stalled_after(Duration::ZERO)
         .on_doubt(|doubt| {
             crate::face::complain(format_args!("tidegate: the receiver forgot this session: records {} to {} are sent again and may be there twice",

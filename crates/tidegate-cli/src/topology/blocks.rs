@@ -1,19 +1,20 @@
-//! Reads a source in blocks that end between words, independent of the sizes of its reads: words that span
-//! reads are whole again, and a word longer than the buffer makes the buffer grow, up to a bound.
+//! Reads a source in blocks that end between words, for the count topology. The sizes of the reads do not
+//! matter: a word that spans two reads is whole in its block. A word longer than the buffer makes the buffer
+//! grow, up to a bound.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 
 use super::words::is_space;
 
-/// The most bytes of a word. Without this bound, a file without blanks, such as `/dev/zero`, would fill the
-/// memory.
+/// The greatest length of a word in bytes. Without this bound, a file without blanks, such as `/dev/zero`,
+/// would fill the memory.
 pub const WORD_BYTES_MAX: usize = 16 << 20;
 
-/// Cuts one source into blocks of whole words.
+/// Cuts the text of one source into blocks of whole words.
 pub struct Blocks<R> {
     source: R,
-    /// The bytes read and not yet returned; only `..filled` holds bytes of the source.
+    /// The bytes that are read and not yet returned; only `..filled` holds bytes of the source.
     buffer: Vec<u8>,
     filled: usize,
     /// The number of bytes at the buffer's front that hold no end of line, so that the search skips them.
@@ -22,7 +23,7 @@ pub struct Blocks<R> {
 }
 
 impl<R: Read> Blocks<R> {
-    /// Creates blocks of about `len` bytes of `source`.
+    /// Creates a reader that cuts `source` into blocks of about `len` bytes.
     pub fn new(source: R, len: usize) -> Self {
         Self {
             source,
@@ -65,19 +66,19 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// Returns whether the source has ended.
+    /// Returns whether the source has ended, so that only [`rest`](Self::rest) has more bytes.
     pub const fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Returns the bytes that were read and not yet returned, as the last block.
+    /// Returns the bytes that were read and not yet returned, as the last block of the source.
     pub fn rest(&mut self) -> Option<Arc<[u8]>> {
         let end = self.filled;
         self.take(end)
     }
 
-    /// Returns the bytes up to the buffer's last end of line; if one line fills the buffer, the bytes up to
-    /// its last space.
+    /// Returns the bytes up to the buffer's last end of line. If one line fills the buffer, returns the bytes
+    /// up to its last space.
     fn cut(&mut self) -> Option<Arc<[u8]>> {
         let read = &self.buffer[..self.filled];
         let line = memchr::memrchr(b'\n', &read[self.searched..]).map(|at| self.searched + at);
@@ -102,7 +103,8 @@ mod tests {
     use crate::topology::words::words;
     use proptest::prelude::*;
 
-    /// A reader that returns, at each read, at most the next number of bytes in a list.
+    /// A reader that returns, at each read, at most the next number of bytes in a list, so that words span
+    /// reads.
     struct Dribble<'a>(&'a [u8], Vec<usize>, usize);
 
     impl Read for Dribble<'_> {

@@ -1,8 +1,9 @@
-//! The items that the count topology's queues carry: lines to the splitters, words to the counters.
+//! The items in the queues of the count topology: the reader sends lines to splitters, and these send words
+//! to counters.
 //!
 //! A line is a range of a shared block. A word of up to 16 bytes is stored inline, so that most words cost
-//! neither an allocation nor a shared count; the bytes behind the word are zero, so that comparing two words
-//! is comparing two numbers.
+//! neither an allocation nor a shared count. The bytes behind the word are zero, so that a comparison of two
+//! words is a comparison of two numbers.
 
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use super::samples::Ticket;
 
-/// A line of text with its line end, or a part of a line too long to read at once.
+/// A line of text with its line end, or a part of a line too long to read at once, which a splitter cuts.
 pub(crate) struct Line {
     block: Arc<[u8]>,
     range: Range<usize>,
@@ -20,7 +21,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Creates the line that the bytes `range` of `block` hold.
+    /// Creates the line that the bytes `range` of `block` form.
     pub(crate) fn new(block: &Arc<[u8]>, range: Range<usize>, ticket: Ticket) -> Self {
         Self {
             block: Arc::clone(block),
@@ -34,7 +35,7 @@ impl Line {
         &self.block[self.range.clone()]
     }
 
-    /// Returns the word that the bytes `word` of the line hold, with its hash.
+    /// Returns the word that the bytes `word` of the line form, with its hash.
     #[inline]
     pub(crate) fn word(&self, word: Range<usize>, seed: &foldhash::fast::RandomState) -> Word {
         let range = self.range.start + word.start..self.range.start + word.end;
@@ -45,7 +46,7 @@ impl Line {
 /// The greatest length of a word that is stored inline, in bytes.
 const SHORT_MAX: usize = 16;
 
-/// A word with its hash. The hash chooses the counter of the word and the slot in that counter's table.
+/// A word with its hash. The hash chooses the counter of the word and the entry in that counter's table.
 pub(crate) enum Word {
     /// A word of at most 16 bytes, in little-endian order, with zeros beyond `len`.
     Short {
@@ -54,7 +55,7 @@ pub(crate) enum Word {
         hash: u64,
         bytes: [u8; SHORT_MAX],
     },
-    /// A word of more than 16 bytes.
+    /// A word of more than 16 bytes, in an allocation of its own.
     Long {
         ticket: Ticket,
         hash: u64,
@@ -115,7 +116,7 @@ impl Word {
         }
     }
 
-    /// Returns the hash of the word.
+    /// Returns the hash of the word, by which counters find the word's entry.
     #[inline]
     pub(crate) const fn hash(&self) -> u64 {
         match self {
@@ -132,7 +133,8 @@ impl Word {
     }
 
     /// Returns the number of the counter that counts the word (field grouping: equal words go to the same
-    /// counter). The number comes from bits of the hash that the counters' tables hardly use.
+    /// counter). Takes bits of the hash that the counters' tables hardly use, so that the tables stay
+    /// balanced.
     #[inline]
     pub(crate) const fn counter(&self, counters: usize) -> usize {
         let bits = (self.hash() >> 20) & 0xFFFF_FFFF;
@@ -141,7 +143,7 @@ impl Word {
 }
 
 impl PartialEq for Word {
-    /// Returns whether both are the same word; the samples of their lines may differ.
+    /// Returns whether both have the same bytes; their lines may have different tickets.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

@@ -1,5 +1,5 @@
-//! The counters and the switches of a running count topology, to watch, pause and stop it. No item waits for
-//! a reader of the counters.
+//! The figures and the switches of a running count topology, by which a bench watches, pauses and stops it.
+//! No item waits for a reader of the figures.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -7,16 +7,16 @@ use std::sync::{Mutex, PoisonError};
 
 use hdrhistogram::Histogram;
 
-/// A histogram of latencies in nanoseconds, precise to two digits.
+/// A histogram of latencies in nanoseconds, precise to two digits, which suffice for a report.
 pub type Latency = Histogram<u64>;
 
-/// Returns an empty histogram of latencies; it grows as needed, up to hours.
+/// Returns an empty histogram of latencies, which grows up to hours as needed.
 pub(crate) fn latency() -> Latency {
     // Two digits are a valid precision, so the creation of the histogram does not fail.
     Histogram::new(2).unwrap_or_else(|_| unreachable!("two digits"))
 }
 
-/// The switches and counters of one running topology.
+/// The switches and the figures of one running topology.
 pub struct Live {
     stop: AtomicBool,
     pause: AtomicBool,
@@ -31,14 +31,14 @@ struct Counter {
 }
 
 /// The smallest and the largest limit, in items a batch, of one splitter's producers since the last
-/// [`Live::take_limits`].
+/// [`Live::take_limits`], for the bench to show.
 struct LimitRange {
     min: AtomicU64,
     max: AtomicU64,
 }
 
 impl Live {
-    /// Creates the switches and counters of a topology with `split` splitters and as many counting stages.
+    /// Creates the switches and figures of a topology with `split` splitters and as many counters.
     pub fn new(split: usize) -> Self {
         let counter = |_| Counter {
             words: AtomicU64::new(0),
@@ -57,17 +57,17 @@ impl Live {
         }
     }
 
-    /// Makes the reader stop; the other stages still count the lines that it has read.
+    /// Makes the reader stop. The other stages still count the lines that the reader has read.
     pub fn stop(&self) {
         self.stop.store(true, Relaxed);
     }
 
-    /// Makes the reader pause, or go on.
+    /// Makes the reader pause if `pause` is true, or continue otherwise.
     pub fn pause(&self, pause: bool) {
         self.pause.store(pause, Relaxed);
     }
 
-    /// Returns whether this switch or Ctrl-C asks the topology to stop.
+    /// Returns whether [`stop`](Self::stop) or Ctrl-C asks the topology to stop.
     #[inline]
     pub(super) fn stopped(&self) -> bool {
         self.stop.load(Relaxed) || crate::interrupt::asked()
@@ -108,7 +108,8 @@ impl Live {
         let _ = latency.record(latency_ns);
     }
 
-    /// Returns the histogram of latencies since the last call, and resets it.
+    /// Returns the histogram of latencies since the last call, and resets it, so that the next call has only
+    /// new ones.
     pub fn take_latency(&self) -> Latency {
         let mut all = latency();
         for counter in &self.counters {

@@ -1,10 +1,10 @@
-//! The word count topology: reader -> splitters -> counters, over queues; the shape of Storm's
-//! FileReadWordCountTopo.
+//! The word count topology: a reader sends lines to splitters, and these send words to counters, over queues.
+//! It has the shape of Storm's FileReadWordCountTopo, so that its results are comparable.
 //!
-//! The reader deals lines out in turn, and the splitters send each word to the counter of its hash (field
-//! grouping). So no two counters count the same word, and the tallies only need putting side by side. A stage
-//! pushes each line or word by itself, and the producers batch. The topology serves `tidegate count` and
-//! `tidegate-bench topology`, which bring their own [`Feed`].
+//! The reader sends the lines to the splitters in turn, and the splitters send each word to the counter of
+//! its hash (field grouping). So no two counters count the same word, and the result is all tallies together.
+//! A stage pushes each line or word by itself, and the producers form the batches. The topology serves
+//! `tidegate count` and `tidegate-bench topology`, each with its own [`Feed`].
 
 mod blocks;
 mod items;
@@ -31,25 +31,25 @@ use items::{Line, Word};
 use samples::Samples;
 use stages::{Counter, Reader, Splitter};
 
-/// The settings of a count topology.
+/// The settings with which a program runs a count topology.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The number of splitters, and also of counters.
     pub split: usize,
     /// The controller that decides the batches of every producer.
     pub controller: Choice,
-    /// The capacity of a splitter's queue, in lines.
+    /// The capacity of each splitter's queue, in lines.
     pub lines: usize,
-    /// The capacity of a counter's queue, in words.
+    /// The capacity of each counter's queue, in words.
     pub words: usize,
     /// The interval of samples: the topology measures the latency of one line in this many.
     pub sample_every: u32,
-    /// The pace of the lines; without a pace, the reader reads as many lines as the queues have room for.
+    /// The pace of the lines; without a pace, the reader reads as fast as the queues have room.
     pub pace: Option<Pace>,
 }
 
-/// The greatest number of items in a producer's buffer, with any controller: 32 KiB of words, which fit the
-/// nearest cache.
+/// The greatest number of items in a producer's buffer, with any controller. The buffer has at most 32 KiB of
+/// words, which fit the processor's nearest cache.
 pub const BATCH_MAX: usize = 1024;
 
 /// The source of the text to count.
@@ -60,16 +60,15 @@ pub trait Feed: Send {
 
 /// The results of one run of the topology.
 pub struct Outcome {
-    /// One tally for each counter.
+    /// The tallies of all counters, one for each counter.
     pub tallies: Vec<Tally>,
-    /// The complete latencies of the sampled lines in nanoseconds, from reading a line to counting its last
-    /// word.
+    /// The latencies of the sampled lines in nanoseconds, from reading a line to counting its last word.
     pub latency: Latency,
-    /// The traffic of the edges: reader to splitters, splitters to counters.
+    /// The traffic of both edges: reader to splitters, and splitters to counters.
     pub edges: [Edge; 2],
 }
 
-/// The traffic over the queues of one edge.
+/// The traffic over the queues between two stages of the topology, which is one edge.
 #[derive(Clone, Debug)]
 pub struct Edge {
     /// The names of both ends of the edge, for tables.
@@ -82,12 +81,12 @@ pub struct Edge {
     pub limits: (u64, u64),
 }
 
-/// Runs a topology until the feed ends or `live` asks to stop, and until the counters have counted every line
-/// read.
+/// Runs a topology until the feed ends or `live` asks to stop. Returns once the counters have counted every
+/// line that the reader has read.
 pub fn run(plan: &Plan, feed: &mut dyn Feed, live: &Live) -> anyhow::Result<Outcome> {
     let clock = Clock::start();
     let seed = foldhash::fast::RandomState::default();
-    // The slots suffice for every line in the queues, so that the sampler skips no line that is due.
+    // The sampler gets slots for every line that the queues hold, so that it skips no line that is due.
     let on_the_way = plan.split * (plan.lines + plan.words) * 2;
     let samples = Samples::new(u32::try_from(on_the_way / plan.sample_every as usize + 64)?);
     let (line_queues, line_ends) = queues::<Line>(plan, plan.lines)?;
@@ -131,7 +130,7 @@ pub fn run(plan: &Plan, feed: &mut dyn Feed, live: &Live) -> anyhow::Result<Outc
             .map(|(who, splitter)| scope.spawn(move || splitter.run(who)))
             .collect();
         let line_limits = reader.run(feed, plan);
-        // The queues close even after an error of a stage, so that the stages behind it see their input end.
+        // The topology closes the queues even after an error, so that the later stages see their input end.
         line_queues.iter().for_each(Queue::close);
         let word_limits: Vec<_> = splitters
             .into_iter()
@@ -173,14 +172,14 @@ fn queues<T: Send>(plan: &Plan, capacity: usize) -> anyhow::Result<Ends<T>> {
     Ok(ends.collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
 }
 
-/// Creates a producer for each queue.
+/// Creates a producer for each queue, with the plan's controller.
 fn producers<T: Send>(
     plan: &Plan,
     queues: &[Queue<T>],
     capacity: usize,
 ) -> anyhow::Result<Vec<Producer<T>>> {
-    // A batch is never more than half a queue, so that the consumer drains one half while the producer fills
-    // the other.
+    // A batch has at most half of a queue's items, so that the consumer drains one half while the producer
+    // fills the other.
     let limit_max = BATCH_MAX.min(capacity / 2).max(1);
     let producer = |queue: &Queue<T>| -> anyhow::Result<Producer<T>> {
         Ok(match plan.controller {

@@ -1,20 +1,21 @@
-//! Open-loop pacing: each line of the topology has its own due time, independent of the lines before it.
+//! Open-loop pacing: each line of the topology has its own due time, so that a slow counter does not slow the
+//! load.
 
 use std::time::Duration;
 
 use tidegate::{Clock, Time};
 
-/// The rate at which the reader reads lines.
+/// The rate at which the reader reads lines, so that a bench can offer a fixed load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// The number of lines a second.
+    /// The number of lines that the reader reads in a second.
     pub per_s: f64,
-    /// True if lines are due to the microsecond, at the price of a core; false if a line may be late by a
-    /// sleep's overshoot.
+    /// True if the reader waits for due times to the microsecond, which occupies a core; false if a line may
+    /// be late by the time by which a sleep takes too long.
     pub exact: bool,
 }
 
-/// Waits for the due times of lines at one pace.
+/// Makes the reader wait for the due times of lines at one pace.
 pub(super) struct Pacer {
     pace: Pace,
     clock: Clock,
@@ -22,8 +23,8 @@ pub(super) struct Pacer {
     line: u64,
 }
 
-/// The time before a due time in which an exact pacer does not sleep, because a sleep overshoots by some 60
-/// us.
+/// The time before a due time in which an exact pacer does not sleep, because a sleep takes some 60 us too
+/// long.
 const NEAR: Duration = Duration::from_micros(200);
 
 impl Pacer {
@@ -42,8 +43,8 @@ impl Pacer {
         (self.start, self.line) = (self.clock.now(), 0);
     }
 
-    /// Waits until the next line is due, and calls `before` first if it must wait. Returns the due time, or
-    /// `None` if `stop` returns true meanwhile.
+    /// Waits until the next line is due. If it must wait, calls `before` first, so that the reader can flush.
+    /// Returns the due time, or `None` if `stop` returns true meanwhile.
     #[inline]
     pub(super) fn next(
         &mut self,

@@ -1,8 +1,8 @@
-//! Samples the complete latency of lines: from reading a line to counting its last word.
+//! Measures the latency of sampled lines: the time from reading a line to counting its last word.
 //!
-//! One line in a fixed number of lines gets a ticket: a slot with the time of the read and the number of the
-//! line's words still on the way. The counter that finishes the last word measures the time. The sampler
-//! skips a slot that is still in use at its turn.
+//! The sampler gives a ticket to one line in a fixed number of lines. The ticket names an entry with the time
+//! of the read and the number of the line's words that no counter has counted yet. The counter of the last
+//! word measures the time. If the entry of a ticket is still in use, the sampler skips the line.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use tidegate::Time;
 
-/// The sample slot of a line, or [`Ticket::NONE`] for a line without a sample.
+/// The number of a line's entry in [`Samples`], or [`Ticket::NONE`] for a line without a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u32);
 
@@ -18,49 +18,49 @@ impl Ticket {
     /// The ticket of a line without a sample.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Returns whether the line is sampled.
+    /// Returns whether the topology measures the line's latency.
     #[inline]
     pub(crate) const fn is_some(self) -> bool {
         self.0 != 0
     }
 }
 
-/// The slots of sampled lines, which all stages of the topology share.
+/// The entries of sampled lines, which all stages of the topology share without a lock.
 pub(crate) struct Samples {
     slots: Box<[Slot]>,
 }
 
 #[derive(Default)]
 struct Slot {
-    /// The time at which the reader read the line, in nanoseconds.
+    /// The time at which the reader read the line, in nanoseconds, from which the latency counts.
     read_at: AtomicU64,
-    /// The number of the line's words on the way, plus one for the line itself until it is split; 0 if the
-    /// slot is free.
+    /// The number of the line's words that no counter has counted, plus one for the line itself until a
+    /// splitter has split it; 0 if the entry is free.
     left: AtomicU32,
 }
 
 impl Samples {
-    /// Creates `slots` slots, for as many sampled lines at once.
+    /// Creates `slots` entries, so that as many lines can be measured at once.
     pub(crate) fn new(slots: u32) -> Self {
         Self {
             slots: (0..slots).map(|_| Slot::default()).collect(),
         }
     }
 
-    /// Adds `more` words to the line's words on the way. The caller must hold an unfinished part of the line,
-    /// so that its slot is in use.
+    /// Adds `more` words to the line's uncounted words. The caller must hold an unfinished part of the line,
+    /// so that the line's entry is in use.
     pub(crate) fn add(&self, ticket: Ticket, more: u32) {
         if let Some(slot) = self.slot(ticket) {
             slot.left.fetch_add(more, Relaxed);
         }
     }
 
-    /// Finishes one part of a line. If the part was the last, reads the clock and returns the line's latency
-    /// in nanoseconds.
+    /// Finishes one part of a line. After the last part, reads the clock and returns the line's latency in
+    /// nanoseconds.
     pub(crate) fn finish(&self, ticket: Ticket, now: impl FnOnce() -> Time) -> Option<u64> {
         let slot = self.slot(ticket)?;
-        // A stage reads the line's time before it finishes its part, because the reader may reuse the slot as
-        // soon as it is free.
+        // A stage reads the line's time before it finishes its part, because the reader may reuse the entry
+        // as soon as it is free.
         let read_at = slot.read_at.load(Relaxed);
         (slot.left.fetch_sub(1, AcqRel) == 1).then(|| now().as_nanos().saturating_sub(read_at))
     }
@@ -70,7 +70,7 @@ impl Samples {
     }
 }
 
-/// Gives tickets to the lines that the reader samples.
+/// Gives tickets to the lines whose latency the topology measures.
 pub(crate) struct Sampler<'a> {
     samples: &'a Samples,
     every: u32,
@@ -89,14 +89,14 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Returns whether [`next`](Self::next) needs the time; reading the clock costs more than the rest of a
-    /// sampler's work.
+    /// Returns whether [`next`](Self::next) needs the time. The caller reads the clock only then, because
+    /// that costs more than the rest of a sampler's work.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.until_next == 0
     }
 
-    /// Returns the ticket of the next line; `now` matters only if the sampler [is due](Self::is_due).
+    /// Returns the ticket of the next line. The sampler uses `now` only if it [is due](Self::is_due).
     #[inline]
     pub(crate) fn next(&mut self, now: Time) -> Ticket {
         if self.until_next > 0 {

@@ -1,5 +1,5 @@
-//! The three stages of the count topology, one thread each: a loop that takes its queued input and sends its
-//! output on.
+//! The three stages of the count topology, each on its own thread: a loop takes items from the stage's queue
+//! and sends its results to the next stage.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -15,13 +15,14 @@ use super::tally::Tally;
 use super::words::words;
 use super::{Feed, Plan};
 
-/// The greatest number of lines that a splitter takes out of its queue at once: some hundred microseconds of
-/// work before the queue has room again.
+/// The greatest number of lines that a splitter takes out of its queue at once. They are some hundred
+/// microseconds of work, after which the queue has room again.
 const LINES: usize = 256;
-/// The greatest number of words that a counter takes out of its queue at once.
+/// The greatest number of words that a counter takes out of its queue at once, so that the queue soon has
+/// room.
 const WORDS: usize = 4096;
 
-/// The reader: cuts blocks into lines and deals the lines out to the splitters in turn.
+/// The reader: cuts blocks into lines and sends the lines to the splitters in turn.
 pub(super) struct Reader<'a> {
     pub(super) outputs: Vec<Producer<Line>>,
     pub(super) clock: Clock,
@@ -30,7 +31,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Runs the reader until the feed ends; returns the limits of the reader's producers.
+    /// Runs the reader until the feed ends. Returns the limits of the reader's producers, for the report.
     pub(super) fn run(mut self, feed: &mut dyn Feed, plan: &Plan) -> anyhow::Result<Vec<usize>> {
         let (clock, live) = (self.clock, self.live);
         let mut sampler = Sampler::new(self.samples, plan.sample_every);
@@ -48,8 +49,8 @@ impl Reader<'_> {
                     break 'feed;
                 }
                 let now = match &mut pacer {
-                    // The reader flushes before it waits for a due time, so that buffered lines do not wait,
-                    // too.
+                    // The reader flushes before it waits for a due time, so that buffered lines do not wait
+                    // with it.
                     Some(pacer) => match pacer.next(
                         || {
                             self.outputs
@@ -76,7 +77,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the ranges of a block's lines, each with its line feed; the last line may have none.
+/// Returns the ranges of a block's lines, each with its line feed. The last line may have none.
 fn lines(block: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -99,7 +100,7 @@ pub(super) struct Splitter<'a> {
 }
 
 impl Splitter<'_> {
-    /// Runs the splitter until its input ends; returns the limits of its producers.
+    /// Runs the splitter until its input ends. Returns the limits of its producers, for the report.
     pub(super) fn run(self, who: usize) -> anyhow::Result<Vec<usize>> {
         let Self {
             mut input,
@@ -131,15 +132,15 @@ impl Splitter<'_> {
     }
 }
 
-/// Returns the limit in force for a producer's batches. A controller's own limit counts if the producer has a
-/// controller, because a probe of other limits does not change that limit.
+/// Returns the limit of a producer's batches, for the report. If the producer has a controller, takes the
+/// controller's own limit, because a probe of other limits does not change it.
 fn limit<T: Send>(output: &Producer<T>) -> u64 {
     output
         .controller()
         .map_or_else(|| output.limit() as u64, |seen| seen.limit)
 }
 
-/// A splitter's producers, one for each counter.
+/// A splitter's producers, one for each counter, to which the splitter sends words.
 struct Outputs(Vec<Producer<Word>>);
 
 impl Outputs {
@@ -173,7 +174,7 @@ impl Flush for Outputs {
     }
 }
 
-/// A counter: counts the words that hash to it.
+/// A counter: counts the words whose hash chooses it.
 pub(super) struct Counter<'a> {
     pub(super) input: Consumer<Word>,
     pub(super) clock: Clock,
@@ -182,7 +183,7 @@ pub(super) struct Counter<'a> {
 }
 
 impl Counter<'_> {
-    /// Runs the counter until its input ends; returns its tally.
+    /// Runs the counter until its input ends. Returns the counter's tally.
     pub(super) fn run(self, who: usize) -> anyhow::Result<Tally> {
         let Self {
             mut input,

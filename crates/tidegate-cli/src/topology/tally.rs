@@ -1,11 +1,11 @@
-//! Counts how often each word occurs: one table for each counter; no word is in two tables.
+//! Counts how often each word occurs, in one table for each counter. No word is in two tables.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use super::items::Word;
 
-/// The words of one counter with their counts.
+/// The words that one counter has counted, with their counts.
 #[derive(Default)]
 pub struct Tally {
     table: HashTable<(Word, u64)>,
@@ -13,7 +13,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts a word.
+    /// Counts one occurrence of a word.
     #[inline]
     pub(crate) fn add(&mut self, word: Word) {
         self.total += 1;
@@ -29,12 +29,12 @@ impl Tally {
         }
     }
 
-    /// Returns the number of words counted.
+    /// Returns the number of words counted, with repetitions.
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// Returns the number of different words.
+    /// Returns the number of different words in the tally.
     pub fn distinct(&self) -> usize {
         self.table.len()
     }
@@ -47,8 +47,8 @@ impl Tally {
     }
 }
 
-/// Returns the `k` most frequent words of several tallies, the most frequent first. Words of the same count
-/// are in the order of their bytes.
+/// Returns the `k` most frequent words of several tallies for the output, the most frequent first. Words of
+/// the same count are in the order of their bytes.
 pub fn top(tallies: &[Tally], k: usize) -> Vec<(&[u8], u64)> {
     let mut all: Vec<_> = tallies.iter().flat_map(Tally::iter).collect();
     let order = |a: &(&[u8], u64), b: &(&[u8], u64)| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0));
@@ -82,7 +82,7 @@ mod tests {
             prop_assert_eq!(tallies.iter().map(Tally::total).sum::<u64>(), plain.values().sum::<u64>());
             prop_assert_eq!(tallies.iter().map(Tally::distinct).sum::<usize>(), plain.len());
             let mut plain: Vec<_> = plain.into_iter().collect();
-            // The sort is stable: ties stay in byte order.
+            // The sort is stable, so that words of the same count stay in the order of their bytes.
             plain.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
             plain.truncate(k);
             prop_assert_eq!(top(&tallies, k), plain);

@@ -1,4 +1,4 @@
-//! Tests of the whole topology: its counts must equal those of a plain loop.
+//! Tests of the whole topology: its counts must equal the counts of a plain loop over the words.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

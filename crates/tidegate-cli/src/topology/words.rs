@@ -1,5 +1,5 @@
-//! Splits text into words. A word is a maximal run of bytes other than 0x09-0x0D and 0x20. The split works on
-//! bytes, not characters, so any file can be counted.
+//! Splits text into words for the splitters. A word is a maximal run of bytes other than 0x09-0x0D and 0x20.
+//! The split works on bytes, not characters, so that the topology can count any file.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub(crate) const fn words(text: &[u8]) -> Words<'_> {
     Words { text, at: 0 }
 }
 
-/// The iterator over the ranges of words that [`words`] returns.
+/// The iterator that [`words`] returns, over the ranges of the words in a text.
 pub(crate) struct Words<'a> {
     text: &'a [u8],
     at: usize,

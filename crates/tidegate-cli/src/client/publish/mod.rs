@@ -99,7 +99,7 @@ pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
     Ok(interrupt::exit_code())
 }
 
-/// A file of lines, or standard input, whose lines the command publishes.
+/// The input of which the command publishes each line: a file, or standard input.
 struct Input {
     /// The name of the input, with which error messages begin.
     name: String,

@@ -1,5 +1,5 @@
-//! Moves bytes out of the receiver's file into a file beside it, because another program may have written
-//! them.
+//! Moves bytes out of the receiver's file into a file beside it at a start, because another program may have
+//! written them and the receiver must not destroy them.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -7,13 +7,14 @@ use std::path::PathBuf;
 
 use crate::ship::disk::{Bytes, Disk};
 
-/// The greatest number of bytes that one step of a copy moves.
+/// The greatest number of bytes that one step of a copy moves, so that a long copy takes little memory.
 const BLOCK: u64 = 64 * 1024;
-/// The greatest number of files that keep bytes cut at the same offset of the receiver's file.
+/// The greatest number of files with bytes cut at one offset of the receiver's file, so that the search for a
+/// free name ends.
 const NAMES_MAX: u32 = 100;
 
 /// Copies the bytes of `data` from `start` to `end` into a file beside `name`, durably, and returns the path
-/// of that file. Completes a copy that a crash cut short. If a file with other bytes has the name, the copy
+/// of that file. Completes a copy that a crash interrupted. If a file with other bytes has the name, the copy
 /// gets another name.
 pub(super) fn keep<D: Disk>(
     disk: &D,
@@ -40,8 +41,8 @@ pub(super) fn keep<D: Disk>(
     Err((path, io::Error::other(error)))
 }
 
-/// Copies bytes of `data` into the file `kept`, unless that file has other bytes; returns whether it has
-/// copied them.
+/// Copies bytes of `data` into the file `kept`. Leaves the file unchanged and returns false if it has other
+/// bytes.
 fn copy<D: Disk>(disk: &D, kept: &OsStr, data: &D::File, start: u64, end: u64) -> io::Result<bool> {
     let file = disk.open(kept)?;
     let has = file.bytes()?.unwrap_or_default();

@@ -1,11 +1,12 @@
-//! The receiver's state and its encoding: how many bytes of the receiver's file count, the checksum of the
-//! file's end, and the position of each session.
+//! Encodes the receiver's state for its state file: how many bytes of the receiver's file are acknowledged,
+//! the checksum of the file's end, and the position of each session.
 //!
-//! The state file has two slots at fixed offsets; the newest whole slot counts. The receiver writes a new
-//! state into one slot and syncs it, then copies it into the other slot. So a torn write costs nothing, and
-//! while the receiver writes nothing, one bad slot costs nothing either. The format has slots rather than a
-//! journal, because a write in place changes no file's length (its sync waits for the data alone), needs no
-//! compaction, and keeps the file that carries the lock. This module is pure: bytes in, bytes out.
+//! The state file has two slots at fixed offsets; the newest whole slot is valid. The receiver writes a new
+//! state into one slot and syncs it, then copies the state into the other slot. So a torn write loses no
+//! state, and while the receiver writes nothing, damage to one slot loses none either. The format has slots
+//! rather than a journal, because a write in place changes no file's length (its sync waits for the data
+//! alone), needs no compaction, and keeps the file that carries the lock. This module is pure: it encodes and
+//! decodes bytes, and does no I/O.
 //!
 //! ```text
 //! slot   0  "TGAPPEND"         24  bytes of FILE that count, u64
@@ -22,15 +23,16 @@
 
 use std::collections::HashMap;
 
-/// The greatest number of sessions of one file, because every batch writes the state of all of them.
+/// The greatest number of sessions of one file, because every batch writes the state of all of them to disk.
 pub(crate) const SESSIONS_MAX: usize = 1024;
-/// The greatest number of bytes at the end of the receiver's file that the checksum covers.
+/// The greatest number of bytes at the end of the receiver's file that the checksum covers, so that each
+/// append computes only a short checksum.
 pub(crate) const TAIL_MAX: usize = 64 * 1024;
 
 const MAGIC: &[u8; 8] = b"TGAPPEND";
 const VERSION: u32 = 2;
 const HEAD: usize = 44;
-/// The length in bytes of the head of a slot in version 1 of the state file.
+/// The length in bytes of the head of a slot in version 1 of the state file, which this version still reads.
 const OLD_HEAD: usize = 40;
 const ENTRY: usize = 40;
 const CRC: usize = 4;
@@ -38,19 +40,19 @@ const CRC: usize = 4;
 /// sessions.
 pub(super) const SLOT: usize = (HEAD + ENTRY * SESSIONS_MAX + CRC).next_multiple_of(4096);
 
-/// The receiver's state, as one slot of the state file holds it.
+/// The receiver's state, which one slot of the state file holds, so that a start can continue from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) generation: u64,
-    /// The number of bytes of the receiver's file that the state covers.
+    /// The number of bytes of the receiver's file that the receiver acknowledges by this state.
     pub(super) bytes: u64,
     pub(super) tail: Tail,
-    /// True if the receiver ended in order: the file then has no byte behind those that the state covers.
+    /// True if the receiver ended in order: then every further byte in the file comes from another program.
     pub(super) closed: bool,
     pub(super) sessions: HashMap<u128, Progress>,
 }
 
-/// The length and the checksum of the end of the receiver's file.
+/// The length and the checksum of the end of the receiver's file, by which a start detects a changed file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tail {
     pub(super) bytes: u32,
@@ -67,38 +69,42 @@ impl Tail {
     }
 }
 
-/// The progress of one session.
+/// The progress of one session in the receiver's file, from which its sender continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// The epoch, which names this state of the session. A receiver that loses the state begins the session
-    /// under another epoch.
+    /// The number under which sender and receiver know this state of the session. A receiver that loses the
+    /// state begins the session under another epoch, so that the sender notices the loss.
     pub(crate) epoch: u64,
     /// The number of the session's last record in the file.
     pub(crate) position: u64,
-    /// The generation of the receiver's state in which the session last changed.
+    /// The generation of the receiver's state in which the session last changed, to find the session unused
+    /// longest.
     pub(crate) changed: u64,
 }
 
-/// The result of reading the two slots of the state file.
+/// The result of reading the two slots of the state file at a start.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The newest state of the two slots that is whole.
+    /// The newest whole state of the two slots, from which the receiver continues.
     State(State),
-    /// No state was ever written: the receiver's file is new, or a crash cut its creation short.
+    /// No receiver has written a state yet: the receiver's file is new, or a crash interrupted its creation.
     Nothing,
     /// The receiver has written a state, but neither slot is whole.
     Damaged,
-    /// A later version of this program wrote the state; holds its format version.
+    /// A later version of this program wrote the state, in a format that this version does not know; holds
+    /// the format's version.
     Later(u32),
 }
 
 impl State {
-    /// Returns the offset in bytes of the slot into which the receiver writes this state first.
+    /// Returns the offset in bytes of the slot into which the receiver writes this state first; the other
+    /// slot keeps the state before.
     pub(super) const fn offset(&self) -> u64 {
         self.generation % 2 * SLOT as u64
     }
 
-    /// Returns the offset in bytes of the slot for the copy, once this state is durable.
+    /// Returns the offset in bytes of the slot into which the receiver copies this state, once the state is
+    /// durable.
     pub(super) const fn copy_offset(&self) -> u64 {
         (self.generation + 1) % 2 * SLOT as u64
     }
@@ -167,9 +173,10 @@ impl State {
     }
 }
 
-/// Reads both slots of the state file. The receiver writes the first state into the first slot before it
-/// takes any record. If neither slot is readable, the second slot tells whether a state was ever durable: it
-/// is blank only if none was. (A new version of the format writes both slots with its first state.)
+/// Reads both slots of the state file. The receiver writes its first state into the first slot before it
+/// accepts any record. If neither slot is readable, the second slot shows whether a receiver ever made a
+/// state durable: only then the slot has bytes other than zero. (A new version of the format writes both
+/// slots with its first state.)
 pub(super) fn find(bytes: &[u8]) -> Found {
     let (first, second) = bytes.split_at(bytes.len().min(SLOT));
     match (State::decode(first), State::decode(second)) {
@@ -181,8 +188,8 @@ pub(super) fn find(bytes: &[u8]) -> Found {
     }
 }
 
-/// Returns whether one of the slots in `bytes` was written and is not whole: a crash tore the newest state,
-/// or damage came later.
+/// Returns whether one of the slots in `bytes` has content but is not whole, because a crash tore the newest
+/// state or damage came later. Then a start cannot know if it has the newest state.
 pub(super) fn is_doubtful(bytes: &[u8]) -> bool {
     let (first, second) = bytes.split_at(bytes.len().min(SLOT));
     let blank = |slot: &[u8]| slot.len() == SLOT && slot.iter().all(|byte| *byte == 0);
@@ -247,7 +254,7 @@ mod tests {
         let (old, new) = (state(6, 3), state(7, SESSIONS_MAX));
         let whole = file(&[&old, &new]);
         assert_eq!(find(&whole), Found::State(new));
-        // A newer slot that is torn anywhere leaves the older slot readable.
+        // Wherever a crash tears the newer slot, the older slot stays readable.
         for torn in (0..HEAD + ENTRY).chain([SLOT - 4096]) {
             let mut bytes = whole.clone();
             bytes[SLOT + torn] ^= 1;
@@ -269,7 +276,7 @@ mod tests {
         both[8] = VERSION as u8 + 1;
         assert_eq!(find(&both), Found::Later(VERSION + 1));
     }
-    /// Encodes a state in version 1.
+    /// Encodes a state in version 1, as an older receiver wrote it.
     fn old(state: &State) -> Vec<u8> {
         let mut bytes = Vec::new();
         state.encode(&mut bytes);
@@ -288,7 +295,7 @@ mod tests {
             let (at, bytes) = (state.offset() as usize, old(state));
             file[at..at + bytes.len()].copy_from_slice(&bytes);
         }
-        // Version 1 does not record how the receiver ended.
+        // Version 1 does not record if the receiver ended in order.
         newer.closed = false;
         assert_eq!(find(&file), Found::State(newer));
         assert!(!is_doubtful(&file));

@@ -1,5 +1,5 @@
-//! Tests of the receiver's file against a model. The disk crashes at each change, with a write torn at each
-//! byte, and keeps any part of the unsynced changes.
+//! Tests the receiver's file against a model. The simulated disk crashes at each change, tears a write at
+//! each byte, and keeps any part of the unsynced changes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use super::*;
 const FILE: &str = "out";
 const SIDECAR: &str = "out.tidegate";
 
-/// Returns the name of the file that gets the bytes cut out of the receiver's file at this offset.
+/// Returns the name of the file into which the receiver moves the bytes of its file from this offset on.
 fn aside(at: usize) -> String {
     format!("{FILE}.tidegate-cut-{at}")
 }
@@ -28,7 +28,7 @@ fn open(disk: &SimFolder) -> Result<(Append<<SimFolder as Disk>::File>, Opened),
     Append::open(disk, OsStr::new(FILE))
 }
 
-/// Batches of chunks: (session, its next record, number of records).
+/// The batches that a test appends, as chunks: (session, number of the first record, number of records).
 type Script = Vec<Vec<(u128, u64, u64)>>;
 
 fn script() -> Script {
@@ -55,7 +55,7 @@ fn chunks(batch: &[(u128, u64, u64)]) -> Vec<(u128, u64, u64, Vec<u8>)> {
         .collect()
 }
 
-/// Begins those sessions of the batch that have not begun, and appends the batch's records.
+/// Begins each session of the batch that the file does not have, and appends the batch's records.
 fn append<F: Bytes>(file: &mut Append<F>, batch: &[(u128, u64, u64)]) -> Result<(), AppendError> {
     for (session, ..) in batch {
         match file.begin(*session, 0, 42) {
@@ -73,16 +73,16 @@ fn append<F: Bytes>(file: &mut Append<F>, batch: &[(u128, u64, u64)]) -> Result<
     }))
 }
 
-/// Returns the position of each session.
+/// Returns the position of each session, to compare it with the model's.
 fn positions<F: Bytes>(file: &Append<F>) -> BTreeMap<u128, u64> {
     let positions = file
         .sessions()
         .map(|(session, progress)| (session, progress.position));
-    // A session that has begun and has no records counts like a session that has not begun.
+    // The model has no session without records, so the comparison leaves out such sessions of the file.
     positions.filter(|(_, position)| *position > 0).collect()
 }
 
-/// Returns, for each prefix of the script, the contents of the file and each session's position.
+/// Returns, for each prefix of the script, the contents that the file must have and each session's position.
 fn models(script: &Script) -> Vec<(Vec<u8>, BTreeMap<u128, u64>)> {
     let mut models = vec![(Vec::new(), BTreeMap::new())];
     let (mut file, mut positions) = models[0].clone();
@@ -96,8 +96,8 @@ fn models(script: &Script) -> Vec<(Vec<u8>, BTreeMap<u128, u64>)> {
     models
 }
 
-/// Opens the file on the disk after a crash, and checks that the file has whole batches, all acked ones among
-/// them. Returns the number of batches in the file.
+/// Opens the file on the disk after a crash, and checks that the file has only whole batches, and all acked
+/// batches. Returns the number of batches in the file.
 fn check(disk: &SimFolder, script: &Script, acked: usize) -> usize {
     let models = models(script);
     let (mut file, _) = open(disk).unwrap();
@@ -113,7 +113,7 @@ fn check(disk: &SimFolder, script: &Script, acked: usize) -> usize {
     survived
 }
 
-/// Runs the script until the disk crashes, and returns the number of acked batches.
+/// Appends the script's batches until the disk crashes, and returns the number of acked batches.
 fn run(disk: &SimFolder, script: &Script) -> usize {
     let Ok((mut file, _)) = open(disk) else {
         return 0;
@@ -135,8 +135,8 @@ fn every_crash_leaves_whole_batches_and_every_acked_one() {
         disk.disk.crash_at(change);
         let acked = run(&disk, &script);
         let bytes = disk.disk.crashed_write().unwrap_or(0);
-        // The zeros of a new state file are one write of many pages: some bytes in the middle stand for the
-        // others.
+        // The zeros of a new state file are one write of many pages, so the test tears this write only at
+        // some bytes.
         let step = if bytes > 4096 { 1001 } else { 1 };
         for torn in (0..=bytes).step_by(step) {
             check(&disk.kill(torn), &script, acked);
@@ -155,7 +155,8 @@ fn every_crash_leaves_whole_batches_and_every_acked_one() {
     assert!(images > 2000, "{images}");
 }
 
-/// Kills a process, opens its file in another one, which reports the contents, and then cuts the power.
+/// Kills a receiver, opens its file in a second receiver, which reports the contents, and then cuts the
+/// power. Tests that the reported records are still there.
 #[test]
 fn an_opened_file_reports_only_durable_records() {
     let script = script();
@@ -212,7 +213,8 @@ fn a_changed_file_is_not_appended_to() {
         open(&disk),
         Err(OpenError::Shorter { bytes: 0, .. })
     ));
-    // No ack covers the bytes behind the end, but another program may have written them.
+    // No ack covers the bytes behind the end, but another program may have written them, so the receiver
+    // keeps them.
     disk.overwrite(FILE, &[&good[..], b"torn"].concat());
     let (_, opened) = open(&disk).unwrap();
     assert_eq!(
@@ -304,7 +306,7 @@ fn records_are_written_once() {
     }
 }
 
-/// A sender may give records up: the numbers of its next records continue behind them.
+/// Tests that a sender may give up records, so that the numbers of its next records leave a gap.
 #[test]
 fn numbers_may_be_left_out() {
     let disk = SimFolder::default();
@@ -314,7 +316,7 @@ fn numbers_may_be_left_out() {
     assert_eq!(positions(&file), BTreeMap::from([(1, 11)]));
 }
 
-/// A session's position and epoch are as durable as its records.
+/// Tests that a session's position and epoch are as durable as its records, so that a sender can continue it.
 #[test]
 fn a_session_that_was_begun_stays_begun() {
     let disk = SimFolder::default();
@@ -325,7 +327,8 @@ fn a_session_that_was_begun_stays_begun() {
     let (mut file, _) = open(&left).unwrap();
     assert_eq!(file.begin(1, 3, 43).unwrap(), begun);
     append(&mut file, &[(1, 18, 1)]).unwrap();
-    // Records without a session belong to no sender that could come back.
+    // Records without a session belong to no sender that could continue, so the file counts no session for
+    // them.
     let chunk = Chunk {
         session: None,
         first: 1,
@@ -362,7 +365,8 @@ fn only_sessions_without_name_and_use_are_forgotten() {
     assert_eq!(sessions, SESSIONS_MAX);
 }
 
-/// The end of the file that the checksum covers must be the same after appends as after a start.
+/// Tests that the checksum covers the same bytes of the file after appends as after a start, also if a batch
+/// is longer than the checksum's range.
 #[test]
 fn large_batches_are_checked_too() {
     let disk = SimFolder::default();
@@ -387,7 +391,8 @@ fn large_batches_are_checked_too() {
     }
 }
 
-/// After an orderly end a start recognises another program's bytes, at every crash in between.
+/// Tests that a start refuses bytes of another program behind an orderly end, wherever the disk crashes
+/// meanwhile.
 #[test]
 fn a_line_another_program_appends_after_the_end_is_refused() {
     let begun = || {
@@ -422,7 +427,8 @@ fn a_line_another_program_appends_after_the_end_is_refused() {
     let (mut file, opened) = open(&disk).unwrap();
     assert_eq!(opened.cut, None);
     append(&mut file, &[(1, 4, 1)]).unwrap();
-    // A crash during the end leaves a file that opens; it is closed or not.
+    // After a crash while the receiver closes the file, the next start opens the file, whether it is closed
+    // or not.
     for change in before..closed {
         let (disk, mut file) = begun();
         disk.disk.crash_at(change);
@@ -440,7 +446,8 @@ fn a_line_another_program_appends_after_the_end_is_refused() {
     }
 }
 
-/// A receiver that detects another program's bytes ends, and the next start refuses the file, too.
+/// Tests that a receiver ends when it detects another program's bytes, and that the next start refuses the
+/// file.
 #[test]
 fn a_line_another_program_appends_meanwhile_is_refused_at_the_next_start_too() {
     let disk = SimFolder::default();
@@ -455,7 +462,8 @@ fn a_line_another_program_appends_meanwhile_is_refused_at_the_next_start_too() {
     assert_eq!(disk.read(FILE).unwrap(), grown);
 }
 
-/// Both slots hold the same state at rest, so a flip of any bit in either loses nothing.
+/// Tests that a flip of any bit in either slot loses nothing, because both slots hold the newest state
+/// between two appends.
 #[test]
 fn damage_to_one_slot_loses_no_acked_record() {
     for closed in [false, true] {
@@ -494,11 +502,12 @@ fn damage_to_one_slot_loses_no_acked_record() {
     }
 }
 
-/// A number of bytes greater than the length of a state with three sessions.
+/// A number of bytes greater than the length of a state with three sessions, so that the test flips all of
+/// it.
 const HEAD_AND_SESSIONS: usize = 200;
 
-/// The newest state is gone. The bytes that it covered leave the file but stay on the disk, and the start
-/// reports them correctly.
+/// Tests a start without the newest state: it moves the bytes that this state covered to another file, and
+/// reports that they may have been acked.
 #[test]
 fn output_that_may_have_been_acked_is_kept() {
     let disk = SimFolder::default();
@@ -509,7 +518,7 @@ fn output_that_may_have_been_acked_is_kept() {
     append(&mut file, &[(1, 4, 2)]).unwrap();
     drop(file);
     let content = disk.read(FILE).unwrap();
-    // Recreates version 1: one slot with the previous state, the other with the newest, which is damaged.
+    // The test makes a file of version 1: one slot has the previous state, the other the damaged newest state.
     let (generation, newest) = (generation_of(&older), disk.read(SIDECAR).unwrap());
     assert_eq!(generation + 1, generation_of(&newest));
     let other = (generation as usize + 1) % 2 * SLOT;
@@ -517,7 +526,8 @@ fn output_that_may_have_been_acked_is_kept() {
     bytes[other..other + SLOT].copy_from_slice(&newest[other..other + SLOT]);
     bytes[other] ^= 1;
     disk.overwrite(SIDECAR, &bytes);
-    // Another file and an unfinished copy occupy the names.
+    // Another file and an unfinished copy already have the first names, so the receiver must choose another
+    // one.
     disk.overwrite(&aside(kept), b"in the way");
     disk.overwrite(&format!("{}-2", aside(kept)), &content[kept..kept + 5]);
     let (_, opened) = open(&disk).unwrap();
@@ -535,7 +545,7 @@ fn output_that_may_have_been_acked_is_kept() {
     assert_eq!(disk.read(FILE).unwrap(), content[..kept]);
 }
 
-/// Returns the generation of the newest whole state.
+/// Returns the generation of the newest whole state in the state file.
 fn generation_of(sidecar: &[u8]) -> u64 {
     match state::find(sidecar) {
         Found::State(state) => state.generation,
@@ -543,7 +553,7 @@ fn generation_of(sidecar: &[u8]) -> u64 {
     }
 }
 
-/// At every crash while the start moves bytes aside, one of the two files has them.
+/// Tests that at every crash while the start moves bytes aside, one of the two files has the bytes.
 #[test]
 fn bytes_that_leave_the_file_are_durable_first() {
     let start = || {
@@ -567,8 +577,8 @@ fn bytes_that_leave_the_file_are_durable_first() {
                 let left = disk.crash(torn, Fate::Any(seed));
                 drop(open(&left).unwrap());
                 assert_eq!(left.read(FILE).unwrap(), good);
-                // A crash may leave the first copy with the length alone: then the next copy gets another
-                // name.
+                // A crash may leave the first copy with its length but without its bytes, so the next copy
+                // gets another name.
                 let names = [aside(good.len()), format!("{}-2", aside(good.len()))];
                 let has = |name: &String| left.read(name).is_some_and(|b| b == b"precious\n");
                 assert!(names.iter().any(has), "{change} {torn} {seed}");

@@ -1,4 +1,5 @@
-//! The log's simulated disk, behind the seam of the receiver's files, for tests. It adds the locks of files.
+//! A directory on the log's simulated disk, in place of the receiver's directory, for tests of crashes. It
+//! adds the locks of files.
 //!
 //! A simulated crash tears the write that it hits at any byte, and loses any of the other unsynced sectors.
 
@@ -13,18 +14,19 @@ use tidegate_log::{SimDisk, Storage as _, StorageFile};
 
 use super::{Bytes, Disk};
 
-/// The unsynced changes that survive a simulated power failure.
+/// The unsynced changes that a simulated power failure leaves on the disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {
     /// No unsynced change survives.
     Nothing,
     /// All unsynced changes survive.
     Everything,
-    /// Each change survives or not, as a generator with this seed decides.
+    /// Each change survives or not, as a random generator with this seed decides, so that a test can repeat
+    /// the run.
     Any(u64),
 }
 
-/// A directory on a simulated disk. A clone stands for the same directory.
+/// A directory on a simulated disk. Clones share one directory, so that a test can look into it meanwhile.
 #[derive(Clone, Default)]
 pub(crate) struct SimFolder {
     pub(crate) disk: SimDisk,
@@ -39,8 +41,9 @@ impl SimFolder {
         }
     }
 
-    /// Returns the disk after the process is killed: every byte written stays, none of it synced, and the
-    /// locks are free. The write that the kill interrupts has reached the disk with its first `torn` bytes.
+    /// Returns the disk after the process is killed: every byte written stays, unsynced changes stay
+    /// unsynced, and the locks are free. The write that the kill interrupts has reached the disk with its
+    /// first `torn` bytes.
     pub(crate) fn kill(&self, torn: usize) -> Self {
         let disk = self.disk.killed();
         disk.tear(torn);
@@ -68,7 +71,8 @@ impl SimFolder {
     }
 }
 
-/// Returns a disk after a power failure, as [`SimFolder::crash`] does for a directory.
+/// Returns a disk after a power failure that leaves the changes by `fate`, as [`SimFolder::crash`] does for a
+/// directory.
 pub(crate) fn crash(disk: &SimDisk, torn: usize, fate: Fate) -> SimDisk {
     let killed = disk.killed();
     killed.tear(torn);
@@ -85,7 +89,7 @@ pub(crate) fn crash(disk: &SimDisk, torn: usize, fate: Fate) -> SimDisk {
     killed.crash(keeps_names, |_, _| kept())
 }
 
-/// The generator SplitMix64 of random numbers.
+/// The random generator SplitMix64, by which a seed decides the surviving changes.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -122,7 +126,8 @@ impl Disk for SimFolder {
     }
 }
 
-/// A file of a simulated directory, by name, because a test may put another file in its place.
+/// A file of a simulated directory. It finds its contents by name, because a test may put another file in its
+/// place.
 pub(crate) struct SimFile {
     folder: SimFolder,
     name: String,

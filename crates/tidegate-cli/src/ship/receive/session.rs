@@ -1,5 +1,5 @@
-//! The link's handler of one session's records, and the store of the sessions' positions. The writing thread
-//! answers the link's requests for positions.
+//! The link's handler of one session's records, and the store of the sessions' positions. The handler passes
+//! the records to the writing thread, which also answers the link's requests for positions.
 
 use std::future::Future;
 
@@ -14,7 +14,7 @@ fn key(session: SessionId) -> u128 {
     u128::from_le_bytes(session.0)
 }
 
-/// The receiver of one session's records, which passes them to the writing thread.
+/// The handler of one session's records, which passes them to the writing thread in order.
 pub(super) struct Receiving {
     session: Option<u128>,
     /// True if the session has begun in the file, so that the drop must release it.
@@ -25,7 +25,8 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    /// Creates the session's receiver; `begun` is true if the output is a file, which keeps sessions.
+    /// Creates the session's handler. `begun` is true if the output is a file, in which the session has
+    /// begun.
     pub(super) fn new(opened: Opened, begun: bool, format: Format, sink: Sink) -> Self {
         Self {
             session: opened.session.map(key),
@@ -63,12 +64,12 @@ impl Drop for Receiving {
     }
 }
 
-/// The store of the sessions' positions. A position covers the records in the file and those that wait for
-/// the writing thread.
+/// The store in which the link looks up the sessions' positions. A position covers the records in the file
+/// and the records that wait for the writing thread.
 pub(super) struct Store(Sink);
 
 impl Store {
-    /// Creates the store over the sessions that `sink` writes.
+    /// Creates the store of the sessions that the thread behind `sink` writes.
     pub(super) const fn new(sink: Sink) -> Self {
         Self(sink)
     }
@@ -78,8 +79,8 @@ impl SessionStore for Store {
     fn open(&mut self, opening: Opening) -> Result<Position, String> {
         let start = opening.start();
         let session = key(opening.session);
-        // The answer takes as long as a write and its sync, so the call tells the runtime that it blocks the
-        // thread.
+        // The call tells the runtime that it blocks the thread, because the answer takes as long as a write
+        // and its sync.
         let begun = tokio::task::block_in_place(|| {
             self.0.begin(session, start.received.get(), start.epoch)
         });

@@ -1,8 +1,8 @@
 //! The one thread that writes received records, by the engine's batch actor. While the thread writes and
-//! syncs one batch, the next batch gathers from all sessions, so that records that arrive meanwhile share a
-//! sync.
+//! syncs one batch, records of all sessions gather into the next batch, so that they share its sync.
 //!
-//! The first failure ends the thread: it writes and acks nothing more, and passes the error to the program.
+//! At the first failure the thread ends: it writes and acks nothing more, and passes the error to the
+//! program.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -19,16 +19,16 @@ use tokio::sync::oneshot;
 
 use super::super::append::{Append, BeginError, Chunk, Progress};
 
-/// The greatest number of pieces of work in the thread's queue; each holds at most the bytes of one read from
-/// a connection.
+/// The greatest number of pieces of work in the thread's queue, to bound the memory. Each piece holds at most
+/// the bytes of one read from a connection.
 const CAPACITY: usize = 4096;
-/// The greatest number of bytes in the thread's queue, of all sessions together. This exceeds the window of
-/// one sender, so that a lone sender on a slow disk waits for acks, never for room in the queue.
+/// The greatest number of bytes in the thread's queue, of all sessions together. It exceeds the window of one
+/// sender, so that a single sender on a slow disk waits for acks and never for room in the queue.
 const CAPACITY_BYTES: u64 = 64 << 20;
-/// The greatest number of bytes of records that the thread writes at once.
+/// The greatest number of bytes of records in one batch of the thread, so that acks do not wait too long.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// The destination of the received records.
+/// The destination of the received records, which the user chose.
 pub(super) enum Output {
     /// The end of a file.
     File(Box<Append<File>>),
@@ -37,7 +37,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Opens standard output without its line buffer.
+    /// Opens standard output without its line buffer, because the thread writes whole batches.
     pub(super) fn stdout() -> anyhow::Result<Self> {
         let stdout = crate::output::Output::open()?;
         Ok(Self::Stdout(stdout.into_file()))
@@ -56,26 +56,27 @@ impl Output {
     }
 }
 
-/// A piece of work for the writing thread.
+/// A piece of work that connections and the program queue for the writing thread.
 pub(super) enum Work {
-    /// Records of a sender come in, which the thread writes.
+    /// Records of a sender, which the thread writes and acknowledges.
     Records(Records),
-    /// A session opens; the thread answers with the session's position.
+    /// A session opens, and the thread answers with the session's position, from which the sender continues.
     Begin {
         /// The id of the session.
         session: u128,
-        /// The number of the record after which the session begins if the file does not have it.
+        /// The number of the record after which the session begins, if the file does not have the session.
         acked: u64,
-        /// The epoch that the session gets if the file does not have it.
+        /// The epoch that the session gets, if the file does not have the session.
         epoch: u64,
     },
-    /// A session with this id closes; it must open again before it continues.
+    /// A connection of this session closes, so the receiver may forget the session if no other connection
+    /// uses it.
     Release(u128),
     /// The receiver ends: the thread writes the records that it has and closes the file.
     Close,
 }
 
-/// Records of one session, in the form in which the thread writes them.
+/// Records of one session, with the call by which the thread reports them as written.
 pub(super) struct Records {
     pub(super) session: Option<u128>,
     pub(super) first: Seq,
@@ -103,7 +104,8 @@ impl Records {
 /// for a refusal.
 pub(super) type Begun = Result<Progress, String>;
 
-/// The numbers of records and bytes that the thread has written so far.
+/// The numbers of records and bytes that the thread has written so far, for the progress and the note at the
+/// end.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     records: AtomicU64,
@@ -122,17 +124,18 @@ impl Counters {
     }
 }
 
-/// A handle to the writing thread.
+/// A handle by which connections and the program queue work for the writing thread.
 #[derive(Clone)]
 pub(super) struct Sink(Handle<Work, Begun>);
 
-/// The error for work that the thread gets after its end; the thread has reported the reason elsewhere.
+/// The error for work that comes after the thread's end. The thread has reported the reason to the program.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("nothing more can be written")]
 pub(super) struct Ended;
 
 impl Sink {
-    /// Starts the writing thread, which sends its error to `failed` if it ends early.
+    /// Starts the writing thread. If the thread fails, it sends its error to `failed`, so that the program
+    /// ends.
     pub(super) fn spawn(
         output: Output,
         counters: Arc<Counters>,
@@ -160,14 +163,14 @@ impl Sink {
         Ok(Self(handle))
     }
 
-    /// Passes records to the writing thread, and waits for room in the thread's queue.
+    /// Queues records for the writing thread, and waits while the thread's queue has no room.
     pub(super) async fn write(&self, records: Records) -> Result<(), Ended> {
         let sent = self.0.cast(Work::Records(records)).await;
         sent.map_err(|_| Ended)
     }
 
-    /// Returns the position of `session`, which covers all records passed to the writing thread before.
-    /// Blocks the calling thread, so a task calls it in `block_in_place`.
+    /// Returns the position of `session`, which covers all records queued for the writing thread before.
+    /// Blocks the calling thread, so a task must call this function in `block_in_place`.
     pub(super) fn begin(&self, session: u128, acked: u64, epoch: u64) -> Begun {
         let begin = Work::Begin {
             session,
@@ -177,26 +180,26 @@ impl Sink {
         self.0.blocking_call(begin).map_err(|e| e.to_string())?
     }
 
-    /// Ends one use of `session` in the file; [`Sink::begin`] begins another one. If the thread's queue is
-    /// full, the release is lost, and the file keeps counting the session as in use.
+    /// Ends one use of `session` in the file, which [`Sink::begin`] began. If the thread's queue is full, the
+    /// release is lost, and the file keeps the session as one in use.
     pub(super) fn release(&self, session: u128) {
         let _ = self.0.try_cast(Work::Release(session));
     }
 
-    /// Makes the thread write all records passed to it before and close the file; [`Sink::drain`] waits until
-    /// that is done.
+    /// Makes the thread write all records queued before and close the file. [`Sink::drain`] waits for the
+    /// end.
     pub(super) async fn close(&self) {
         // If the writing thread has ended already, the call fails and nothing is left to close.
         let _ = self.0.cast(Work::Close).await;
     }
 
-    /// Writes all records that the thread was given, and ends the thread, at most in the time `within`.
+    /// Waits until the thread has written all queued records and has ended, at most for the time `within`.
     pub(super) async fn drain(&self, within: Duration) -> Result<(), StopError> {
         self.0.drain(within).await
     }
 }
 
-/// The handler of the writing thread's batches: writes the records of a batch together.
+/// The handler of the writing thread's batches, which writes the records of a batch with one sync.
 struct Writing {
     output: Output,
     gathered: Vec<Records>,
@@ -220,7 +223,7 @@ impl Handler for Writing {
             Err(error) => {
                 let why = format!("{error:#}");
                 if let Some(failed) = self.failed.take() {
-                    // The send fails only if the program is ending, and then the error has no reader.
+                    // The send fails only if the program is ending and nobody else needs the error.
                     let _ = failed.send(error);
                 }
                 Ok(Flow::stop(why))
@@ -265,7 +268,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Writes the gathered records. After that the records are done, and the link may ack them.
+    /// Writes the gathered records, and then marks them as done, so that the link may ack them.
     fn write(&mut self) -> anyhow::Result<()> {
         if self.gathered.is_empty() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The sources of the records to ship: a thread reads and sends them, and waits for room in the link's client
-//! in between.
+//! The sources of the records to ship. A thread reads the records and gives them to the link's client, and
+//! waits while the client has no room.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::input::Source;
 use crate::interrupt;
 use crate::ship::args::SendArgs;
 
-/// The outlet of a source, which gives the records of a block to the link's client.
+/// The link's client as a source sees it: it takes the records of a block and counts them for the progress.
 pub(super) struct Outlet {
     client: Client,
     runtime: Handle,
@@ -26,7 +26,7 @@ pub(super) struct Outlet {
 }
 
 impl Outlet {
-    /// Sends the records in `payloads`, and waits while the client has no room.
+    /// Gives the records in `payloads` to the client, which sends them. Waits while the client has no room.
     fn send<'a>(&self, payloads: impl Iterator<Item = &'a [u8]>) -> Result<(), SendError> {
         let mut bytes = 0;
         self.progress.begin();
@@ -37,13 +37,13 @@ impl Outlet {
     }
 }
 
-/// A source of the records to ship.
+/// A source of the records that the sender ships.
 pub(super) trait Feed: Send {
-    /// Sends all records of the source, until Ctrl-C.
+    /// Gives all records of the source to the client, until Ctrl-C.
     fn run(&mut self, outlet: &Outlet) -> anyhow::Result<()>;
 }
 
-/// Starts the thread of the source `feed`. The returned channel delivers the thread's outcome once.
+/// Starts the thread that reads the source `feed`. The returned channel delivers the thread's outcome once.
 pub(super) fn start(
     mut feed: Box<dyn Feed>,
     client: Client,
@@ -58,7 +58,8 @@ pub(super) fn start(
     let run = move || {
         let outcome = feed.run(&outlet);
         drop(outlet);
-        // The client ended first and reports its own error; the thread's error only follows from that one.
+        // If the client has ended, the thread's error is only a consequence. The client reports its own
+        // error, so the thread reports none.
         let outcome = outcome.or_else(|e| match e.downcast_ref() {
             Some(SendError::Ended(_)) => Ok(()),
             _ => Err(e),
@@ -69,14 +70,14 @@ pub(super) fn start(
     Ok(ending)
 }
 
-/// The records of a file, or of standard input without a spool.
+/// The records of a file, or of standard input without a spool, which the thread ships as it reads them.
 pub(super) struct Direct {
     path: PathBuf,
     records: Records<Source>,
     bytes: Option<u64>,
-    /// The number of records that the receiver has; the feed skips them if the input is a file.
+    /// The number of records that the receiver already has, which the source skips if the input is a file.
     skip: u64,
-    /// The name of the session, for messages to the user.
+    /// The name of the session, for the messages to the user.
     session: String,
 }
 
@@ -93,13 +94,14 @@ impl Direct {
         })
     }
 
-    /// Returns the number of bytes to send, if the length of the input is known.
+    /// Returns the number of bytes to send, for the progress bar; `None` if the length of the input is
+    /// unknown.
     pub(super) const fn bytes(&self) -> Option<u64> {
         self.bytes
     }
 
-    /// Makes the source continue after the first `records` records. An input that is not a file has new
-    /// records only, so the source skips none there.
+    /// Makes the source skip the first `records` records, because the receiver has them. If the input is not
+    /// a file, it has only new records, so the source skips none.
     pub(super) fn after(mut self, records: u64, session: Option<&str>) -> Self {
         if self.bytes.is_some() {
             self.skip = records;
@@ -148,11 +150,12 @@ impl Feed for Direct {
     }
 }
 
-/// The records that a spool holds, and those that arrive in it while the program runs.
+/// The records that a spool holds, and the records that the reading thread adds meanwhile.
 pub(super) struct Spooled(Reader);
 
 impl Spooled {
-    /// Creates the source, which begins after the first `records` records of the spool.
+    /// Creates the source, which skips the first `records` records of the spool, because the receiver has
+    /// them.
     pub(super) fn new(mut reader: Reader, records: u64) -> anyhow::Result<Self> {
         reader.start_after(records)?;
         Ok(Self(reader))

@@ -1,5 +1,5 @@
-//! The progress of sending: records sent and acked, the delay of acks, and the rate. A terminal shows the
-//! progress as a bar while the program runs; at the end the program prints it as one line.
+//! Measures the progress of sending for the user: records sent and acked, the delay of acks, and the rate. A
+//! terminal shows the progress as a bar; at the end the program prints it as one line.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,30 +11,30 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use crate::face;
 
 /// The greatest number of blocks of records for which the program measures the delay of the ack at the same
-/// time. It measures no further blocks.
+/// time, to bound the memory. The program does not measure further blocks.
 const MARKS: usize = 4096;
 /// The longest delay of an ack that the histogram records, in nanoseconds: one hour.
 const LAG_MAX_NS: u64 = 3_600_000_000_000;
-/// The interval between two updates of the progress bar.
+/// The interval between two updates of the progress bar, so that the updates cost little.
 const DRAWN: Duration = Duration::from_millis(100);
 
-/// The progress of sending, for the bar and the line at the end.
+/// The progress of sending, which the program shows in the bar and in the line at the end.
 pub(super) struct Progress {
     start: Instant,
     bar: ProgressBar,
-    /// The number of records that the receiver had before this run.
+    /// The number of records that the receiver had before this run, which the line at the end does not count.
     resumed: u64,
     state: Mutex<State>,
 }
 
 struct State {
-    /// True while the client takes a block of records.
+    /// True while the source gives a block of records to the client, so that acks are still to come.
     sending: bool,
     sent: u64,
     bytes: u64,
     acked: u64,
-    /// Blocks of records sent and not acked: the number of the last record of each, and the time at which the
-    /// block was sent.
+    /// Blocks of records that are sent and not acked, to measure the delay of their acks: the number of each
+    /// block's last record, and the time at which the source sent the block.
     marks: VecDeque<(u64, Instant)>,
     last_lag: Duration,
     lags: Histogram<u64>,
@@ -42,7 +42,8 @@ struct State {
 }
 
 impl Progress {
-    /// Starts the progress of an input of `bytes` bytes, if its length is known, after `resumed` records.
+    /// Starts the progress of an input of `bytes` bytes, if its length is known, after the `resumed` records
+    /// that the receiver had before.
     pub(super) fn new(bytes: Option<u64>, resumed: u64) -> Self {
         let start = Instant::now();
         let (bar, template) = match bytes {
@@ -71,12 +72,12 @@ impl Progress {
         }
     }
 
-    /// Records that the source begins to give the client a block of records.
+    /// Records that the source begins to give a block of records to the client.
     pub(super) fn begin(&self) {
         self.lock().sending = true;
     }
 
-    /// Records that the source has given the client a block of `bytes` bytes, up to record `last`.
+    /// Records that the source has given a block of `bytes` bytes to the client, up to record `last`.
     pub(super) fn sent(&self, last: u64, bytes: u64) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -89,7 +90,7 @@ impl Progress {
         self.draw(&mut state, now);
     }
 
-    /// Records that the receiver acked all records up to `position`.
+    /// Records that the receiver has acked all records up to `position`, and measures the delay of the acks.
     pub(super) fn acked(&self, position: u64) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -122,23 +123,23 @@ impl Progress {
         ));
     }
 
-    /// Returns whether the receiver still has to ack records.
+    /// Returns whether the receiver still has to ack records, so that the sender must wait.
     pub(super) fn awaits_acks(&self) -> bool {
         let state = self.lock();
         state.sending || state.sent > state.acked
     }
 
-    /// Returns the number of records that the receiver has acked in this run.
+    /// Returns the number of records that the receiver has acked in this run, for messages to the user.
     pub(super) fn acked_len(&self) -> u64 {
         self.lock().acked - self.resumed
     }
 
-    /// Removes the progress bar.
+    /// Removes the progress bar from the terminal.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 
-    /// Prints the line with the results of sending.
+    /// Prints the line with the results of sending for the user.
     pub(super) fn report(&self) {
         let state = self.lock();
         let seconds = self.start.elapsed().as_secs_f64().max(1e-3);

@@ -1,5 +1,5 @@
-//! Spools standard input: one thread reads and appends to the spool's log, where one sync covers all records
-//! that arrived during the sync before.
+//! Spools standard input, so that its records survive the sender. One thread reads and appends to the spool's
+//! log, where one sync covers all records that arrived during the sync before.
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,13 +19,13 @@ use crate::input::Source;
 use crate::interrupt;
 use crate::ship::args::SendArgs;
 
-/// The longest time that the close of the spool may take.
+/// The longest time that the sender waits for the close of the spool, before it reports an error.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The files of a spool beside its segments.
+/// The files of a spool beside its segments, with which other files of the directory must not collide.
 const OWN_FILES: [&str; 4] = ["catalog", "lock", "reserve", "session"];
 
-/// An open spool.
+/// An open spool with its writer, its reader and its acks, before the sender starts the threads.
 pub(super) struct Spooling {
     writer: Writer,
     reader: Reader,
@@ -34,8 +34,8 @@ pub(super) struct Spooling {
 }
 
 impl Spooling {
-    /// Opens the spool in the directory `path`, creates the directory if it is missing, and returns the
-    /// session of the spool's records.
+    /// Opens the spool in the directory `path`, or creates it. Returns the session under which the sender
+    /// ships the spool's records.
     pub(super) fn open(
         path: &Path,
         limit_bytes: u64,
@@ -73,8 +73,8 @@ impl Spooling {
         Ok((spool, SessionId(opened.session.to_le_bytes())))
     }
 
-    /// Starts the thread that reads standard input into the spool. The thread sends its error to `failed` if
-    /// it ends early.
+    /// Starts the thread that reads standard input into the spool. If the thread fails, it sends its error to
+    /// `failed`, so that the program ends.
     pub(super) fn start(
         self,
         args: &SendArgs,
@@ -85,7 +85,7 @@ impl Spooling {
         let mut writer = self.writer;
         let run = move || {
             if let Err(error) = read(&mut records, &mut writer) {
-                // The send fails only if the program is ending, and then the error has no reader.
+                // The send fails only if the program is ending and needs the error no more.
                 let _ = failed.send(error);
             }
         };
@@ -98,7 +98,7 @@ impl Spooling {
     }
 }
 
-/// Checks that no directory has the name of a file of the spool.
+/// Checks that no directory has the name of a file of the spool, because the spool could not create its file.
 fn check_files(spool: &Path) -> anyhow::Result<()> {
     // If the directory is missing or not readable, this check passes: the opening of the spool then creates
     // the directory or reports the error.
@@ -116,7 +116,7 @@ fn check_files(spool: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Spools the records of standard input, until the input ends or Ctrl-C.
+/// Reads the records of standard input into the spool, until the input ends or Ctrl-C.
 fn read(records: &mut Records<Source>, spool: &mut Writer) -> anyhow::Result<()> {
     let mut places: Vec<Range<usize>> = Vec::new();
     loop {
@@ -140,23 +140,23 @@ fn read(records: &mut Records<Source>, spool: &mut Writer) -> anyhow::Result<()>
     }
 }
 
-/// The part of the spool that follows the receiver: it tells the spool of acks, and knows where the session
-/// begins in the spool.
+/// The part of the spool that follows the receiver: it passes the receiver's acks to the spool, and converts
+/// the session's positions into the spool's.
 pub(super) struct Tidy {
     acks: Arc<Acks>,
     opened: Opened,
 }
 
 impl Tidy {
-    /// Returns the number of the spool's records before the session's first one. This number plus a position
-    /// in the session is the position in the spool.
+    /// Returns the number of the spool's records before the session's first record. This number plus a
+    /// position in the session is the position in the spool.
     pub(super) const fn base(&self) -> u64 {
         self.opened.base
     }
 
-    /// Compares the receiver's position with the records that the spool had when it was opened. This process
-    /// has not sent any record yet, so a receiver with more records got them from another spool, or from a
-    /// later state of this spool.
+    /// Checks the receiver's position against the records that the spool had when the sender opened it. This
+    /// process has not sent any record yet, so a receiver with more records got them from another spool, or
+    /// from a later state of this spool.
     ///
     /// # Errors
     /// The receiver has more records than the spool.
@@ -168,13 +168,13 @@ impl Tidy {
         }
     }
 
-    /// Returns whether the receiver has acked records of the session before this run. If the receiver now has
-    /// no record of the session, it has forgotten the session.
+    /// Returns whether the receiver has acked records of the session before this run. If it has no record of
+    /// the session now, it has forgotten the session, and the sender must begin another one.
     pub(super) const fn is_forgotten(&self) -> bool {
         self.opened.first - 1 > self.opened.base
     }
 
-    /// Moves the records left in the spool to `session`, because the receiver forgot the old one.
+    /// Moves the records left in the spool to `session`, because the receiver forgot the old session.
     pub(super) async fn restart(&mut self, session: SessionId) -> anyhow::Result<()> {
         self.opened.base = self.opened.first - 1;
         let (acks, base) = (Arc::clone(&self.acks), self.opened.base);
@@ -183,12 +183,12 @@ impl Tidy {
         Ok(())
     }
 
-    /// Records that the receiver acked all records of the session up to `position`.
+    /// Records in the spool that the receiver has acked all records of the session up to `position`.
     pub(super) fn acked(&self, position: u64) {
         self.acks.acked(position + self.opened.base);
     }
 
-    /// Closes the spool after the receiver's last ack.
+    /// Closes the spool after the receiver's last ack, so that the next start finds no records.
     pub(super) async fn finish(self) -> anyhow::Result<()> {
         let closing = spawn_blocking(move || self.acks.finish());
         let closed = tokio::time::timeout(GRACE, closing).await;

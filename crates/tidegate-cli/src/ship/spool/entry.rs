@@ -1,4 +1,4 @@
-//! The entries of the spool's log, and the file `session`.
+//! Encodes the entries of the spool's log, and the file `session`, which names the version of the format.
 //!
 //! | kind | index | term | payload |
 //! | --- | --- | --- | --- |
@@ -6,9 +6,9 @@
 //! | 2, record | the record's number | the number of pieces that follow | the record, or its first piece |
 //! | 3, piece | its record's number | the number of pieces that follow | a further piece of the record |
 //!
-//! All entries belong to group 0. A record too large for a batch has several pieces, in batches of their own.
-//! If a crash leaves a record without its last piece, the next record begins again under the same number, and
-//! the reader drops the unfinished one.
+//! All entries belong to group 0. The writer cuts a record too large for a batch into pieces, in batches of
+//! their own. If a crash leaves a record without its last piece, the writer gives its number to the next
+//! record, and the reader drops the unfinished record.
 //!
 //! ```text
 //! state   0  id of the first session     32  base, u64: the records before the present session
@@ -16,17 +16,18 @@
 //! ```
 //!
 //! The sender created the spool for the first session. It ships the records under the present session, which
-//! differs from the first one only after a receiver forgot a session. All numbers are little-endian. The file
-//! `session` holds the eight bytes "TGSPOOL3". The formats 1 and 2 of version 0.1 had another digit in this
-//! file, and segments of their own beside it.
+//! differs from the first session only after a receiver forgot a session. All numbers are little-endian. The
+//! file `session` holds the eight bytes "TGSPOOL3". The formats 1 and 2 of version 0.1 had another digit in
+//! this file, and segments of another form beside it.
 
 use std::io::{self, IoSlice};
 
 use tidegate_log::{Record, Storage, batch_bytes};
 
-/// The name of the file that holds the version of the spool's format.
+/// The name of the file that holds the version of the spool's format, so that each program knows if it can
+/// read the spool.
 pub(super) const SESSION: &str = "session";
-/// The suffix of the segment files of the spool's formats 1 and 2.
+/// The suffix of the segment files of the formats 1 and 2, by which a start recognises an old spool.
 pub(super) const OLD_SUFFIX: &str = ".spool";
 
 const MAGIC: &[u8; 7] = b"TGSPOOL";
@@ -36,24 +37,26 @@ const RECORD: u8 = 2;
 const PIECE: u8 = 3;
 const STATE_BYTES: usize = 48;
 
-/// The state of a spool, which each batch of its log begins with.
+/// The state of a spool. Each batch of its log begins with the state, so that every segment names its
+/// session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     /// The id of the session for which the sender created the spool.
     pub(super) name: u128,
-    /// The id of the session under which the sender ships the records. It differs from `name` after a
-    /// receiver forgot a session.
+    /// The id of the session under which the sender ships the records. It differs from `name` if a receiver
+    /// forgot a session.
     pub(super) session: u128,
     /// The number of records that the spool has before the session's first record: record n of the spool
     /// travels in the session under the number n - base.
     pub(super) base: u64,
-    /// The number of the oldest record that the spool keeps; the spool ignores entries of earlier records.
+    /// The number of the oldest record that the sender still needs; the spool ignores entries of earlier
+    /// records.
     pub(super) first: u64,
 }
 
 impl State {
-    /// Makes the entry that holds the state. `begun` is the number of the last record that the writer began
-    /// before this entry.
+    /// Makes the log entry that holds the state. `begun` is the number of the last record that the writer
+    /// began before this entry.
     pub(super) fn entry(&self, begun: u64) -> Record {
         let mut payload = Vec::with_capacity(STATE_BYTES);
         payload.extend_from_slice(&self.name.to_le_bytes());
@@ -68,7 +71,7 @@ impl State {
         }
     }
 
-    /// Reads the state from its entry.
+    /// Decodes the state from its log entry; `None` if the payload is no state.
     pub(super) fn decode(entry: &Record) -> Option<Self> {
         let mut rest = &entry.payload[..];
         let state = Self {
@@ -87,14 +90,14 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*taken)
 }
 
-/// The kinds of entries in the spool's log.
+/// The kinds of entries in the spool's log, by which the reader decodes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The state of the spool.
+    /// The state of the spool, at the front of each batch.
     State,
-    /// A whole record, or the first piece of a record that has several.
+    /// A whole record, or the first piece of a record that the writer cut into several.
     Record,
-    /// A further piece of a record.
+    /// A further piece of a record that the writer cut into several.
     Piece,
 }
 
@@ -110,7 +113,7 @@ impl Kind {
     }
 }
 
-/// Makes the entry of a piece of record `number`; `left` pieces of the record follow.
+/// Makes the log entry of a piece of record `number`; `left` pieces of the record follow.
 pub(super) fn piece(number: u64, is_first: bool, left: u64, payload: Record) -> Record {
     Record {
         kind: if is_first { RECORD } else { PIECE },
@@ -120,7 +123,7 @@ pub(super) fn piece(number: u64, is_first: bool, left: u64, payload: Record) -> 
     }
 }
 
-/// Returns the number of bytes of a batch that holds only a state.
+/// Returns the number of bytes of a batch that holds only a state, to size the batches and segments.
 pub(super) fn empty_batch_bytes() -> u64 {
     let state = State {
         name: 0,
@@ -131,7 +134,7 @@ pub(super) fn empty_batch_bytes() -> u64 {
     batch_bytes(&[state.entry(0)])
 }
 
-/// The contents of the file `session`, which names the version of the spool's format.
+/// The contents of the file `session`, which names the version of the spool's format, as a start finds it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Version {
     /// The file names the format that this program writes.
@@ -140,13 +143,13 @@ pub(super) enum Version {
     Old,
     /// The file names the format of a later version of this program; holds the format's digit.
     Later(char),
-    /// The file `session` is missing, or a crash cut its first write short.
+    /// The file `session` is missing, or a crash interrupted its first write.
     Nothing,
     /// The file has bytes that no version of this program writes, so the spool is damaged or no spool.
     Foreign,
 }
 
-/// Reads the version of the spool's format from the file `session`.
+/// Reads the version of the spool's format from the file `session`, before a start reads any other file.
 pub(super) fn version(storage: &dyn Storage) -> io::Result<Version> {
     let file = match storage.open(SESSION) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Version::Nothing),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate_log::{AppendError, Damage, DamageKind, Failure, OpenError, ReadError};
 
-/// The reasons why the sender cannot use a spool.
+/// The reasons why the sender cannot use a spool, as the user reads them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(in crate::ship) enum SpoolError {
@@ -14,20 +14,20 @@ pub(in crate::ship) enum SpoolError {
     Io {
         /// The path of the file or directory on which the operation failed.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the operating system, which names the cause.
         error: io::Error,
     },
     /// The process of another sender uses the spool.
     #[error("{}: another sender uses this spool: end that one, or give another directory", .0.display())]
     Locked(PathBuf),
-    /// The spool belongs to another session than the user asked for.
+    /// The spool belongs to another session than the session that the user gave.
     #[error("{}: the spool of another session: send under its name, or give another directory", .0.display())]
     OtherSession(PathBuf),
-    /// A version 0.1 of this program wrote the spool.
+    /// The version 0.1 of this program wrote the spool, in a format that only that version reads.
     #[error("{}: a spool of tidegate 0.1, which only that version can empty: run its `tidegate send` with these arguments \
         and < /dev/null until it ends, then give another directory and another --session", .0.display())]
     Old(PathBuf),
-    /// Durable records of the spool are missing or changed.
+    /// Durable records of the spool are missing or changed, so the sender cannot ship all of them.
     #[error("{what}, so {lost} would be lost: bring the file back from a copy, or give up all the spool holds: \
         remove {} and send under another --session", directory.display())]
     Damaged {
@@ -35,28 +35,30 @@ pub(in crate::ship) enum SpoolError {
         what: String,
         /// The numbers of the records that the sender cannot read, as text.
         lost: String,
-        /// The directory of the spool.
+        /// The directory of the spool, which the message names.
         directory: PathBuf,
     },
-    /// The file `session` is missing or changed, although the spool has records.
+    /// The file `session` is missing or changed, although the spool has records, so the sender does not know
+    /// the spool's format.
     #[error("{}: missing or damaged, so the format of the files beside it is not known: bring the file \
         back from a copy, or give the records up: remove {} and send under another --session",
         path.display(), directory.display())]
     Unreadable {
-        /// The path of the file.
+        /// The path of the file that the error is about.
         path: PathBuf,
-        /// The directory of the spool.
+        /// The directory of the spool, which the message names.
         directory: PathBuf,
     },
-    /// A later version of this program wrote the spool.
+    /// A later version of this program wrote the spool, in a format that this version does not know.
     #[error("{}: written by a later version of tidegate (format {version}): use that one", path.display())]
     Later {
-        /// The path of the file.
+        /// The path of the file that the error is about.
         path: PathBuf,
         /// The version of the spool's format that the file `session` names.
         version: String,
     },
-    /// The receiver has more records of the session than this spool ever had.
+    /// The receiver has more records of the session than this spool ever had, so they came from another
+    /// spool.
     #[error(
         "the receiver has {received} records of this session, the spool only {spooled}: it is not the spool they came \
         from; send under another name"
@@ -67,7 +69,7 @@ pub(in crate::ship) enum SpoolError {
         /// The number of records of the session that the spool has had.
         spooled: u64,
     },
-    /// The receiver lacks records of the session that the spool has already removed.
+    /// The receiver lacks records of the session that the spool has already removed, so it has lost them.
     #[error(
         "the receiver has {received} records of this session, but the spool begins after {removed} that were acknowledged: \
         the receiver lost some; send under another name"
@@ -81,7 +83,7 @@ pub(in crate::ship) enum SpoolError {
     /// A write or a sync of the spool's log failed, and the spool accepts nothing more.
     #[error("{}: {} failed: {}", path.display(), failure.doing, failure.error)]
     Failed {
-        /// The directory of the spool.
+        /// The directory of the spool, which the message names.
         path: PathBuf,
         /// The failure as the log reports it.
         failure: Failure,
@@ -89,7 +91,8 @@ pub(in crate::ship) enum SpoolError {
 }
 
 impl SpoolError {
-    /// Explains why the spool's log does not open. `lost` names the records that are not readable.
+    /// Explains to the user why the spool's log does not open. `lost` names the records that are not
+    /// readable.
     pub(super) fn open(directory: &Path, error: OpenError, lost: String) -> Self {
         let path = directory.to_owned();
         match error {
@@ -111,7 +114,7 @@ impl SpoolError {
         }
     }
 
-    /// Explains why the spool's log does not accept a batch.
+    /// Explains to the user why the spool's log does not accept a batch.
     pub(super) fn append(directory: &Path, error: AppendError) -> Self {
         let path = directory.to_owned();
         match error {
@@ -127,7 +130,7 @@ impl SpoolError {
         }
     }
 
-    /// Explains why the spool cannot read record `number`.
+    /// Explains to the user why the spool cannot read record `number`.
     pub(super) fn read(directory: &Path, error: ReadError, number: u64) -> Self {
         let directory = directory.to_owned();
         match error {
@@ -144,7 +147,7 @@ impl SpoolError {
     }
 }
 
-/// Describes damage to the spool's log by the paths of the damaged files.
+/// Describes damage to the spool's log by the paths of the damaged files, so that the user can restore them.
 fn described(directory: &Path, damage: &Damage) -> String {
     let mut parts = Vec::new();
     if damage.catalog {

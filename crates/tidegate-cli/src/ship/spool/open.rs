@@ -1,4 +1,4 @@
-//! Opens the sender's spool, and checks its files.
+//! Opens the sender's spool, checks its files, and finds where the sender continues.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -10,45 +10,46 @@ use super::entry::{self, Kind, OLD_SUFFIX, SESSION, State, Version};
 use super::shared::{Held, Inner, Shared, Signal};
 use super::{Acks, Reader, SpoolError, Writer};
 
-/// The greatest length of a segment of the spool's log, in bytes.
+/// The greatest length of a segment of the spool's log, in bytes, so that acks free space in small steps.
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 /// The least length of a segment of the spool's log, in bytes: the log allows no shorter segments.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
-/// The number of bytes of a page: the log allows only segments of whole pages.
+/// The number of bytes of a page, because the log allows only segments of whole pages.
 const PAGE: u64 = 4096;
-/// The number of segments into which the spool divides its limit of bytes.
+/// The number of segments into which the spool divides its limit of bytes, so that it can release them one by
+/// one.
 const SEGMENTS: u64 = 8;
-/// The number of segments beside those with records: one allocated ahead, one file to be used again, and the
-/// segment of the next batch.
+/// The number of segments beside the segments with records: one that the log allocates ahead, one file that
+/// it uses again, and the segment of the next batch.
 const SEGMENTS_AHEAD: u64 = 3;
 /// The number of batches for which a segment has room, so that a large batch leaves only a small rest unused.
 const BATCHES: u64 = 4;
-/// The time without a batch after which the log writes down that its end is durable. After a crash, the next
-/// start may mistake damage for a torn batch only in bytes that the log wrote within this time before the
-/// crash.
+/// The time without a batch after which the log marks its end as durable. After a crash, a start may mistake
+/// damage for a torn batch only in bytes that the log wrote within this time before the crash.
 const MARKER_AFTER: Duration = Duration::from_millis(10);
 
-/// The facts that the opening of a spool finds.
+/// The facts that a start finds in the spool, from which the sender continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ship) struct Opened {
-    /// The session that carries the spool's records.
+    /// The session under which the sender ships the spool's records.
     pub(in crate::ship) session: u128,
     /// The number of records that the spool has before the session's first record: record n of the spool
     /// travels in the session under the number n - base.
     pub(in crate::ship) base: u64,
-    /// The number of the spool's oldest record.
+    /// The number of the spool's oldest record, which the receiver has not acked.
     pub(in crate::ship) first: u64,
     /// The number that the spool's next record gets.
     pub(in crate::ship) next: u64,
-    /// The bytes of a batch that a crash left unfinished, which the start cut off.
+    /// The number of bytes of a batch that a crash left unfinished, which the start cut off.
     pub(in crate::ship) cut_bytes: u64,
-    /// True if the bytes cut off may have been durable, and changed since: then records may be missing.
+    /// True if the bytes cut off may once have been durable and damaged since, so that records may be
+    /// missing.
     pub(in crate::ship) is_doubtful: bool,
 }
 
 /// Opens or creates the spool in `storage`. A new spool belongs to `session`, or to `fresh` if `session` is
-/// `None`; a spool with records must belong to `session`, if that is given. The spool's segments take no more
-/// than `limit_bytes`, apart from the rest of a single record. Error messages call the storage `directory`.
+/// `None`. If `session` is given, a spool with records must belong to it. The spool's segments take no more
+/// than `limit_bytes`, apart from the rest of a single record. Error messages name the storage `directory`.
 pub(in crate::ship) fn open(
     storage: Arc<dyn Storage>,
     directory: &Path,
@@ -129,7 +130,7 @@ pub(in crate::ship) fn open(
         signal,
     });
     if found.state.is_none() {
-        // The session must be durable before the records that belong to it.
+        // This append makes the session durable before the records that belong to it.
         let end = shared.append(&[])?;
         shared.wait_durable(end)?;
     }
@@ -149,8 +150,8 @@ pub(in crate::ship) fn open(
     Ok((writer, reader, acks, opened))
 }
 
-/// Refuses a spool of another version, and marks a new spool with this program's version. A refusal changes
-/// no file.
+/// Refuses a spool of another version, and marks a new spool with this program's version. Changes no file if
+/// it refuses the spool.
 fn check_version(storage: &dyn Storage, directory: &Path) -> Result<(), SpoolError> {
     let path = directory.join(SESSION);
     let on = |error| SpoolError::Io {
@@ -168,13 +169,13 @@ fn check_version(storage: &dyn Storage, directory: &Path) -> Result<(), SpoolErr
             version: version.to_string(),
         }),
         Version::Current if has_log => Ok(()),
-        // The spool has the file `session` and no log yet: an earlier process may have been killed before it
-        // synced this file, so this process writes it again.
+        // The spool has the file `session` and no log yet. An earlier process may have ended before it synced
+        // this file, so this process writes it again.
         Version::Current => entry::write_version(storage).map_err(on),
         Version::Old if !has_log => Err(SpoolError::Old(directory.to_owned())),
         _ if has_old => Err(SpoolError::Old(directory.to_owned())),
-        // A crash cut the creation of the spool short, so this process writes the file `session`; opening the
-        // log completes the spool.
+        // A crash interrupted the creation of the spool, so this process writes the file `session` again. The
+        // opening of the log then completes the spool.
         Version::Nothing if !has_log => entry::write_version(storage).map_err(on),
         _ => Err(SpoolError::Unreadable {
             path,
@@ -192,7 +193,8 @@ fn state_at(log: &Log, directory: &Path, at: Lsn) -> Result<State, SpoolError> {
     })
 }
 
-/// Lists the log's segments that have entries. The first entry of each segment is a state.
+/// Lists the log's segments that have entries, so that acks can release them. The first entry of each segment
+/// is a state.
 fn held(log: &Log, directory: &Path) -> Result<Vec<Held>, SpoolError> {
     let mut held = Vec::new();
     for segment in log.segments() {
@@ -211,21 +213,21 @@ fn held(log: &Log, directory: &Path) -> Result<Vec<Held>, SpoolError> {
     Ok(held)
 }
 
-/// The facts that an opening gathers from the entries it visits.
+/// The facts that a start gathers from the log's entries, one entry after the other.
 #[derive(Default)]
 struct Found {
-    /// The position of the newest state in the log.
+    /// The position in the log of the newest state, which the start then reads.
     state: Option<Lsn>,
-    /// The number of records before the oldest entry, which the spool has removed.
+    /// The number of records before the oldest entry, which the spool has already removed.
     removed: u64,
-    /// The number of the last record of which the log has an entry.
+    /// The number of the last record of which the log has any entry.
     begun: u64,
     /// The number of the last record of which the log has all pieces.
     complete: u64,
-    /// The bytes of the record pieces behind the last whole record.
+    /// The bytes of the record pieces behind the last whole record, which belong to an unfinished record.
     unfinished_bytes: u64,
-    /// The first gap in the numbers of the log's records: the first and the last number that is missing;
-    /// `None` if the visited entries have no gap.
+    /// The first gap in the numbers of the log's records, as its first and last missing number; `None` if the
+    /// entries so far have no gap.
     gap: Option<(u64, u64)>,
 }
 
@@ -238,8 +240,8 @@ impl Found {
                         (entry.index, entry.index, entry.index);
                 }
                 self.state = Some(entry.lsn);
-                // The last record may be unfinished after a crash. The next record then gets the same number,
-                // so this number counts as begun.
+                // A crash may have left the last record unfinished, and the next record then gets its number.
+                // So this number counts as begun.
                 self.begun = self.begun.max(entry.index);
             }
             Some(_) => {
@@ -258,7 +260,7 @@ impl Found {
         }
     }
 
-    /// Names the records that a damaged log lacks, as far as the visited entries tell.
+    /// Names the records that a damaged log lacks, for the error, as far as the visited entries show.
     fn lost(&self) -> String {
         match (self.gap, self.state) {
             (Some((first, last)), _) => format!("records {first} to {last}"),

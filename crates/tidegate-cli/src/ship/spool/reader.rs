@@ -1,4 +1,4 @@
-//! The spool's reading end, which follows the writer and waits for new records.
+//! The reading end of a spool: follows the writer, and waits for new records to ship.
 
 use std::sync::Arc;
 
@@ -8,28 +8,29 @@ use super::entry::Kind;
 use super::shared::Shared;
 use super::{BLOCK, SpoolError};
 
-/// Reads the spool's durable records in order, at its own pace behind the writer.
+/// Reads the spool's durable records in order for the sending thread, at its own pace behind the writer.
 pub(in crate::ship) struct Reader {
     pub(super) shared: Arc<Shared>,
     pub(super) log: log::Reader,
     /// The position in the log of the next entry that the reader reads.
     pub(super) at: Lsn,
-    /// The number of the next record.
+    /// The number of the record that the reader returns next.
     pub(super) next: u64,
-    /// The pieces of the next record that the reader has read so far.
+    /// The pieces of the next record that the reader has read so far, because the record is in several
+    /// batches.
     pub(super) pieces: Vec<u8>,
 }
 
-/// The result of a read.
+/// The result of a read of the spool.
 pub(in crate::ship) enum Read {
-    /// The next records.
+    /// The next records, in order.
     Records(Vec<Record>),
     /// The writer has ended the spool, and the reader has read all records.
     Ended,
 }
 
 impl Reader {
-    /// Skips the records of the spool up to `position`, which the receiver already has.
+    /// Skips the spool's records up to `position`, because the receiver already has them.
     pub(in crate::ship) fn start_after(&mut self, position: u64) -> Result<(), SpoolError> {
         let inner = self.shared.lock();
         let (spooled, received) = (inner.next - 1, position);
@@ -49,7 +50,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Returns the next records, some hundred kilobytes at a time; waits until the spool has some.
+    /// Returns the next records, some hundred kilobytes at a time. Waits while the spool has no further
+    /// record.
     pub(in crate::ship) fn read(&mut self) -> Result<Read, SpoolError> {
         loop {
             let seen = self.shared.signal.seen();
@@ -83,15 +85,15 @@ impl Reader {
         }
     }
 
-    /// Returns the record that ends with `entry`, if it is the next record.
+    /// Returns the record that ends with `entry`, if `entry` completes the next record.
     fn whole(&mut self, entry: Record) -> Option<Record> {
         let kind = Kind::of(entry.kind).filter(|kind| *kind != Kind::State)?;
         if entry.index != self.next {
             return None;
         }
         if kind == Kind::Record {
-            // A crash may have left earlier pieces of this record without their end, so the reader drops
-            // them.
+            // A crash may have left earlier pieces of this record without their end, so the reader drops the
+            // pieces.
             self.pieces.clear();
         }
         if entry.term > 0 {

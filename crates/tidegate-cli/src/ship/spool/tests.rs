@@ -1,5 +1,5 @@
-//! Tests of the spool: a crash at every change of its disk, the states that it refuses, the bound on its
-//! bytes, and the numbers of its records.
+//! Tests of the spool: the tests crash it at every change of its disk, open states that it must refuse, and
+//! check the bound on its bytes and the numbers of its records.
 
 mod damage;
 mod resume;
@@ -12,7 +12,7 @@ use tidegate_log::{SECTOR, SimDisk, Storage as _};
 use super::super::disk::sim::{Fate, crash};
 use super::*;
 
-/// A limit so small that a handful of records fill several segments.
+/// A limit so small that a handful of records fill several segments, so that the tests release segments.
 const LIMIT: u64 = 128 << 10;
 
 type Ends = (Writer, Reader, Acks, Opened);
@@ -31,7 +31,8 @@ fn open(disk: &SimDisk) -> Result<Ends, SpoolError> {
     open_for(disk, Some(7))
 }
 
-/// Makes the record with this number: every fifth one is ten times as long as the others.
+/// Makes the record with this number. Every fifth record is ten times as long, so that batches differ in
+/// length.
 fn record(number: u64) -> Vec<u8> {
     let mut record = format!("record {number} ").into_bytes();
     let more = if number.is_multiple_of(5) { 7000 } else { 700 };
@@ -57,7 +58,7 @@ fn spool(writer: &mut Writer, numbers: std::ops::RangeInclusive<u64>) -> Result<
     writer.shared.wait_durable(end)
 }
 
-/// Returns every record that the reader has, after the spool has ended.
+/// Returns every record that the reader still returns, after the writer has ended the spool.
 fn rest(reader: &mut Reader) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
     while let Read::Records(records) = reader.read().unwrap() {
@@ -74,14 +75,14 @@ fn whole_sectors(bytes: usize) -> usize {
     bytes / SECTOR * SECTOR
 }
 
-/// The progress of a script before its disk crashed: the numbers of durable records and of acked records.
+/// The progress of a test's run before its disk crashed: the numbers of durable records and of acked records.
 #[derive(Default)]
 struct Done {
     durable: u64,
     acked: u64,
 }
 
-/// Spools batches of different lengths, with acks behind them, and closes the spool.
+/// Spools batches of different lengths, acks some of their records, and closes the spool.
 fn run(disk: &SimDisk) -> Done {
     let mut done = Done::default();
     let Ok((mut writer, _reader, acks, opened)) = open(disk) else {
@@ -104,8 +105,8 @@ fn run(disk: &SimDisk) -> Done {
     done
 }
 
-/// Checks a disk after a crash: the spool has every durable record that was not acked, takes the next one,
-/// and keeps them all.
+/// Checks a disk after a crash: the spool still has every durable record that was not acked, accepts the next
+/// record, and keeps all of them.
 fn check(disk: &SimDisk, done: &Done) {
     let (mut writer, mut reader, _, opened) = open(disk).unwrap();
     assert!(opened.next > done.durable, "{opened:?}");
@@ -141,7 +142,8 @@ fn every_crash_leaves_what_was_durable_and_not_acked() {
     assert!(images > 500, "{images}");
 }
 
-/// Kills a sender, opens its spool in the next one, which reports its records, and then cuts the power.
+/// Kills a sender, opens its spool in a second sender, which reports its records, and then cuts the power.
+/// Tests that the reported records are still there.
 #[test]
 fn records_reported_are_durable() {
     let whole = SimDisk::new();
@@ -205,7 +207,7 @@ fn a_full_spool_waits_for_acks_and_stays_in_its_bound() {
     writing.join().unwrap();
 }
 
-/// A record may be larger than the spool.
+/// Tests that the spool accepts a record larger than its limit, because no ack could make room for it.
 #[test]
 fn large_records_pass() {
     let disk = SimDisk::new();
@@ -259,12 +261,12 @@ fn another_session_and_another_process_are_refused() {
     drop(writer);
     let other = open_for(&disk.killed(), Some(9));
     assert!(matches!(other, Err(SpoolError::OtherSession(_))));
-    // Without a name the spool continues under its own session.
+    // Without a name from the user, the spool continues under its own session.
     assert_eq!(open_for(&disk.killed(), None).unwrap().3.session, 7);
 }
 
-/// After a receiver forgot the session, the remaining records move to another session, at every crash as a
-/// whole.
+/// Tests that the remaining records move to another session as a whole at every crash, after a receiver
+/// forgot their session.
 #[test]
 fn another_session_is_begun_whole_or_not_at_all() {
     let created = SimDisk::new();
@@ -315,7 +317,8 @@ fn a_failed_sync_ends_it_for_good() {
     assert!(matches!(reader.read(), Err(SpoolError::Failed { .. })));
 }
 
-/// Space that acks free is used again; without acks a full disk is an error, and the records stay.
+/// Tests that the spool uses the space that acks free. Without acks a full disk is an error, and the records
+/// stay.
 #[test]
 fn a_full_disk_ends_it_and_a_freed_one_goes_on() {
     let disk = SimDisk::new();
@@ -345,7 +348,7 @@ fn a_full_disk_ends_it_and_a_freed_one_goes_on() {
     assert_eq!(rest(&mut reader), expected(1..=opened.next));
 }
 
-/// The bytes are those of docs/link-protocol.md.
+/// Tests that the bytes on disk are those that docs/link-protocol.md describes.
 #[test]
 fn the_format_is_as_documented() {
     let disk = SimDisk::new();

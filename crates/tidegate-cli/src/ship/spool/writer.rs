@@ -1,4 +1,4 @@
-//! The writing end of a spool, and the acks of its records.
+//! The writing end of a spool, and the acks by which the spool releases records.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use tidegate_log::Record;
 use super::shared::Shared;
 use super::{SpoolError, entry};
 
-/// Appends records to a spool, on one thread.
+/// Appends records to a spool, on the one thread that reads standard input.
 pub(in crate::ship) struct Writer {
     pub(super) shared: Arc<Shared>,
-    /// The number that the next record gets.
+    /// The number that the next record gets in the spool.
     pub(super) next: u64,
     /// The greatest number of bytes of one batch, without the spool's state at its front.
     pub(super) batch_bytes: u64,
@@ -59,13 +59,14 @@ impl Writer {
     }
 }
 
-/// Returns the number of bytes that an entry takes in the log beside its payload.
+/// Returns the number of bytes that an entry takes in the log beside its payload, to fill batches to their
+/// limit.
 fn overhead() -> usize {
     // The log adds at most seven bytes of padding to an entry, so eight further bytes are enough.
     Record::default().stored_bytes() as usize + 8
 }
 
-/// Ends the spool at the writer's drop, even after a panic: the reader then ends once it has read everything.
+/// Ends the spool when the writer is dropped, even by a panic, so that the reader ends after the last record.
 impl Drop for Writer {
     fn drop(&mut self) {
         self.shared.lock().ended = true;
@@ -73,7 +74,7 @@ impl Drop for Writer {
     }
 }
 
-/// Tells the spool which records the receiver has acked.
+/// Passes the receiver's acks to the spool, so that it can release acked records.
 pub(in crate::ship) struct Acks(pub(super) Arc<Shared>);
 
 impl Acks {
@@ -87,8 +88,8 @@ impl Acks {
         self.0.signal.raise();
     }
 
-    /// Moves the records to another session, which begins with record `base` + 1, because the receiver forgot
-    /// the old session. Returns once the move is durable.
+    /// Moves the remaining records to another session, which begins with record `base` + 1, because the
+    /// receiver forgot the old session. Returns once the move is durable.
     pub(in crate::ship) fn restart(&self, session: u128, base: u64) -> Result<(), SpoolError> {
         {
             let mut inner = self.0.lock();
@@ -99,8 +100,8 @@ impl Acks {
         self.0.wait_durable(end)
     }
 
-    /// Closes the spool once all records are durable. If the receiver acked all of them, the next start finds
-    /// no records.
+    /// Closes the spool once all records are durable. If the receiver has acked all of them, marks the spool
+    /// as empty, so that the next start ships none again.
     pub(in crate::ship) fn finish(&self) -> Result<(), SpoolError> {
         let is_emptied = {
             let mut inner = self.0.lock();

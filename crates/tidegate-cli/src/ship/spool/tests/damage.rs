@@ -1,10 +1,10 @@
-//! Tests that damage every file of a spool in every way: the reader gets every durable record, or an error
-//! names the file. Further tests open spools of other versions.
+//! Tests that damage every file of a spool in every way, and check that the reader gets every durable record
+//! or that an error names the file. Further tests open spools of other versions.
 
 use super::super::entry::SESSION;
 use super::*;
 
-/// A spool of 20 records, 6 of them acked, at rest.
+/// Returns the disk of a closed spool with 20 records, of which the receiver has acked 6.
 fn at_rest() -> SimDisk {
     let disk = SimDisk::new();
     let (mut writer, _reader, acks, _) = open(&disk).unwrap();
@@ -24,15 +24,15 @@ fn files(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// Returns the error of the opening or of a read, if there is one. Otherwise checks the spool's records.
+/// Opens and reads the spool. Returns the first error; without an error, checks that all records are there.
 fn refusal(disk: &SimDisk) -> Option<String> {
     let (writer, mut reader, _, opened) = match open(disk) {
         Ok(ends) => ends,
         Err(error) => return Some(error.to_string()),
     };
     drop(writer);
-    // Damage to both the last batch and its marker looks like a torn write; the opening then reports that
-    // records may be missing.
+    // If the last batch and its marker are both damaged, the damage looks like a torn write. The opening then
+    // reports that records may be missing.
     assert!(opened.next == 21 || opened.is_doubtful, "{opened:?}");
     reader.start_after(6.max(opened.first - 1)).unwrap();
     let mut next = 7;

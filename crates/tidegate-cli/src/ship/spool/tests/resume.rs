@@ -1,6 +1,6 @@
-//! Tests of the spool together with the receiver's file: both sides crash at any change, and the sender
-//! starts again. The file gets each record once and in order, and the producer gives no record again that the
-//! spool has reported as its own.
+//! Tests the spool together with the receiver's file: both sides crash at any change, and the sender starts
+//! again. The file must get each record once and in order. The producer, which writes the records to the
+//! sender, never repeats a record that the spool has reported as spooled.
 
 use std::ffi::OsStr;
 
@@ -8,11 +8,11 @@ use super::super::super::append::{Append, Chunk};
 use super::super::super::disk::sim::{Random, SimFolder};
 use super::*;
 
-/// The number of records that the producer has.
+/// The number of records that the producer writes.
 const RECORDS: u64 = 30;
 
-/// Spools what the producer has left, and ships the spool into the file. `Err` is a crash of either side.
-/// `reported` is the last record that an earlier spool reported as its own.
+/// Spools the records that the producer still has, and ships the spool's records into the file. Returns `Err`
+/// if either side crashes. `reported` is the last record that an earlier spool reported as spooled.
 fn ship(spool_disk: &SimDisk, folder: &SimFolder, reported: &mut u64) -> Result<(), ()> {
     let (mut writer, mut reader, acks, opened) = open(spool_disk).map_err(drop)?;
     assert!(opened.next > *reported, "{opened:?} after {reported}");
@@ -47,8 +47,8 @@ fn ship(spool_disk: &SimDisk, folder: &SimFolder, reported: &mut u64) -> Result<
         let last = RECORDS.min(first + 2);
         spool(&mut writer, first..=last).map_err(drop)?;
         *reported = last;
-        // The receiver falls behind after the records with odd numbers, and catches up after those with even
-        // numbers.
+        // The test ships only after the records with even numbers, so that the receiver is behind for a
+        // while.
         if last.is_multiple_of(2) {
             ship_to(last)?;
         }
