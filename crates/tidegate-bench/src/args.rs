@@ -1,5 +1,5 @@
-//! The command line of `tidegate-bench`: one subcommand for each bench, with its arguments. Other modules
-//! carry the subcommands out.
+//! The command line of `tidegate-bench`: clap parses a subcommand for each bench, with its arguments. Other
+//! modules run the benches.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -78,13 +78,13 @@ pub(crate) enum Bench {
     Topology(TopologyArgs),
 }
 
-/// The arguments of `tidegate-bench topology`.
+/// The arguments with which the user runs `tidegate-bench topology`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TopologyArgs {
     #[command(flatten)]
     pub(crate) bench: BenchArgs,
-    /// Count the words of this file instead of a generated text. The bench reads the file into memory, and
-    /// repeats the text endlessly.
+    /// Count the words of this file instead of a generated text, to measure a real text. The bench reads the
+    /// file into memory, and repeats the text endlessly.
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
     /// Compare only the default controller, Knee, with the best fixed batch size, and skip the cells of the

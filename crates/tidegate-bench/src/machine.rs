@@ -1,12 +1,13 @@
-//! Measures the cost of a part of a run to this process and the memory of processes, and finds the
-//! repository.
+//! Measures the processor time and the allocations of this process and the memory of processes, for all
+//! benches, and finds the repository.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns the nearest directory, from the current one upwards, that contains `path`.
+/// Returns the nearest directory that contains `path`, from the current directory upwards, to find the
+/// repository.
 pub(crate) fn upwards(path: &str) -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     here.ancestors()
@@ -21,7 +22,7 @@ pub(crate) struct Meter {
     allocs: u64,
 }
 
-/// The cost of this process between the start of a [`Meter`] and a reading.
+/// The cost to this process of the time between the start of a [`Meter`] and a reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
     /// The processor time that all threads of this process took.
@@ -48,8 +49,8 @@ impl Meter {
     }
 }
 
-/// Returns the user and system time of a process in seconds, from the text of its `stat` file of /proc. If
-/// `waited_for` is true, includes the time of the process's children that have ended. The system counts in
+/// Returns the user and system time of a process in seconds, parsed from the text of its `stat` file of
+/// /proc. If `waited_for` is true, includes the time of the process's ended children. The system counts in
 /// ticks of 10 ms.
 pub(crate) fn cpu_ticks_s(stat: &str, waited_for: bool) -> Option<f64> {
     // The process's name may contain blanks and parentheses, so the fields start behind the last parenthesis.
@@ -83,12 +84,12 @@ pub(crate) fn heap_bytes() -> u64 {
         .saturating_sub(stats.bytes_deallocated) as u64
 }
 
-/// Returns the resident memory of this process in MiB.
+/// Returns the resident memory of this process in MiB, for the results.
 pub(crate) fn rss_mb() -> Option<f64> {
     rss_mb_of("self")
 }
 
-/// Returns the resident memory in MiB of a process: `self`, or a process number.
+/// Returns the resident memory in MiB of a process, which `process` names by its number or as `self`.
 pub(crate) fn rss_mb_of(process: &str) -> Option<f64> {
     let pages = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
     let pages: f64 = pages.split(' ').nth(1)?.parse().ok()?;
@@ -99,7 +100,8 @@ pub(crate) fn rss_mb_of(process: &str) -> Option<f64> {
 /// measurement.
 const RSS_SHARE: f64 = 0.7;
 
-/// Returns the resident memory, in MiB, at which a bench ends the measurement of a server.
+/// Returns the resident memory in MiB at which a bench ends the measurement of a server, to protect the
+/// machine.
 pub(crate) fn rss_max_mb() -> f64 {
     available_mb().unwrap_or(f64::MAX) * RSS_SHARE
 }
@@ -129,7 +131,7 @@ mod tests {
     #[test]
     fn an_allocation_is_seen() {
         // The other tests of this process allocate and free memory meanwhile, but never half a GiB. The test
-        // never writes to the memory, so the machine need not provide it.
+        // never writes to the memory, so the kernel does not need to provide it.
         let (meter, before) = (Meter::start(), heap_bytes());
         let held = std::hint::black_box(Vec::<u8>::with_capacity(1 << 30));
         assert!(meter.spent().allocs >= 1);

@@ -1,12 +1,12 @@
-//! `tidegate-bench mailbox`: measures the batch actor beside gen_batch_server.
+//! `tidegate-bench mailbox`: measures the library's batch actor beside gen_batch_server.
 //!
-//! The first workload is that of gen_batch_server's PR 29: one thread casts the same 4 KiB 100,000 times and
-//! then waits for the answer to a call; the handler is busy for 3 ms a batch and 3 ms a MiB. The bench prints
-//! the whole table of the PR. **Heap** means here: the bytes that the process has allocated while the handler
-//! has a batch, less the bytes before the start of the actor. So it covers the actor's queue, the batch and
-//! its bookkeeping; the shared payload is not part of it, as in the original. In a second workload threads
-//! cast 5 bytes to a handler that does nothing. In a third, callers wait for each answer before they call
-//! again.
+//! The first workload is the workload of gen_batch_server's PR 29: one thread casts the same 4 KiB 100,000
+//! times and then waits for the answer to a call; the handler is busy for 3 ms a batch and 3 ms a MiB. The
+//! bench prints the whole table of the PR. **Heap** means here: the bytes that the process has allocated
+//! while the handler has a batch, less the bytes before the start of the actor. So it covers the actor's
+//! queue, the batch and its bookkeeping, and not the shared payload, as in the original. In a second workload
+//! threads cast 5 bytes to a handler that does nothing. In a third, callers wait for each answer before they
+//! call again.
 
 use std::sync::Arc;
 use std::thread;
@@ -24,7 +24,7 @@ use super::rounds::{Contestant, Failure, Sample, calibrated, quantile};
 use super::session::Session;
 use tidegate_cli::report::{Column, Row, Table, count, number};
 
-/// The bounds on the number of items in a batch, those of gen_batch_server.
+/// The bounds on the number of items in a batch, equal to the bounds of gen_batch_server.
 const BOUNDS: Bounds = Bounds::items(32, 8192);
 const PAYLOAD: usize = 4096;
 
@@ -117,8 +117,8 @@ fn pr29_cell(session: &mut Session, case: &str, items: u64) -> anyhow::Result<Ve
     session.cell(case, contestants)
 }
 
-/// A handler that is busy for 3 ms a batch and 3 ms a MiB. It records the size of each batch and the heap
-/// while it has the batch, and replies with both.
+/// A handler that is busy for 3 ms a batch and 3 ms a MiB. The handler records the size of each batch and the
+/// heap during the batch, and replies with both.
 struct Busy {
     before: u64,
     seen: Seen,
@@ -227,7 +227,7 @@ fn settled_heap() -> u64 {
     bytes
 }
 
-/// Formats the table of gen_batch_server's PR 29: one column for each controller.
+/// Formats the table of gen_batch_server's PR 29, with one column for each controller.
 fn pr29_table(rows: &[Row]) -> String {
     let lines: [Column; 11] = [
         ("elapsed ms", |row| {
@@ -313,7 +313,7 @@ fn noop_cell(session: &mut Session, producers: usize) -> anyhow::Result<()> {
 
 // The workload with callers in a closed loop: each caller calls again as soon as it has its answer.
 
-/// The way in which the handler spends its time on a batch; the number is in microseconds.
+/// The way in which the handler spends its time on a batch.
 #[derive(Clone, Copy)]
 enum Work {
     /// The handler computes for this many microseconds.
@@ -343,8 +343,8 @@ fn calls_cell(session: &mut Session, work: Work, callers: usize) -> anyhow::Resu
     session.cell(&case, contestants).map(drop)
 }
 
-/// Measures callers that wait for each answer before they call again. If there is no objective, the actor
-/// takes the whole backlog into each batch.
+/// Measures callers that wait for each answer before they call again. Without an objective, the actor takes
+/// the whole backlog into each batch.
 fn calls(
     objective: Option<Objective>,
     work: Work,
@@ -401,7 +401,7 @@ fn calls(
     Ok(sample)
 }
 
-/// A handler that counts casts. It replies with the numbers of casts and of batches so far.
+/// A handler that only counts casts. It replies with the numbers of casts and of batches so far.
 #[derive(Default)]
 struct Counting {
     casts: u64,
@@ -442,8 +442,8 @@ fn noop(choice: Choice, buffered: bool, producers: usize, items: u64) -> anyhow:
                 if buffered {
                     let mut caster = handle.buffered();
                     let cast = (0..casts).try_for_each(|_| caster.blocking_cast(*b"hello").ok());
-                    // The call that follows comes through another handle. So the producer flushes its buffer
-                    // first: casts left in the buffer by a full queue would come after that call.
+                    // The call that follows comes through another handle, so the producer flushes its buffer
+                    // first. Casts left in the buffer by a full queue would otherwise come after that call.
                     cast.and_then(|()| caster.blocking_flush().ok())
                 } else {
                     (0..casts).try_for_each(|_| handle.blocking_cast(*b"hello").ok())

@@ -13,8 +13,8 @@ use super::contest::{Contestant, described};
 use super::{ArenaArgs, Chosen, in_parallel};
 
 /// The number of seeds with which the bench may play a cell. The default controller breaks its promise of a
-/// stable backlog in the cell only if it breaks it with most of these seeds, because a single seed may be
-/// chance.
+/// stable backlog in the cell only if it breaks the promise with most of these seeds, because a single seed
+/// may be chance.
 const SEEDS_JUDGED: usize = 3;
 
 /// A cell of the bench (one simulated world with its callers), and the verdict on the backlog that the
@@ -41,9 +41,9 @@ pub(super) struct Judged {
     diagnosis: Option<String>,
 }
 
-/// The backlog in one mode of the simulated world, that is, between two of its changes: under the default
-/// controller and (`best_`) under the best fixed setting. The slope is the growth of the backlog as a share
-/// of the arrivals; the peak is in items.
+/// The backlog in one mode of the simulated world, that is, between two of its changes. The bench compares
+/// the default controller with the best fixed setting (`best_`). The slope is the growth of the backlog as a
+/// share of the arrivals; the peak is in items.
 #[derive(Clone, Debug, Serialize)]
 struct Mode {
     slope: f64,
@@ -62,8 +62,8 @@ impl Judged {
     }
 }
 
-/// Returns whether the promise of a stable backlog applies to the cell. It applies to cells with callers that
-/// do not wait for answers.
+/// Returns whether the promise of a stable backlog applies to the cell. The promise applies to cells with
+/// callers that do not wait for answers, because only their backlog can grow without end.
 pub(super) fn has_promise(cell: &Cell) -> bool {
     matches!(cell.kind(), Kind::Open(_) | Kind::Bursts)
 }
@@ -85,8 +85,8 @@ pub(super) fn run(args: &ArenaArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Plays the cell under the default controller on the first seed, and on further seeds if the backlog is not
-/// stable on the first.
+/// Plays the cell under the default controller on the first seed. If the backlog is not stable there, plays
+/// further seeds, so that chance does not decide.
 pub(super) fn judge(cell: &Cell) -> anyhow::Result<Judged> {
     let mut broken = 0;
     let mut unresolved = false;
@@ -136,7 +136,7 @@ fn mode(mode: &Stability) -> Mode {
 }
 
 /// Returns the likely reason why the default controller's backlog is not stable in mode `i` of the cell's
-/// load.
+/// load, for the developer of the controller.
 fn diagnosis(cell: &Cell, i: usize, found: &Stability) -> String {
     let world = cell.world.mode(i);
     let rate = cell.rate();
@@ -182,8 +182,9 @@ fn diagnosis(cell: &Cell, i: usize, found: &Stability) -> String {
     text
 }
 
-/// Returns the approximate capacity of the simulated server in items a millisecond, if it handles batches of
-/// `batch` items, `in_flight` of them at once.
+/// Returns the approximate capacity of the simulated server in items a millisecond, if the server handles
+/// batches of `batch` items, `in_flight` of them at once. The diagnosis compares the arrivals with this
+/// capacity.
 fn capacity_of(world: &World, batch: f64, in_flight: f64) -> f64 {
     let setting = Setting {
         limit: batch.round().max(1.0) as u64,
@@ -193,7 +194,7 @@ fn capacity_of(world: &World, batch: f64, in_flight: f64) -> f64 {
     setting.saturated(world)
 }
 
-/// Formats batch limits as ranges of neighbours in the grid of fixed settings, from which `sizes` come.
+/// Formats batch limits for the diagnosis, as ranges of neighbours in the grid of fixed settings.
 fn ranges(world: &World, sizes: &[u64]) -> String {
     let mut all: Vec<u64> = grid(world).iter().map(|s| s.limit).collect();
     all.dedup();
@@ -223,7 +224,7 @@ fn range(low: u64, high: u64) -> String {
     }
 }
 
-/// Formats a cell's backlog by mode, and the diagnosis.
+/// Formats a cell's backlog by mode, and the diagnosis, for the report.
 pub(super) fn lines(judged: &Judged) -> String {
     let mut text = String::from("backlog by mode:");
     for mode in &judged.modes {

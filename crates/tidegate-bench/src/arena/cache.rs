@@ -26,7 +26,7 @@ struct State {
 }
 
 impl Cache {
-    /// Opens the cache file and reads it. Skips lines that an interrupted run cut short.
+    /// Opens the cache file and reads the figures in it. Skips lines that an interrupted run left incomplete.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl Cache {
         self.state().kept.get(key).cloned()
     }
 
-    /// Appends the figures of a cell to the cache file.
+    /// Appends the figures of a cell to the cache file, so that a later run need not measure them again.
     ///
     /// # Errors
     ///
@@ -63,8 +63,8 @@ impl Cache {
     pub(super) fn keep(&self, reference: Reference) -> anyhow::Result<()> {
         let line = serde_json::to_string(&reference)?;
         let mut state = self.state();
-        // The line feed comes first, so that this line does not join a line that an interrupted run cut
-        // short.
+        // The line feed comes first, so that this line does not join an incomplete line of an interrupted
+        // run.
         let written = write!(state.file, "\n{line}\n");
         written.with_context(|| self.path.display().to_string())?;
         state.kept.insert(reference.key.clone(), reference);
@@ -79,7 +79,8 @@ impl Cache {
 }
 
 /// Returns the key of a cell in the cache: a hash of the simulated workload, the effort, the number of rounds
-/// and the simulator's behaviour.
+/// and the simulator's behaviour. If one of them changes, the key changes, and the bench measures the cell
+/// again.
 pub(super) fn key(world: &World, effort: Effort, rounds: usize) -> String {
     let text = format!("{world:?} {effort:?} {rounds} {}", fingerprint());
     format!("{:016x}", fnv(&text))
@@ -116,7 +117,8 @@ fn fingerprint() -> &'static str {
     })
 }
 
-/// Returns the hash of the text by Fowler, Noll and Vo, which is the same on every machine.
+/// Returns the hash of the text by Fowler, Noll and Vo, which is equal on every machine, so that keys stay
+/// valid.
 fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! Plays one cell of the arena, a simulated workload, under every contestant.
+//! Plays one cell of the arena, a simulated workload, under every contestant, to compare their figures.
 
 use serde::{Deserialize, Serialize};
 use tidegate::controller::{Aimd, Bounded, Choice, Controller, Exponential, Fixed, Greedy};
@@ -44,7 +44,7 @@ impl Contestant {
     }
 
     /// Returns whether the contestant plays in this simulated world. [`Self::GreedyAll`] plays only if the
-    /// world's server takes several batches at once, because otherwise it equals [`Self::Greedy`].
+    /// world's server handles several batches at once, because otherwise it equals [`Self::Greedy`].
     pub(super) const fn plays(self, world: &World) -> bool {
         !matches!(self, Self::GreedyAll) || world.in_flight_max > 1
     }
@@ -64,11 +64,11 @@ impl Contestant {
     }
 }
 
-/// The figures of one contestant's run: throughput in items a millisecond, then mean and 99th percentile of
-/// latency in milliseconds.
+/// The figures of one contestant's run: throughput in items a millisecond, then the mean and the 99th
+/// percentile of latency in milliseconds.
 pub(super) type Figures = [f64; 3];
 
-/// The figures of a cell that do not depend on the default controller.
+/// The figures of a cell that do not depend on the default controller, so that the cache can keep them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Reference {
     /// The cell's key in the cache: a hash of the world, the effort, the number of rounds and the simulator.
@@ -78,8 +78,8 @@ pub(super) struct Reference {
     /// percentile of latency.
     pub(super) settings: [String; 3],
     /// The figures of the best fixed settings, one entry a round: the throughput and the 99th percentile of
-    /// the setting with the best throughput, then the mean latency of the setting with the best mean, then
-    /// the 99th percentile of the setting with the best one.
+    /// the setting with the best throughput, then the mean latency of the setting with the best mean latency,
+    /// then the 99th percentile of the setting with the best 99th percentile.
     pub(super) marks: Vec<[f64; 4]>,
     /// The figures of the best fixed settings over the time that the default controller has for learning, one
     /// entry a round: throughput and mean latency.
@@ -88,7 +88,7 @@ pub(super) struct Reference {
     pub(super) rivals: Vec<(Contestant, Vec<Figures>)>,
 }
 
-/// A cell with the results of all contestants.
+/// A cell that the arena has played, with the results of all contestants.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Played {
     pub(super) seed: u32,
@@ -180,7 +180,8 @@ fn learning(cell: &Cell, best: &[[f64; 2]]) -> anyhow::Result<Option<f64>> {
     Ok(median(shares))
 }
 
-/// Describes the simulated server, its noise and, if the world changes, the number of its modes.
+/// Describes the simulated server, its noise and, if the world changes, the number of its modes, for the
+/// report.
 pub(super) fn described(world: &World) -> String {
     let mut text = format!("{:.2?}, {:.2?}", world.server, world.noise);
     if world.modes() > 1 {
@@ -269,8 +270,8 @@ fn scores(cell: &Cell, who: Contestant, figures: &[Figures], marks: &[[f64; 4]])
     }
 }
 
-/// Returns the width of the 95 % interval of the mean of `values`, as a share of the mean, by Student's t.
-/// The width is infinite for a single value.
+/// Returns the width of the 95 % interval of the mean of `values`, as a share of the mean, by Student's t, to
+/// tell if the rounds suffice. The width is infinite for a single value.
 fn width(values: &[f64]) -> f64 {
     /// Student's factors for the 95 % interval of 2 to 8 values.
     const T: [f64; 7] = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365];
@@ -292,7 +293,8 @@ mod tests {
     fn the_interval_narrows_with_rounds_and_needs_two() {
         assert_eq!(width(&[1.0]), f64::INFINITY);
         assert_eq!(width(&[1.0, 1.0, 1.0]), 0.0);
-        // The expected width was computed by hand: standard deviation 0.01, t 4.303, sqrt(3).
+        // The expected width is the result of a calculation by hand: standard deviation 0.01, t 4.303,
+        // sqrt(3).
         let three = width(&[0.99, 1.0, 1.01]);
         assert!((three - 0.0497).abs() < 1e-4, "{three}");
         assert!(width(&[0.99, 1.0, 1.01, 0.99, 1.0, 1.01]) < three);

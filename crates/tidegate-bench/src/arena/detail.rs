@@ -1,4 +1,4 @@
-//! The detailed report of one cell of the arena.
+//! Formats the detailed report of one cell of the arena, for the developer of a controller.
 
 use std::fmt::Write as _;
 

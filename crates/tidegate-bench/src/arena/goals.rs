@@ -1,4 +1,4 @@
-//! The goals of the default controller in the arena, and the price of its learning.
+//! Judges whether the default controller meets its goals in the arena, and formats the price of its learning.
 
 use std::fmt::Write as _;
 
@@ -75,7 +75,7 @@ pub(super) fn judge(played: &[Played], several: bool) -> Vec<Verdict> {
     judged.collect()
 }
 
-/// Formats the goals and the verdicts as a table.
+/// Formats the goals and the verdicts as a table for the report.
 pub(super) fn verdicts(played: &[Played], several: bool) -> String {
     let mut table = Table::new(["goal", "cells", "median", "wanted", "95 %", "wanted", ""]);
     for verdict in judge(played, several) {

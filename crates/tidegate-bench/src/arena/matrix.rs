@@ -1,5 +1,5 @@
-//! The matrix of regrets: each contestant's figures as shares of the best setting's figures, by group of
-//! cells.
+//! Computes the matrix of the arena: each contestant's figures as shares of the best setting's figures, by
+//! group of cells, so that the reader sees where a contestant loses.
 
 use serde::Serialize;
 use tidegate::sim::arena::Kind;
@@ -38,7 +38,7 @@ impl Metric {
         }
     }
 
-    /// Returns whether the figure `a` is better than the figure `b`.
+    /// Returns whether the figure `a` of this metric is better than the figure `b`.
     pub(super) fn is_better(self, a: f64, b: f64) -> bool {
         match self {
             Self::Throughput => a > b,
@@ -68,7 +68,8 @@ pub(super) struct Spread {
     /// percentile of the shares of a latency.
     pub(super) most: f64,
     pub(super) worst: f64,
-    /// The seed of the cell in which the contestant has its worst share.
+    /// The seed of the cell in which the contestant has its worst share, so that the reader can play this
+    /// cell alone.
     pub(super) seed: u32,
 }
 
@@ -95,7 +96,7 @@ impl Spread {
     }
 }
 
-/// One row of the matrix: one metric over a group of cells.
+/// One row of the matrix: the shares of one metric over a group of cells.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Group {
     pub(super) metric: Metric,
@@ -103,7 +104,7 @@ pub(super) struct Group {
     pub(super) name: String,
     /// True if the cells of the group run several batches at once.
     pub(super) several: bool,
-    /// The spread of the shares of each contestant that plays in this group of cells.
+    /// The spread of the shares of each contestant that plays in these cells.
     pub(super) spreads: Vec<(Contestant, Spread)>,
 }
 
@@ -141,7 +142,7 @@ pub(super) fn groups<'a, K: Ord>(
     groups
 }
 
-/// Formats the groups of cells as tables, one for each metric.
+/// Formats the groups of cells as tables for the report, one table for each metric.
 pub(super) fn tables(groups: &[Group]) -> String {
     let mut text = String::new();
     for metric in Metric::ALL {
@@ -169,7 +170,8 @@ pub(super) fn tables(groups: &[Group]) -> String {
     text
 }
 
-/// Formats a share with two or three decimals, and shares from 9.95 on with fewer.
+/// Formats a share with two or three decimals, and a share from 9.95 on with fewer, because the rest is
+/// noise.
 pub(super) fn share(x: f64) -> String {
     match x {
         x if x >= 99.5 => format!("{x:.0}"),

@@ -28,29 +28,30 @@ use tidegate_cli::interrupt;
 use cache::Cache;
 use contest::Played;
 
-/// The arguments of `tidegate-bench arena`.
+/// The arguments with which the user runs `tidegate-bench arena`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ArenaArgs {
     /// Simulate this many cells. A cell is a workload that the bench generates from a seed, and that
     /// satisfies the premises of the default controller. With 1 the bench prints the cell in detail.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = value_parser!(u32).range(1..=1_000_000))]
     cells: u32,
-    /// Generate the first cell from this seed, and each further cell from the next seed. The bench skips a
-    /// seed with a cell that does not satisfy the premises of the default controller.
+    /// Generate the first cell from this seed, and each further cell from the next seed, to play other cells
+    /// or to repeat a run. The bench skips a seed with a cell that does not satisfy the premises of the default
+    /// controller.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u32,
-    /// Simulate only cells with cost curves of this family: linear, sublinear, duplicates, superlinear,
-    /// stepped, padded, humps, constant or cheaper.
+    /// Simulate only cells with cost curves of this family, to examine one kind of handler: linear,
+    /// sublinear, duplicates, superlinear, stepped, padded, humps, constant or cheaper.
     #[arg(long, value_name = "F")]
     family: Option<Family>,
-    /// Simulate this many cells in parallel. Default: the number of this machine's cores.
+    /// Simulate this many cells in parallel, to shorten the run. Default: the number of this machine's cores.
     #[arg(long, value_name = "J", value_parser = value_parser!(u32).range(1..=1024))]
     jobs: Option<u32>,
     /// Simulate each cell this many times, with other random numbers each time. More repetitions narrow the
     /// interval of the results.
     #[arg(long, value_name = "R", default_value_t = 3, value_parser = value_parser!(u32).range(1..=SEEDS.len() as i64))]
     rounds: u32,
-    /// Simulate at most this many items in the measured part of a run.
+    /// Simulate at most this many items in the measured part of a run, to bound the duration of the run.
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = value_parser!(u64).range(1000..))]
     items: u64,
     /// Keep the results of all controllers except the default controller in this file of JSON lines. The next
@@ -61,7 +62,7 @@ pub(crate) struct ArenaArgs {
     /// which do not wait for answers. Exit with 1 if the backlog grows without end in one of these cells.
     #[arg(long, conflicts_with = "write_table")]
     stability: bool,
-    /// Print one JSON document instead of tables.
+    /// Print one JSON document, for other programs, instead of tables.
     #[arg(long)]
     json: bool,
     /// Write the best settings of a fixed set of cells to this file, and print no results. The tests of the
@@ -83,7 +84,7 @@ impl ArenaArgs {
     }
 }
 
-/// Plays the cells of the arena and prints the verdict.
+/// Plays the cells of the arena and prints the verdict on the default controller.
 pub(crate) fn run(args: &ArenaArgs) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let code = match &args.write_table {
@@ -136,7 +137,7 @@ const TABLE_HEAD: &str = "\
 # items/ms and its 99th percentile in ms, the mean of the second, the 99th percentile of the third.
 ";
 
-/// The cells that a run of the arena plays, and the seeds that it leaves out.
+/// The cells that a run of the arena plays, and the seeds that the run leaves out.
 struct Chosen {
     cells: Vec<Cell>,
     /// The seeds of workloads that do not satisfy the premises of the default controller, each with the
@@ -169,7 +170,7 @@ impl Chosen {
         chosen
     }
 
-    /// Describes the skipped seeds in one line; empty if the run skipped none.
+    /// Describes the skipped seeds in one line for the report; the line is empty if the run skipped no seed.
     fn left_out(&self) -> String {
         match self.breaches.first() {
             None => String::new(),
@@ -181,8 +182,8 @@ impl Chosen {
     }
 }
 
-/// Calls `of` for each cell on `jobs` threads and returns the results in the order of the cells. After a
-/// Ctrl-C the results of the remaining cells are missing.
+/// Calls `of` for each cell on `jobs` threads, and returns the results in the order of the cells. After
+/// Ctrl-C the function starts no further cells, so the last results are missing.
 fn in_parallel<T: Send>(jobs: usize, cells: &[Cell], of: impl Fn(&Cell) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let work = || {

@@ -1,4 +1,4 @@
-//! The report of the arena over all cells, as text and as a JSON document.
+//! Formats the report of the arena over all cells, as text for people and as a JSON document for programs.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::contest::{Contestant, Played};
 use super::goals::{Verdict, judge, learning, verdicts};
 use super::matrix::{Group, Metric, groups, share, tables};
 
-/// The greatest number of cells that a list in the report shows.
+/// The greatest number of cells that a list in the report shows, so that the report stays short.
 const LISTED: usize = 30;
 
 /// Formats the whole report of the arena, with the losses of the default controller first.

@@ -10,7 +10,7 @@
 pub(crate) const PAIRS_MIN: usize = 7;
 const CONFIDENCE: f64 = 0.95;
 
-/// The median of some ratios and its 95 % interval.
+/// The median of some ratios and its 95 % interval, by which the bench judges a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Interval {
     pub(crate) median: f64,
@@ -38,7 +38,8 @@ impl Interval {
         })
     }
 
-    /// Returns the width of the ratios' interval, as a share of the ratios' median.
+    /// Returns the width of the ratios' interval, as a share of the ratios' median, to tell if the interval
+    /// suffices.
     pub(crate) fn width(&self) -> f64 {
         (self.high - self.low) / self.median
     }
@@ -70,8 +71,8 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Judges a ratio NEW / OLD. `within` is the share by which NEW may be worse. `more_is_better` says
-    /// whether a higher ratio is better.
+    /// Judges a ratio NEW / OLD. `within` is the share by which NEW may be worse. `more_is_better` is true
+    /// for throughput, and false for costs.
     pub(crate) fn of(ratio: Interval, within: f64, more_is_better: bool) -> Self {
         let (worst, best) = match more_is_better {
             true => (1.0 - ratio.low, 1.0 - ratio.high),
@@ -117,7 +118,7 @@ mod tests {
         assert_eq!(Interval::of(&seven[..5]), None);
     }
 
-    /// The interval covers the known median of a distribution as often as it promises.
+    /// Tests that the interval covers the known median of a distribution as often as the interval promises.
     #[test]
     fn the_interval_covers_the_median() {
         let mut state = 7_u64;
@@ -129,7 +130,7 @@ mod tests {
         };
         for n in [7, 9, 15, 31] {
             let covered = (0..2000).filter(|_| {
-                // The distribution is skewed on purpose: its median is 0.25.
+                // The test takes a skewed distribution with the median 0.25, which differs from the mean.
                 let values: Vec<f64> = (0..n).map(|_| dice().powi(2)).collect();
                 let of = Interval::of(&values).unwrap();
                 of.low <= 0.25 && 0.25 <= of.high

@@ -21,7 +21,7 @@ use crate::stream::{Measured, Pair, Traffic};
 pub(crate) use interval::Interval;
 use interval::{PAIRS_MIN, Verdict};
 
-/// The arguments of `tidegate-bench compare`.
+/// The arguments with which the user runs `tidegate-bench compare`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CompareArgs {
     /// Measure this release binary of `tidegate` as the state before the change.
@@ -37,13 +37,13 @@ pub(crate) struct CompareArgs {
     /// the same way.
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = percent)]
     within: f64,
-    /// Measure only the rows of the table with this text in their name.
+    /// Measure only the rows of the table with this text in their name, to save time.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Measure for this many milliseconds in each run.
+    /// Measure for this many milliseconds in each run; a longer run has less noise.
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = value_parser!(u64).range(10..=60_000))]
     window_ms: u64,
-    /// Print one JSON document instead of a table.
+    /// Print one JSON document, for other programs, instead of a table.
     #[arg(long)]
     json: bool,
 }
@@ -60,7 +60,7 @@ struct Line {
     old_per_s: f64,
     throughput: Interval,
     cpu: Interval,
-    /// The ratio NEW / OLD of the system calls a message; `None` without perf and strace.
+    /// The ratio NEW / OLD of the system calls per message; `None` if neither perf nor strace is installed.
     syscalls: Option<f64>,
     verdict: Verdict,
     by: &'static str,
@@ -149,8 +149,8 @@ fn line(args: &CompareArgs, pair: &mut Pair, traffic: Traffic) -> anyhow::Result
     }))
 }
 
-/// Judges a row by throughput if the interval of throughput is narrow enough; otherwise by processor time and
-/// system calls a message.
+/// Judges a row by throughput if the interval of throughput is narrow enough, and otherwise by processor time
+/// and system calls per message, which vary less.
 fn judge(
     throughput: Interval,
     cpu: Interval,

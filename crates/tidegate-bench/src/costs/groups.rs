@@ -1,5 +1,5 @@
-//! The works of streams and Raft groups: entries proposed and applied, messages between nodes, ticks, and the
-//! subjects of a page.
+//! Measures the works of streams and Raft groups for the simulation: entries proposed and applied, messages
+//! between nodes, ticks, and the subjects of a page.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Place, Stre
 use super::{Table, median, timed};
 use crate::stream::Directory;
 
-/// The number of works in a round.
+/// The number of works in a round, over which the bench takes the mean time.
 const N: usize = 256;
 /// The number of commands in a long entry.
 const COMMANDS: usize = 100;
-/// The number of subjects of a stream with many messages.
+/// The number of different subjects of a stream with many messages.
 const FEW: usize = 1000;
-/// The number of subjects that one turn collects for a page.
+/// The number of subjects that one turn of the event loop collects for a page.
 const SUBJECTS: usize = 8192;
 
 pub(super) fn measure(rounds: usize) -> anyhow::Result<Table> {
@@ -49,7 +49,7 @@ pub(super) fn measure(rounds: usize) -> anyhow::Result<Table> {
     ])
 }
 
-/// Returns an entry with so many publishes, from this number on, to so many different subjects.
+/// Returns an entry with `commands` publishes, numbered from `from` on, to `subjects` different subjects.
 fn entry(from: usize, commands: usize, subjects: usize) -> Bytes {
     let mut buffer = Vec::new();
     let mut encoder = Encoder::begin(&mut buffer, 1_700_000_000_000_000 + from as u64);
@@ -60,7 +60,7 @@ fn entry(from: usize, commands: usize, subjects: usize) -> Bytes {
     buffer.into()
 }
 
-/// Returns streams with one stream, which takes all subjects.
+/// Returns the state of a group with one stream, which stores all subjects.
 fn streams() -> Streams {
     let mut streams = Streams::new(AccountLimits::NONE);
     let mut buffer = Vec::new();
@@ -78,7 +78,8 @@ fn apply(streams: &mut Streams, lsn: u64, entry: &Bytes) {
     std::hint::black_box((applied.is_ok(), outcomes, effects));
 }
 
-/// Measures the application of an entry with so many publishes. Returns also the entry's length.
+/// Measures how long the node takes to apply an entry with `commands` publishes. Returns also the entry's
+/// length.
 fn entries(rounds: usize, commands: usize) -> (u64, usize) {
     let mut streams = streams();
     let mut at = 0;
@@ -98,7 +99,8 @@ fn entries(rounds: usize, commands: usize) -> (u64, usize) {
     (cost, len)
 }
 
-/// Measures the proposal of an entry, up to its return from the log as due, and a tick.
+/// Measures how long the store takes from the proposal of an entry until it returns the entry as due, and for
+/// a tick.
 fn store(rounds: usize) -> anyhow::Result<(u64, u64)> {
     let directory = Directory::make()?;
     let options = Options {
@@ -122,7 +124,7 @@ fn store(rounds: usize) -> anyhow::Result<(u64, u64)> {
     Ok((propose, tick))
 }
 
-/// Takes all due entries. Returns the time that the calls with an entry took.
+/// Takes all due entries out of the store. Returns the time of the calls that returned an entry.
 fn settle(store: &mut Store) -> Duration {
     let (mut due, mut took) = (0, Duration::ZERO);
     while due < N {
@@ -142,7 +144,8 @@ fn settle(store: &mut Store) -> Duration {
     took
 }
 
-/// Measures a heartbeat between two nodes: its encoding at one and its decoding at the other.
+/// Measures how long two nodes take for a heartbeat: its encoding at the sender and its decoding at the
+/// receiver.
 fn messages(rounds: usize) -> anyhow::Result<u64> {
     let mut message = Message::default();
     message.set_msg_type(MessageType::MsgHeartbeat);
@@ -159,7 +162,7 @@ fn messages(rounds: usize) -> anyhow::Result<u64> {
     }))
 }
 
-/// Measures the removal of a message from the live bytes of its segment.
+/// Measures how long the log takes to subtract a removed message from the live bytes of its segment.
 fn reclaim(rounds: usize) -> u64 {
     let mut live = Live::default();
     let place = |n: usize| Place {
@@ -174,7 +177,8 @@ fn reclaim(rounds: usize) -> u64 {
     })
 }
 
-/// Measures the collection of a subject, and the encoding of a page of as many subjects as a turn collects.
+/// Measures how long the node takes to collect a subject, and to encode a page of as many subjects as a turn
+/// collects.
 fn page(rounds: usize) -> anyhow::Result<(u64, u64)> {
     let mut streams = streams();
     for n in 0..SUBJECTS / COMMANDS + 1 {

@@ -1,5 +1,5 @@
-//! The works of the pool's threads: the steps of a TLS handshake with an RSA-4096 key, the costliest that
-//! servers commonly have, and the check of a password against a bcrypt hash.
+//! Measures the works of the pool's threads for the simulation: the steps of a TLS handshake with an RSA-4096
+//! key, the costliest key that servers commonly have, and the check of a password against a bcrypt hash.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -13,9 +13,10 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 use super::{Table, median, timed};
 use crate::stream::Directory;
 
-/// The cost of a hash, as nats-server's tool makes it.
+/// The cost of a bcrypt hash, as nats-server's tool makes the hashes of passwords.
 const HASH_COST: u32 = 11;
-/// The most rounds in which the bench checks a password: a check takes a fraction of a second.
+/// The greatest number of rounds in which the bench checks a password, because a check takes a fraction of a
+/// second.
 const CHECKS_MAX: usize = 5;
 
 pub(super) fn measure(rounds: usize) -> anyhow::Result<Table> {
@@ -33,7 +34,7 @@ pub(super) fn measure(rounds: usize) -> anyhow::Result<Table> {
     ])
 }
 
-/// Measures the two steps of a handshake at the server.
+/// Measures how long the server takes for the two steps of a TLS handshake.
 fn handshakes(rounds: usize) -> anyhow::Result<(u64, u64)> {
     let directory = Directory::make()?;
     let (cert, key) = (
@@ -114,7 +115,7 @@ fn handshakes(rounds: usize) -> anyhow::Result<(u64, u64)> {
     Ok((of(hellos), of(finishes)))
 }
 
-/// Lets the server process these bytes. Returns the time that it takes.
+/// Lets the server process these bytes of the handshake. Returns the time that the server takes.
 fn step(server: &mut ServerConnection, bytes: &[u8]) -> anyhow::Result<Duration> {
     let mut rest = bytes;
     let mut took = Duration::ZERO;

@@ -18,18 +18,19 @@ use clap::{Args, value_parser};
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_cli::report::Document;
 
-/// The arguments of `tidegate-bench costs`.
+/// The arguments with which the user runs `tidegate-bench costs`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CostsArgs {
-    /// Measure each work in so many rounds, and report the median of them.
+    /// Measure each work in this many rounds, and report the median of the rounds; more rounds reduce the
+    /// noise.
     #[arg(long, value_name = "N", default_value_t = 51, value_parser = value_parser!(u32).range(1..=1000))]
     rounds: u32,
 }
 
-/// The measured works, each with its cost in picoseconds.
+/// The measured works for the simulation, each with its cost in picoseconds.
 type Table = Vec<(&'static str, u64)>;
 
-/// Measures all works, and prints the table.
+/// Measures all works of the event loop, and prints the table for the simulation.
 pub(crate) fn run(args: &CostsArgs) -> anyhow::Result<ExitCode> {
     let rounds = args.rounds as usize;
     let mut table = sockets::measure(rounds)?;
@@ -49,22 +50,23 @@ pub(crate) fn run(args: &CostsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the median over `rounds` rounds of the time that one of `n` works takes, in picoseconds. `round`
-/// does the works and returns the time that they took.
+/// Returns the median time of one work over `rounds` rounds, in picoseconds. `round` does `n` works and
+/// returns the time that they took.
 fn median(rounds: usize, n: usize, mut round: impl FnMut() -> Duration) -> u64 {
     let mut times: Vec<u64> = (0..rounds).map(|_| round().as_nanos() as u64).collect();
     times.sort_unstable();
     times[rounds / 2] * 1000 / n as u64
 }
 
-/// Returns the CPU time of this thread that `work` takes. Other programs on the machine change it little.
+/// Returns the processor time of this thread that `work` takes. The bench measures this time because other
+/// programs on the machine change it little.
 fn timed(work: impl FnOnce()) -> Duration {
     let start = cpu_time();
     work();
     cpu_time().saturating_sub(start)
 }
 
-/// Returns the CPU time that this thread has used so far.
+/// Returns the processor time that this thread has used so far.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -1,5 +1,5 @@
-//! The works of the node without sockets: operations, publishes, copies and subscriptions, and frames of
-//! other nodes.
+//! Measures the works of the node without sockets for the simulation: operations, publishes, copies,
+//! subscriptions, and frames of other nodes.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use tidegate_server::{ClientKey, Node, Settings};
 
 use super::{Table, median, timed};
 
-/// The number of operations in a round.
+/// The number of operations in a round, over which the bench takes the mean time.
 const N: usize = 10_000;
-/// The number of receivers of a message.
+/// The number of receivers of a message, to measure the cost of one copy.
 const RECEIVERS: usize = 256;
 const ANY: Load = Load::new(u64::MAX, u64::MAX);
 const NOW: Time = Time::from_nanos(1);
@@ -41,7 +41,7 @@ fn node() -> (Node, ClientKey) {
     (node, key)
 }
 
-/// Lets the node handle a text of a client, and drops everything in its outboxes.
+/// Lets the node handle `text` from a client, drops all bytes in its outboxes, and returns the node's time.
 fn say(node: &mut Node, key: ClientKey, text: &str) -> Duration {
     let bytes = text.as_bytes();
     let mut used = 0;
@@ -62,13 +62,13 @@ fn say(node: &mut Node, key: ClientKey, text: &str) -> Duration {
     took
 }
 
-/// Measures one operation of a text with `N` operations.
+/// Measures how long the node takes for one operation. `text` holds `N` operations.
 fn one(rounds: usize, text: &str) -> u64 {
     let (mut node, key) = node();
     median(rounds, N, || say(&mut node, key, text))
 }
 
-/// Measures one copy of a message with many receivers.
+/// Measures how long the node takes for one copy of a message with many receivers.
 fn copies(rounds: usize, publish: u64) -> u64 {
     let (mut node, key) = node();
     let subs = (0..RECEIVERS).map(|n| format!("SUB a.* {n}\r\n"));
@@ -78,7 +78,7 @@ fn copies(rounds: usize, publish: u64) -> u64 {
     message.saturating_sub(publish) / RECEIVERS as u64
 }
 
-/// Measures a subscription, and the end of one.
+/// Measures how long the node takes for a subscription, and for an unsubscription.
 fn subscriptions(rounds: usize) -> (u64, u64) {
     let (mut node, key) = node();
     let all = |verb: &str, of: fn(usize) -> String| -> String {
@@ -95,7 +95,7 @@ fn subscriptions(rounds: usize) -> (u64, u64) {
     (of(begun), of(ended))
 }
 
-/// Measures the reading of another node's frame with a message.
+/// Measures how long the node takes to decode another node's frame with a message.
 fn frames(rounds: usize) -> u64 {
     let message = Publish {
         subject: b"a.b.c",

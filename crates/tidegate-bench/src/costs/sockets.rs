@@ -1,5 +1,5 @@
-//! The calls of the system that the event loop makes: its wait for events, and the calls on its sockets over
-//! loopback.
+//! Measures the system calls of the event loop for the simulation: its wait for events, and the calls on its
+//! sockets over loopback.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -10,11 +10,11 @@ use tidegate::Clock;
 
 use super::{Table, cpu_time, median, timed};
 
-/// The number of connections, or of calls, in a round.
+/// The number of connections, or of calls, in a round, over which the bench takes the mean time.
 const N: usize = 64;
-/// The bytes of a large read or write.
+/// The number of bytes of a large read or write.
 const LARGE: usize = 64 * 1024;
-/// The number of times that a turn reads the clock, with the CPU clock among them.
+/// The number of times that a turn of the event loop reads a clock, the processor clock among them.
 const CLOCKS: usize = 8;
 
 pub(super) fn measure(rounds: usize) -> anyhow::Result<Table> {
@@ -34,7 +34,7 @@ pub(super) fn measure(rounds: usize) -> anyhow::Result<Table> {
     ])
 }
 
-/// Returns `n` connections, each with both of its ends.
+/// Returns `n` connections over loopback, each as its two sockets.
 fn pairs(n: usize) -> anyhow::Result<Vec<(TcpStream, TcpStream)>> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
@@ -48,7 +48,8 @@ fn pairs(n: usize) -> anyhow::Result<Vec<(TcpStream, TcpStream)>> {
     (0..n).map(pair).collect()
 }
 
-/// Measures a turn without an event, and then each event of a turn with many.
+/// Measures how long the event loop takes for a turn without an event, and for each event of a turn with
+/// many.
 fn polls(rounds: usize) -> anyhow::Result<(u64, u64)> {
     let mut poll = Poll::new()?;
     let mut events = Events::with_capacity(1024);
@@ -91,7 +92,7 @@ fn polls(rounds: usize) -> anyhow::Result<(u64, u64)> {
     Ok((idle, busy.saturating_sub(idle) / N as u64))
 }
 
-/// Measures the acceptance of a connection with its INFO, and its end.
+/// Measures how long the server takes to accept a connection and send INFO, and to close the connection.
 fn openings(rounds: usize) -> anyhow::Result<(u64, u64)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
@@ -124,14 +125,15 @@ fn openings(rounds: usize) -> anyhow::Result<(u64, u64)> {
     Ok((of(accepts), of(closes)))
 }
 
-/// Returns the time that one call takes. A reading of the CPU time would cost a part of it.
+/// Returns the time that one call takes, by the wall clock, because reading the processor clock would take
+/// too large a part of it.
 fn timed_call(call: impl FnOnce()) -> Duration {
     let start = Instant::now();
     call();
     start.elapsed()
 }
 
-/// Measures a read of `len` bytes.
+/// Measures how long a read of `len` bytes takes.
 fn reads(rounds: usize, len: usize) -> anyhow::Result<u64> {
     let mut pairs = pairs(1)?;
     let (mut client, mut server) = pairs.remove(0);
@@ -149,7 +151,7 @@ fn reads(rounds: usize, len: usize) -> anyhow::Result<u64> {
     }))
 }
 
-/// Measures a write of `len` bytes.
+/// Measures how long a write of `len` bytes takes.
 fn writes(rounds: usize, len: usize) -> anyhow::Result<u64> {
     let mut pairs = pairs(1)?;
     let (mut client, mut server) = pairs.remove(0);

@@ -1,5 +1,5 @@
-//! Poisson arrivals of items for the bench `handlers`, and items' keys by Zipf's law. Pure: the same seed
-//! gives the same arrivals.
+//! Generates the Poisson arrivals of items for the bench `handlers`, and items' keys by Zipf's law. Pure:
+//! equal seeds give equal arrivals, so that all contestants get the same load.
 
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ impl Iterator for Poisson {
     }
 }
 
-/// Keys of items from 0, by Zipf's law: the key r is 1/(r + 1) as frequent as the key 0.
+/// Keys of items from 0 on, by Zipf's law, so that batches have duplicates: the key r is 1/(r + 1) as
+/// frequent as the key 0.
 pub(super) struct Zipf {
     /// For each key, the share of all items that have this key or a lower key.
     below: Vec<f64>,

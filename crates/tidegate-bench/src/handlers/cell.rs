@@ -1,4 +1,4 @@
-//! The cells of the bench `handlers`. A cell is a kind of handler under a load of callers. Pure.
+//! Defines the cells of the bench `handlers`: a cell is a kind of handler under a load of callers. Pure.
 
 /// A kind of handler, which does real work for batches of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(super) enum Load {
 const CALLERS: [u32; 5] = [1, 4, 16, 64, 256];
 const PERCENTS: [u32; 6] = [10, 30, 60, 80, 90, 95];
 
-/// A cell of the bench: a handler under a load.
+/// A cell of the bench: a handler under a load, in which the bench compares the contestants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) kind: Kind,
@@ -137,7 +137,7 @@ fn join<T: ToString>(parts: impl IntoIterator<Item = T>) -> String {
     parts.join("|")
 }
 
-/// Returns whether all of `text` fits `pattern`, in which `*` stands for any text.
+/// Returns whether the whole `text` matches `pattern`, in which `*` stands for any text.
 fn fits(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

@@ -1,5 +1,6 @@
-//! The figures of a host on which all figures of the bench `handlers` depend: the round trip of a cache line
-//! between the host's cores, and the time of a sync.
+//! Measures two figures of the host on which all figures of the bench `handlers` depend: the round trip of a
+//! cache line between the host's cores, and the time of a sync. They make results of different hosts
+//! comparable.
 
 use std::fs::OpenOptions;
 use std::hint::spin_loop;
@@ -57,7 +58,7 @@ impl std::fmt::Display for Host {
 const TRIPS: u32 = 20;
 const TRIPS_BY_LOOK: u32 = 500;
 
-/// Returns the median time in which a number goes from one thread to another and back, in nanoseconds.
+/// Returns the median time in nanoseconds in which one thread passes a number to another and gets it back.
 fn round_trip_ns() -> f64 {
     let turn = AtomicU32::new(0);
     let until = |value: u32| {

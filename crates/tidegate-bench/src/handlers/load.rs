@@ -23,10 +23,11 @@ use crate::latency::{histogram, quantile_us};
 use crate::machine::{Meter, Spent};
 use crate::rounds::Failure;
 
-/// The longest time that a contestant may take to finish its accepted items, and again to end.
+/// The longest time that a contestant may take to finish its accepted items, and again to end, before the
+/// bench reports a failure.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The least bound on unanswered calls of an open loop, above which the bench ends the loop early. It applies
-/// to low rates.
+/// The least bound on unanswered calls of an open loop, above which the bench ends the loop early. The bound
+/// applies to low rates, at which a few unanswered calls are no sign of an overload.
 const OVERRUN_MIN: f64 = 500.0;
 /// The greatest bound on unanswered calls of an open loop, above which the bench ends the loop early, because
 /// each call takes a task.
@@ -167,7 +168,7 @@ fn once(issued: u64, answered: Tally, handled: Tally, stored: Option<u64>) -> Re
     }
 }
 
-/// The state that the load generator and the callers of a run share.
+/// The state that the load generator and the callers of a run share, across their tasks.
 struct Run {
     contestant: Contestant,
     keys: Arc<Zipf>,
@@ -259,7 +260,7 @@ impl Run {
     }
 }
 
-/// Adds a latency in nanoseconds to the histogram, which grows to hold it.
+/// Adds a latency in nanoseconds to the histogram of a run, which grows to hold it.
 fn record(latency: &mut Histogram<u64>, took_ns: u64) {
     // A histogram of three digits can hold every number, so `record` does not fail.
     let _ = latency.record(took_ns);
@@ -330,7 +331,7 @@ fn open(
     (meter.spent(), false)
 }
 
-/// Sleeps until `at` in steps of 50 ms, so that Ctrl-C ends the sleep.
+/// Sleeps until `at` in steps of 50 ms, so that Ctrl-C ends the sleep soon.
 fn sleep_until(at: Instant) {
     while let Some(left) = at.checked_duration_since(Instant::now())
         && !left.is_zero()
@@ -407,7 +408,8 @@ mod tests {
         assert!((p50 / 5e6 - 1.0).abs() < 0.01 && (max / 4e10 - 1.0).abs() < 0.01);
     }
 
-    /// A handler with a sync for each item cannot keep up with the arrivals of this test.
+    /// Tests that the bench ends an open loop early, because a handler with a sync for each item cannot keep
+    /// up with the arrivals.
     #[test]
     fn an_open_loop_that_piles_up_ends_early_with_every_item_answered() {
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -39,7 +39,7 @@ use results::{Effort, Results};
 use setting::System;
 use work::Work;
 
-/// The arguments of `tidegate-bench handlers`.
+/// The arguments with which the user runs `tidegate-bench handlers`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HandlersArgs {
     /// Measure four rivals, too, in the same rounds: recv_many with a semaphore, batch-aint-one, ultra-batch
@@ -68,7 +68,7 @@ pub(crate) struct HandlersArgs {
     /// --rounds.
     #[arg(long)]
     quick: bool,
-    /// Print the names of the cells instead of running them.
+    /// Print the names of the cells instead of running them, to choose some for --cells.
     #[arg(long)]
     list: bool,
 }
@@ -85,7 +85,7 @@ fn not_built(part: &str) -> Usage {
     ))
 }
 
-/// Runs the selected cells. The exit code is 1 if this library's contestant failed.
+/// Runs the selected cells and prints the verdict. The exit code is 1 if this library's contestant failed.
 pub(crate) fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     let mut cells = cell::select(args.cells.as_deref()).map_err(Usage::new)?;
     if args.list {

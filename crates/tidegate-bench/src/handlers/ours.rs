@@ -24,7 +24,8 @@ pub(super) enum Rule {
     Fixed(Fixed),
 }
 
-/// An actor of the library. After its drop it handles every accepted item, and then ends.
+/// An actor of the library, which takes part as a contestant. After its drop it handles every accepted item,
+/// and then ends.
 pub(super) struct Actor(Handle<Item, u64>);
 
 impl Actor {
@@ -77,7 +78,7 @@ impl SharedHandler for Awaiting {
     }
 }
 
-/// A handler that blocks its thread while it handles a batch.
+/// The actor's handler for work that blocks its thread while it handles a batch.
 struct Blocking {
     work: Arc<Checked>,
     /// The items of a batch. The handler keeps the vector between batches to reuse its memory.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::setting::System;
 use crate::rounds::median;
 
-/// The figures of one run of one contestant.
+/// The figures of one run of one contestant, from which the bench computes ratios.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct Outcome {
     pub(super) ops_per_s: f64,
@@ -28,7 +28,7 @@ pub(super) struct Outcome {
     pub(super) overrun: bool,
 }
 
-/// A contestant of a cell with one setting, and the figures of its rounds.
+/// A contestant of a cell with one setting, and the figures of its rounds, as the file of results keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct Row {
     pub(super) system: String,
@@ -39,7 +39,7 @@ pub(super) struct Row {
     pub(super) note: Option<String>,
 }
 
-/// A setting with the outcome of the short run that screened it.
+/// A setting with the outcome of the short run by which the bench screened it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(super) struct Screened {
     pub(super) system: String,
@@ -47,7 +47,7 @@ pub(super) struct Screened {
     pub(super) outcome: Result<Outcome, String>,
 }
 
-/// A finished cell, with all its contestants.
+/// A finished cell with the rows of all its contestants, as the file of results keeps it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct Played {
     pub(super) cell: String,

@@ -15,7 +15,7 @@ use super::setting::{LIMIT_MAX, Setting, System, saturated};
 use super::work::Work;
 use crate::rounds::Failure;
 
-/// The number of different keys that items have.
+/// The number of different keys that items have, so that large batches of upserts have duplicates.
 const KEYS: u32 = 10_000;
 
 /// The extent of a run of the bench: the duration of a measured window, the number of rounds, and whether the
@@ -40,7 +40,8 @@ impl Times {
         }
     }
 
-    /// Returns the plan of a short run that screens a setting, which measures for a quarter of the window.
+    /// Returns the plan of a short run that screens a setting. The run measures for a quarter of the window,
+    /// to save time.
     fn short(self, arrivals: Arrivals) -> Plan {
         Plan {
             arrivals,
@@ -59,7 +60,8 @@ impl Times {
         own.into_iter().chain(rivals.iter().copied())
     }
 
-    /// Estimates the time that a cell takes. Before each run the handler starts and empties its store.
+    /// Estimates the time that a cell takes, for the user. Before each run the handler starts and empties its
+    /// store.
     pub(super) fn guess(self, cell: Cell) -> Duration {
         let start = Duration::from_millis(30);
         let of = |plan: Plan| plan.warm + plan.window + start;
@@ -76,7 +78,7 @@ impl Times {
     }
 }
 
-/// The environment in which the bench plays cells: the runtime, the times and the items' keys.
+/// The environment in which the bench plays its cells: the runtime, the times and the items' keys.
 pub(super) struct Ground {
     pub(super) runtime: Runtime,
     pub(super) times: Times,
@@ -95,8 +97,9 @@ impl Ground {
         })
     }
 
-    /// Returns a handler's capacity: its best throughput over the grid of settings while enough callers wait
-    /// at any time, in items a second. Returns `None` after an interrupt.
+    /// Returns a handler's capacity in items a second, from which the bench derives the rates of open loops:
+    /// its best throughput over the grid of settings while enough callers wait at any time. Returns `None`
+    /// after an interrupt.
     ///
     /// # Errors
     ///
@@ -123,8 +126,8 @@ impl Ground {
         }
     }
 
-    /// Plays a cell at `per_s` arrivals a second; closed loops have no rate and ignore it. Returns `None`
-    /// after an interrupt.
+    /// Plays a cell at `per_s` arrivals a second. Closed loops have no rate, so the bench ignores `per_s`
+    /// there. Returns `None` after an interrupt.
     pub(super) fn play(&self, cell: Cell, work: &Work, per_s: Option<f64>) -> Option<Played> {
         let start = Instant::now();
         let arrivals = match (cell.load, per_s) {
@@ -219,7 +222,7 @@ fn row(setting: Setting) -> Row {
     }
 }
 
-/// Returns the version of a package in the lock file with which this program was built.
+/// Returns the version of a package in the lock file with which this program was built, for the table.
 fn locked(package: &str) -> Option<String> {
     let lock = include_str!("../../../../Cargo.lock");
     let name = format!("name = \"{package}\"");
@@ -256,14 +259,14 @@ mod tests {
             peers,
         };
         let alone = times(7, false).guess(cell);
-        // Seven rounds of the default, greedy and three settings of the grid take three seconds for each of
-        // the five.
+        // Seven rounds of five contestants (the default, greedy and three settings of the grid) take three
+        // seconds each.
         assert!(alone > Duration::from_secs(7 * 5 * 3) && alone < Duration::from_secs(120));
         assert!(times(7, true).guess(cell) > alone + Duration::from_secs(7 * 4 * 3));
         assert!(times(1, false).guess(cell) < alone / 4);
     }
 
-    /// Every contestant of this build handles each item once, in closed and in open loops.
+    /// Tests that every contestant of this build handles each item once, in closed and in open loops.
     #[test]
     fn contestants_handle_each_item_once() {
         let ground = Ground::new(Times {

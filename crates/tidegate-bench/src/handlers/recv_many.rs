@@ -1,6 +1,6 @@
-//! The loop that users of tokio write by hand: take items from a channel by `recv_many`, handle them, answer
-//! the callers. The loop is a rival with tuned settings. It also runs the settings of the grid that have
-//! several batches in flight.
+//! A contestant: the loop that users of tokio write by hand. The loop takes items from a channel by
+//! `recv_many`, handles them, and answers the callers. It is a rival with tuned settings. It also runs the
+//! settings of the grid that have several batches in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::setting::Fixed;
 use super::work::{Checked, Item};
 use crate::rounds::Failure;
 
-/// The capacity of the channel in items, the same as the library's default.
+/// The capacity of the channel in items, equal to the library's default, so that the comparison is fair.
 const CAPACITY: usize = 16_384;
 
 /// An item, with the channel that takes the answer to the item's caller.
@@ -28,7 +28,7 @@ pub(super) struct Loop {
 }
 
 impl Loop {
-    /// Starts the loop as a task, or as a thread if the handler blocks.
+    /// Starts the loop as a task, or on a thread of its own if the handler blocks.
     pub(super) fn start(fixed: Fixed, work: Arc<Checked>) -> Result<Self, Failure> {
         let (calls, received) = mpsc::channel(CAPACITY);
         if work.blocks() {
@@ -51,7 +51,7 @@ impl Loop {
     }
 }
 
-/// Runs the loop for a handler that awaits.
+/// Runs the loop for a handler that awaits, with several batches in flight.
 async fn run(mut received: mpsc::Receiver<Call>, fixed: Fixed, work: Arc<Checked>) {
     let slots = Arc::new(Semaphore::new(fixed.in_flight as usize));
     let limit = fixed.limit as usize;
@@ -90,7 +90,7 @@ async fn run(mut received: mpsc::Receiver<Call>, fixed: Fixed, work: Arc<Checked
     }
 }
 
-/// Runs the loop for a handler that blocks its thread.
+/// Runs the loop for a handler that blocks its thread, one batch at a time.
 fn block(mut received: mpsc::Receiver<Call>, limit: usize, work: &Checked) {
     loop {
         let mut calls = Vec::with_capacity(limit.min(1024));
@@ -112,7 +112,7 @@ fn apart(calls: Vec<Call>) -> (Vec<Item>, Answers) {
 }
 
 fn deliver(handled: Result<Vec<u64>, Failure>, answers: Answers) {
-    // A caller may have stopped waiting. It needs no answer, so the loop ignores the failed send.
+    // A caller may have stopped waiting and needs no answer, so the loop ignores the failed send.
     match handled {
         Ok(values) => {
             for (answer, value) in answers.into_iter().zip(values) {

@@ -23,7 +23,7 @@ pub(super) struct Effort {
     pub(super) peers: bool,
 }
 
-/// One line of the file of results.
+/// One line of the file of results, as JSON.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -35,7 +35,7 @@ enum Line {
         handler: String,
         per_s: f64,
     },
-    /// The result of a finished cell.
+    /// The result of a finished cell, which a later run need not measure again.
     Cell { effort: Effort, played: Played },
 }
 
@@ -49,8 +49,8 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// Opens the file of results, and reads the results that were measured in the same circumstances,
-    /// `effort`.
+    /// Opens the file of results, and reads the results that an earlier run measured in the same
+    /// circumstances, `effort`.
     ///
     /// # Errors
     ///
@@ -77,8 +77,8 @@ impl Results {
         Ok(results)
     }
 
-    /// Reads a line of the file of results. The bench measures a cell again if an earlier run cut its line
-    /// short.
+    /// Reads a line of the file of results. If an earlier run left a line incomplete, the bench measures its
+    /// cell again.
     fn take_in(&mut self, line: &str) {
         match serde_json::from_str(line) {
             Ok(Line::Capacity {
@@ -91,18 +91,19 @@ impl Results {
         }
     }
 
-    /// Returns the capacity of a handler in items a second, if the file has it.
+    /// Returns the capacity of a handler in items a second, if the file has a result for the handler.
     pub(super) fn capacity(&self, handler: &str) -> Option<f64> {
         let mut kept = self.capacities.iter().rev();
         Some(kept.find(|(name, _)| name == handler)?.1)
     }
 
-    /// Returns the kept result of the cell of this name, if the file has it.
+    /// Returns the kept result of the cell of this name, so that the bench need not run the cell again.
     pub(super) fn cell(&self, name: &str) -> Option<&Played> {
         self.cells.iter().rev().find(|played| played.cell == name)
     }
 
-    /// Writes the figures of the host to the file; the bench does so at the start of a run.
+    /// Writes the figures of the host to the file at the start of a run, so that a reader can judge the
+    /// results.
     pub(super) fn keep_host(&mut self, host: &Host) -> anyhow::Result<()> {
         self.write(&Line::Host(host.clone()))
     }
@@ -129,7 +130,7 @@ impl Results {
             return Ok(());
         };
         let line = serde_json::to_string(line)?;
-        // The line feed comes first, so that a line that an earlier run cut short stays a line of its own.
+        // The line feed comes first, so that this line does not join an incomplete line of an earlier run.
         write!(file, "\n{line}\n").with_context(|| path.display().to_string())
     }
 }

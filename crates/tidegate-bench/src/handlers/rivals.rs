@@ -1,5 +1,5 @@
-//! The rivals of the bench `handlers` that are crates which form batches. The bench uses each as its
-//! documentation shows, with the settings of [`super::setting`].
+//! The contestants of the bench `handlers` that are other crates which form batches. The bench uses each
+//! crate as its documentation shows, with the settings of [`super::setting`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,12 @@ use ultra_batch::{BatchExecutor, Executor};
 use super::work::{Checked, Item};
 use crate::rounds::Failure;
 
-/// The capacity of the rivals' queues in items, large enough that no rival refuses an item: the caller would
-/// only send the item again.
+/// The capacity of the rivals' queues in items, large enough that no rival refuses an item, because the
+/// caller would only send the item again.
 const CAPACITY: usize = 1 << 18;
 
-/// The rival batch-aint-one. The bench gives all items the same key, and uses none of the crate's resources.
+/// The rival batch-aint-one. The bench gives all items the same key, so that the crate batches them together,
+/// and uses none of the crate's resources.
 pub(super) struct BatchAintOne(Batcher<Process>);
 
 #[derive(Clone)]

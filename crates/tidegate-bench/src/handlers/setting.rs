@@ -1,5 +1,5 @@
-//! The contestants of the bench `handlers` and their settings: this library, the grid of fixed settings, the
-//! rivals. Pure.
+//! Lists the contestants of the bench `handlers` and their settings: this library, the grid of fixed
+//! settings, and the rivals. Pure.
 
 use super::cell::{Kind, Load};
 
@@ -59,7 +59,7 @@ pub(super) enum System {
 }
 
 impl System {
-    /// The rival systems that `--peers` adds to the bench.
+    /// The rival systems that `--peers` adds to the bench, in the order of the tables.
     pub(super) const RIVALS: [Self; 4] = [
         Self::RecvMany,
         Self::BatchAintOne,
@@ -67,7 +67,7 @@ impl System {
         Self::Amate,
     ];
 
-    /// Returns the system's name in tables and results.
+    /// Returns the system's name, by which tables and results name it.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ours => crate::OURS,
@@ -80,7 +80,7 @@ impl System {
         }
     }
 
-    /// Returns the system's package in Cargo.lock, if the system is a package.
+    /// Returns the system's package in Cargo.lock, to find its version; `None` if the system is no package.
     pub(super) const fn package(self) -> Option<&'static str> {
         match self {
             Self::RecvMany => Some("tokio"),
@@ -89,7 +89,7 @@ impl System {
         }
     }
 
-    /// Returns how many of the system's settings take part in the rounds.
+    /// Returns how many of the system's settings take part in the rounds, after the screening.
     pub(super) const fn chosen(self) -> usize {
         match self {
             Self::Fixed => 3,
@@ -97,8 +97,8 @@ impl System {
         }
     }
 
-    /// Returns the system's settings that the bench screens for this cell. A single setting needs no
-    /// screening.
+    /// Returns the system's settings that the bench screens for this cell. The bench does not screen a single
+    /// setting.
     pub(super) fn settings(self, kind: Kind, load: Load, quick: bool) -> Vec<Setting> {
         let in_flight = kind.in_flight();
         let most = in_flight.last().copied().unwrap_or(1);
@@ -139,7 +139,7 @@ impl System {
             }
         };
         if quick && settings.len() > 2 {
-            // A quick run keeps only the two settings that differ most.
+            // A quick run keeps only the two settings that differ most, to save time.
             settings.drain(1..settings.len() - 1);
         }
         settings
@@ -188,9 +188,8 @@ pub(super) fn grid(load: Load, in_flight: &[u32], quick: bool) -> Vec<Fixed> {
     grid
 }
 
-/// Returns the settings with which the bench measures a handler's capacity: the best throughput of these
-/// settings. They have no linger, because in this measurement enough callers wait at any time to fill a
-/// batch.
+/// Returns the settings with which the bench measures a handler's capacity, the best throughput of them. They
+/// have no linger, because in this measurement enough callers wait at any time to fill a batch.
 pub(super) fn saturated(in_flight: &[u32], quick: bool) -> Vec<Fixed> {
     let all = grid(Load::Poisson(100), in_flight, quick);
     all.into_iter()

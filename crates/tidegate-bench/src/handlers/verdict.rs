@@ -1,5 +1,5 @@
-//! The table of a cell of the bench `handlers`, and the verdict over all cells, with the losses of the
-//! library first. Pure.
+//! Formats the table of a cell of the bench `handlers`, and the verdict over all cells, with the losses of
+//! the library first. Pure.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ const WANTED: f64 = 0.95;
 /// median. The ratio is that of the library to the best fixed setting.
 const RESOLVED: f64 = 0.05;
 
-/// Formats one cell as a table, with every contestant.
+/// Formats one cell as a table for the user, with a row for every contestant.
 pub(super) fn cell_table(played: &Played) -> String {
     let mut table = Table::new([
         "",
@@ -81,7 +81,8 @@ pub(super) fn cell_table(played: &Played) -> String {
     text
 }
 
-/// Returns the ratios of the library's figure to that of this row's contestant, one for each round.
+/// Returns the ratios of the library's figure to the figure of this row's contestant, one ratio for each
+/// round.
 fn ratios_to(played: &Played, row: &Row) -> Vec<f64> {
     if row.system == System::Ours.name() || row.note.is_some() {
         return Vec::new();
@@ -106,7 +107,8 @@ fn note(row: &Row) -> String {
     }
 }
 
-/// Formats the median of ratios with its interval, or alone if the rounds are too few for an interval.
+/// Formats the median of ratios with its interval, or the median alone if the rounds are too few for an
+/// interval.
 fn shown(ratios: &[f64]) -> String {
     match (Interval::of(ratios), median(ratios.to_vec())) {
         (Some(of), _) => format!("{:.2} [{:.2}, {:.2}]", of.median, of.low, of.high),
@@ -115,7 +117,7 @@ fn shown(ratios: &[f64]) -> String {
     }
 }
 
-/// Formats the verdict over all `cells` of a run.
+/// Formats the verdict over all `cells` of a run, for the user.
 pub(super) fn verdict(cells: &[Played]) -> String {
     let best: Vec<(&Played, Vec<f64>)> = with_ratios(cells, Played::against_best);
     let mut text = String::new();
@@ -165,7 +167,7 @@ fn medians(cells: &[(&Played, Vec<f64>)]) -> Vec<f64> {
         .collect()
 }
 
-/// Lists the cells that the library loses: the interval of the ratio lies wholly below the bound.
+/// Lists the cells that the library loses, because the whole interval of the ratio lies below the bound.
 fn losses(text: &mut String, best: &[(&Played, Vec<f64>)]) {
     let mut lost: Vec<_> = best
         .iter()
@@ -197,7 +199,8 @@ fn losses(text: &mut String, best: &[(&Played, Vec<f64>)]) {
     }
 }
 
-/// Lists the cells in which a rival's median figure is better than the library's.
+/// Lists the cells in which a rival's median figure is better than the library's, so that no loss stays
+/// hidden.
 fn rivals_ahead(text: &mut String, cells: &[Played]) {
     let mut ahead = Vec::new();
     for played in cells {
@@ -251,7 +254,7 @@ fn unresolved(text: &mut String, best: &[(&Played, Vec<f64>)]) {
     }
 }
 
-/// Formats the spread over cells of the library's ratio to each contestant.
+/// Formats the spread over cells of the library's ratio to each contestant, as a table.
 fn summary(cells: &[Played], best: &[(&Played, Vec<f64>)]) -> String {
     let mut table = Table::new([
         "ours / it",
@@ -296,7 +299,7 @@ fn summary(cells: &[Played], best: &[(&Played, Vec<f64>)]) -> String {
     table.print()
 }
 
-/// Lists the contestants that failed in a cell.
+/// Lists the contestants that failed in a cell, with their failures.
 fn failures(text: &mut String, cells: &[Played]) {
     for played in cells {
         for row in &played.rows {
@@ -317,7 +320,7 @@ mod tests {
     use super::*;
 
     fn played(cell: &str, ours: f64, fixed: f64, rival: f64) -> Played {
-        // Rounds differ a little, equally for all contestants.
+        // The rounds differ a little, equally for all contestants, so that the ratios stay exact.
         let rounds = |ops: f64| {
             let noise = [1.0, 1.01, 0.99, 1.02, 1.0, 0.98, 1.0];
             noise.map(|noise| ops * noise)

@@ -1,5 +1,5 @@
-//! Measurements of bare sockets without a link, which give upper limits for the link's figures. The sockets
-//! use blocking threads, loopback TCP, and no protocol except the payload bytes.
+//! Measures bare sockets without a link, which give upper limits for the link's figures. The sockets use
+//! blocking threads, loopback TCP, and no protocol except the payload bytes.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use crate::latency;
 /// reader.
 const BLOCK: usize = 256 << 10;
 
-/// Returns the two ends of a TCP connection on this machine.
+/// Returns the two sockets of a TCP connection on this machine, without Nagle's delay.
 pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let client = TcpStream::connect(listener.local_addr()?)?;
@@ -25,7 +25,8 @@ pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((client, server))
 }
 
-/// Writes at least `bytes` bytes in blocks to a socket; a reader drops them. Returns bytes a second.
+/// Writes at least `bytes` bytes in blocks to a socket, while a reader drops them. Returns the bytes a
+/// second.
 pub(super) fn drain(bytes: u64) -> anyhow::Result<f64> {
     let (mut client, mut server) = pair()?;
     let blocks = bytes.div_ceil(BLOCK as u64);
@@ -51,7 +52,8 @@ pub(super) fn drain(bytes: u64) -> anyhow::Result<f64> {
     Ok(read as f64 / took.as_secs_f64())
 }
 
-/// Writes `bytes` bytes to a socket by one call, `count` times; a reader drops them. Returns writes a second.
+/// Writes `bytes` bytes to a socket by one call, `count` times, while a reader drops them. Returns the writes
+/// a second.
 pub(super) fn single_writes(count: u64, bytes: usize) -> anyhow::Result<f64> {
     let (mut client, mut server) = pair()?;
     let reader =
@@ -68,9 +70,9 @@ pub(super) fn single_writes(count: u64, bytes: usize) -> anyhow::Result<f64> {
     Ok(count as f64 / took.as_secs_f64())
 }
 
-/// Sends `there` bytes and waits for `back` bytes in answer, `count` times, and calls `pace` before each
-/// time. Both ends either sleep in the operating system until bytes arrive, or (`spin`) poll without
-/// sleeping. Returns round trips a second, and their times.
+/// Sends `there` bytes and waits for `back` bytes in answer, `count` times. Calls `pace` before each send.
+/// Both ends either sleep in the operating system until bytes arrive, or poll without sleeping if `spin` is
+/// true. Returns the round trips a second, and the histogram of their times.
 pub(super) fn ping_pong(
     count: u64,
     there: usize,
@@ -105,7 +107,7 @@ pub(super) fn ping_pong(
     Ok((rate, trips))
 }
 
-/// Reads until `buffer` is full. If the socket does not block, reads again at once.
+/// Reads until `buffer` is full. If the socket is nonblocking and has no bytes, reads again at once.
 fn fill(socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<()> {
     let mut at = 0;
     while at < buffer.len() {

@@ -18,13 +18,14 @@ use super::rounds::{Contestant, Sample, calibrated};
 use super::session::Session;
 use ours::Way;
 
-/// The payload of a message, the same as in the published figures of other systems.
+/// The payload of a message, equal to the payload in the published figures of other systems.
 const PAYLOAD: [u8; 5] = *b"hello";
-/// The number of bytes that a message with this payload takes on the wire, in the session protocol.
+/// The number of bytes that a message with this payload takes on the wire, in the session protocol, so that
+/// bare sockets send as many.
 const FRAME_BYTES: usize = 9;
-/// The number of bytes that an acknowledgement takes on the wire.
+/// The number of bytes that an acknowledgement takes on the wire, so that bare sockets answer with as many.
 const ACK_BYTES: usize = 12;
-/// The time for which a client or server of the link that spins polls its socket before it sleeps.
+/// The time for which a spinning client or server of the link polls its socket before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
 
 /// Runs all cells of the bench `link`.
@@ -44,12 +45,12 @@ pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
 
 type Cell<'a> = Contestant<'a, Peers>;
 
-/// Returns the intended duration of a measurement of throughput.
+/// Returns the intended duration of one measurement of throughput.
 fn target(session: &Session) -> Duration {
     Duration::from_millis(if session.is_smoke() { 2 } else { 400 })
 }
 
-/// Returns the link as a contestant of a cell, with `clients` clients that send messages in this way.
+/// Returns the link as a contestant of a cell, with `clients` clients that send messages in the way `way`.
 fn tidegate<'a>(target: Duration, way: Way, clients: u64) -> Cell<'a> {
     Contestant {
         system: OURS.into(),
@@ -62,7 +63,7 @@ fn tidegate<'a>(target: Duration, way: Way, clients: u64) -> Cell<'a> {
     }
 }
 
-/// Returns bare sockets as a contestant of a cell; `run` measures them.
+/// Returns bare sockets as a contestant of a cell, which `run` measures.
 fn sockets<'a>(what: &str, run: impl FnMut(&mut Peers) -> Result<Sample, String> + 'a) -> Cell<'a> {
     Contestant {
         system: "bare sockets".into(),

@@ -1,5 +1,5 @@
-//! One measurement of the link: starts a server and its clients, and measures their throughput and their
-//! cost.
+//! Makes one measurement of the link: starts a server and its clients, and measures their throughput and
+//! their cost.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -65,12 +65,13 @@ impl Way {
     }
 }
 
-/// Creates a tokio runtime of one thread.
+/// Creates a tokio runtime of one thread, on which all clients of a measurement run.
 pub(super) fn runtime() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// A server of the link on a thread of its own. Its handler adds up the bytes of payloads.
+/// A server of the link on a thread of its own. Its handler adds up the bytes of payloads, to check for
+/// losses.
 pub(super) struct Serving {
     pub(super) address: SocketAddr,
     pub(super) server: Arc<Server>,
@@ -123,7 +124,7 @@ impl Serving {
     }
 }
 
-/// Sends `messages` messages by `clients` clients. The measured time ends with the last acknowledgement.
+/// Sends `messages` messages by `clients` clients, and measures the time up to the last acknowledgement.
 pub(super) fn run(way: Way, clients: u64, messages: u64) -> anyhow::Result<Sample> {
     let serving = Serving::start(way.spin())?;
     let address = serving.address;

@@ -17,7 +17,7 @@ use crate::machine::Meter;
 use crate::rounds::Sample;
 
 /// Returns the due time of message `n`, counted from 0, in nanoseconds. The first message is due after 20 ms,
-/// by when every thread runs.
+/// so that every thread runs by then.
 fn due_ns(n: u64, rate: f64) -> u64 {
     20_000_000 + (n as f64 * 1e9 / rate) as u64
 }
@@ -32,7 +32,7 @@ fn wait_until(due: u64, clock: Clock) {
 }
 
 /// Sends one message at a time through the link: each at its due time, and the next only after the
-/// acknowledgement. Measures the latency of a lone message, from the time at which it was sent.
+/// acknowledgement. Measures the latency of a lone message from the time at which the client sent it.
 pub(super) fn lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let serving = Serving::start(Duration::ZERO)?;
     let address = serving.address;
@@ -79,8 +79,8 @@ pub(super) fn bare_lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// Measures messages that a client sends through the link by a schedule, `rate` messages a second, even if it
-/// is late.
+/// Measures the latency of `rate` messages a second through the link. A client sends the messages by a
+/// schedule, even if it is late.
 pub(super) fn ours(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let serving = Serving::start(Duration::ZERO)?;
     let address = serving.address;

@@ -3,10 +3,10 @@
 
 use serde_json::json;
 
-/// The name of the first stream. The bench measures the acknowledgements of this stream before it makes
-/// another.
+/// The name of the first stream. The bench measures the acknowledgements of this stream before it makes any
+/// other stream.
 pub(super) const ONE: &str = "ONE";
-/// The number of streams in the cell that makes consumers.
+/// The number of streams in the cell that makes consumers, over which it spreads the consumers.
 const STREAMS_OF_CONSUMERS: u64 = 1000;
 /// The number of groups of a stream's subjects, so that a consumer's filter covers a hundredth of the
 /// subjects.
@@ -31,11 +31,11 @@ pub(super) struct Cell {
     pub(super) count: u64,
 }
 
-/// A request to the server: its subject and its body.
+/// A request to the server's API, as its subject and its body.
 pub(super) type Request = (String, String);
 
-/// Returns all cells, with their counts multiplied by `scale`. If `subjects` is given, the last cell makes
-/// this many subjects.
+/// Returns all cells, with their counts multiplied by `scale`. If `subjects` is given, adds a last cell that
+/// makes this many subjects of a stream.
 pub(super) fn cells(scale: f64, subjects: Option<u64>) -> Vec<Cell> {
     let streams = Thing::Streams;
     let consumers = Thing::Consumers {
@@ -55,8 +55,8 @@ pub(super) fn cells(scale: f64, subjects: Option<u64>) -> Vec<Cell> {
         count: scaled(count, scale),
     };
     let mut all: Vec<_> = all.into_iter().map(cell).collect();
-    // The cell that the flag `--subjects` adds may equal the cell before it, and the bench runs equal cells
-    // once.
+    // The cell that the flag `--subjects` adds may equal the cell before it. This call removes the second
+    // one, so that the bench runs equal cells once.
     all.dedup();
     all
 }
@@ -74,7 +74,7 @@ fn short(count: u64) -> String {
 }
 
 impl Cell {
-    /// Describes the cell for the user.
+    /// Describes the cell for the user, in the table's head.
     pub(super) fn text(&self) -> String {
         let count = self.count;
         match self.thing {
@@ -90,7 +90,7 @@ impl Cell {
         }
     }
 
-    /// Returns the number of requests that prepare the server for the cell.
+    /// Returns the number of requests that prepare the server for the cell, before the measurement.
     pub(super) const fn prepared(&self) -> u64 {
         match self.thing {
             Thing::Streams => 0,
@@ -99,7 +99,7 @@ impl Cell {
         }
     }
 
-    /// Returns the `n`-th request that prepares the server for the cell.
+    /// Returns request `n` of those that prepare the server for the cell.
     pub(super) fn prepare(&self, n: u64) -> Request {
         let subject = match self.thing {
             Thing::Subjects => "many.>".to_owned(),
@@ -108,7 +108,7 @@ impl Cell {
         create_stream(&stream(n), &subject)
     }
 
-    /// Returns the request that makes the `n`-th thing of the cell.
+    /// Returns the request that makes thing `n` of the cell: a stream, a consumer or a subject.
     pub(super) fn make(&self, n: u64) -> Request {
         match self.thing {
             Thing::Streams => create_stream(&stream(n), &format!("many.{n}")),
@@ -142,12 +142,12 @@ fn subject(n: u64) -> String {
     format!("many.{}.{n}", n % GROUPS)
 }
 
-/// Returns the filter that covers a hundredth of the subjects.
+/// Returns the filter that covers a hundredth of the subjects, for a consumer with few of them.
 pub(super) const fn filter() -> &'static str {
     "many.7.*"
 }
 
-/// Returns the request that creates a stream with one replica in a file.
+/// Returns the request that creates a stream with one replica in a file, in the form of the NATS API.
 pub(super) fn create_stream(name: &str, subject: &str) -> Request {
     let body = json!({
         "name": name, "subjects": [subject], "storage": "file", "retention": "limits", "num_replicas": 1,
@@ -155,7 +155,7 @@ pub(super) fn create_stream(name: &str, subject: &str) -> Request {
     (format!("$JS.API.STREAM.CREATE.{name}"), body.to_string())
 }
 
-/// Returns the request that creates a durable pull consumer.
+/// Returns the request that creates a durable pull consumer, in the form of the NATS API.
 pub(super) fn create_consumer(stream: &str, name: &str, filter: Option<&str>) -> Request {
     let mut config = json!({"durable_name": name, "ack_policy": "explicit"});
     if let Some(filter) = filter {
@@ -205,7 +205,7 @@ mod tests {
             ("MANY-999".into(), "MANY-2".into())
         );
         assert_eq!(all[4].last(108), ("MANY-0".into(), "many.7.107".into()));
-        // That subject is one of the filter's.
+        // The filter covers this subject, so that the consumer has at least one message.
         assert!(filter().starts_with("many.7."));
         assert_eq!(all[4].prepare(0).1.matches("many.>").count(), 1);
     }

@@ -1,9 +1,9 @@
-//! Judges a server of the bench `many`: whether it is at rest, how fast it worked at the start and at the
-//! end, and whether it kept everything. Pure.
+//! Judges a server of the bench `many`: if it is at rest, how fast it worked at the start and at the end, and
+//! if it kept all streams, consumers and messages. Pure.
 
 use std::collections::VecDeque;
 
-/// The number of times that the bench reads the server's memory and processor time in one window.
+/// The number of readings of the server's memory and processor time in one window.
 const LOOKS: usize = 5;
 /// The share by which a server's memory may vary while the server counts as at rest; `RSS_LEAST_MB` is the
 /// variation, in MiB, that is allowed in any case.
@@ -54,7 +54,7 @@ impl Rest {
     }
 }
 
-/// The times at which the server had done each tenth of its requests.
+/// The times at which the server had done each tenth of its requests, which show if it gets slower.
 #[derive(Clone, Debug)]
 pub(super) struct Tenths {
     count: u64,
@@ -85,7 +85,7 @@ impl Tenths {
     }
 }
 
-/// The numbers of streams, consumers and messages that a server has.
+/// The numbers of streams, consumers and messages that a server has, to check that a restart lost none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) streams: u64,
@@ -95,7 +95,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Describes the difference to the numbers that the server should have; `None` if they are equal.
+    /// Describes how the numbers differ from the wanted ones, for a note; `None` if they are equal.
     pub(super) fn differs(&self, wanted: &Self) -> Option<String> {
         let of = |held: &Self| {
             format!(
@@ -141,7 +141,7 @@ mod tests {
         // A server is not at rest if its memory grows or its work ends.
         assert!(!rest(|at| (1.0, 100.0 + at)).is_reached());
         assert!(!rest(|at| (at.min(1.0), 100.0)).is_reached());
-        // Only the last two windows of readings count.
+        // The check regards only the last two windows of readings.
         let mut later = rest(|at| (at.min(1.0), 100.0));
         for n in 11..20 {
             later.look(Look {

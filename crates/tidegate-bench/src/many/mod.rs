@@ -34,41 +34,42 @@ use crate::systems::{System, nats_server};
 use cell::{Cell, cells};
 use turn::{Outcome, Plan};
 
-/// The arguments of `tidegate-bench many`.
+/// The arguments with which the user runs `tidegate-bench many`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ManyArgs {
     /// Measure the nats-server in bench/peers/go-nats, too, with its default settings: it acknowledges a
     /// message before it syncs the message.
     #[arg(long)]
     peers: bool,
-    /// Print one JSON document instead of tables.
+    /// Print one JSON document, for other programs, instead of tables.
     #[arg(long)]
     json: bool,
-    /// Run only the cells with this text in their name.
+    /// Run only the cells with this text in their name, to save time.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Print the names of the cells instead of running them.
+    /// Print the names of the cells instead of running them, to choose some for --only.
     #[arg(long)]
     list: bool,
     /// Multiply the number of streams, consumers or subjects of each cell by this factor; 0.01 proves only
     /// that the bench works.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
     scale: f64,
-    /// Keep at most this many requests in flight, while the bench makes the streams, consumers or subjects of
-    /// a cell.
+    /// Keep at most this many requests in flight while the bench makes the streams, consumers or subjects of
+    /// a cell; a greater number loads the server more.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = value_parser!(u64).range(1..=10_000))]
     in_flight: u64,
-    /// Add a cell of one stream with this many subjects.
+    /// Add a cell of one stream with this many subjects, to measure more subjects than the other cells have.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=100_000_000))]
     subjects: Option<u64>,
-    /// Run this many rounds of each cell; in a round the bench runs every server once, one after the other.
+    /// Run this many rounds of each cell, to reduce the noise; in a round the bench runs every server once,
+    /// one after the other.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Allow a server at most this many seconds to make the streams, consumers or subjects of a cell, and as
-    /// many for each start and each stop.
+    /// many for each start and each stop, so that a slow server does not hold up the bench.
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
     cell_max: f64,
-    /// Measure the processor time of the idle server for this many seconds.
+    /// Measure the processor time of the idle server for this many seconds; a longer time has less noise.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     idle: f64,
     /// Wait at most this many seconds until the memory and the processor time of a server are steady, then
@@ -77,7 +78,7 @@ pub(crate) struct ManyArgs {
     rest_max: f64,
 }
 
-/// The remarks about a cell's servers that the table shows below the figures.
+/// The remarks about a cell's servers, which the table shows below the figures.
 #[derive(Debug, Default)]
 struct Remarks {
     notes: Vec<(&'static str, String)>,
@@ -142,7 +143,7 @@ fn plan(args: &ManyArgs, directory: &Directory) -> Plan {
     }
 }
 
-/// Runs all rounds of a cell. Returns its rows, and whether our server failed.
+/// Runs all rounds of a cell. Returns the cell's rows, and whether our server failed, for the exit code.
 fn play_cell(args: &ManyArgs, plan: &Plan, cell: &Cell) -> (Vec<Row>, bool) {
     let systems = [Some(System::Ours), args.peers.then_some(System::Nats)];
     let contestant = |system: System| Contestant {

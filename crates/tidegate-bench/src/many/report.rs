@@ -1,14 +1,14 @@
-//! The tables of the results of the bench `many`, at most 120 columns wide. Pure.
+//! Formats the results of the bench `many` as tables for the user, at most 120 columns wide. Pure.
 
 use tidegate_cli::report::{Column, OURS, Row, Table, count, number};
 
 use super::cell::Cell;
 
-/// The greatest number of columns of a table and of a note.
+/// The greatest number of columns of a table and of a note, so that they fit a terminal.
 const COLUMNS: usize = 120;
 
-/// Formats the rows of one cell as tables: first the time and the memory of making the things, then the other
-/// times, then the notes.
+/// Formats the rows of one cell as tables: first the time and the memory that the server took to make the
+/// things, then the other times, then the notes.
 pub(super) fn table(cell: &Cell, rows: &[Row]) -> String {
     const MADE: [Column; 8] = [
         ("made", |row| row.extra("made").map(count)),
@@ -79,7 +79,7 @@ fn label(row: &Row) -> String {
     }
 }
 
-/// Breaks the text into lines between words, and indents all lines but the first.
+/// Breaks the text of a note into lines between words, and indents all lines but the first.
 fn wrapped(text: &str) -> String {
     let (mut all, mut line) = (String::new(), String::new());
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! The load of the bench `many` on one connection: requests with a bounded number in flight, and single
+//! Sends the load of the bench `many` on one connection: requests with a bounded number in flight, and single
 //! publishes.
 
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use super::figures::Tenths;
 use crate::latency::histogram;
 use crate::wire::{Op, Wire};
 
-/// The longest time for which the bench still waits for the answers to the requests in flight, after the time
-/// for sending requests is over.
+/// The longest time for which the bench waits for the answers to the requests in flight, once the time for
+/// sending requests is over.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// The pause between two checks of the server's process.
+/// The pause between two checks of the server's process, which notice its end.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The outcome of sending many requests.
+/// The outcome of many requests, for the figures of a cell.
 #[derive(Debug)]
 pub(super) struct Made {
     /// The number of requests that the server carried out.
@@ -30,7 +30,7 @@ pub(super) struct Made {
     pub(super) error: Option<String>,
 }
 
-/// The plan for sending many requests on one connection.
+/// The plan by which the bench sends many requests on one connection.
 pub(super) struct Requests<'a> {
     pub(super) count: u64,
     pub(super) in_flight: u64,
@@ -101,7 +101,7 @@ impl Requests<'_> {
     }
 }
 
-/// Reads one operation of the server. Returns whether the operation is the answer to a request.
+/// Reads one operation of the server. Returns true if the operation is the answer to a request.
 ///
 /// # Errors
 ///
@@ -124,8 +124,8 @@ fn answered(wire: &mut Wire, inbox: &str, until: Instant) -> anyhow::Result<bool
     })
 }
 
-/// Publishes `times` messages to `subject`, each once the server has acknowledged the message before. Returns
-/// the latencies in nanoseconds.
+/// Publishes `times` messages to `subject`, as a lone publisher: each message only after the acknowledgement
+/// of the message before. Returns the latencies in nanoseconds.
 ///
 /// # Errors
 ///

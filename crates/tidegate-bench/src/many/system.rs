@@ -1,5 +1,4 @@
-//! One server of the bench `many` and its directory. The bench starts, kills and stops the server, and starts
-//! it again with the same data.
+//! Starts, kills and stops one server of the bench `many`, and starts the server again with the same data.
 
 use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -15,9 +14,9 @@ use crate::stream::{Server, product};
 use crate::systems::System;
 use crate::wire::Wire;
 
-/// The time that one attempt to reach a starting server may take.
+/// The longest time of one attempt to reach a starting server, before the bench tries again.
 const ATTEMPT: Duration = Duration::from_secs(20);
-/// The pause between two attempts to reach a server, and between two checks whether a process has ended.
+/// The pause between two attempts to reach a server, and between two checks if a process has ended.
 const PAUSE: Duration = Duration::from_millis(1);
 /// The number of times that the bench reads a server's memory and processor time in the time of `--idle`,
 /// while it waits until the server is at rest.
@@ -93,7 +92,7 @@ impl Home {
     }
 }
 
-/// Returns two free addresses of this machine, for clients and for the monitor.
+/// Returns two free addresses of this machine, on which a server listens for clients and for the monitor.
 fn addresses() -> anyhow::Result<(SocketAddr, SocketAddr)> {
     // The function binds both ports at once, so that the system gives two different ports.
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
@@ -135,7 +134,7 @@ impl Running {
         }
     }
 
-    /// Returns the share of one processor that the idle server takes, in per cent, over the given time.
+    /// Returns the share of one processor, in per cent, that the idle server takes over the given time.
     ///
     /// # Errors
     ///
@@ -147,7 +146,7 @@ impl Running {
         Ok(used / start.elapsed().as_secs_f64() * 100.0)
     }
 
-    /// Returns the processor time of the server's threads in seconds. The system counts it in nanoseconds.
+    /// Returns the processor time of the server's threads in seconds, which the system counts in nanoseconds.
     fn cpu_s(&self) -> anyhow::Result<f64> {
         ensure!(
             runs(&self.server),
@@ -157,12 +156,12 @@ impl Running {
         Ok(self.server.cpu_ns()? as f64 / 1e9)
     }
 
-    /// Kills the server and waits until its process is gone.
+    /// Kills the server with SIGKILL, like a crash, and waits until its process has ended.
     pub(super) fn kill(self) {
         drop(self);
     }
 
-    /// Asks the server to stop, and returns the time until its process is gone.
+    /// Asks the server to stop in order by SIGTERM, and returns the time until its process has ended.
     ///
     /// # Errors
     ///

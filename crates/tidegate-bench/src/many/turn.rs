@@ -1,4 +1,4 @@
-//! One turn of the bench `many`, which is one cell on one server: it makes the cell's streams, consumers or
+//! Runs one turn of the bench `many`, which is one cell on one server: makes the cell's streams, consumers or
 //! subjects, measures the idle server, publishes alone, and starts the server again after a kill and after a
 //! stop.
 
@@ -19,7 +19,7 @@ use crate::rounds::{Sample, median};
 use crate::systems::System;
 use crate::wire::Wire;
 
-/// The number of messages that a lone publisher sends.
+/// The number of messages that a lone publisher sends to measure its wait.
 const LONE: u64 = 200;
 /// The number of requests for the information of a stream, of which the bench takes the median time.
 const INFOS: usize = 9;
@@ -43,7 +43,7 @@ pub(super) struct Plan {
     pub(super) rss_max_mb: f64,
 }
 
-/// The figures of one cell of the bench `many` on one server.
+/// The figures of one cell of the bench `many` on one server, for the table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) sample: Sample,
@@ -60,7 +60,7 @@ impl Outcome {
 }
 
 impl Plan {
-    /// Runs the cell on a fresh server.
+    /// Runs the cell on a fresh server, and measures it.
     ///
     /// # Errors
     ///
@@ -161,8 +161,8 @@ impl Plan {
         outcome.put("count", cell.count as f64);
         outcome.put("made", made.count as f64);
         outcome.put("made_s", made.seconds);
-        // A cell with few requests has no rates for its first and last tenth: its answers come in a few
-        // bursts, which say nothing about a tenth of the work.
+        // If a cell has few requests, their answers come in a few bursts, which say nothing about a tenth of
+        // the work. So the bench shows no rates for its first and last tenth.
         let enough = cell.count >= 20 * self.in_flight;
         if let Some((first, last)) = made.tenths.rates().filter(|_| enough) {
             outcome.put("first_tenth_per_s", first);
@@ -237,7 +237,7 @@ impl Plan {
                 outcome.put(&format!("rss_after_{after}_mb"), rss_mb);
             }
             let has = held(&mut running.wire, stream, self.until())?;
-            // A restarted server counts as started when it has stored one more message.
+            // A restarted server counts as started only after it has stored one more message.
             wanted.messages += 1;
             let differs = has.differs(&wanted);
             outcome
@@ -260,7 +260,7 @@ fn put_latencies(outcome: &mut Outcome, prefix: &str, latencies: &Histogram<u64>
     }
 }
 
-/// Sends a request to the API of streams, and returns the answer.
+/// Sends a request to the server's API of streams, and returns the answer.
 fn asked(wire: &mut Wire, (subject, body): &Request, until: Instant) -> anyhow::Result<Value> {
     let answer: Value = serde_json::from_slice(&wire.ask(subject, body, until)?)?;
     ensure!(
@@ -271,14 +271,14 @@ fn asked(wire: &mut Wire, (subject, body): &Request, until: Instant) -> anyhow::
     Ok(answer)
 }
 
-/// Sends a request to the API of streams, and returns the time until the answer in milliseconds.
+/// Sends a request to the server's API of streams, and returns the time until the answer in milliseconds.
 fn timed(wire: &mut Wire, request: &Request, until: Instant) -> anyhow::Result<f64> {
     let start = Instant::now();
     asked(wire, request, until)?;
     Ok(millis(start.elapsed()))
 }
 
-/// Returns the numbers of streams, consumers and messages that the server has.
+/// Returns the numbers of streams, consumers and messages that the server reports, to check them.
 fn held(wire: &mut Wire, stream: &str, until: Instant) -> anyhow::Result<Held> {
     let account = wire.api("INFO", &json!({}), until)?;
     let info = wire.api(&format!("STREAM.INFO.{stream}"), &json!({}), until)?;

@@ -1,4 +1,4 @@
-//! The attacks of the bench `neighbours`: the action of each attack and its size. Pure.
+//! Lists the attacks of the bench `neighbours`, with the action and the size of each attack. Pure.
 
 use std::time::Duration;
 
@@ -21,14 +21,16 @@ pub(super) struct Attack {
 /// The action of an attacker during the attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
-    /// Does nothing: the control, which shows the noise of the machine and of the neighbours' own load.
+    /// Does nothing, as the control that shows the noise of the machine and of the neighbours' own load.
     Nothing,
-    /// Publishes to subjects that 4,096 patterns of one reader cover. `after` is the number of subscriptions
-    /// that another client made before the attack, and that the server had to remove when that client left.
+    /// Publishes to subjects that 4,096 patterns of one reader cover, so that the server delivers each
+    /// message often. `after` is the number of subscriptions of another client that left before the attack,
+    /// which the server had to remove.
     Wildcards {
         after: u64,
     },
-    /// Sends the first message of a TLS handshake on many connections at once.
+    /// Sends the first message of a TLS handshake on many connections at once, so that the server computes
+    /// signatures.
     Hellos,
     /// Asks the server again and again for the list of all subjects of a stream.
     SubjectsPage,
@@ -60,7 +62,7 @@ pub(super) enum Deed {
 }
 
 const MILLION: u64 = 1_000_000;
-/// The duration of an attack that would otherwise go on without end.
+/// The duration of an attack that would otherwise continue without end.
 pub(super) const LASTS: Duration = Duration::from_secs(10);
 
 /// All attacks of the bench, in the order of their runs.
@@ -224,13 +226,14 @@ const fn attack(name: &'static str, text: &'static str, deed: Deed, amount: u64)
 }
 
 impl Attack {
-    /// Returns the attack of this name, if there is one.
+    /// Returns the attack of this name, for the attackers' process; `None` if there is no such attack.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         ATTACKS.iter().find(|attack| attack.name == name)
     }
 }
 
-/// Returns `amount` multiplied by `scale`, at least one unless `amount` is 0.
+/// Returns `amount` multiplied by `scale`. The result is at least one unless `amount` is 0, so that a small
+/// scale keeps the attack.
 pub(super) fn scaled(amount: u64, scale: f64) -> u64 {
     ((amount as f64 * scale).round() as u64).max(u64::from(amount > 0))
 }

@@ -1,7 +1,7 @@
-//! The process of the neighbours, the well-behaved clients of the bench `neighbours`. It runs on one core and
-//! does no other work, so that no lock or allocation of an attacker delays a measurement. The bench controls
-//! the process by lines on its standard input: `start JOB`, `phase` at the start of each phase, and `end`, to
-//! which the process answers with all figures.
+//! The process of the neighbours, the well-behaved clients of the bench `neighbours`. The process runs on one
+//! core and does no other work, so that no lock or allocation of an attacker delays a measurement. The bench
+//! controls the process by lines on its standard input: `start JOB`, `phase` at the start of each phase, and
+//! `end`. The process answers `end` with all figures.
 
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ pub(super) const HASH_LOGIN: &str = "login with a hash";
 pub(super) const BARE_SYNC: &str = "bare write + fdatasync";
 pub(super) const BARE_ECHO: &str = "bare echo";
 
-/// The work that the bench gives to the neighbours' process.
+/// The work that the bench gives to the neighbours' process, as JSON in `start`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) addr: SocketAddr,
@@ -62,14 +62,15 @@ pub(super) struct Job {
     pub(super) patience: Duration,
 }
 
-/// Puts this thread, and the threads that it starts later, on one core.
+/// Binds this thread, and the threads that it starts later, to one core, so that they do not disturb the
+/// server.
 pub(super) fn pin(core: usize) -> anyhow::Result<()> {
     let mut cores = CpuSet::new();
     cores.set(core);
     sched_setaffinity(None, &cores).with_context(|| format!("core {core}"))
 }
 
-/// Answers the bench's requests until the bench closes its end of the pipe.
+/// Answers the bench's requests as the process of the neighbours, until the bench closes its end of the pipe.
 pub(crate) fn serve() -> anyhow::Result<()> {
     let mut running = None;
     for line in std::io::stdin().lock().lines() {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::latency::{histogram, quantile_us};
 
-/// The figures of all neighbours, by the neighbours' names.
+/// The figures of all neighbours by the neighbours' names, as their process returns them.
 pub(super) type Report = BTreeMap<String, ByPhase>;
 
 /// The phase of a run: before, during or after the attack.
@@ -53,7 +53,7 @@ impl Starts {
         }
     }
 
-    /// Returns whether the last phase, the one after the attack, has ended.
+    /// Returns whether the last phase, after the attack, has ended, so that the neighbours stop.
     pub(super) fn is_over(&self, now: u64) -> bool {
         self.0[3].load(Ordering::Relaxed) <= now
     }
@@ -142,8 +142,8 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Returns the microseconds by which the neighbour's p99.9 and its worst latency are above those of its
-    /// floor, the bare write or the bare echo.
+    /// Returns the microseconds by which the neighbour's p99.9 and its worst latency exceed those of its
+    /// floor, the bare write or the bare echo, because the floor is not the server's fault.
     pub(super) fn excess_us(&self, floor: &Self) -> (Option<f64>, Option<f64>) {
         let above = |own: Option<f64>, floor: Option<f64>| Some(own? - floor?);
         (

@@ -1,5 +1,5 @@
-//! The floors of the machine: latencies that no server can undercut. One is a bare write with `fdatasync`,
-//! the other a bare echo over TCP.
+//! Measures the floors of the machine, that is, latencies that no server can undercut: one is a bare write
+//! with `fdatasync`, the other a bare echo over TCP.
 //!
 //! The echo runs in the bench's own process, which may use all cores, like a server. The client of the echo
 //! is a [`Neighbour`](super::socket::Neighbour).
@@ -57,7 +57,7 @@ pub(super) fn syncs(
     Ok(recorder.figures())
 }
 
-/// Starts an echo over TCP, which serves one connection at a time for the life of this process.
+/// Starts the bare echo over TCP, which serves one connection at a time until this process ends.
 pub(super) fn echo() -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let addr = listener.local_addr()?;

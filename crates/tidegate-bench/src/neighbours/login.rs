@@ -1,4 +1,4 @@
-//! The logins of neighbours: each opens a new connection at a fixed pace and measures the time until the
+//! Measures the logins of neighbours: each login opens a new connection and measures the time until the
 //! server accepts the password. A login starts when it is due, even if earlier logins have not ended, so each
 //! login has a thread.
 
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use super::figures::{ByPhase, Recorder, Starts};
 use crate::wire::Wire;
 
-/// The greatest number of logins in progress at a time; further logins fail at once.
+/// The greatest number of logins in progress at a time, to bound the threads; further logins fail at once.
 const LOGINS_MAX: usize = 512;
-/// The longest sleep of the thread before it checks again whether the last phase is over.
+/// The longest sleep of the thread, before it checks again if the last phase is over.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
-/// The logins of one user, at a fixed pace.
+/// The logins of one user, which start at a fixed pace.
 pub(super) struct Logins {
     pub(super) addr: SocketAddr,
     pub(super) user: String,

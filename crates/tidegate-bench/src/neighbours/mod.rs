@@ -46,63 +46,69 @@ pub(crate) use strike::serve as serve_attackers;
 use system::Setting;
 use turn::Plan;
 
-/// The arguments of `tidegate-bench neighbours`.
+/// The arguments with which the user runs `tidegate-bench neighbours`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct NeighboursArgs {
     /// Attack the nats-server in bench/peers/go-nats, too, with its default settings: it acknowledges a
     /// message before it syncs the message.
     #[arg(long)]
     peers: bool,
-    /// Attack also a nats-server that syncs before each acknowledgement. Needs --peers.
+    /// Attack also a nats-server that syncs before each acknowledgement, as our server does. Needs --peers.
     #[arg(long, requires = "peers")]
     always: bool,
-    /// Print one JSON document instead of tables.
+    /// Print one JSON document, for other programs, instead of tables.
     #[arg(long)]
     json: bool,
-    /// Run only the attacks with this text in their name.
+    /// Run only the attacks with this text in their name, to save time.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Print the names and descriptions of the attacks instead of running them.
+    /// Print the names and descriptions of the attacks instead of running them, to choose some for --only.
     #[arg(long)]
     list: bool,
     /// Multiply the amounts of every attack, such as connections or messages, by this factor. 0.01 proves
     /// only that the bench works.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
     scale: f64,
-    /// Store this many messages in the stream that the attack `stream-deleted` deletes. Default: a million,
-    /// times --scale.
+    /// Store this many messages in the stream that the attack `stream-deleted` deletes, to measure a longer
+    /// deletion. Default: a million, times --scale.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=100_000_000))]
     messages: Option<u64>,
-    /// Let an attack take at most this many seconds. Then the bench ends the attack.
+    /// Let an attack take at most this many seconds, so that a stuck attack does not hold up the bench. Then
+    /// the bench ends the attack.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     attack_max: f64,
-    /// Let the preparation of an attack take at most this many seconds. Then the attack fails.
+    /// Let the preparation of an attack take at most this many seconds. Then the bench reports that the
+    /// attack failed.
     #[arg(long, value_name = "SECONDS", default_value_t = 180.0, value_parser = seconds)]
     prepare_max: f64,
-    /// Measure the neighbours, which are the well-behaved clients, for this many seconds before an attack.
+    /// Measure the neighbours, which are the well-behaved clients, for this many seconds before an attack, to
+    /// compare their latencies during and after it.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     before: f64,
     /// Measure the neighbours for at least this many seconds from the beginning of an attack, also if the
     /// attack is shorter.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     window: f64,
-    /// Measure the neighbours for this many seconds after an attack. Then the bench reads the server's memory
-    /// for the last time.
+    /// Measure the neighbours for this many seconds after an attack, to see if the server recovers. Then the
+    /// bench reads the server's memory for the last time.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     after: f64,
-    /// Give one of the server's users a password hash of this bcrypt cost. Each step doubles the time that
-    /// the server needs for a login of that user.
+    /// Give one of the server's users a password hash of this bcrypt cost, to make the attack
+    /// `wrong-passwords` harder or easier. Each step doubles the time that the server needs for a login of
+    /// that user.
     #[arg(long, value_name = "COST", default_value_t = 11, value_parser = value_parser!(u32).range(4..=16))]
     bcrypt_cost: u32,
-    /// Run the attackers and the neighbours on this processor core, counted from 0. Default: the last core.
+    /// Run the attackers and the neighbours on this processor core, counted from 0, so that they leave the
+    /// other cores to the server. Default: the last core.
     #[arg(long, value_name = "N")]
     core: Option<usize>,
-    /// Let the attackers connect from the same address as the neighbours, instead of from 127.0.0.2.
+    /// Let the attackers connect from the same address as the neighbours (the well-behaved clients), instead
+    /// of from 127.0.0.2. This shows the harm if the server cannot tell them by address.
     #[arg(long)]
     same_address: bool,
 }
 
-/// The number of times that the bench measures one check of a password hash; the shortest time counts.
+/// The number of times that the bench measures one check of a password hash. The shortest time is the result.
 const HASHES: u32 = 5;
 
 /// Runs the attacks. The exit code is 1 if the bench could not carry out an attack on our server.
@@ -219,7 +225,7 @@ fn plan(
     })
 }
 
-/// Prints the facts about the machine on which the figures depend.
+/// Prints the facts about the machine for the user, because the figures depend on them.
 fn announce(document: &Document, directory: &Directory, plan: &Plan) -> anyhow::Result<()> {
     let (machine, commit) = (document.machine.clone(), document.commit.clone());
     let host = Host::measure(machine.clone(), commit, directory.path())?;

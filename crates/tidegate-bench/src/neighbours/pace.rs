@@ -1,13 +1,13 @@
-//! The pace of a neighbour: its operations are due at fixed times, even if earlier operations have no answer,
-//! and the latency of an operation counts from its due time. Pure.
+//! Keeps the pace of a neighbour: its operations are due at fixed times, even if earlier operations have no
+//! answer, and the latency of an operation counts from its due time. Pure.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::figures::{ByPhase, Recorder, Starts};
 
-/// The greatest number of operations of a neighbour without an answer: several times as many as are due in a
-/// minute.
+/// The greatest number of operations of a neighbour without an answer, to bound the memory. It is several
+/// times the number of operations that are due in a minute.
 const FLIGHT_MAX: usize = 1 << 16;
 
 /// The operations of one neighbour, in the order of the fixed times at which they are due.
@@ -80,7 +80,7 @@ impl Pace {
         }
     }
 
-    /// Returns whether the last phase of the attack is over.
+    /// Returns whether the last phase of the run is over, so that no further operation is due.
     pub(super) fn is_over(&self, now: u64) -> bool {
         self.starts.is_over(now)
     }

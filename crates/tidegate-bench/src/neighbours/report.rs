@@ -1,4 +1,4 @@
-//! The rows and the tables of the results of the bench `neighbours`. Pure.
+//! Formats the results of the bench `neighbours` as rows and as tables. Pure.
 
 use serde_json::{Value, json};
 use tidegate_cli::report::{Row, Table, number};
@@ -42,7 +42,7 @@ impl Contestant {
         }
     }
 
-    /// Returns the single row for an attack that could not run, with the reason.
+    /// Returns the single row for an attack that the bench could not run, with the reason.
     pub(super) fn failed(&self, attack: &Attack, why: &str) -> Vec<Row> {
         let mut row = self.row(attack, SERVER);
         row.extra.insert("note".into(), json!(why));
@@ -131,7 +131,8 @@ fn put_latencies(row: &mut Row, all: &ByPhase, floor: Option<&ByPhase>) {
     put("note".into(), json!(said));
 }
 
-/// Formats the rows of one attack as tables: first the latencies in milliseconds, then the servers' figures.
+/// Formats the rows of one attack as tables for the user: first the latencies in milliseconds, then the
+/// servers' figures.
 pub(super) fn table(attack: &Attack, rows: &[Row]) -> String {
     let ms = |value: Option<f64>| value.map(|us| number(us / 1e3)).unwrap_or_default();
     let plain = |value: Option<f64>| value.map(number).unwrap_or_default();

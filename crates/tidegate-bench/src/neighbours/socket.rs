@@ -18,9 +18,9 @@ pub(super) const BYTES: usize = 1024;
 /// The length in bytes of each message that a neighbour sends to itself, and of each message of the bare
 /// echo.
 pub(super) const ECHO_BYTES: usize = 16;
-/// The pause of a neighbour before it tries again to connect.
+/// The pause of a neighbour before it tries again to connect, so that it does not add to the attack.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest sleep of the neighbour's thread, in nanoseconds.
+/// The longest sleep of the neighbour's thread in nanoseconds, so that it notices the end of the phases.
 const SLEEP_MAX_NS: u64 = 50_000_000;
 
 /// The operation that a neighbour repeats.
@@ -37,7 +37,8 @@ pub(super) enum Talk {
 }
 
 impl Talk {
-    /// Returns the bytes with which the neighbour begins its connection of this number.
+    /// Returns the bytes that the neighbour sends first on its connection of this number, to log in and
+    /// subscribe.
     fn opening(&self, (user, password): (&str, &str), connection: u64) -> String {
         match self {
             Self::Bare => String::new(),
@@ -59,7 +60,7 @@ impl Talk {
         format!("_INBOX.neighbour{}.{kind}{connection}", std::process::id())
     }
 
-    /// Appends the bytes of the operation with this number to `out`.
+    /// Appends the bytes of operation `number` to `out`, which the neighbour then sends.
     fn encode(&self, number: u64, connection: u64, out: &mut Vec<u8>) {
         let inbox = || self.inbox(connection);
         match self {
@@ -81,7 +82,7 @@ impl Talk {
     }
 }
 
-/// One neighbour: a client that repeats its operation on one connection, at a fixed pace.
+/// One neighbour: a well-behaved client that repeats its operation on one connection, at a fixed pace.
 pub(super) struct Neighbour<'a> {
     pub(super) talk: Talk,
     pub(super) addr: SocketAddr,
@@ -89,11 +90,12 @@ pub(super) struct Neighbour<'a> {
     pub(super) pace: Pace,
     /// The start of the clients' clock, from which all times count.
     pub(super) clock: Instant,
-    /// The time for which the neighbour waits for answers after the end of the phases, and for a connection.
+    /// The time for which the neighbour waits for answers after the end of the phases, and for a new
+    /// connection.
     pub(super) patience: Duration,
 }
 
-/// One connection of a neighbour to the server.
+/// One connection of a neighbour to the server, with the bytes that it has not yet sent or parsed.
 struct Connection {
     stream: TcpStream,
     number: u64,
@@ -104,7 +106,7 @@ struct Connection {
 }
 
 impl Neighbour<'_> {
-    /// Runs the neighbour until the last phase is over and it has all answers, or until its patience ends.
+    /// Runs the neighbour until the last phase is over and all answers have come, or until its patience ends.
     pub(super) fn run(mut self) -> ByPhase {
         let (mut number, mut lost) = (0, None::<String>);
         loop {
@@ -189,7 +191,7 @@ impl Neighbour<'_> {
         }
     }
 
-    /// Records the answers that the read bytes contain.
+    /// Parses the bytes read so far, and records the answers in them.
     fn take(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
         let (now, mut at) = (self.now(), 0);
         if matches!(self.talk, Talk::Bare) {
@@ -242,7 +244,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for bytes to read, or for room to write. Returns whether the connection has bytes to read.
+    /// Waits until the connection has bytes to read or room to write, at most for `time`. Returns whether it
+    /// has bytes to read.
     fn wait(&self, time: Duration) -> anyhow::Result<bool> {
         let mut flags = PollFlags::IN;
         if !self.out.is_empty() {

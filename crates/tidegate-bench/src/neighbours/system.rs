@@ -1,5 +1,5 @@
-//! The servers that the bench `neighbours` attacks: ours and nats-server. Each has two users and keeps
-//! streams in files; some attacks need TLS beside plain text, or three nodes.
+//! Starts the servers that the bench `neighbours` attacks: ours and nats-server. Each server has two users
+//! and keeps streams in files. For some attacks it has TLS beside plain text, or three nodes.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -18,15 +18,15 @@ use crate::wire::Wire;
 
 /// The name of the neighbours' stream.
 pub(super) const STREAM: &str = "NEIGHBOURS";
-/// The longest time that the nodes may take to form a cluster.
+/// The longest time that the nodes may take to form a cluster, before the bench gives up.
 const FORM_MAX: Duration = Duration::from_secs(30);
 /// The time after which the bench repeats a request, because a forming cluster may lose an answer.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
-/// The name and password of a user.
+/// The name and password with which a client logs in.
 pub(super) type Login = (String, String);
 
-/// The users and programs of all servers of a run.
+/// The users and programs that all servers of a run share.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     /// The login of a user with a plain password.
@@ -38,7 +38,7 @@ pub(super) struct Setting {
 }
 
 impl Setting {
-    /// Returns the text of a configuration file that both our server and nats-server read.
+    /// Returns the text of the configuration file for a node, which both our server and nats-server read.
     fn config(&self, system: System, data: &Path, certificate: Option<&Certificate>) -> String {
         let ((plain, password), (hashed, _), hash) = (&self.plain, &self.hashed, &self.hash);
         let mut text = format!(
@@ -63,7 +63,7 @@ impl Setting {
     }
 }
 
-/// The paths of a certificate file and its key file.
+/// The paths of a certificate file and its key file, for attacks on TLS.
 #[derive(Clone, Debug)]
 pub(super) struct Certificate {
     cert: PathBuf,
@@ -189,7 +189,7 @@ impl Nodes {
         Wire::open(self.nodes[node].addr(), None, login, ATTEMPT)
     }
 
-    /// Returns two addresses of the node that leads the neighbours' stream: for clients and for the monitor.
+    /// Returns two addresses of the node that leads the neighbours' stream, for clients and for the monitor.
     pub(super) fn leader(&self, setting: &Setting) -> anyhow::Result<(SocketAddr, SocketAddr)> {
         let until = Instant::now() + ATTEMPT;
         let at = if self.nodes.len() == 1 {
@@ -210,7 +210,8 @@ impl Nodes {
         self.nodes.iter().map(|node| node.cpu_s().ok()).sum()
     }
 
-    /// Returns how many times nodes have become the leader of a group of streams, by the nodes' logs.
+    /// Returns how many times nodes have become the leader of a group of streams, according to the nodes'
+    /// logs.
     pub(super) fn leads(&self) -> usize {
         let mark = match self.system {
             System::Ours => "this node leads the streams",

@@ -1,5 +1,5 @@
-//! One turn of the bench `neighbours`, which is one attack on one server: starts the server, the attackers
-//! and the neighbours, goes through the phases, and reads the server's memory and processor time.
+//! Runs one turn of the bench `neighbours`, which is one attack on one server: starts the server, the
+//! attackers and the neighbours, goes through the phases, and reads the server's memory and processor time.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -19,16 +19,17 @@ use super::system::{Certificate, Nodes, STREAM, Setting};
 use crate::peers::Peers;
 use crate::systems::System;
 
-/// The longest time that a neighbour's operation may take.
+/// The longest time that a neighbour's operation may take, before it counts as failed.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The time for which the neighbours run before the measurement begins.
+/// The time for which the neighbours run before the measurement begins, so that all connections are ready.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// The time from the start of the attack's phase to the attack, so that the attack affects no operation that
 /// was due in the phase before.
 const LEAD: Duration = Duration::from_millis(100);
-/// The pause between two readings of the server's memory.
+/// The pause between two readings of the server's memory, to find its peak.
 const LOOK: Duration = Duration::from_millis(20);
-/// The address from which the attackers connect, unless `--same-address` gives them the neighbours' address.
+/// The address from which the attackers connect, so that the server can tell them from the neighbours, unless
+/// `--same-address` is set.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 /// The settings of all turns of a run. A turn is one attack on one server.
@@ -54,7 +55,7 @@ pub(super) struct Plan {
     pub(super) rss_max_mb: f64,
 }
 
-/// The figures of one attack on one server.
+/// The figures of one attack on one server, for the report.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) report: Report,
@@ -75,7 +76,7 @@ pub(super) struct Outcome {
 }
 
 impl Plan {
-    /// Runs the attack on a fresh server.
+    /// Runs the attack on a fresh server, and measures the neighbours meanwhile.
     ///
     /// # Errors
     ///
@@ -274,7 +275,7 @@ fn rss_mb(nodes: &Nodes) -> Option<f64> {
     nodes.nodes.iter().map(|node| node.rss_mb()).sum()
 }
 
-/// Sleeps for this time, and fails at Ctrl-C.
+/// Sleeps for this time, and returns an error at Ctrl-C.
 fn pause(time: Duration) -> anyhow::Result<()> {
     let until = Instant::now() + time;
     while Instant::now() < until {
@@ -288,7 +289,7 @@ fn pause(time: Duration) -> anyhow::Result<()> {
 }
 
 impl Outcome {
-    /// Returns all notes of the turn in one line.
+    /// Returns all notes of the turn in one line for the table.
     pub(super) fn note(&self) -> Option<String> {
         (!self.notes.is_empty()).then(|| self.notes.join("; "))
     }

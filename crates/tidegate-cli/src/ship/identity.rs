@@ -10,7 +10,7 @@ use tidegate_link::SessionId;
 use crate::{Usage, tls_files};
 
 /// The first two bytes of the id of a session with a name, which a sender can continue. A receiver with too
-/// many sessions may forget only a session whose id is random.
+/// many sessions may forget only a session with a random id.
 const NAMED: [u8; 2] = *b"aN";
 
 /// Returns the id of the session with this name. A name gives the same id on every machine, so that any

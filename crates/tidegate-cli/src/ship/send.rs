@@ -293,7 +293,7 @@ fn builder(
         .frame_max(frame_max(args.records.max_record))
         .reconnect(reconnect)
         // The client lets a connected receiver take any time to ack, because the receiver's output may be a
-        // pipe whose reader pauses.
+        // pipe with a reader that pauses.
         .stalled_after(Duration::ZERO)
         .on_doubt(|doubt| {
             crate::face::complain(format_args!("tidegate: the receiver forgot this session: records {} to {} are sent again and may be there twice",

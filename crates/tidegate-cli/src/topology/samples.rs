@@ -70,7 +70,7 @@ impl Samples {
     }
 }
 
-/// Gives tickets to the lines whose latency the topology measures.
+/// Gives tickets to the lines of which the topology measures the latency.
 pub(crate) struct Sampler<'a> {
     samples: &'a Samples,
     every: u32,

@@ -174,7 +174,7 @@ impl Flush for Outputs {
     }
 }
 
-/// A counter: counts the words whose hash chooses it.
+/// A counter: counts the words that the hash assigns to this counter.
 pub(super) struct Counter<'a> {
     pub(super) input: Consumer<Word>,
     pub(super) clock: Clock,

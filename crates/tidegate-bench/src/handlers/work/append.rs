@@ -1,6 +1,6 @@
-//! A handler that appends items to a file, with one write and one `fdatasync` a batch. The handler first
-//! encodes each record, which takes as long as a light compression: with a bare copy the callers, and not the
-//! handler, would be the bottleneck.
+//! A handler that appends items to a file, with one write and one `fdatasync` for each batch. First the
+//! handler encodes each record, which takes as long as a light compression. With a bare copy the callers
+//! would be the bottleneck, and not the handler.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -22,7 +22,7 @@ pub(super) struct Append {
 
 struct Open {
     file: File,
-    /// The encoded bytes of a batch. The handler keeps the buffer for the next batch.
+    /// The encoded bytes of a batch. The handler keeps the buffer for the next batch, to save allocations.
     bytes: Vec<u8>,
 }
 

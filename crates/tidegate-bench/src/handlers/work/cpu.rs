@@ -1,5 +1,5 @@
-//! Two handlers of pure computation: one pads its batches to certain sizes, the other writes each key of a
-//! batch once.
+//! Two handlers of pure computation, which show cost curves without a disk: one handler pads its batches to
+//! certain sizes, the other writes each key of a batch once.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -10,8 +10,8 @@ use crate::rounds::Failure;
 
 /// The number of rounds of [`grind`] for a batch, which take about 200 us.
 const BATCH_ROUNDS: u64 = 100_000;
-/// The number of rounds of [`grind`] for an item of a padded batch, which take about 20 us. The callers
-/// themselves cost a few microseconds an item.
+/// The number of rounds of [`grind`] for an item of a padded batch, which take about 20 us, more than the few
+/// microseconds that an item costs its caller.
 const ITEM_ROUNDS: u64 = 10_000;
 /// The number of rounds of [`grind`] for each distinct key of a batch. In large batches most items repeat a
 /// key, so an item costs less there.
@@ -59,7 +59,7 @@ pub(super) struct Upsert {
 
 #[derive(Default)]
 struct Table {
-    /// The id that the handler wrote last for each key, and the number computed from this id.
+    /// For each key, the id that the handler wrote last, and the number computed from this id.
     rows: HashMap<u32, (u64, u64)>,
     items: u64,
     /// For each key in the present batch, the id of the last item with this key.
@@ -100,7 +100,8 @@ pub(super) fn encode(id: u64) -> u64 {
     grind(id, ITEM_ROUNDS)
 }
 
-/// Computes for a time in proportion to `rounds`: each round needs the result of the previous round.
+/// Computes for a time in proportion to `rounds`. Each round needs the result of the previous round, so that
+/// the processor cannot run them in parallel.
 fn grind(seed: u64, rounds: u64) -> u64 {
     let mut state = black_box(seed | 1);
     for _ in 0..rounds {

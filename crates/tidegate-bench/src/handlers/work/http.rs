@@ -1,6 +1,6 @@
-//! A handler that sends each batch in one request to a bulk endpoint over HTTP/1.1 on loopback: a request
-//! takes 3 ms and 0.1 ms an item. The server handles at most four requests at once, and further requests
-//! wait. The client keeps its connections.
+//! A handler that sends each batch in one request to a bulk endpoint over HTTP/1.1 on loopback. A request
+//! takes 3 ms and 0.1 ms for each item. The server handles at most four requests at once, so further requests
+//! wait. The client keeps its connections open.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,13 +29,13 @@ const REQUEST: Duration = Duration::from_millis(3);
 const ITEM: Duration = Duration::from_micros(100);
 const ITEM_BYTES: usize = 8;
 
-/// The bulk endpoint's server, and the client's idle connections to it.
+/// The server of the bulk endpoint, and the client's idle connections to the server.
 pub(super) struct Endpoint {
     addr: SocketAddr,
     /// The number of items that the server has accepted since the handler last emptied the count.
     stored: Arc<AtomicU64>,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
-    /// The sender that keeps the server alive: the server ends when the endpoint drops the sender.
+    /// The sender that keeps the server running: the server ends once the endpoint drops this sender.
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -148,7 +148,7 @@ impl Drop for Endpoint {
     }
 }
 
-/// Answers requests until the caller drops the future.
+/// Answers requests with the delays of the endpoint, until the caller drops the future.
 async fn serve(listener: std::net::TcpListener, stored: Arc<AtomicU64>) -> std::io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let slots = Arc::new(Semaphore::new(SLOTS));

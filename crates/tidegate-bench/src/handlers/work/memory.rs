@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{AsyncWork, Item, Pending};
 
-/// The handler that only counts the items of its batches.
+/// The handler that only counts the items of its batches, and so costs almost nothing.
 #[derive(Default)]
 pub(super) struct Memory {
     items: AtomicU64,

@@ -30,12 +30,13 @@ use crate::rounds::Failure;
 pub(super) struct Item {
     /// The item's id. The ids of a run start at 0, and each occurs once.
     pub(super) id: u64,
-    /// The item's key, drawn by Zipf's law.
+    /// The item's key, drawn by Zipf's law, by which the upserting handler finds duplicates.
     pub(super) key: u32,
 }
 
 impl Item {
-    /// Returns the answer to this item, which differs from the answers to all other items.
+    /// Returns the answer to this item, which differs from the answers to all other items, so that a confused
+    /// answer shows.
     pub(super) const fn answer(self) -> u64 {
         let mixed = (self.id ^ 0x5851_F42D_4C95_7F2D).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         mixed ^ (mixed >> 29)
@@ -47,21 +48,21 @@ pub(super) type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>>
 
 /// A handler that awaits. It may handle several batches at once.
 pub(super) trait AsyncWork: Send + Sync {
-    /// Empties the handler's store before a run.
+    /// Empties the handler's store before a run, so that the run's count begins at 0.
     fn empty(&self) -> Pending<'_, ()>;
     /// Handles a batch of items, which is never empty.
     fn handle<'a>(&'a self, items: &'a [Item]) -> Pending<'a, ()>;
-    /// Returns the number of items in the handler's store.
+    /// Returns the number of items in the handler's store, to check that no item is missing.
     fn stored(&self) -> Pending<'_, u64>;
 }
 
 /// A handler that blocks its thread, one batch at a time.
 pub(super) trait BlockingWork: Send + Sync {
-    /// Empties the handler's store before a run.
+    /// Empties the handler's store before a run, so that the run's count begins at 0.
     fn empty(&self) -> Result<(), Failure>;
     /// Handles a batch of items, which is never empty.
     fn handle(&self, items: &[Item]) -> Result<(), Failure>;
-    /// Returns the number of items in the handler's store.
+    /// Returns the number of items in the handler's store, to check that no item is missing.
     fn stored(&self) -> Result<u64, Failure>;
 }
 
@@ -88,7 +89,7 @@ impl Work {
         Ok(())
     }
 
-    /// Starts the handler, with its files below `directory`.
+    /// Starts the handler of a cell, with its files below `directory`.
     ///
     /// # Errors
     ///
@@ -138,8 +139,8 @@ pub(super) struct Checked {
     failed: OnceLock<Failure>,
 }
 
-/// The number of items of a run and the sum of their answers, as one side counted them: the callers or the
-/// handler.
+/// The number of items of a run and the sum of their answers, as the callers or the handler counted them. The
+/// bench compares both counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) items: u64,
@@ -159,7 +160,7 @@ impl Checked {
         }
     }
 
-    /// Returns whether the handler blocks its thread.
+    /// Returns whether the handler blocks its thread, so that it must not run on the runtime's threads.
     pub(super) const fn blocks(&self) -> bool {
         matches!(self.work, Work::Blocking(_))
     }
@@ -199,7 +200,7 @@ impl Checked {
         self.cancelled.store(true, Relaxed);
     }
 
-    /// Returns the count of the items that the handler has handled so far.
+    /// Returns the count of the items that the handler has handled so far, to compare it with the callers'.
     pub(super) fn tally(&self) -> Tally {
         Tally {
             items: self.items.load(Relaxed),

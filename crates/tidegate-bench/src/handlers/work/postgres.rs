@@ -1,6 +1,6 @@
-//! A handler that inserts batches into PostgreSQL. The server and its cluster on loopback belong to the
-//! bench, which starts them, and removes them at its end. A batch is one INSERT of many rows; the server
-//! commits and syncs it before it answers.
+//! A handler that inserts batches into PostgreSQL. The bench starts a server with its own cluster on
+//! loopback, and removes both at its end. A batch is one INSERT of many rows. The server commits and syncs
+//! the batch before it answers.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
@@ -19,7 +19,8 @@ use super::{AsyncWork, Item, Pending};
 use crate::rounds::Failure;
 use tidegate_cli::Usage;
 
-/// The longest time that the PostgreSQL server may take to start, and the longest that it may take to end.
+/// The longest time that the PostgreSQL server may take to start or to end, before the bench reports a
+/// failure.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The shell script that runs the PostgreSQL server. It ends the server and removes the cluster when the
 /// bench's end of the pipe closes, even if a signal killed the bench.
@@ -157,7 +158,7 @@ impl AsyncWork for Postgres {
     }
 }
 
-/// Formats an error of PostgreSQL with the server's message.
+/// Formats an error of PostgreSQL with the server's message, which names the cause.
 fn said(error: tokio_postgres::Error) -> Failure {
     match error.as_db_error() {
         Some(words) => format!("PostgreSQL: {}", words.message()),
@@ -165,7 +166,7 @@ fn said(error: tokio_postgres::Error) -> Failure {
     }
 }
 
-/// The process of the PostgreSQL server, its directory and its port.
+/// The process of the PostgreSQL server, with its directory and its port.
 struct Server {
     guard: Child,
     directory: PathBuf,
@@ -252,7 +253,7 @@ impl Server {
         config
     }
 
-    /// Returns the last line of the PostgreSQL server's log, after a colon.
+    /// Returns the last line of the PostgreSQL server's log after a colon, for an error message.
     fn said(&self) -> String {
         let log = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
         log.lines()

@@ -1,6 +1,6 @@
-//! The attack by TLS hellos: clients without credentials all send the first message of a TLS handshake at
-//! once, and never finish the handshake. The servers of this bench accept TLS and plain text on the same
-//! port.
+//! The attack by TLS hellos: many clients without credentials send the first message of a TLS handshake at
+//! the same moment, and never finish the handshake. The servers of this bench accept TLS and plain text on
+//! the same port.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::wire::dial;
 /// The longest time for which the attack waits for the greetings on all connections, before it sends all
 /// hellos together.
 const GREETINGS: Duration = Duration::from_secs(1);
-/// The pause between two checks of all connections.
+/// The pause between two checks of all connections, so that the attackers leave the core to the neighbours.
 const LOOK: Duration = Duration::from_millis(2);
 
 pub(super) fn prepare(job: Job) -> Strike {
@@ -30,7 +30,8 @@ struct Client {
 }
 
 impl Client {
-    /// Reads the bytes that have come, and records whether the server has greeted, answered or closed.
+    /// Reads the bytes that have arrived, and records if the server has greeted, answered or closed the
+    /// connection.
     fn look(&mut self) {
         let mut part = [0; 4096];
         if self.closed {

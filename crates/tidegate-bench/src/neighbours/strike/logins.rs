@@ -1,5 +1,5 @@
 //! The attack by logins: several connections log in again and again with a wrong password, as a user with a
-//! password hash.
+//! password hash, so that the server computes hashes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

@@ -24,7 +24,7 @@ use super::attack::{Attack, Deed, LASTS, scaled};
 use super::clients::pin;
 use crate::wire::Wire;
 
-/// The work that the bench gives to the attackers' process.
+/// The work that the bench gives to the attackers' process, as JSON in `prepare`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) attack: String,
@@ -56,7 +56,7 @@ impl Job {
         Wire::open(self.addr, self.source, login, self.strike_max)
     }
 
-    /// Returns the duration of an attack that would otherwise go on without end.
+    /// Returns the duration of an attack that would otherwise continue without end.
     fn lasts(&self) -> Duration {
         LASTS
             .mul_f64(self.scale)
@@ -86,10 +86,10 @@ impl Deeds {
     }
 }
 
-/// A prepared attack. A call runs the attack, which ends no later than the given time.
+/// A prepared attack. A call runs the attack, which ends at the given time at the latest.
 type Strike = Box<dyn FnOnce(Instant) -> anyhow::Result<Deeds>>;
 
-/// Answers the bench's requests until the bench closes its end of the pipe.
+/// Answers the bench's requests as the process of the attackers, until the bench closes its end of the pipe.
 pub(crate) fn serve() -> anyhow::Result<()> {
     let mut prepared = None;
     for line in std::io::stdin().lock().lines() {
@@ -142,15 +142,16 @@ fn prepare(job: Job) -> anyhow::Result<Strike> {
     }
 }
 
-/// Raises the limit of open files of this process as far as the system allows.
+/// Raises the limit of open files of this process as far as the system allows, for attacks with many
+/// connections.
 fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
     let all = Rlimit {
         current: limit.maximum,
         ..limit
     };
-    // If the system refuses, an attack that needs more files reports how many connections it opened, so the
-    // failure needs no handling.
+    // If the system refuses, an attack with many connections reports how many connections it opened, so this
+    // function ignores the failure.
     let _ = setrlimit(Resource::Nofile, all);
 }
 

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::{Deeds, Job, Strike, millis, subscriptions as many};
 use crate::wire::{Wire, dial};
 
-/// The greatest number of bytes of an answer that the attacker reads.
+/// The greatest number of bytes of an answer that the attacker reads, to bound its memory.
 const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
-/// Prepares the attack that lists connections: opens the connections.
+/// Prepares the attack that lists connections: opens the connections that the list will have.
 pub(super) fn connections(job: Job, until: Instant) -> anyhow::Result<Strike> {
     let mut wires: Vec<Wire> = Vec::new();
     let mut failure = None;
@@ -42,7 +42,7 @@ pub(super) fn connections(job: Job, until: Instant) -> anyhow::Result<Strike> {
     }))
 }
 
-/// Prepares the attack that lists subscriptions: makes the subscriptions.
+/// Prepares the attack that lists subscriptions: makes the subscriptions that the list will have.
 pub(super) fn subscriptions(job: Job, until: Instant) -> anyhow::Result<Strike> {
     let mut wire = job.wire()?;
     many::subscribe(&mut wire, job.amount, until)?;
@@ -53,7 +53,7 @@ pub(super) fn subscriptions(job: Job, until: Instant) -> anyhow::Result<Strike> 
     }))
 }
 
-/// Prepares the attack that lists streams: makes the streams, each with one consumer.
+/// Prepares the attack that lists streams: makes the streams that the list will have, each with one consumer.
 pub(super) fn streams(job: Job, until: Instant) -> anyhow::Result<Strike> {
     let mut wire = job.wire()?;
     for n in 0..job.amount {

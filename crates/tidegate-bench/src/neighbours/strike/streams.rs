@@ -10,8 +10,8 @@ use super::{Deeds, Job, Strike, millis};
 use crate::wire::{Op, Wire};
 
 const STREAM: &str = "ATTACK";
-/// The number of messages of which the attacker asks for the acknowledgement of one. It stops publishing
-/// while [`ACKS_MAX`] acknowledgements are missing, so that only a few thousand messages wait in the server.
+/// The number of messages after which the attacker asks for an acknowledgement. It stops publishing while
+/// [`ACKS_MAX`] acknowledgements are missing, so that only a few thousand messages wait in the server.
 const ACK_EVERY: u64 = 500;
 const ACKS_MAX: u64 = 8;
 /// The number of messages that the attacker asks for in one pull.
@@ -58,7 +58,7 @@ pub(super) fn prepare(job: &Job, deed: Deed, until: Instant) -> anyhow::Result<S
     }))
 }
 
-/// Returns the subject of a request about the attacked stream.
+/// Returns the subject of an API request about the attacked stream.
 fn ask(verb: &str) -> String {
     format!("{verb}.{STREAM}")
 }
@@ -70,7 +70,8 @@ fn config() -> Value {
     })
 }
 
-/// Publishes messages to the stream. If `distinct` is true, each has a subject of its own.
+/// Publishes the messages of the preparation to the stream. If `distinct` is true, each message has its own
+/// subject.
 fn fill(wire: &mut Wire, messages: u64, distinct: bool, until: Instant) -> anyhow::Result<()> {
     let inbox = format!("_INBOX.fill{}", std::process::id());
     wire.write(format!("SUB {inbox} 7\r\n").as_bytes())?;
@@ -103,7 +104,7 @@ fn fill(wire: &mut Wire, messages: u64, distinct: bool, until: Instant) -> anyho
     Ok(())
 }
 
-/// Reads one operation of the server. Returns whether the operation is an acknowledgement.
+/// Reads one operation of the server. Returns true if the operation is an acknowledgement.
 fn acknowledged(wire: &mut Wire, inbox: &str, until: Instant) -> anyhow::Result<bool> {
     wire.next(until, |op| {
         let Op::Message {
@@ -121,13 +122,13 @@ fn acknowledged(wire: &mut Wire, inbox: &str, until: Instant) -> anyhow::Result<
     })
 }
 
-/// Returns the number of messages in the attacked stream.
+/// Returns the number of messages in the attacked stream, to check the progress of the server.
 fn stored(wire: &mut Wire, until: Instant) -> anyhow::Result<u64> {
     let info = wire.api(&ask("STREAM.INFO"), &json!({}), until)?;
     Ok(info["state"]["messages"].as_u64().unwrap_or(0))
 }
 
-/// Makes a consumer and receives all messages without acknowledging any, so that all are pending.
+/// Makes a consumer and receives all messages without an acknowledgement, so that all messages are pending.
 fn hold_pending(wire: &mut Wire, messages: u64, until: Instant) -> anyhow::Result<()> {
     let config = json!({"stream_name": STREAM, "config": {
         "durable_name": "C", "ack_policy": "explicit", "max_ack_pending": -1,
@@ -160,7 +161,7 @@ fn hold_pending(wire: &mut Wire, messages: u64, until: Instant) -> anyhow::Resul
     wire.write(b"UNSUB 8\r\n")
 }
 
-/// Asks for all pages of the stream's subjects, again and again.
+/// Asks for all pages of the stream's subjects again and again, which keeps the server busy.
 fn pages(wire: &mut Wire, subjects: u64, lasts: Duration, until: Instant) -> anyhow::Result<Deeds> {
     let (start, mut asked, mut offset) = (Instant::now(), 0, 0);
     while start.elapsed() < lasts || asked == 0 {
@@ -185,7 +186,8 @@ fn purge(wire: &mut Wire, body: &Value, until: Instant) -> anyhow::Result<Deeds>
     Ok(Deeds::default().put("purged", purged as f64))
 }
 
-/// Changes the stream's configuration, and waits until the stream has no more than `left` messages.
+/// Changes the stream's configuration, and waits until the stream has at most `left` messages. Returns the
+/// time.
 fn shrink(wire: &mut Wire, change: &Value, left: u64, until: Instant) -> anyhow::Result<Deeds> {
     let mut config = config();
     for (key, value) in change.as_object().into_iter().flatten() {
@@ -205,7 +207,8 @@ fn shrink(wire: &mut Wire, change: &Value, left: u64, until: Instant) -> anyhow:
     }
 }
 
-/// Makes one consumer after the other; each begins at the last message of each subject.
+/// Makes one consumer after the other. Each consumer begins at the last message of each subject, for which
+/// the server must list the subjects.
 fn make_consumers(wire: &mut Wire, lasts: Duration, until: Instant) -> anyhow::Result<Deeds> {
     let (start, mut made) = (Instant::now(), 0);
     while start.elapsed() < lasts || made == 0 {

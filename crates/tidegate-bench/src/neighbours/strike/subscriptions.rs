@@ -1,4 +1,4 @@
-//! Attacks by a client with very many subscriptions.
+//! Attacks by a client with very many subscriptions, which the server must store and remove.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::wire::Wire;
 /// The number of bytes of subscriptions that the attacker gathers before it writes them to the server.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Makes `subscriptions` subscriptions, every second one of them with a wildcard.
+/// Makes `subscriptions` subscriptions, every second with a wildcard, because servers index both kinds apart.
 pub(super) fn subscribe(wire: &mut Wire, subscriptions: u64, until: Instant) -> anyhow::Result<()> {
     let lines = (1..=subscriptions).map(|n| match n % 2 {
         0 => format!("SUB many.{n}.x {n}\r\n"),

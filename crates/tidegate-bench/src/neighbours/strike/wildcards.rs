@@ -56,8 +56,7 @@ fn still_there(http: SocketAddr, until: Instant) -> anyhow::Result<Option<u64>> 
     }
 }
 
-/// Returns the subject pattern for this number: the token at place i is a wildcard if bit i of the number is
-/// set.
+/// Returns the subject pattern of this number: token i is a wildcard if bit i of the number is set.
 fn pattern(number: u32) -> String {
     let token = |bit| if number >> bit & 1 == 1 { "*" } else { "a" };
     let tokens: Vec<_> = (0..TOKENS).map(token).collect();
@@ -90,7 +89,7 @@ fn strike(
     let message = format!("PUB {} 2\r\nxx\r\n", pattern(0));
     let start = Instant::now();
     let sent = publisher.write(message.repeat(messages as usize).as_bytes());
-    // The reader counts lines, of which each delivery has two. The few other lines of the protocol do not
+    // The reader counts lines, and each delivery has two lines. The few other lines of the protocol do not
     // matter.
     let delivered = || lines.load(Ordering::Relaxed) / 2;
     while delivered() < wanted && Instant::now() < until && !reading.is_finished() {
@@ -98,7 +97,7 @@ fn strike(
     }
     let lasted = start.elapsed().as_secs_f64();
     let cut_off = reading.is_finished();
-    // If the server has disconnected the reader already, the shutdown fails, and nothing is left to do.
+    // If the server has already disconnected the reader, the shutdown fails without harm.
     let _ = reader.stream.shutdown(Shutdown::Both);
     let _ = reading.join();
     let deeds = Deeds::default()

@@ -518,7 +518,7 @@ fn output_that_may_have_been_acked_is_kept() {
     append(&mut file, &[(1, 4, 2)]).unwrap();
     drop(file);
     let content = disk.read(FILE).unwrap();
-    // The test makes a file of version 1: one slot has the previous state, the other the damaged newest state.
+    // The test makes a file of version 1: one slot has the previous state, the other the damaged new state.
     let (generation, newest) = (generation_of(&older), disk.read(SIDECAR).unwrap());
     assert_eq!(generation + 1, generation_of(&newest));
     let other = (generation as usize + 1) % 2 * SLOT;

@@ -223,7 +223,7 @@ impl Handler for Writing {
             Err(error) => {
                 let why = format!("{error:#}");
                 if let Some(failed) = self.failed.take() {
-                    // The send fails only if the program is ending and nobody else needs the error.
+                    // The send fails only if the program is ending and no longer needs the error.
                     let _ = failed.send(error);
                 }
                 Ok(Flow::stop(why))

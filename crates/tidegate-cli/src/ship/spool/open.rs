@@ -19,8 +19,8 @@ const PAGE: u64 = 4096;
 /// The number of segments into which the spool divides its limit of bytes, so that it can release them one by
 /// one.
 const SEGMENTS: u64 = 8;
-/// The number of segments beside the segments with records: one that the log allocates ahead, one file that
-/// it uses again, and the segment of the next batch.
+/// The number of segments beside the segments with records: one segment allocated ahead, one file that the
+/// log uses again, and the segment of the next batch.
 const SEGMENTS_AHEAD: u64 = 3;
 /// The number of batches for which a segment has room, so that a large batch leaves only a small rest unused.
 const BATCHES: u64 = 4;

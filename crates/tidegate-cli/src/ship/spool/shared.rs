@@ -83,8 +83,8 @@ impl Shared {
                     self.check()?;
                     self.signal.wait(seen, None);
                 }
-                // The spool has just released segments, whose space may suffice, so the append tries again
-                // for a while before it fails.
+                // The spool has just released segments, and their space may suffice, so the append tries
+                // again for a while before it fails.
                 Some(AppendError::DiskFull)
                     if full_since.get_or_insert_with(Instant::now).elapsed() < FULL =>
                 {
